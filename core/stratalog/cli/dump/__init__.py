@@ -1,4 +1,4 @@
-"""``stratalog dump``: what is in the files of logs and tiers."""
+"""``stratalog dump``: show the contents of files of logs and tiers."""
 
 from stratalog.cli.dump.command import dump
 

@@ -1,4 +1,4 @@
-"""``.log`` files: batches, and the records in them."""
+"""Dump of ``.log`` files: batches and their records."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def dump_log(context: Context, source: Source, base_offset: int | None, topic: s
     """Show the batches of a ``.log`` file.
 
     Args:
-        context: what was asked for.
+        context: state of the command.
         source: the file.
-        base_offset: of the segment; None if it is not known: that of the first batch then.
-        topic: whose log it is, "" if that is not known.
+        base_offset: base offset of the segment; None means that of the first batch.
+        topic: topic of the log; "" if unknown.
 
     Raises:
-        CorruptBatchError: the file is damaged; what stands before has been shown.
+        CorruptBatchError: the file is damaged; everything before the damage has been shown.
     """
     _LogDump(context, source, _first_offset(source) if base_offset is None else base_offset, topic).run()
 
@@ -77,7 +77,7 @@ class _LogDump:
         self._deep(batch, head, first, opened)
 
     def _deep(self, batch: RecordBatch, head: dict[str, object], first: Arena | None, more: Iterator[Arena]) -> None:
-        """A batch and its records; those before a bad one are shown."""
+        """Show a batch and its records up to the first bad one."""
         view = RecordView(batch, self._decoder)
         error: CorruptionError | None = None
         if self._context.as_json:
@@ -122,7 +122,7 @@ class _LogDump:
         self._table.add(values, _notes(batch, head))
 
     def _item(self, batch: RecordBatch, position: int, *, valid: bool = True) -> dict[str, object]:
-        """A batch for machines. What a wrapper of V0 or V1 does not tell of its contents is null."""
+        """Return a batch as a JSON object; base offset and count of a V0 or V1 wrapper are null."""
         is_wrapper = batch.magic < 2 and bool(batch.codec_id)
         return {
             "base_offset": None if is_wrapper else batch.base_offset,
@@ -153,7 +153,7 @@ class _LogDump:
             return f"unknown ({codec_id})"
 
     def _damage(self, error: CorruptBatchError) -> None:
-        """Show what the header of a damaged batch says, if it says anything, and that the rest is not shown."""
+        """Show the header of a damaged batch if it can be read, and report how many bytes are not shown."""
         more: dict[str, object] = {"bytes_not_shown": self._segment.size_bytes - error.position}
         if zeros_from(self._segment.source) <= error.position:
             error.add_note(
@@ -194,7 +194,7 @@ def _position(head: dict[str, object]) -> int:
 
 
 def _offsets(head: dict[str, object]) -> str:
-    """The range of a batch's offsets; of a wrapper of V0 or V1 only the last one is known."""
+    """Return the offsets of a batch as text; for a wrapper of V0 or V1, only the last offset is known."""
     first, last = head["base_offset"], head["last_offset"]
     return f"..{last}" if first is None else _span(first, last)
 
@@ -204,7 +204,7 @@ def _span(first: object, last: object) -> str:
 
 
 def _notes(batch: RecordBatch, head: dict[str, object]) -> str:
-    """What is particular about a batch."""
+    """Return the special properties of a batch as text."""
     said = []
     if not head["valid"]:
         said.append("DAMAGED, not to be trusted")

@@ -1,4 +1,4 @@
-"""A file of the cache that readers of a tier keep on local disk: what it is a copy of."""
+"""Dump of a file of the local disk cache that readers of a tier use."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _COLUMNS: Final = ("tier", "key", "item", "position", "size_bytes")
 
 
 def dump_cached(context: Context, source: Source) -> None:
-    """Show the tier, the object's key, which part of it that is, and where in the file it stands.
+    """Show the tier, the object's key, the part of the object, and the position of the part in the file.
 
     Raises:
-        CorruptObjectError: the file is none of a cache, or damaged.
+        CorruptObjectError: the file is no cache file, or is damaged.
     """
     context.title(source.label, f"cached of a tier, {source.size_bytes} bytes")
     found = unpack_item(source.read, source.size_bytes)

@@ -1,4 +1,4 @@
-"""The command: which files, in which order, and how it ends."""
+"""The ``dump`` command: the files and their order, and the exit code."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def dump(
 
 
 def _paths(output: Output, files: tuple[Path, ...], *, everything: bool) -> Iterator[Path]:
-    """The files, folders replaced by what is in them."""
+    """Yield the files; a folder is replaced by its files."""
     for path in files:
         if not path.is_dir():
             yield path

@@ -1,4 +1,4 @@
-"""What all parts of a dump share: what was asked for, where it goes, and what was found wrong."""
+"""State that all parts of a dump share: options, output, and whether a file is corrupt."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Context:
 
     Attributes:
         host: components.
-        output: where to.
-        deep: whether records are shown.
-        values: whether their keys, values and headers are.
-        decoder: the one that was asked for; None: each file's folder tells.
-        wrong: whether something was found corrupt.
+        output: output of the command.
+        deep: True if records are shown.
+        values: True if keys, values and headers of records are shown.
+        decoder: decoder given by ``--decoder``; if None, the folder of each file selects one.
+        wrong: True if a file is corrupt.
     """
 
     host: ComponentHost
@@ -42,20 +42,20 @@ class Context:
 
     @property
     def as_json(self) -> bool:
-        """Whether machines read."""
+        """True if the output is JSON."""
         return self.output.as_json
 
     def title(self, label: str, what: str) -> None:
-        """Say to people which file comes now."""
+        """Print the title of the next file, for people."""
         self.output.line(f"{label}: {what}")
 
     def content(self, source: Source, what: str) -> bytes:
-        """Say which small file comes now, and read all of it; errors as ``whole``."""
+        """Print the title of a small file, and return its content; raise errors as ``whole``."""
         self.title(source.label, f"{what}, {source.size_bytes} bytes")
         return whole(source, self.parts.limits.checkpoint_bytes)
 
     def corrupt(self, label: str, error: CorruptionError, more: Mapping[str, object] | None = None) -> None:
-        """Say what is wrong, and where; the exit code will be 1."""
+        """Report a corrupt file; the exit code is 1 then."""
         self.wrong = True
         self.output.note(f"corrupt: {error}")
         if self.as_json:

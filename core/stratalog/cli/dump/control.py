@@ -1,4 +1,4 @@
-"""Control records: transaction markers, and what a quorum writes."""
+"""Control records: transaction markers, and control records of a KRaft quorum."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from stratalog.model.messages.control import ControlRecord, EndMarker, parse_con
 
 
 def control_item(key: bytes | None, value: bytes | None) -> dict[str, object]:
-    """A control record for machines: ``type``, and what it says; ``error`` if it cannot be read.
+    """Return a control record as a JSON object: ``type`` and its fields, or ``error`` if it cannot be read.
 
-    A type that nobody knows is a number.
+    An unknown type is a number.
     """
     try:
         found = parse_control(key, value)
@@ -22,14 +22,14 @@ def control_item(key: bytes | None, value: bytes | None) -> dict[str, object]:
 
 
 def control_object(found: ControlRecord) -> dict[str, object]:
-    """The same of one that has been read."""
+    """Return a parsed control record as a JSON object."""
     if isinstance(found, EndMarker):
         return {"type": found.kind.name, "coordinator_epoch": found.coordinator_epoch}
     return {"type": found.kind.name, **plain_object(found)}
 
 
 def control_text(item: dict[str, object]) -> str:
-    """A control record for people, from what machines get."""
+    """Return a control record as text, from its JSON object."""
     rest = pairs({name: value for name, value in item.items() if name != "type"})
     known = item["type"] if isinstance(item["type"], str) else f"control type {item['type']}"
     return f"{known} {rest}".rstrip()

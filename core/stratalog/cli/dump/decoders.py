@@ -1,4 +1,4 @@
-"""What records mean: those of Kafka's internal topics, and plain bytes."""
+"""Decoders of record contents: records of Kafka's internal topics, and plain bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _INDENT: Final = "|     "
 
 
 class Decoder(StrEnum):
-    """How keys and values are read, by the words of ``--decoder``."""
+    """Decoders of keys and values, by the values of ``--decoder``."""
 
     OFFSETS = "offsets"
     TRANSACTIONS = "transactions"
@@ -37,24 +37,24 @@ class Decoder(StrEnum):
 
 
 class Contents(Protocol):
-    """What is in a record."""
+    """Decoded contents of a record."""
 
     @property
     def error(self) -> str:
-        """What cannot be read, "" if all can."""
+        """Reason why the record cannot be decoded; "" if it can."""
 
     def item(self) -> dict[str, object]:
-        """For machines."""
+        """Return the contents as a JSON object."""
 
     def lines(self) -> Iterator[str]:
-        """For people: the first line goes on behind the record's offset."""
+        """Yield the contents as text; the first line follows the record's offset."""
 
 
 RecordDecoder: TypeAlias = Callable[[Record], Contents]
 
 
 def decoder_of(topic: str, chosen: Decoder | None) -> RecordDecoder:
-    """The decoder that was chosen, else the one for the topic."""
+    """Return the chosen decoder, or the one for the topic."""
     by_topic = {OFFSETS_TOPIC: Decoder.OFFSETS, TRANSACTIONS_TOPIC: Decoder.TRANSACTIONS}
     wanted = chosen or by_topic.get(topic)
     if wanted is Decoder.OFFSETS:
@@ -65,21 +65,21 @@ def decoder_of(topic: str, chosen: Decoder | None) -> RecordDecoder:
 
 
 def internal_topic(path: Path) -> str:
-    """The internal topic to whose folder a file belongs, or ""; the folder may be set aside, or one of a tier."""
+    """Return the internal topic of a file's folder, or ""; a folder of a deleted log or of a tier counts too."""
     folder = Path(os.path.abspath(path)).parent.name  # noqa: PTH100 - a link's own place tells, not its target's
     return next((topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if folder.startswith(f"{topic}-")), "")
 
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """Bytes as they are; ``error`` says why they are not decoded."""
+    """Contents shown as bytes; ``error`` is the reason why they are not decoded."""
 
     record: Record
     style: Style = Style.AUTO
     error: str = ""
 
     def item(self) -> dict[str, object]:
-        """Key and value, and headers as objects."""
+        """Return key, value and headers as a JSON object."""
         found: dict[str, object] = {}
         put_bytes(found, "key", self.record.key, self.style)
         put_bytes(found, "value", self.record.value, self.style)
@@ -92,7 +92,7 @@ class _Plain:
         return {**found, "error": self.error} if self.error else found
 
     def lines(self) -> Iterator[str]:
-        """One line."""
+        """Yield one line, and a second one for an error."""
         headers = "".join(f"  {printable(name)}: {shown(value, self.style)}" for name, value in self.record.headers)
         yield f"{shown(self.record.key, self.style)} = {shown(self.record.value, self.style)}{headers}"
         if self.error:
@@ -101,13 +101,14 @@ class _Plain:
 
 @dataclass(frozen=True, slots=True)
 class _Meaning:
-    """A record of an internal topic.
+    """Decoded record of an internal topic.
 
     Attributes:
-        kind: what it is about.
-        key: its structure.
-        value: the same; None for a tombstone.
-        version: the value's.
+        kind: type of the record.
+        key: parsed key.
+        value: parsed value; None for a tombstone.
+        version: version of the value.
+        error: always "".
     """
 
     kind: str
@@ -117,13 +118,13 @@ class _Meaning:
     error: str = ""
 
     def item(self) -> dict[str, object]:
-        """``decoded``: type, key, value."""
+        """Return ``decoded``: type, key, value and version of the value."""
         value = None if self.value is None else _value(self.value, brief=False)
         decoded = {"type": self.kind, "key": plain_object(self.key), "value": value, "value_version": self.version}
         return {"decoded": decoded}
 
     def lines(self) -> Iterator[str]:
-        """The key, and the value behind it; lists below."""
+        """Yield the key followed by the value; lists are on lines of their own."""
         head = f"{self.kind.lower()} {pairs(plain_object(self.key))}: "
         if self.value is None:
             yield f"{head}tombstone"
@@ -134,7 +135,7 @@ class _Meaning:
 
 
 def _decoded(read: Callable[[Record], _Meaning | None], record: Record) -> Contents:
-    """What a record says; its bytes if it is of a type that nobody knows, or cannot be read."""
+    """Return a record's decoded contents, or its bytes if its type is unknown or it cannot be read."""
     try:
         return read(record) or _Plain(record)
     except InvalidRecordError as error:
@@ -165,9 +166,9 @@ def _value(value: object, *, brief: bool) -> dict[str, object]:
 
 
 def _member(member: GroupMember, *, brief: bool) -> dict[str, object]:
-    """A member with its subscription and assignment read, where they can be."""
+    """Return a member as a JSON object, with its subscription and assignment parsed if possible."""
     item = plain_object(member, brief=brief)
-    schemas: tuple[tuple[str, bytes, Schema[Any]], ...] = (  # Any: one a name
+    schemas: tuple[tuple[str, bytes, Schema[Any]], ...] = (  # Any: a schema for each name
         ("subscription", member.subscription, SUBSCRIPTION),
         ("assignment", member.assignment, ASSIGNMENT),
     )
@@ -175,7 +176,7 @@ def _member(member: GroupMember, *, brief: bool) -> dict[str, object]:
         try:
             content, version = schema.parse(data)
         except InvalidRecordError:
-            continue  # clients write what they like: the bytes are shown
+            continue  # clients may write anything: show the bytes
         item.pop(name, None)
         item.pop(f"{name}_base64", None)
         item[name] = {"version": version, **plain_object(content, brief=brief)}

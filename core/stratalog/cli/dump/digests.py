@@ -1,4 +1,4 @@
-"""``.digest``: of which bytes of a segment it is, and which sections it has. What is in them only their filter knows."""
+"""Dump of ``.digest`` files: the segment's identity and the sections; only the filter can read a section's content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMNS: Final = ("section", "position", "size_bytes", "valid")
 
 
 def dump_digest(context: Context, source: Source) -> None:
-    """Show a line a section.
+    """Show a line for each section.
 
     Raises:
         CorruptIndexError: the bytes are no digest, or a section is damaged.

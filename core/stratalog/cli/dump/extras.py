@@ -1,4 +1,4 @@
-"""``.extra``: which EXTRA indexes a segment has, and of which bytes of it they are. What is in them only their plugin knows."""
+"""Dump of ``.extra`` files: the segment's identity and the extra indexes; only a plugin can read an index."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _COLUMNS: Final = ("index", "position", "size_bytes", "valid")
 
 
 def dump_extras(context: Context, source: Source) -> None:
-    """Show a line an index.
+    """Show a line for each index.
 
     Raises:
-        CorruptIndexError: the bytes are no EXTRA indexes, or one of them is damaged.
+        CorruptIndexError: the file contains no extra indexes, or an index is damaged.
     """
     packed = unpack_extras(source.read, source.size_bytes)
     if packed is None:

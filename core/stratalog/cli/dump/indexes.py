@@ -1,4 +1,4 @@
-"""``.index``, ``.timeindex`` and ``.txnindex``: their entries."""
+"""Dump of ``.index``, ``.timeindex`` and ``.txnindex`` files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ANY_SIZE: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """How the entries of a role are shown."""
+    """Row type and columns of the entries of an index role."""
 
     row: str
     columns: tuple[str, ...]
@@ -40,10 +40,10 @@ _ENTRIES: Final = {
 
 
 def dump_index(context: Context, source: Source, kind: Kind, base_offset: int | None) -> None:
-    """Show the entries of an index. Space that is preallocated and not used yet is no damage.
+    """Show the entries of an index; preallocated space is no damage.
 
     Raises:
-        CorruptIndexError: an entry contradicts those before it, or the file ends inside one.
+        CorruptIndexError: an entry contradicts an earlier one, or the file ends inside an entry.
     """
     role = _ROLES[kind]
     index = context.parts.indexes[role]
@@ -61,11 +61,11 @@ def dump_index(context: Context, source: Source, kind: Kind, base_offset: int | 
 
 
 def _entries(index: IndexFormat[Any], source: Source, base_offset: int, end: int) -> Iterator[object]:
-    """The entries in [0, end), each compared with the one before it."""
+    """Yield the entries in [0, end); compare each with the one before it."""
     size = index.entry_bytes
     piece_bytes = PIECE_BYTES // size * size
     for start in range(0, end, piece_bytes):
-        overlap = size if start else 0  # the entry before, to compare with
+        overlap = size if start else 0  # the previous entry, for the comparison
         data = bytes(source.read(start - overlap, min(piece_bytes, end - start) + overlap))
         reader = index.reader(data, base_offset)
         wrong: CorruptIndexError | None = None

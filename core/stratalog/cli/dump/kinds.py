@@ -1,4 +1,4 @@
-"""What kind of file a name tells, and the order in which the files of a folder are shown."""
+"""Kinds of files by their names, and the order in which the files of a folder are shown."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from stratalog.tier.read.disk_cache import is_cached_name
 
 
 class Kind(StrEnum):
-    """Kinds of files, by the words of ``--kind``; in the order in which a folder is shown."""
+    """Kinds of files, by the values of ``--kind``, in the order in which a folder is shown."""
 
     META_PROPERTIES = "meta-properties"
     TOPICS = "topics"
@@ -74,7 +74,7 @@ class Kind(StrEnum):
 
 
 class Identified(NamedTuple):
-    """What a file is; ``base_offset`` is None where the name tells none."""
+    """Kind and base offset of a file; ``base_offset`` is None if the name does not contain one."""
 
     kind: Kind
     base_offset: int | None = None
@@ -101,24 +101,24 @@ _NAMES: Final = {
 }
 _SUFFIXES: Final = {
     LOG_SUFFIX: Kind.LOG,
-    ".checkpoint": Kind.LOG,  # the snapshot of a quorum: batches like those of a log
+    ".checkpoint": Kind.LOG,  # snapshot of a KRaft quorum: batches like those of a log
     OFFSET_INDEX_SUFFIX: Kind.INDEX,
     TIME_INDEX_SUFFIX: Kind.TIME_INDEX,
     TRANSACTION_INDEX_SUFFIX: Kind.TRANSACTION_INDEX,
     SNAPSHOT_SUFFIX: Kind.SNAPSHOT,
     EXTRA_SUFFIX: Kind.EXTRA,
     DIGEST_SUFFIX: Kind.DIGEST,
-    ".leader_epoch_checkpoint": Kind.LEADER_EPOCHS,  # as Kafka's tier on a local disk has them
+    ".leader_epoch_checkpoint": Kind.LEADER_EPOCHS,  # name in Kafka's tier on a local disk
 }
-_DAMAGED: Final = ".damaged"  # behind the name of an object that a repair has kept aside
-_NOTE_SUFFIX: Final = ".json"  # the note on an object that could not be put back
-_LEADING_DIGITS: Final = re.compile(r"[0-9]{1,20}(?![0-9])")  # as remote caches and tiers of Kafka begin their names
+_DAMAGED: Final = ".damaged"  # suffix of a damaged object that a repair has kept
+_NOTE_SUFFIX: Final = ".json"  # suffix of the note on an object that a repair could not restore
+_LEADING_DIGITS: Final = re.compile(r"[0-9]{1,20}(?![0-9])")  # of names in Kafka's remote caches and tiers
 _LAST_OFFSET: Final = (1 << 63) - 1
 _SILENT: Final = frozenset({LOCK_FILE})  # always empty
 
 
 def identify(name: str) -> Identified | None:
-    """What a file of this name is, None if the name does not tell."""
+    """Return the kind of a file by its name, or None if the name is unknown."""
     segment = parse_segment_file(name.removesuffix(SPOOL_SUFFIX))
     if segment is not None and segment.suffix in _SUFFIXES:
         return Identified(_SUFFIXES[segment.suffix], segment.base_offset)
@@ -140,7 +140,7 @@ def identify(name: str) -> Identified | None:
 
 
 def _in_tier(name: str) -> Kind | None:
-    """What an object is by the last part of its key."""
+    """Return the kind of an object by the last part of its key, or None."""
     if parse_manifest_key("", manifest_prefix("") + name) is not None:
         return Kind.MANIFEST
     if name.endswith(PAGE_SUFFIX) and parse_page_key("", pages_prefix("") + name) is not None:
@@ -149,15 +149,15 @@ def _in_tier(name: str) -> Kind | None:
 
 
 def leading_offset(name: str) -> int | None:
-    """The offset that a name begins with, if it does."""
+    """Return the offset at the start of a name, or None."""
     found = _LEADING_DIGITS.match(name)
     return int(found[0]) if found and int(found[0]) <= _LAST_OFFSET else None
 
 
 def in_order(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The names of a folder's files that tell what they are, in order; and the others.
+    """Return a folder's files of known kinds in order, and the other files.
 
-    First what is said of the folder as a whole, then segment by segment; a snapshot stands before the segment that
+    Files of the folder as a whole come first, then the files of each segment. A snapshot comes before the segment that
     begins at its offset.
     """
     known: list[tuple[tuple[int, int, int, str], str]] = []

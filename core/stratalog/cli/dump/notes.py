@@ -1,4 +1,4 @@
-"""Small files of JSON: what is noted of a tier, the marks of writers in numbered rounds, and notes of work that is not done."""
+"""Dump of small JSON files: notes on a tier, marks of bulk writers, and notes of unfinished operations."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MARK_COLUMNS: Final = ("writer", "number", "pending", "base_offset", "end_offse
 
 
 def dump_tier_note(context: Context, source: Source) -> None:
-    """``stratalog-tier.json``: what a log's folder says of its tier, or which tier a log directory names.
+    """Show ``stratalog-tier.json``: the note of a log on its tier, or the tier of a log directory.
 
     Raises:
-        CorruptCheckpointError: it is malformed, does not have its checksum, or is of a later release.
+        CorruptCheckpointError: the file is malformed, has a wrong checksum, or is of a later release.
     """
     data = context.content(source, "note about a tier")
     found = _object(data, source.label)
@@ -43,12 +43,12 @@ def dump_tier_note(context: Context, source: Source) -> None:
 
 
 def dump_note(context: Context, source: Source) -> None:
-    """A note of an attach, restore or move that is not done, or on an object of a tier; shown as it is.
+    """Show a note of an unfinished attach, restore or move, or a note on an object of a tier.
 
-    Where it is empty, that it is there says all.
+    The content is shown unchanged. An empty file is valid: its existence is the information.
 
     Raises:
-        CorruptCheckpointError: it is no JSON object.
+        CorruptCheckpointError: the content is no JSON object.
     """
     data = context.content(source, "note")
     found = _object(data, source.label) if data else {}
@@ -58,10 +58,10 @@ def dump_note(context: Context, source: Source) -> None:
 
 
 def dump_marks(context: Context, source: Source) -> None:
-    """``stratalog-marks.json``: the last round of each writer, and behind them the round that was begun.
+    """Show ``stratalog-marks.json``: the last round of each writer, and then the round in progress.
 
     Raises:
-        CorruptCheckpointError: it is malformed, or of a later release.
+        CorruptCheckpointError: the file is malformed, or is of a later release.
     """
     found = parse_marks(context.content(source, "marks of writers"), source.label)
     with Sheet(context.output, source.label, "mark", _MARK_COLUMNS) as sheet:

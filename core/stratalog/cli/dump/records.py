@@ -1,4 +1,4 @@
-"""The records of one batch."""
+"""Dump of the records of one batch."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from stratalog.segment.framing import Chunk, scan
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode
 
-_PAGE_RECORDS: Final = 1000  # objects made at once, of an arena of any size
+_PAGE_RECORDS: Final = 1000  # number of Record objects made at once, for an arena of any size
 _LAST_SEQUENCE: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One entry inside a wrapper of V0 or V1: where it stands in the uncompressed set, and its own CRC."""
+    """One entry inside a wrapper of V0 or V1: its position in the uncompressed set, and its own CRC."""
 
     position: int
     size_bytes: int
@@ -35,29 +35,29 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """Some records of a batch, with the messages that they are if the batch is a wrapper, else none."""
+    """Some records of a batch; ``messages`` are their entries if the batch is a wrapper, otherwise it is empty."""
 
     columns: RecordColumns
     messages: tuple[Message, ...]
 
     @property
     def size_bytes(self) -> int:
-        """Of what the records stand in: for a compressed batch, its records uncompressed."""
+        """Size of the memory of the records in bytes: for a compressed batch, the uncompressed size."""
         return len(self.columns.arena)
 
 
 def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, parts: Components) -> Iterator[Arena]:
-    """The records of one batch.
+    """Yield the records of one batch.
 
     Args:
-        chunk: what was read.
-        row: the batch, a row of one of the chunk's tables.
-        segment: the file, for errors.
+        chunk: the bytes read.
+        row: the batch, as a row of one of the chunk's tables.
+        segment: the file, for error messages.
         parts: formats and codecs.
 
     Raises:
-        CorruptBatchError: records do not fit the batch, or are compressed by a codec that is not installed.
-        DecompressedSizeError: they would be larger than ``limits.decompressed.bytes``.
+        CorruptBatchError: the records do not fit the batch, or the codec is not installed.
+        DecompressedSizeError: the records are larger than ``limits.decompressed.bytes``.
     """
     batch = row[0]
     data = chunk.data[batch.position : batch.position + batch.size_bytes]  # an arena is the batch, not the chunk
@@ -75,7 +75,7 @@ def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, parts: Compo
 
 
 def _messages(arena: Buffer, parts: Components) -> tuple[Message, ...]:
-    """The entries of a wrapper's set; a scan that checks CRCs ends at each bad one, and goes on after it."""
+    """Return the entries of a wrapper's set; a scan with CRC checks stops at a bad entry, and restarts after it."""
     found = scan(parts.formats, arena, 0, len(arena), check_crc=False)
     listed = [entry for table in found.tables for entry in table]
     good: set[int] = set()
@@ -90,15 +90,15 @@ def _messages(arena: Buffer, parts: Components) -> tuple[Message, ...]:
 
 
 class RecordView:
-    """Shows the records of a batch.
+    """Formatter of the records of a batch.
 
     Args:
-        batch: its header.
-        decoder: shows keys and values; None: only how large they are.
+        batch: header of the batch.
+        decoder: decoder of keys and values; None shows only their sizes.
 
     Attributes:
-        first_error: of the records that could not be read, or have a bad CRC of their own; "" if there is none.
-        error_count: how many there are.
+        first_error: first error of a record that cannot be read or has a bad CRC of its own; "" if there is none.
+        error_count: number of these errors.
     """
 
     def __init__(self, batch: RecordBatch, decoder: RecordDecoder | None) -> None:
@@ -107,12 +107,12 @@ class RecordView:
         self.first_error, self.error_count = "", 0
 
     def items(self, arena: Arena) -> Iterator[dict[str, object]]:
-        """The records for machines."""
+        """Yield the records as JSON objects."""
         for record, message in _pages(arena):
             yield self._item(record, message)
 
     def lines(self, arena: Arena) -> Iterator[str]:
-        """The records for people."""
+        """Yield the records as lines of text."""
         for record, message in _pages(arena):
             yield from self._lines(record, message)
 
@@ -180,7 +180,7 @@ class RecordView:
 
 
 def sequence_after(base: int, delta: int) -> int:
-    """The sequence ``delta`` after ``base``, which starts again at 0; -1 if there is none."""
+    """Return the sequence ``delta`` after ``base``, which wraps around to 0; -1 if there is none."""
     return (base + delta) % (_LAST_SEQUENCE + 1) if base >= 0 else -1
 
 

@@ -1,4 +1,4 @@
-"""What a dump prints: rows in columns for people, a page at a time, or one JSON object a row."""
+"""Output of a dump: rows in columns for people, printed page by page, or one JSON object a row."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from stratalog.cli.output import Output, printable
 PAGE_ROWS: Final = 500
 _GAP: Final = "  "
 _NARROWEST_NOTE: Final = 24
-_ENDLESS: Final = 1 << 20  # a pipe has no edge to wrap at
+_ENDLESS: Final = 1 << 20  # a pipe has no width at which to wrap
 
 
 def width() -> int:
-    """How many characters fit a line."""
+    """Return how many characters fit into a line."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _ENDLESS
 
 
 def moment(timestamp_ms: int) -> str:
-    """A timestamp for people: UTC, exact to the millisecond; ``-`` for none, the number where no calendar goes."""
+    """Return a timestamp as UTC text with milliseconds; ``-`` for -1, and the number if it is outside the calendar."""
     if timestamp_ms < 0:
         return "-" if timestamp_ms == -1 else str(timestamp_ms)
     try:
@@ -38,7 +38,7 @@ def moment(timestamp_ms: int) -> str:
 
 
 def cell(value: object) -> str:
-    """A value for people. Numbers have no separators: they are there to be copied."""
+    """Return a value as text; numbers have no separators, because people copy them."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -47,11 +47,11 @@ def cell(value: object) -> str:
 
 
 class Table:
-    """Rows in aligned columns, with notes behind the last one.
+    """Rows in aligned columns, with notes after the last column.
 
-    Columns are as wide as the widest cell so far: a page is printed when it is full, so memory stays bounded. The
-    columns in ``optional`` are left out, the first named first, where the terminal is too narrow for all; where it is
-    too narrow even so, rows are printed as ``name=value`` pairs.
+    A column is as wide as its widest cell so far. A page is printed when it is full, so memory stays bounded. If the
+    terminal is too narrow, the columns in ``optional`` are left out in their order. If it is still too narrow, rows are
+    printed as ``name=value`` pairs.
     """
 
     def __init__(self, output: Output, columns: Sequence[str], optional: Sequence[str] = ()) -> None:
@@ -63,7 +63,7 @@ class Table:
         self.count = 0
 
     def add(self, values: Sequence[object], notes: str = "") -> None:
-        """One row."""
+        """Add one row."""
         self.count += 1
         for index, value in enumerate(values):
             self._numeric[index] &= value is None or (isinstance(value, int) and not isinstance(value, bool))
@@ -74,7 +74,7 @@ class Table:
             self.flush()
 
     def flush(self) -> None:
-        """Print what has been gathered."""
+        """Print the collected rows."""
         page, self._page = self._page, []
         if not page:
             return
@@ -114,7 +114,7 @@ class Table:
             self._output.line(line)
 
     def _fitting(self, edge: int) -> list[int]:
-        """The columns that fit, or none."""
+        """Return the columns that fit, or an empty list."""
         shown = list(range(len(self._columns)))
         for name in self._optional:
             if self._total(shown) > edge:
@@ -132,13 +132,13 @@ class Table:
 
 
 class Sheet:
-    """Rows of one kind: a table for people, an object a row for machines.
+    """Rows of one kind: a table for people, or one JSON object for each row.
 
     Args:
-        output: where to.
+        output: output of the command.
         label: the file.
-        kind: what a row is, in JSON.
-        columns: the names of the values, and the keys in JSON.
+        kind: kind of the rows, in JSON.
+        columns: names of the columns, and the keys in JSON.
     """
 
     def __init__(self, output: Output, label: str, kind: str, columns: Sequence[str]) -> None:
@@ -146,7 +146,7 @@ class Sheet:
         self._table = Table(output, [column.removesuffix("_ms") for column in columns])
 
     def row(self, values: Sequence[object]) -> None:
-        """One row; values of columns that end in ``timestamp_ms`` are shown to people as what the clock said."""
+        """Add one row; in a table, values of columns that end in ``timestamp_ms`` are shown as date and time."""
         if self._output.as_json:
             item(self._output, self._label, self._kind, dict(zip(self._columns, values, strict=True)))
             return
@@ -156,7 +156,7 @@ class Sheet:
         ])  # fmt: skip
 
     def rows(self, rows: Iterable[Sequence[object]]) -> None:
-        """Many."""
+        """Add several rows."""
         for row in rows:
             self.row(row)
 
@@ -172,12 +172,12 @@ class Sheet:
 
 
 def item(output: Output, label: str, kind: str, values: Mapping[str, object]) -> None:
-    """One JSON object."""
+    """Print one JSON object."""
     output.item({"file": label, "kind": kind, **values})
 
 
 def properties(output: Output, values: Mapping[str, object], moments: Sequence[str] = ()) -> None:
-    """Names and values for people, a line each; those of ``moments`` as what the clock said."""
+    """Print names and values, a line each; the values of ``moments`` are shown as date and time."""
     if not values:
         output.line("(nothing in it)")
     longest = max(map(len, values), default=0)
@@ -187,14 +187,14 @@ def properties(output: Output, values: Mapping[str, object], moments: Sequence[s
 
 
 class JsonList:
-    """A JSON object whose last value is a list, written element by element: one line, however long."""
+    """JSON object whose last value is a list, written element by element on one line."""
 
     def __init__(self, head: Mapping[str, object], name: str) -> None:
         self._separator = ""
         sys.stdout.write(f"{json.dumps(head)[:-1]}, {json.dumps(name)}: [")
 
     def add(self, element: Mapping[str, object]) -> None:
-        """One element."""
+        """Write one element."""
         sys.stdout.write(self._separator + json.dumps(element))
         self._separator = ", "
 

@@ -1,4 +1,4 @@
-"""Bytes to dump, read a piece at a time."""
+"""Byte sources of a dump, read piece by piece."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _ANY_END: Final = (1 << 63) - 1
 
 
 class Source(Protocol):
-    """A file, or a part of an object, that is read as if it were a file."""
+    """File, or part of an object that is read like a file."""
 
     @property
     def label(self) -> str:
-        """Its path, for people and errors."""
+        """Path, for people and error messages."""
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes it has."""
+        """Size in bytes."""
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Up to ``size_bytes`` from ``position``, fewer at the end."""
+        """Read up to ``size_bytes`` from ``position``; fewer at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """An open file."""
+    """Open file."""
 
     label: str
     size_bytes: int
@@ -43,7 +43,7 @@ class FileSource:
     descriptor: int
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Up to ``size_bytes`` from ``position``."""
+        """Read up to ``size_bytes`` from ``position``."""
         with _told(self.label):
             return memoryview(self.files.read(self.descriptor, position, size_bytes))
 
@@ -57,30 +57,30 @@ class BytesSource:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes there are."""
+        """Size in bytes."""
         return len(self.data)
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Up to ``size_bytes`` from ``position``."""
+        """Read up to ``size_bytes`` from ``position``."""
         return memoryview(self.data)[position : position + size_bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class RangeSource:
-    """Bytes that somebody else reads: ``fetch(start, end)`` gives [start, end)."""
+    """Source over a function: ``fetch(start, end)`` returns bytes [start, end)."""
 
     label: str
     size_bytes: int
     fetch: Callable[[int, int], Buffer]
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Up to ``size_bytes`` from ``position``."""
+        """Read up to ``size_bytes`` from ``position``."""
         return memoryview(self.fetch(position, min(position + size_bytes, self.size_bytes)))
 
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """A ``.log`` file by itself, as a segment without indexes."""
+    """``.log`` file alone, as a segment without indexes."""
 
     source: Source
     base_offset: int
@@ -90,39 +90,44 @@ class LogSource:
 
     @property
     def label(self) -> str:
-        """The file."""
+        """Path of the file."""
         return self.source.label
 
     @property
     def size_bytes(self) -> int:
-        """Of the file."""
+        """Size of the file in bytes."""
         return self.source.size_bytes
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Up to ``size_bytes`` from ``position``."""
+        """Read up to ``size_bytes`` from ``position``."""
         return self.source.read(position, size_bytes)
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """The same."""
+        """Return up to ``size_bytes`` from ``position`` as a slice."""
         return FileSlice(self.read(position, size_bytes))
 
     def forget(self) -> bool:
-        """Nothing is cached."""
+        """Do nothing, because nothing is cached; return False."""
         return False
 
     def index_entries(self, role: IndexRole) -> Buffer:
-        """None."""
+        """Return no entries."""
         del role
         return b""
 
 
 @contextmanager
 def opened(files: Vfs, path: Path) -> Iterator[FileSource]:
-    """A file that is open meanwhile; ConfigError if there is none, LogDirError if it cannot be opened."""
+    """Open a file while the ``with`` block lasts.
+
+    Raises:
+        ConfigError: there is no such file.
+        LogDirError: the file cannot be opened.
+    """
     if not path.is_file():
         raise ConfigError(f"there is no file {path}")
     with _told(str(path)):
-        descriptor = files.open(str(path.resolve()))  # the port follows no links
+        descriptor = files.open(str(path.resolve()))  # the file system port follows no links
     try:
         yield FileSource(str(path), files.size_bytes(descriptor), files, descriptor)
     finally:
@@ -131,7 +136,7 @@ def opened(files: Vfs, path: Path) -> Iterator[FileSource]:
 
 @contextmanager
 def _told(label: str) -> Iterator[None]:
-    """Errors of the system name the file; those of writing the output are none of ours, and pass elsewhere."""
+    """Raise an OSError of reading as a LogDirError that names the file; use it only around reads, not around output."""
     try:
         yield
     except OSError as error:
@@ -139,14 +144,14 @@ def _told(label: str) -> Iterator[None]:
 
 
 def whole(source: Source, limit_bytes: int) -> bytes:
-    """All bytes of a small file; ConfigError if it is larger than any of its kind should be."""
+    """Return all bytes of a small file; raise ConfigError if the file is larger than ``limit_bytes``."""
     if source.size_bytes > limit_bytes:
         raise ConfigError(f"{source.label} has {source.size_bytes} bytes, {limit_bytes} are read of such a file")
     return bytes(source.read(0, source.size_bytes))
 
 
 def zeros_from(source: Source) -> int:
-    """The position from which on every byte is zero; the size if the last one is not."""
+    """Return the position from which on all bytes are zero; the size if the last byte is not zero."""
     end = source.size_bytes
     while end:
         start = max(0, end - PIECE_BYTES)

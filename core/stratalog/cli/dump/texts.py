@@ -1,4 +1,4 @@
-"""Small files: checkpoints, properties, snapshots of producers, the topics file."""
+"""Dump of small files: checkpoints, properties, producer snapshots, the topics file."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def dump_offsets(context: Context, source: Source) -> None:
-    """A checkpoint of a log directory: an offset a log.
+    """Show a checkpoint of a log directory: an offset for each log.
 
     Raises:
-        CorruptCheckpointError: it is malformed; the good lines before that have been shown.
+        CorruptCheckpointError: the file is malformed; the good lines before the error have been shown.
     """
     data = context.content(source, "offsets of logs")
     columns = ("topic", "partition", "offset")
@@ -38,7 +38,7 @@ def dump_offsets(context: Context, source: Source) -> None:
 
 
 def dump_epochs(context: Context, source: Source) -> None:
-    """``leader-epoch-checkpoint``. Errors as ``dump_offsets``."""
+    """Show ``leader-epoch-checkpoint``; raise errors as ``dump_offsets``."""
     data = context.content(source, "leader epochs")
     columns = ("epoch", "start_offset")
     _lines(context, source, "leader_epoch", columns, data, lambda: parse_epochs(data, source.label))
@@ -59,7 +59,7 @@ def _lines(
 
 
 def _good_lines(data: bytes, words: int) -> Iterator[list[object]]:
-    """The entries before the first that is none: all words but the topic are numbers."""
+    """Yield the entries before the first malformed one; the last two words of an entry are numbers."""
     for line in data.split(b"\n")[2:]:
         found: list[object] = list(line.decode("utf-8", "replace").split())
         try:
@@ -75,10 +75,10 @@ def _good_lines(data: bytes, words: int) -> Iterator[list[object]]:
 
 
 def dump_partition_metadata(context: Context, source: Source) -> None:
-    """``partition.metadata``: version and topic id.
+    """Show ``partition.metadata``: version and topic id.
 
     Raises:
-        CorruptCheckpointError: it is malformed; its lines have been shown.
+        CorruptCheckpointError: the file is malformed; its lines have been shown.
     """
     text = context.content(source, "partition metadata").decode("utf-8", "replace")
     pairs = [line.partition(":") for line in text.splitlines()]
@@ -94,12 +94,12 @@ def dump_partition_metadata(context: Context, source: Source) -> None:
 
 
 def dump_meta_properties(context: Context, source: Source) -> None:
-    """``meta.properties``, Java's text of keys and values.
+    """Show ``meta.properties``, a Java properties file.
 
     Raises:
-        CorruptCheckpointError: a line is no pair, or the version unknown; the lines before have been shown.
+        CorruptCheckpointError: a line is no pair, or the version is unknown; the lines before have been shown.
     """
-    text = context.content(source, "meta.properties").decode("latin-1")  # as Java reads it
+    text = context.content(source, "meta.properties").decode("latin-1")  # the encoding of Java properties files
     version, position = "0", 0
     with Sheet(context.output, source.label, "property", _PROPERTY_COLUMNS) as sheet:
         for line in text.splitlines(keepends=True):
@@ -125,21 +125,21 @@ def _escaped(code: str) -> str:
 
 
 def dump_clean_shutdown(context: Context, source: Source) -> None:
-    """``.kafka_cleanshutdown``: that it is there says all; since Kafka 3.7 it has the broker's epoch, too."""
+    """Show ``.kafka_cleanshutdown``, which marks a clean shutdown; since Kafka 3.7 it contains the broker epoch."""
     data = context.content(source, "the broker stopped in order")
     try:
         epoch = json.loads(data)["brokerEpoch"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        epoch = None  # which is how Kafka takes any other content
+        epoch = None  # Kafka reads any other content in the same way
     with Sheet(context.output, source.label, "clean_shutdown", ("broker_epoch",)) as sheet:
         sheet.row((epoch if isinstance(epoch, int) else None,))
 
 
 def dump_topics(context: Context, source: Source) -> None:
-    """The topics file of an engine: ids, and the settings that somebody chose.
+    """Show the topics file of an engine: topic ids and explicit settings.
 
     Raises:
-        CorruptCheckpointError: it is malformed.
+        CorruptCheckpointError: the file is malformed.
     """
     entries = parse_topics(context.content(source, "topics"), source.label)
     with Sheet(context.output, source.label, "topic", ("topic", "topic_id", "config")) as sheet:
@@ -156,10 +156,10 @@ def _settings(config: dict[str, object]) -> str:
 
 
 def dump_snapshot(context: Context, source: Source) -> None:
-    """The producers of a snapshot. -1 is none.
+    """Show the producers of a snapshot; -1 means none.
 
     Raises:
-        CorruptSnapshotError: its CRC or size is wrong, so that nothing in it can be trusted.
+        CorruptSnapshotError: the CRC or the size is wrong, so no entry can be trusted.
     """
     data = context.content(source, "producers")
     entries = decode_snapshot(data, source.label)

@@ -1,4 +1,4 @@
-"""Objects of a tier, as files: segment objects and manifest roots."""
+"""Dump of objects of a tier, given as files: segment objects, manifest roots and pages."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _SEGMENT_COLUMNS: Final = (
     "base_offset", "end_offset", "size_bytes", "max_timestamp_ms", "layout", "leader_epochs", "key"
 )  # fmt: skip
 _KEY_PARTS: Final = 4  # topic, partition, folder, name
-_CUT_CHARACTERS: Final = 255  # of a folder whose name goes on in the next one, which docs/formats/tier.md describes
+_CUT_CHARACTERS: Final = 255  # of a folder name that continues in the next folder: see docs/formats/tier.md
 
 
 def dump_object(context: Context, source: Source) -> None:
-    """A segment object: what its footer says, its slices with their hashes, and with ``deep`` all that is in them.
+    """Show a segment object: its footer, its slices with hash checks, and with ``deep`` the contents of the slices.
 
     Raises:
-        CorruptObjectError: it has no sound footer of a layout that is installed.
+        CorruptObjectError: the object has no valid footer of an installed layout.
     """
     layout, stored = _discovered(context, source)
     info = stored.info
@@ -82,11 +82,11 @@ def _discovered(context: Context, source: Source) -> tuple[TierLayout, StoredSeg
 
 
 def _key_of(path: Path) -> str:
-    """The object's key, if the file lies as it lies in its tier; "" for one that was taken out."""
+    """Return the object's key if the file is at its place in a tier's folders; "" for a file elsewhere."""
     parts = path.absolute().parts
     key = "/".join(parts[-_KEY_PARTS:])
     above = parts[-_KEY_PARTS - 1] if len(parts) > _KEY_PARTS else ""
-    if len(above) == _CUT_CHARACTERS and above.endswith("+"):  # a name that is too long for a file system
+    if len(above) == _CUT_CHARACTERS and above.endswith("+"):  # a name that is too long for the file system
         key = above[:-1] + key
     return key if parse_log_prefix(key) is not None else ""
 
@@ -101,7 +101,7 @@ class _ObjectDump:
         self._fetch = _fetch(source)
         self._elsewhere = (
             FURTHER_OBJECTS in stored.extra
-        )  # this object is the entry of files that are objects themselves
+        )  # the object is the entry of files that are objects of their own
 
     def run(self) -> None:
         good = {}
@@ -121,7 +121,7 @@ class _ObjectDump:
                     self._dump(kind)
 
     def _check(self, kind: FileKind) -> CorruptionError | None:
-        """What is wrong with a slice by its hash; the log is read in pieces."""
+        """Check a slice by its hash, and return the error or None; the log is read in pieces."""
         try:
             if kind is FileKind.LOG:
                 for _ in self._layout.read(self._stored, 0, self._stored.info.size_bytes, self._fetch):
@@ -150,16 +150,17 @@ class _ObjectDump:
             self._guarded(lambda: dump_epochs(self._context, data))
 
     def _guarded(self, dump: Callable[[], None]) -> None:
-        """Go on with the next slice after a damaged one."""
+        """Run ``dump``, and report a damaged slice instead of raising an error."""
         try:
             dump()
         except CorruptionError as error:
             self._context.corrupt(error.file, error)
 
     def _log_bytes(self, start: int, end: int) -> bytes:
-        """Bytes of the log, never the whole in one read: a layout refuses that if the hash is wrong, which has been said.
+        """Return bytes of the log, read in two ranges.
 
-        What is still good of a damaged log is shown by the CRC of each batch.
+        A layout refuses to read the whole log at once if its hash is wrong, and the hash is reported already. The CRC
+        of each batch then shows which batches of a damaged log are good.
         """
         middle = (start + end) // 2
         ranges = ((start, middle), (middle, end))
@@ -172,11 +173,11 @@ class _ObjectDump:
 
 
 def dump_manifest(context: Context, source: Source) -> None:
-    """A manifest root: what it says of the log, and its entries.
+    """Show a manifest root: its fields and its entries.
 
     Raises:
-        CorruptManifestError: it is malformed, or of another log or version than where it lies says.
-        UnknownComponentError: it is of a later format.
+        CorruptManifestError: the root is malformed, or belongs to another log or version than its path.
+        UnknownComponentError: the root is of a later format.
     """
     data = whole(source, context.parts.limits.manifest_bytes)
     context.title(source.label, f"manifest root, {source.size_bytes} bytes")
@@ -193,11 +194,11 @@ def dump_manifest(context: Context, source: Source) -> None:
 
 
 def dump_page(context: Context, source: Source) -> None:
-    """A page of a manifest: its entries, or its references to other pages.
+    """Show a page of a manifest: its entries, or its references to other pages.
 
     Raises:
-        CorruptManifestError: it is malformed.
-        UnknownComponentError: it is of another format.
+        CorruptManifestError: the page is malformed.
+        UnknownComponentError: the page is of another format.
     """
     data = whole(source, context.parts.limits.manifest_bytes)
     context.title(source.label, f"manifest page, {source.size_bytes} bytes")
@@ -221,7 +222,7 @@ def dump_page(context: Context, source: Source) -> None:
 
 
 def _identity(data: bytes, source: Source) -> tuple[TopicPartition, TopicId, int]:
-    """Whose root it is, and which: where it lies tells, else what it says itself."""
+    """Return log, topic id and version of a root, from its path or else from its content."""
     path = Path(source.label)
     try:
         value = json.loads(data)

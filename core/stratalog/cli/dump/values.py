@@ -1,4 +1,4 @@
-"""Bytes and structures as text that cannot be taken for something else."""
+"""Bytes and structures as unambiguous text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAIN_STOPS: Final = frozenset(' "={}[],')
 
 
 class Style(StrEnum):
-    """How bytes are shown: AUTO as text if they are printable UTF-8, TEXT if they are UTF-8, HEX never as text."""
+    """Style of bytes: AUTO shows printable UTF-8 as text, TEXT shows all UTF-8 as text, HEX shows no text."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -27,7 +27,7 @@ class Style(StrEnum):
 
 
 def as_text(data: bytes, style: Style) -> str | None:
-    """The text that these bytes are, None if they are shown as bytes."""
+    """Return the bytes as text, or None if they are shown as bytes."""
     if style is Style.HEX:
         return None
     try:
@@ -38,7 +38,7 @@ def as_text(data: bytes, style: Style) -> str | None:
 
 
 def put_bytes(target: dict[str, object], name: str, data: bytes | None, style: Style = Style.AUTO) -> None:
-    """Add bytes for machines: text under ``name``, other bytes under ``name_base64`` (HEX: ``name_hex``)."""
+    """Add bytes to a JSON object: text as ``name``, other bytes as ``name_base64`` (HEX: ``name_hex``)."""
     text = None if data is None else as_text(data, style)
     if data is None or text is not None:
         target[name] = text
@@ -49,7 +49,7 @@ def put_bytes(target: dict[str, object], name: str, data: bytes | None, style: S
 
 
 def shown(data: bytes | None, style: Style = Style.AUTO) -> str:
-    """Bytes for people: ``null``, ``"text"`` or ``0xhex``; only the beginning if they are many."""
+    """Return bytes as ``null``, ``"text"`` or ``0xhex``; long values are cut."""
     if data is None:
         return "null"
     text = as_text(data, style)
@@ -63,9 +63,9 @@ def shown(data: bytes | None, style: Style = Style.AUTO) -> str:
 
 
 def plain(value: object, *, brief: bool = False) -> object:
-    """A value as JSON has it: structures are objects, UUIDs Kafka's base64 (null for zero), bytes as ``put_bytes``.
+    """Convert a value for JSON: structures to objects, UUIDs to Kafka's base64 (zero to null), bytes as ``put_bytes``.
 
-    ``brief`` leaves out fields that have their default.
+    ``brief`` leaves out fields that have their default value.
     """
     if is_dataclass(value) and not isinstance(value, type):
         found: dict[str, object] = {}
@@ -84,19 +84,19 @@ def plain(value: object, *, brief: bool = False) -> object:
 
 
 def plain_object(structure: object, *, brief: bool = False) -> dict[str, object]:
-    """The same of a structure."""
+    """Convert a structure as ``plain`` does, and return the object."""
     found = plain(structure, brief=brief)
     assert isinstance(found, dict)
     return found
 
 
 def pairs(value: Mapping[str, object]) -> str:
-    """An object for people, on one line: ``name=value``; words stand bare, other text in quotes."""
+    """Return an object as one line of ``name=value``; simple words have no quotes, other text has."""
     return " ".join(f"{name.removesuffix('_ms')}={_word(name, item)}" for name, item in value.items())
 
 
 def lines(value: Mapping[str, object], indent: str) -> Iterator[str]:
-    """An object for people: lists of objects have a line an element, below the first line."""
+    """Yield an object as lines of text; each element of a list of objects has a line after the first line."""
     lists = {name: item for name, item in value.items() if _is_list_of_objects(item)}
     yield pairs({name: item for name, item in value.items() if name not in lists})
     for name, items in lists.items():
