@@ -1,4 +1,4 @@
-"""The command line: one file a command."""
+"""Command line of stratalog; each command has a module of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TextIO
 
 
 def main() -> None:
-    """Run ``stratalog``; exit code 0, 1 (it found something wrong) or 2 (it could not run)."""
+    """Run ``stratalog`` and exit: code 0, 1 (the command found a problem) or 2 (the command could not run)."""
     try:
         from stratalog.cli.app import run  # noqa: PLC0415 - click and rich are an extra
     except ImportError as error:
@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def _usable(stream: TextIO | None) -> TextIO:
-    """A stream that takes any text: one that was closed before we began leads nowhere, as with other commands."""
+    """Return a stream that accepts any text; if the stream was closed before the start, one that discards the text."""
     if stream is None:
         return Path(os.devnull).open("w", encoding="utf-8")
     if isinstance(stream, io.TextIOWrapper):

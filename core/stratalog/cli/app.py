@@ -1,4 +1,4 @@
-"""The ``stratalog`` command: its subcommands, and how errors end it."""
+"""The ``stratalog`` command group: its subcommands, and the exit code and message of each error."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ COMPLETE_VARIABLE = "_STRATALOG_COMPLETE"
 
 
 class PluginGroup(click.Group):
-    """The commands of this package, and those that plugins add; plugins are looked at only when they are needed."""
+    """Commands of this package and of plugins; plugins are loaded only when they are needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, sorted; a completion shows our own if the plugins cannot be asked."""
+        """Return all names, sorted; a shell completion leaves out plugins' commands if plugins cannot be loaded."""
         try:
             others = _plugin_commands().names()
         except StorageError:
@@ -58,7 +58,7 @@ class PluginGroup(click.Group):
         return sorted({*super().list_commands(ctx), *others})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Our own command of this name, else a plugin's."""
+        """Return this package's command of this name, or else a plugin's command."""
         own = super().get_command(ctx, cmd_name)
         commands = None if own is not None else _plugin_commands()
         if commands is None or cmd_name not in commands:
@@ -70,7 +70,7 @@ def _load(commands: Shelf[Command], name: str) -> click.Command:
     command = commands.by_name(name)
     try:
         loaded = command.load()
-    except Exception as error:  # plugins are strangers: whatever they raise is theirs
+    except Exception as error:  # a plugin may raise anything
         raise PluginError(f"command {name!r} of a plugin cannot be loaded: {error!r}") from error
     if not isinstance(loaded, click.Command):
         raise PluginError(f"command {name!r} of a plugin is no click command but {loaded!r}")
@@ -123,16 +123,16 @@ for command in (
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run the command line; its exit code."""
+    """Run the command line and return its exit code."""
     if arguments is None and os.environ.get(COMPLETE_VARIABLE):
         return _complete(os.environ[COMPLETE_VARIABLE])
     given = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in given
     try:
-        with app.make_context("stratalog", list(given), obj=Output) as context:  # what plugins' commands print with
+        with app.make_context("stratalog", list(given), obj=Output) as context:  # for plugins' commands
             result = app.invoke(context)
-        sys.stdout.flush()  # what cannot be written is an error of this run
-    except click.exceptions.Exit as stop:  # after --help and --version
+        sys.stdout.flush()  # a failed write is an error of this run
+    except click.exceptions.Exit as stop:  # raised after --help and --version
         return stop.exit_code
     except click.ClickException as error:
         if as_json:
@@ -146,8 +146,8 @@ def run(arguments: list[str] | None = None) -> int:
     except StorageError as error:
         _report(error, str(error), as_json=as_json)
         return 2
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does; nothing is wrong
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit fails as well
+    except BrokenPipeError:  # the reader of the output has exited, as `head` does; this is no error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the flush at exit fails too
         return 0
     except OSError as error:
         _report(error, str(error), as_json=as_json)
@@ -156,7 +156,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _complete(instruction: str) -> int:
-    """Print the script of a shell, or what it asks for. Errors are not: the command itself shows them when it is run."""
+    """Print a shell's completion script, or the completions; hide errors, which the command reports when it runs."""
     try:
         return shell_complete(app, {"obj": Output}, "stratalog", COMPLETE_VARIABLE, instruction)
     except StorageError:

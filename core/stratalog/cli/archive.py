@@ -1,4 +1,4 @@
-"""``stratalog archive``: keep what a Kafka broker writes, in a tier, without touching the broker's directory."""
+"""``stratalog archive``: copy a Kafka broker's logs to a tier, without changing the broker's directory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from stratalog.tier.collect_all import Housekeeping
 from stratalog.tier.takeover.archive import ArchivedLog, ArchivePlan, Archiver
 from stratalog.tier.upload.copy_rate import CopyRate
 
-_TRIES: Final = 5  # of a single pass, for logs whose files the broker changes under it
+_TRIES: Final = 5  # passes of a run without --follow, for logs whose files the broker changes meanwhile
 _AGAIN_MS: Final = 500
 _COLUMNS: Final = ("topic", "partition", "segments", "bytes", "tier_end_offset", "high_watermark", "error")
 
@@ -92,7 +92,7 @@ def archive(
 
 
 def _source(host: ComponentHost, directory: str, uri: str) -> SegmentStore:
-    """A log directory, opened for reading; refused if it is none, or if the tier lies in it."""
+    """Open a log directory for reading; raise an error if it is none, or if it contains the tier."""
     if not Path(directory).is_dir():
         raise LogDirNotFoundError("there is no such directory", directory)
     scheme, place = split_scheme(uri)
@@ -117,7 +117,7 @@ def _topic_config(host: ComponentHost, settings: Settings, layout: str | None) -
 
 
 class _Run:
-    """One run of the command: passes, and what they did together."""
+    """One run of the command: its passes and their total results."""
 
     def __init__(self, output: Output, archiver: Archiver, clock: Clock, settings: EngineConfig) -> None:
         self._output, self._archiver, self._clock = output, archiver, clock
@@ -127,7 +127,7 @@ class _Run:
         self._errors = dict[TopicPartition, str]()
 
     def once(self) -> int:
-        """Passes until no file was changed while it was read; the exit code."""
+        """Repeat passes until no file changes during a pass, at most ``_TRIES`` times; return the exit code."""
         with self._summary():
             for number in range(_TRIES):
                 if number:
@@ -135,7 +135,7 @@ class _Run:
                 changed = False
                 for result in self._archiver.run():
                     if isinstance(result.error, StoreError):
-                        raise result.error  # the others would fare the same
+                        raise result.error  # the other logs would fail too
                     changed |= isinstance(result.error, SegmentGoneError)
                     self._take(result)
                 if not changed:
@@ -144,7 +144,7 @@ class _Run:
         return 1 if self._errors else 0
 
     def follow(self, interval_ms: int) -> int:
-        """Passes until Ctrl-C; the exit code tells of the last one."""
+        """Repeat passes until Ctrl-C; return the exit code of the last one."""
         due_ns = self._clock.monotonic_ns() + self._collect_ns
         try:
             with self._summary():
@@ -160,20 +160,20 @@ class _Run:
     def _pass(self) -> None:
         for result in self._archiver.run():
             is_news = result.segments > 0 or str(result.error or "") != self._errors.get(result.log, "")
-            self._take(result)  # first: Ctrl-C may come while it is told
+            self._take(result)  # first, because Ctrl-C may interrupt the output
             if is_news:
                 self._tell(result)
             if isinstance(result.error, StoreError):
                 if not result.error.retriable:
                     raise result.error
-                return  # the store is down: the next pass asks again
+                return  # the store is unavailable: the next pass tries again
 
     def _collect(self) -> None:
-        """Delete what the archive no longer needs; what fails is told, and is the next run's to do."""
+        """Delete what the archive no longer needs; report errors, and leave the rest to the next run."""
         try:
             done = self._archiver.collect(self._housekeeping)
         except StorageError as error:
-            said = "; ".join([str(error), *getattr(error, "__notes__", ())])  # the notes are of other logs
+            said = "; ".join([str(error), *getattr(error, "__notes__", ())])  # the notes are errors of other logs
             self._output.note(printable(f"warning: what the archive no longer needs was not collected: {said}"))
             return
         if done.roots or done.objects or done.orphans:
@@ -207,7 +207,7 @@ class _Run:
 
     @contextmanager
     def _summary(self) -> Iterator[None]:
-        """The table of all logs when the run ends, however it ends."""
+        """Print the table of all logs at the end of the run, even after an error."""
         try:
             yield
         finally:

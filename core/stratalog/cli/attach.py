@@ -1,4 +1,4 @@
-"""``stratalog attach``: go on with the logs of a tier on an empty disk."""
+"""``stratalog attach``: continue the logs of a tier on an empty disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stratalog bench``: what this machine, this disk and this tier do with logs."""
+"""``stratalog bench``: speed of this machine, disk and tier for logs."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _COMPRESSIONS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 _RECORDS_A_CALL: Final = 1000
 _FETCH_BYTES: Final = 1 << 20
 _SMALL_BYTES: Final = 4096
-_ENOUGH_NS: Final = 1_000_000_000  # how long a figure that is a mean of many is measured
+_ENOUGH_NS: Final = 1_000_000_000  # time to measure a mean of many calls
 _DELETE_AT_ONCE: Final = 1000
-_SPARE: Final = 3  # so many times the data may be on disk at a time: the log, and what is on its way
+_SPARE: Final = 3  # the disk needs this multiple of the data: for the log and for data in progress
 _COLUMNS: Final = ("what", "figure", "unit", "slowest_1_percent", "detail")
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line: ``slowest`` is the 99th percentile of what was timed one by one, in the same unit."""
+    """One measured value; ``slowest`` is the 99th percentile of the single measurements, in the same unit."""
 
     what: str
     figure: float
@@ -105,7 +105,7 @@ def _row(figure: Figure) -> tuple[object, ...]:
 
 
 def _rounded(value: float) -> float:
-    """Four figures: more would not be the same twice."""
+    """Round to four digits: further digits would differ in each run."""
     return float(f"{value:.4g}")
 
 
@@ -119,7 +119,7 @@ class _Run:
         ]
 
     def figures(self, size_bytes: int) -> Iterator[Figure]:
-        """All of them, each as soon as it is known."""
+        """Yield all figures, each as soon as it is measured."""
         yield self._disk()
         with self._engine() as engine:
             engine.create_topic(_TOPIC, config=self._topic)
@@ -187,7 +187,7 @@ class _Run:
         return self._rate("append durably, in threads", sum(counts), began, f"{self._threads} threads, a log each")
 
     def _cold(self, tier: str) -> Reader:
-        """A reader with nothing in its caches, not even in those on disk that the settings name."""
+        """Open a reader with empty caches, and without the disk cache of the settings."""
         settings = self._place.settings()
         engine = settings.engine.replaced({"tier.cache.dir": None}, "bench")
         return open_settled(tier, replace(settings, engine=engine), tier_options=self._place.tier_options)
@@ -223,7 +223,7 @@ class _Run:
         return Figure("offload", moved / 1e6 / self._seconds(began), "MB/s", detail="to the tier, roots included")
 
     def _recovery(self) -> Figure:
-        """As after a crash: without what a clean stop leaves behind."""
+        """Measure the recovery after a simulated crash: without the files of a clean shutdown."""
         for path in (self._folder / CLEAN_SHUTDOWN_FILE, self._folder / RECOVERY_POINTS_FILE):
             path.unlink(missing_ok=True)
         size_bytes = sum(path.stat().st_size for path in self._folder.rglob("*.log"))
@@ -235,7 +235,7 @@ class _Run:
     # --- how -----------------------------------------------------------------------------------------------------------
 
     def _each(self, work: Callable[[int], object]) -> list[float]:
-        """How long (ms) each of many calls took, of one at least."""
+        """Return the durations of many calls in ms, at least one."""
         times, began = list[float](), self._clock.monotonic_ns()
         while (start := self._clock.monotonic_ns()) - began < _ENOUGH_NS or not times:
             work(len(times))
@@ -255,10 +255,10 @@ def _latency(what: str, times: list[float], detail: str) -> Figure:
 
 @contextlib.contextmanager
 def _prefix(place: TierPlace, name: str) -> Iterator[str]:
-    """A new prefix in the store of the tier; it is emptied at the end."""
+    """Create a prefix in the tier's store, and empty it at the end."""
     uri = place.uri.rstrip("/") + f"/{name}"
     scheme, path = split_scheme(uri)
-    if scheme == "file":  # a folder is a bucket of its own, and buckets are not made on the way
+    if scheme == "file":  # a folder is a bucket of its own, and the store creates no bucket
         Path(path).mkdir()
     try:
         yield uri
@@ -283,10 +283,10 @@ def _empty(place: TierPlace) -> None:
 
 
 def delete_all(store: ObjectStore, clock: Clock, patience_ns: int) -> None:
-    """Delete every object of a store, page by page, once.
+    """Delete every object of a store in one pass, page by page.
 
     Raises:
-        StoreError: an object could not be deleted, or the store gives the same page once more.
+        StoreError: an object could not be deleted, or the store returns the same page again.
     """
     after = ""
     while found := store.list("", after=after, limit=_DELETE_AT_ONCE, deadline_ns=clock.monotonic_ns() + patience_ns):

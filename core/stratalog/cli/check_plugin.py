@@ -1,4 +1,4 @@
-"""``stratalog check-plugin``: what a plugin's structure shows."""
+"""``stratalog check-plugin``: check the structure of a plugin."""
 
 from __future__ import annotations
 

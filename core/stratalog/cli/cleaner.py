@@ -1,4 +1,4 @@
-"""``stratalog cleaner``: compact the logs whose settings say so."""
+"""``stratalog cleaner``: compact the logs whose topics have cleanup.policy=compact."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _planned(engine: Engine, plan: CompactionPlan) -> tuple[object, ...]:
             reason = seen.reason
             freed = sum(one.bytes_before - one.bytes_after for one in seen.segments)
             uploaded = 0 if plan.tier is None else sum(one.bytes_after for one in seen.segments)
-    except StorageError as wrong:  # the round would end so, and the others have their turn
+    except StorageError as wrong:  # the round of this log would fail with it; other logs continue
         error = str(wrong)
     bounds = (None,) * 4 if found is None else (found.start, found.dirty_start, found.end, round(found.dirty_ratio, 4))
     downloaded = None if found is None else plan.download_bytes

@@ -66,7 +66,7 @@ def consume(
             if first is None:
                 continue
             if first > log.offsets().log_end and ended < len(numbers) - 1:
-                ended += 1  # no error while another partition may hold the offset
+                ended += 1  # no error, because another partition may have the offset
                 continue
             if key is None:
                 records = log.records(first, isolation=isolation)
@@ -77,7 +77,7 @@ def consume(
 
 
 def _consume_group(place: Place, output: Output, topic: str, group: str, limit: int | None, isolation: str) -> None:
-    """Print what a group has not seen; it has seen what was printed, even if something ends it early."""
+    """Print the records after a group's committed offsets; commit the printed records, even after an error."""
     printed = dict[TopicPartition, int]()
     counts = Counter[TopicPartition]()
     with (
@@ -105,7 +105,7 @@ def _print(output: Output, topic: str, record: Record) -> None:
 
 
 def record_item(topic: str, record: Record) -> dict[str, object]:
-    """A record for machines: bytes that are UTF-8 as text, others under a name that ends in ``_base64``."""
+    """Return a record as a JSON object; bytes that are not UTF-8 get a name that ends in ``_base64``."""
     item: dict[str, object] = {
         "topic": topic,
         "partition": record.partition,
@@ -132,7 +132,7 @@ def _put(item: dict[str, object], name: str, value: bytes | None) -> None:
 
 
 def record_line(record: Record) -> str:
-    """A record for people, on one line."""
+    """Return a record as one line of text."""
     headers = "".join(f" {printable(name)}={_text(value)}" for name, value in record.headers)
     return f"{record.partition}:{record.offset} {_stamp(record)} {_text(record.key)} {_text(record.value)}{headers}"
 

@@ -1,4 +1,4 @@
-"""``stratalog tier cost``: what a topic in a tier would cost, before it is made; and what those that are there do."""
+"""``stratalog tier cost``: estimated cost of a new topic in a tier, and cost of the existing topics."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def show_cost(
 
 
 def _tell_tier(output: Output, logs: Iterable[TierLog], part_bytes: int, prices: Prices) -> int:
-    """A row a log; what cannot be read is told in its last column."""
+    """Print a row for each log; the last column has the error of a log that cannot be read."""
     rows = [
         {"topic": found.log.topic, "partition": found.log.partition, **_costs(found, part_bytes, prices)}
         for found in logs

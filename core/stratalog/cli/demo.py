@@ -1,4 +1,4 @@
-"""``stratalog demo``: the main job on real input, end to end, with what it cost."""
+"""``stratalog demo``: tier, evict and read back real logs, with the measured costs."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ EVICT_AT_ONCE: Final[Mapping[str, object]] = {
 
 
 class DemoMismatchError(Exception):
-    """What came back differs from what was there."""
+    """Records that were read back differ from the original records."""
 
 
 @dataclass(slots=True)
 class Step:
-    """One line of the table: how long a step took, and what it did."""
+    """One line of the table: a step's duration and results."""
 
     name: str
     seconds: float
@@ -57,20 +57,20 @@ class Step:
 
     @property
     def rate(self) -> float | None:
-        """MB (10^6 bytes) of log a second."""
+        """Log data in MB (10^6 bytes) a second; None without data."""
         return self.size_bytes / 1e6 / self.seconds if self.size_bytes and self.seconds else None
 
     def counts(self) -> dict[str, int]:
-        """Requests by kind, those that were made."""
+        """Return the number of requests by kind, without zeros."""
         counted = {field.name: getattr(self.requests, field.name).requests for field in fields(self.requests)}
         return {kind: count for kind, count in counted.items() if count}
 
     def requests_text(self) -> str:
-        """Requests by kind, in words."""
+        """Return the number of requests by kind as text."""
         return ", ".join(f"{count} {kind}" for kind, count in self.counts().items())
 
     def item(self) -> dict[str, object]:
-        """The step for machines."""
+        """Return the step as a JSON object."""
         return {
             "step": self.name,
             "seconds": self.seconds,
@@ -104,7 +104,7 @@ def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object]
             server = stack.enter_context(local_s3())
             uri, options = server.uri("demo"), server.options
         uri = uri.rstrip("/") + f"/{folder.name}"
-        if uri.startswith("file://"):  # a folder is a bucket of its own, and buckets are not made on the way
+        if uri.startswith("file://"):  # a folder is a bucket of its own, and the store creates no bucket
             _make_bucket(Path(uri.removeprefix("file://")))
         run = DemoRun(output, folder, uri, options)
         try:
@@ -118,7 +118,7 @@ def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object]
 
 
 class DemoRun:
-    """One run: the folder, the tier, and what was measured so far."""
+    """One run: the folder, the tier, and the measurements so far."""
 
     def __init__(self, output: Output, folder: Path, uri: str, options: Mapping[str, object]) -> None:
         self._output, self._folder, self._uri, self._options = output, folder, uri, options
@@ -129,7 +129,7 @@ class DemoRun:
     # --- a real Kafka directory ------------------------------------------------------------------------------------
 
     def kafka_directory(self) -> None:
-        """Tier and evict every closed segment of a broker's directory; everything must read as before."""
+        """Tier and evict every closed segment of a broker's directory, and compare all records before and after."""
         directory = self._unpack()
         with self._engine(directory) as engine:
             with self._step("read the Kafka directory", engine) as step:
@@ -147,7 +147,7 @@ class DemoRun:
     def _unpack(self) -> Path:
         archive = resources.files("stratalog.cli") / "demo_data" / KAFKA_ARCHIVE
         with archive.open("rb") as file, tarfile.open(fileobj=file, mode="r:xz") as tar:
-            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # which Python before 3.11.4 does not have
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # missing in Python before 3.11.4
             tar.extractall(self._folder)  # noqa: S202 - our own archive
         return self._folder / KAFKA_FOLDER
 
@@ -238,7 +238,7 @@ class DemoRun:
             )
 
     def report(self, *, keep: bool, is_local: bool) -> None:
-        """Print what there is, what it took, and how to look further."""
+        """Print the logs and the measurements, and commands to look further."""
         columns = ("partition", "offsets", "local_segments", "local_bytes", "remote_segments", "remote_bytes")
         self._output.table("partitions", columns, self._logs)
         if self._output.as_json:

@@ -1,4 +1,4 @@
-"""``stratalog erase``: forget a key, with a proof."""
+"""``stratalog erase``: erase all records of a key, with a proof."""
 
 from __future__ import annotations
 

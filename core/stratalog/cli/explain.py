@@ -25,9 +25,9 @@ from stratalog.segment.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: what was looked at, what was found there, and the numbers behind it.
+    """One step: its name, its result as text, and the numbers of the result.
 
-    ``found`` is False where the way ends without a record.
+    ``found`` is False if the search ends here without a record.
     """
 
     step: str
@@ -60,7 +60,7 @@ def explain(place: Place, output: Output, topic: str, partition: int, offset: in
 
 
 def steps(log: LogReader, offset: int) -> Iterator[Step]:
-    """The steps to one offset; the last one says what is there."""
+    """Yield the steps to one offset; the last one describes the record, or why there is none."""
     view, parts = log.view(), log.parts
     bounds = view.offsets
     names = ("log_start", "local_log_start", "last_stable", "high_watermark", "log_end")
@@ -96,7 +96,7 @@ def _segment(view: LogView, segment: ReadableSegment) -> Step:
 
 
 def _index(segment: ReadableSegment, offset: int, parts: Components) -> Step:
-    """What the offset index says, and whether it is believed."""
+    """Return the step of the offset index: its entry, and whether the log confirms the entry."""
     start = start_position(segment, offset, parts)
     try:
         reader = offset_index(segment, parts)
@@ -182,7 +182,7 @@ def _record(
 
 
 def _visible(view: LogView, batch: RecordBatch, record: Record, parts: Components) -> Step:
-    """The record, and who sees it."""
+    """Return the step of the record, with the isolation levels that see it."""
     offset = record.offset
     gone = aborted_transactions(view.readable_from(offset), offset, offset + 1, parts) if batch.is_transactional else ()
     aborted = any(

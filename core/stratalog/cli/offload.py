@@ -25,14 +25,14 @@ def offload(place: Place, output: Output, *, roll: bool) -> int:
     rows: list[tuple[object, ...]] = []
     failed = False
     with place.engine() as engine:
-        engine.offload([])  # complains of a missing tier once, and not for each partition
+        engine.offload([])  # reports a missing tier once, and not for each partition
         names = engine.partitions()
         with output.progress("offloading", len(names)) as bar:
             for name in names:
                 try:
                     rows.extend(_offload(engine, name, roll=roll))
                 except StoreError:
-                    raise  # the others would fare the same
+                    raise  # the other partitions would fail too
                 except StorageError as error:
                     failed = True
                     rows.append((*name, 0, 0, None, str(error)))

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they open."""
+"""Options that several commands share, and the objects that they open."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the logs are, as the options say."""
+    """Location of the logs, as given by the options."""
 
     directories: tuple[str, ...]
     tier: str | None
@@ -39,7 +39,7 @@ class Place:
     tier_options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def engine(self) -> AbstractContextManager[Engine]:
-        """An engine over the directories, as ``new_engine``."""
+        """Open an engine as ``new_engine``, but raise ConfigError if a directory is missing."""
         for directory in self.directories or self.settings().engine.log_dirs:
             if not Path(directory).is_dir():
                 raise ConfigError(f"there is no directory {directory}: make it, or create a topic in it")
@@ -47,9 +47,10 @@ class Place:
 
     @contextmanager
     def new_engine(self) -> Iterator[Engine]:
-        """An engine; directories that are missing are made.
+        """Open an engine, and create missing directories.
 
-        On a full disk it may not stop in order. Nothing is lost by that, and what a command found is what is to be told.
+        A full disk may prevent a clean shutdown. Nothing is lost then: the method logs a warning, and the next start
+        recovers the logs. The command still reports its results.
         """
         self._check_options(self.tier or self.settings().engine.tier)
         engine = open_engine(
@@ -64,9 +65,10 @@ class Place:
                 _LOGGER.warning("not stopped in order, so the next start recovers: %s", error)
 
     def reader(self, *, may_be_away: bool = False) -> Reader:
-        """A reader over the directories, and the tier behind them; over the tier alone if that is all that is named.
+        """Open a reader of the directories and of the tier behind them, or of the tier alone if only a tier is given.
 
-        What is not named is taken from the settings, as an engine does. ``may_be_away`` as of ``open_settled``.
+        The settings give the location that the options do not give, as for an engine. ``may_be_away`` is passed to
+        ``open_settled``.
         """
         known = self.settings()
         tier = self.tier or known.engine.tier
@@ -82,7 +84,7 @@ class Place:
         return TierPlace(tier, self.config, self.tier_options).reader()
 
     def settings(self) -> Settings:
-        """The settings that hold for the command."""
+        """Return the settings of the command."""
         return read_settings(self.config, os.environ)
 
     def _check_options(self, tier: str | None) -> None:
@@ -92,19 +94,19 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class TierPlace:
-    """The tier that a command works on, as its argument and options say."""
+    """Tier that a command works on, as given by its argument and options."""
 
     uri: str
     config: str | None
     tier_options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def settings(self) -> Settings:
-        """The settings that hold for the command."""
+        """Return the settings of the command."""
         return read_settings(self.config, os.environ)
 
     @contextmanager
     def opened(self, *, read_only: bool) -> Iterator[Tier]:
-        """The tier without a reader or an engine."""
+        """Open the tier without a reader or an engine."""
         host = open_host(self.settings(), (), None)
         try:
             with open_tier(host, self.uri, self.tier_options, read_only=read_only) as tier:
@@ -113,17 +115,17 @@ class TierPlace:
             host.close()
 
     def reader(self) -> Reader:
-        """A reader of the tier alone."""
+        """Open a reader of the tier alone."""
         if "://" not in self.uri:
             raise ConfigError(f"tier {self.uri!r} is no URI: s3://bucket/prefix or file:///folder are")
         return open_settled(self.uri, self.settings(), tier_options=self.tier_options)
 
 
 class NamedPath(click.Path):
-    """A path that is not empty: ``"$DIR"`` of a variable that is not set would be the folder one is in."""
+    """Path that must not be empty: ``"$DIR"`` with an unset variable would otherwise mean the current folder."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As ``click.Path``."""
+        """Convert the value as ``click.Path``, but fail if it is empty."""
         if value == "":
             self.fail("the path is empty; the folder you are in is '.'", param, ctx)
         return super().convert(value, param, ctx)  # type: ignore[arg-type]  # click says what it takes, and checks it
@@ -139,41 +141,45 @@ place_options = taken_together(
         "--dir", "-d", "directories", multiple=True, type=NamedPath(), help="A log directory; can be repeated."
     ),
 )
-"""``--dir``, ``--tier``, ``--tier-option``, ``--config``: handed to the command as ``place``."""
+"""``--dir``, ``--tier``, ``--tier-option``, ``--config``: passed to the command as ``place``."""
 
 
 uri_options = taken_together("place", TierPlace, config_option, tier_option, click.argument("uri"))
-"""The argument ``URI``, ``--tier-option`` and ``--config``: handed to the command as ``place``."""
+"""The argument ``URI``, ``--tier-option`` and ``--config``: passed to the command as ``place``."""
 
 
 json_option = taken_together(
     "output", Output, click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for machines.")
 )
-"""``--json``: handed to the command as ``output``."""
+"""``--json``: passed to the command as ``output``."""
 
 
 def choice_option(name: str, choices: type[StrEnum], default: StrEnum) -> Callable[[CommandFunction], CommandFunction]:
-    """An option with the words of an enum, as the library takes them: click by itself would ask for their names."""
+    """Return an option that accepts the values of an enum; click by itself would accept the names."""
     words = click.Choice([choice.value for choice in choices])
     return click.option(name, type=words, default=default.value, show_default=True)
 
 
 MANY: Final = click.IntRange(1, LONG_MAX)
-"""How many at the most, where that is all there are."""
+"""Type of options that limit a number of results: at least 1."""
 
 
 def typed_bytes(text: str) -> bytes:
-    """The bytes of an argument, as they were typed: a key need not be UTF-8."""
+    """Return the bytes of an argument as typed, because a key need not be UTF-8."""
     return os.fsencode(text)
 
 
 def partition_option(function: CommandFunction) -> CommandFunction:
-    """``--partition``: all of the topic's if it is not given."""
+    """Add the option ``--partition``; without it, the command uses all partitions of the topic."""
     return click.option("--partition", "-p", type=click.IntRange(0), help="One partition; all if not given.")(function)
 
 
 def tier_logs(reader: Reader, topic: str | None, partition: int | None) -> list[TierLog]:
-    """The logs of the tier that a reader was opened on: all, those of a topic, or one; UnknownTopicError if there is none."""
+    """Return the logs of the reader's tier: all logs, those of a topic, or those of one partition.
+
+    Raises:
+        UnknownTopicError: ``topic`` is given, and the tier has no such log.
+    """
     assert reader.tier is not None
     names = [
         found
@@ -187,7 +193,7 @@ def tier_logs(reader: Reader, topic: str | None, partition: int | None) -> list[
 
 
 def check_topics(wanted: Iterable[str], names: Iterable[TierLogName], uri: str) -> None:
-    """Raise UnknownTopicError if a topic that somebody named is none of those in a tier."""
+    """Raise UnknownTopicError if the tier has no log of a wanted topic."""
     unknown = set(wanted) - {name.log.topic for name in names}
     if unknown:
         raise UnknownTopicError(f"there is no topic {', '.join(sorted(unknown))} in {uri}")

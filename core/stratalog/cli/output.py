@@ -1,4 +1,4 @@
-"""What commands print: tables and progress for people, one JSON object a line for machines."""
+"""Output of commands: tables and progress bars for people, one JSON object a line for machines."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rich.text import Text
 from stratalog.model.names import TopicPartition
 
 _KIB = 1024
-_PIPED_WIDTH = 240  # a pipe has no edge to wrap at
+_PIPED_WIDTH = 240  # characters; a pipe has no width at which to wrap
 
 
 class Output:
-    """Standard output of one command. Results go to stdout, progress and notes to stderr."""
+    """Output of one command: results on stdout, progress and notes on stderr."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -31,7 +31,7 @@ class Output:
         self._notes = Console(file=sys.stderr, highlight=False)
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Rows with named columns; as JSON one object a row, with the column names as keys."""
+        """Print rows with named columns; with ``--json``, print one object a row, with the column names as keys."""
         if self.as_json:
             for row in rows:
                 self.item(dict(zip(columns, row, strict=True)))
@@ -50,26 +50,26 @@ class Output:
             self.note("nothing to show")
 
     def item(self, values: Mapping[str, object]) -> None:
-        """One JSON object on a line of its own."""
+        """Print one JSON object on a line of its own."""
         sys.stdout.write(json.dumps(values, default=str) + "\n")
 
     def line(self, text: str) -> None:
-        """A line of text; left out as JSON."""
+        """Print a line of text; print nothing with ``--json``."""
         if not self.as_json:
             sys.stdout.write(text + "\n")
 
     def flush(self) -> None:
-        """Let whoever reads see what was printed so far; for commands that go on for long."""
+        """Flush stdout, for commands that run for a long time."""
         sys.stdout.flush()
 
     def note(self, text: str) -> None:
-        """A line for people only, on stderr."""
+        """Print a line on stderr; print nothing with ``--json``."""
         if not self.as_json:
             self._notes.print(text, markup=False, soft_wrap=True)
 
     @contextmanager
     def progress(self, what: str, total: float) -> Iterator[Steps]:
-        """A progress bar while stderr is a terminal, else nothing."""
+        """Show a progress bar if stderr is a terminal."""
         bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -84,13 +84,13 @@ class Output:
 
     @contextmanager
     def logs_progress(self, what: str) -> Iterator[Callable[[TopicPartition, int, int], None]]:
-        """The same, told by many threads how many of all logs are done, in any order."""
+        """Show a progress bar over all logs; several threads may report finished logs, in any order."""
         with self.progress(what, 0) as steps:
             yield lambda _log, done, total: steps.reached(done, total)
 
 
 class Steps:
-    """How far a piece of work is."""
+    """Progress of a command, shown as a bar."""
 
     def __init__(self, bar: Progress, what: str, total: float) -> None:
         self._bar, self._total = bar, total
@@ -98,28 +98,28 @@ class Steps:
         self._lock, self._most = Lock(), 0.0
 
     def add(self, steps: float) -> None:
-        """There are so many more than was known."""
+        """Increase the total number of steps."""
         self._total += steps
         self._bar.update(self._task, total=self._total)
 
     def advance(self, steps: float = 1) -> None:
-        """So much more is done."""
+        """Report finished steps."""
         self._bar.advance(self._task, steps)
 
     def reached(self, done: float, total: float) -> None:
-        """So much of ``total`` is done, or more, if another thread has told that already."""
+        """Report ``done`` of ``total`` steps; ignore a smaller number than another thread has reported."""
         with self._lock:
             self._most = max(self._most, done)
             self._bar.update(self._task, total=total, completed=self._most)
 
 
 def printable(text: str) -> str:
-    """A text on one line, without what a terminal would obey."""
+    """Return the text on one line, with control characters escaped for the terminal."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def shown(value: object) -> str:
-    """A table cell: numbers with thousands separators, nothing for None."""
+    """Return a table cell: numbers have thousands separators, and None is empty."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -130,7 +130,7 @@ def shown(value: object) -> str:
 
 
 def size_text(size_bytes: float) -> str:
-    """A size for people: ``1.5 MiB``."""
+    """Return a size for people, for example ``1.5 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size_bytes) < _KIB:
             return f"{size_bytes:,.0f} {unit}" if unit == "B" else f"{size_bytes:,.1f} {unit}"

@@ -1,4 +1,4 @@
-"""``stratalog plugins``: what is installed, and what it offers."""
+"""``stratalog plugins``: installed plugins and their components."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _rows(plugin: PluginInfo, quarantined: Mapping[tuple[str, str], StorageError
 
 
 def _compiled(offer: OfferInfo) -> tuple[bool | None, str]:
-    """Whether compiled code does the work (None: there is none), and which parts are missing, with the reason."""
+    """Return whether compiled code is used (None: there is none), and the missing parts with the reasons."""
     if not offer.extensions:
         return None, ""
     missing = offer.not_compiled()

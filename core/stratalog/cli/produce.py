@@ -27,14 +27,14 @@ READ_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class Appended:
-    """What has been appended to a partition so far: ``records``, from offset ``first`` to ``last`` (inclusive)."""
+    """Records appended to one partition so far: their number, and the offsets ``first`` to ``last`` (inclusive)."""
 
     records: int = 0
     first: int | None = None
     last: int | None = None
 
     def add(self, result: AppendResult) -> None:
-        """Count an append."""
+        """Add the records of an append."""
         self.records += result.last_offset - result.base_offset + 1
         self.first = result.base_offset if self.first is None else self.first
         self.last = result.last_offset
@@ -86,7 +86,7 @@ def produce(
                 for number, group in _by_partition(records, numbers, partition).items():
                     for result in _append(engine.log(topic, number), group, durability):
                         done.setdefault(number, Appended()).add(result)
-            engine.log(topic, numbers[0] if partition is None else partition)  # even if there were no lines
+            engine.log(topic, numbers[0] if partition is None else partition)  # even if there are no lines
         ended = True
     finally:
         if ended and not done:
@@ -100,7 +100,7 @@ def produce(
 
 
 def _append(log: Log, records: Sequence[Record], durability: str) -> Iterator[AppendResult]:
-    """Append in as few pieces as it takes: a single append has to fit a segment."""
+    """Append the records, and split them if they do not fit into one segment."""
     try:
         yield log.append(records, durability)
     except RecordBatchTooLargeError:
@@ -112,7 +112,7 @@ def _append(log: Log, records: Sequence[Record], durability: str) -> Iterator[Ap
 
 
 def _by_partition(records: Sequence[Record], numbers: Sequence[int], chosen: int | None) -> dict[int, list[Record]]:
-    """Records by where they go; those without a key stay together, and go to the first partition."""
+    """Return the records by partition; records without a key go to the first partition."""
     if chosen is not None:
         return {chosen: list(records)}
     found: dict[int, list[Record]] = {}
@@ -123,7 +123,7 @@ def _by_partition(records: Sequence[Record], numbers: Sequence[int], chosen: int
 
 
 def _lines(file: BinaryIO) -> Iterator[list[bytes]]:
-    """The lines of a file, as many at once as there are without waiting: at most ``LINES_AT_ONCE``."""
+    """Yield the lines of a file in lists of at most ``LINES_AT_ONCE``, without waiting for more lines."""
     rest: list[bytes] = []
     while data := _read(file):
         *whole, last = data.split(b"\n")
@@ -139,7 +139,7 @@ def _lines(file: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def _read(file: BinaryIO) -> bytes:
-    """Up to ``READ_BYTES``: waits for the first of them, then takes what is there; nothing at the end of the file."""
+    """Read up to ``READ_BYTES``: wait for the first bytes, then read what is available; return b"" at the file end."""
     parts = [_read_once(file, READ_BYTES)]
     size = len(parts[0])
     while parts[-1] and size < READ_BYTES and _is_ready(file):
@@ -153,10 +153,10 @@ def _read_once(file: BinaryIO, size_bytes: int) -> bytes:
 
 
 def _is_ready(file: BinaryIO) -> bool:
-    """Whether reading would not wait; False where that cannot be asked."""
+    """Return True if a read would not block, and False if the system cannot report it."""
     try:
         return bool(select.select([file], [], [], 0)[0])
-    except (OSError, ValueError):  # no descriptor behind it, or Windows
+    except (OSError, ValueError):  # no descriptor, or Windows
         return False
 
 

@@ -1,4 +1,4 @@
-"""``stratalog rebuild``: manifests again from the objects of a bucket."""
+"""``stratalog rebuild``: rebuild manifests from the objects of a bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stratalog recover``: bring a directory in order that was not stopped in order."""
+"""``stratalog recover``: recover a log directory after an unclean shutdown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COLUMNS = ("topic", "partition", "recovered_segments", "truncated_bytes", "log_s
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one log."""
+    """Result of the recovery of one log."""
 
     log: TopicPartition
     segments: int = 0
@@ -43,7 +43,7 @@ class Outcome:
     error: str = ""
 
     def row(self) -> tuple[object, ...]:
-        """The columns."""
+        """Return the values of ``COLUMNS``."""
         return (*self.log, self.segments, self.truncated_bytes, self.log_start, self.log_end, self.error)
 
 
@@ -62,7 +62,7 @@ def recover(output: Output, directory: Path, *, dry_run: bool) -> int:
     if not directory.is_dir():
         raise LogDirNotFoundError("there is no such directory", str(directory))
     with _untouched(directory) as (_, store):
-        check_log_directory(store)  # nothing is written to another one
+        check_log_directory(store)  # raises before anything is written to a folder that is no log directory
     with _bar(output) as progress:
         outcomes = _planned(directory, progress) if dry_run else _recovered(directory, progress)
     output.table("would be recovered" if dry_run else "recovered", COLUMNS, (found.row() for found in outcomes))
@@ -71,7 +71,7 @@ def recover(output: Output, directory: Path, *, dry_run: bool) -> int:
 
 @contextmanager
 def _untouched(directory: Path) -> Iterator[tuple[ComponentHost, SegmentStore]]:
-    """The directory, to look at alone."""
+    """Open the directory for reading only."""
     host = open_host(Settings(), (), None)
     try:
         store = host.segment_store(str(directory), read_only=True)
@@ -85,7 +85,7 @@ def _untouched(directory: Path) -> Iterator[tuple[ComponentHost, SegmentStore]]:
 
 @contextmanager
 def _bar(output: Output) -> Iterator[LogProgress]:
-    """One bar over all logs, which grows with each log whose turn it is."""
+    """Show one progress bar over all logs; its total grows when the recovery of a log begins."""
     done: dict[TopicPartition, int] = {}
     lock = threading.Lock()
     with output.progress("recovering", 0) as steps:
@@ -101,14 +101,14 @@ def _bar(output: Output) -> Iterator[LogProgress]:
 
 
 class _Listener:
-    """A plugin that hears which logs were recovered."""
+    """Plugin that records which logs were recovered."""
 
     def __init__(self) -> None:
         self.heard: dict[TopicPartition, LogRecovered] = {}
 
     @hookimpl
     def stratalog_on_log_recovered(self, event: LogRecovered) -> None:
-        """Told after the fact, on the engine's thread for it."""
+        """Record the event; the engine calls this after the recovery, on its thread for listeners."""
         self.heard[event.log] = event
 
 
@@ -125,7 +125,7 @@ def _recovered(directory: Path, progress: LogProgress) -> list[Outcome]:
                 outcome.error = str(error)
             else:
                 outcome.log_start, outcome.log_end = bounds.log_start, bounds.log_end
-    for outcome in outcomes:  # listeners have been told of everything when the engine is closed
+    for outcome in outcomes:  # closing the engine has delivered all events
         event = listener.heard.get(outcome.log)
         if event is not None:
             outcome.segments, outcome.truncated_bytes = event.segments, event.truncated_bytes
@@ -133,7 +133,7 @@ def _recovered(directory: Path, progress: LogProgress) -> list[Outcome]:
 
 
 def _planned(directory: Path, progress: LogProgress) -> list[Outcome]:
-    """What recovery would give, worked out in memory."""
+    """Return what a recovery would do, worked out in memory."""
     with _untouched(directory) as (host, store):
         if store.is_acquired_elsewhere():
             raise LogDirLockedError("another engine or a running broker holds the directory", str(directory))

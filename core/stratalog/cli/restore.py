@@ -1,4 +1,4 @@
-"""``stratalog restore``: the logs of a tier as a log directory."""
+"""``stratalog restore``: copy the logs of a tier into a log directory."""
 
 from __future__ import annotations
 

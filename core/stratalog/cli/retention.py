@@ -1,4 +1,4 @@
-"""``stratalog retention``: delete and evict what the settings let go."""
+"""``stratalog retention``: delete and evict segments as the retention settings allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stratalog run``: an engine with its background duties and services, until it is told to stop."""
+"""``stratalog run``: an engine with its background duties and services, until a signal stops it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def run_engine(place: Place, output: Output) -> int:
 
 @contextlib.contextmanager
 def _told_to_stop() -> Iterator[threading.Event]:
-    """Set by the first signal; a second one ends the process as ever: a stop may take long, and somebody may insist."""
+    """Yield an event that the first SIGINT or SIGTERM sets; a second signal has its usual effect.
+
+    A clean shutdown may take long, and a second signal ends the process without it.
+    """
     stop = threading.Event()
     before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 

@@ -1,4 +1,4 @@
-"""``stratalog tier``: what is in a tier, and how it came there."""
+"""``stratalog tier``: contents and history of a tier."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def alter_topic(place: Place, output: Output, topic: str, settings: tuple[str, .
 
 
 def _warn(output: Output, warning: str) -> None:
-    """A line about what was done all the same."""
+    """Print a warning about a change that was made."""
     if warning:
         output.note(f"warning: {warning}")
 
@@ -106,7 +106,10 @@ def delete_topic(place: Place, output: Output, topic: str, *, yes: bool) -> None
 
 
 def _ask(question: str) -> None:
-    """Go on if the answer is yes; a script that nobody answers for is told so, and not that it was interrupted."""
+    """Ask for a confirmation; raise an error if the answer is no.
+
+    A script without a terminal gets a UsageError that names ``--yes``, instead of an interruption.
+    """
     try:
         agreed = click.confirm(question, err=True)
     except click.Abort as abort:
@@ -146,7 +149,7 @@ def describe_topic(place: Place, output: Output, topic: str) -> int:
 
 @dataclass(slots=True)
 class Sheet:
-    """What ``describe`` shows, gathered partition by partition."""
+    """Output of ``describe``, collected partition by partition."""
 
     bounds: list[tuple[object, ...]] = field(default_factory=list)
     segments: list[tuple[object, ...]] = field(default_factory=list)
@@ -155,7 +158,7 @@ class Sheet:
     failed: bool = False
 
     def add(self, partition: int, log: StaticLog) -> None:
-        """One partition."""
+        """Add one partition."""
         found, epochs = log.offsets(), log.view().epochs.entries
         error = ""
         try:
@@ -173,12 +176,12 @@ class Sheet:
             self.producers.append((partition, producer.producer_id, producer.producer_epoch, *last))
 
     def fail(self, partition: int, error: StorageError) -> None:
-        """One that cannot be read."""
+        """Add a partition that cannot be read."""
         self.failed = True
         self.bounds.append((partition, None, None, None, None, None, None, str(error)))
 
     def print(self, output: Output, topic: str) -> None:
-        """Everything, as tables."""
+        """Print all tables."""
         columns = ("log_start", "local_log_start", "recovery_point", "last_stable", "high_watermark", "log_end")
         output.table(f"{topic}: offsets", ("partition", *columns, "error"), self.bounds)
         names = ("partition", "base_offset", "end_offset", "bytes", "where")
@@ -198,7 +201,7 @@ def _where(part: SegmentSummary) -> str:
 
 
 def split_setting(text: str) -> tuple[str, str]:
-    """``key=value`` as a pair; a usage error otherwise."""
+    """Return ``key=value`` as a pair, or raise a usage error."""
     name, mark, value = text.partition("=")
     if not mark or not name:
         raise click.BadParameter(f"{text!r} is not of the form KEY=VALUE")

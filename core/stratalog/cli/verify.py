@@ -114,7 +114,7 @@ def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -
 
 
 def _log_of(host: ComponentHost, path: Path) -> TopicPartition | None:
-    """The log whose folder ``path`` is; None for a log directory, which may be named like a log: ``disk-1``."""
+    """Return the log whose folder ``path`` is; None for a log directory, which may have a log's name: ``disk-1``."""
     name = parse_partition_folder(path.name)
     if name is None:
         return None
@@ -124,14 +124,14 @@ def _log_of(host: ComponentHost, path: Path) -> TopicPartition | None:
 
 @dataclass(slots=True)
 class _Left:
-    """What is wrong still, and what was put right."""
+    """Number of problems that remain, and of those that were repaired."""
 
     wrong: int = 0
     repaired: int = 0
 
 
 class _Verification:
-    """One run of the command."""
+    """One run of the command over a directory."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class _Verification:
     def _log(self, name: TopicPartition, folder: str, progress: Progress) -> None:
         files = self._store.open_log(folder)
         config = self._topics.config(name.topic)
-        parts = self._host.parts(replace(config, index_extra=()))  # nothing is made of them here
+        parts = self._host.parts(replace(config, index_extra=()))  # no extra index is built here
         known_end = max(self._checkpoint(file).get(name, 0) for file in CHECKPOINTS)
         report = verify_log(files, parts, progress, deep=self._deep, known_end=known_end)
         self._bounds(name, report)
@@ -232,7 +232,7 @@ class _Verification:
             return {}
 
     def _bounds(self, name: TopicPartition, report: LogReport) -> None:
-        """Compare with the checkpoints: a log that ends below one of them has lost its end, if it was stopped in order."""
+        """Report a log that ends below one of its checkpoints: after a clean shutdown, its end is lost."""
         if self._store.read_small(CLEAN_SHUTDOWN_FILE) is None:
             return
         for file, what in CHECKPOINTS.items():

@@ -1,4 +1,4 @@
-"""``stratalog verify URI``: check what a tier holds, in steps of a bounded cost, and put back what is still local."""
+"""``stratalog verify URI``: check a tier in runs of limited cost, and restore damaged segments from local copies."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _MENDABLE: Final = frozenset({Flaw.MISSING, Flaw.SIZE, Flaw.FILE, Flaw.LOG})
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one run may cost; None is no bound. A run ends behind the segment that reaches it."""
+    """Cost limit of one run; None means no limit. A run stops after the segment that reaches the limit."""
 
     requests: int | None = None
     size_bytes: int | None = None
 
     @classmethod
     def parse(cls, text: str | None) -> Budget:
-        """``requests=1000,bytes=1000000000``, either alone; UsageError for anything else."""
+        """Parse ``requests=1000,bytes=1000000000``, or one of the two; raise UsageError for anything else."""
         given: dict[str, int] = {}
         for part in (text or "").split(",") if text else ():
             name, _, value = part.strip().partition("=")
@@ -53,7 +53,7 @@ class Budget:
 
 @dataclass(slots=True)
 class _State:
-    """Where the next run goes on: behind ``offset`` of a log; None begins anew. ``wrong`` is what was found so far."""
+    """Position of the next run: at ``offset`` of ``log``, or at the start. ``wrong`` counts the problems so far."""
 
     place: Path | None
     uri: str
@@ -63,7 +63,7 @@ class _State:
     wrong: int = 0
 
     def load(self) -> None:
-        """Go on where the last run stopped, if it did not come to the end."""
+        """Read the position from the file, if the last run did not reach the end."""
         if self.place is None or not self.place.exists():
             return
         try:
@@ -76,7 +76,7 @@ class _State:
             raise ConfigError(f"--state {self.place} is of another verify ({about[1]}): delete it to begin anew")
 
     def store(self) -> None:
-        """Replace the file, as a whole."""
+        """Replace the file atomically."""
         if self.place is not None:
             body = {"version": _STATE_VERSION, "uri": self.uri, "deep": self.deep}
             body |= {"log": self.log, "offset": self.offset, "wrong": self.wrong}
@@ -85,22 +85,22 @@ class _State:
             fresh.replace(self.place)
 
     def forget(self) -> None:
-        """The end was reached: the next run begins anew."""
+        """Remove the file after a run reached the end; the next run then begins at the start."""
         if self.place is not None:
             self.place.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
 class TierCheck:
-    """What ``verify URI`` was asked for.
+    """Arguments of ``verify URI``.
 
     Attributes:
         place: the tier.
-        deep: read every ``.log`` file.
-        repair: put back what is in ``directories``, leave notes on the rest, collect orphans.
-        directories: log directories that may still hold segments.
-        budget: what one run may cost.
-        state: the file in which a run that was stopped by its budget says where.
+        deep: True if every ``.log`` file is read.
+        repair: True if segments are restored from ``directories``, notes are left on the rest, and orphans collected.
+        directories: log directories that may still have the segments.
+        budget: cost limit of one run.
+        state: file for the position of a run that its budget stopped.
     """
 
     place: TierPlace
@@ -111,7 +111,7 @@ class TierCheck:
     state: str | None = None
 
     def run(self, output: Output) -> int:
-        """Do it; the exit code."""
+        """Run the check and return the exit code."""
         if (self.budget.requests or self.budget.size_bytes) and self.state is None:
             raise click.UsageError("--budget needs --state FILE, so that the next run can go on")
         if self.directories and not self.repair:
@@ -140,7 +140,7 @@ class _Copies:
         self._stores, self._parts = stores, parts
 
     def mend(self, log: TierLog, stored: StoredSegment) -> bool:
-        """Put a segment back from the first directory that has the very same one."""
+        """Restore a segment from the first directory with an identical copy; return False if there is none."""
         return any(self._mend(store, log, stored) for store in self._stores)
 
     def _mend(self, store: SegmentStore, log: TierLog, stored: StoredSegment) -> bool:
@@ -181,7 +181,7 @@ class _Run:
             if stopped:
                 break
             done += 1
-            self._state.log, self._state.offset = label + "\0", 0  # behind this one
+            self._state.log, self._state.offset = label + "\0", 0  # after this log
         self._summary(done, segments, stopped=stopped)
         if stopped:
             self._state.store()
@@ -190,7 +190,7 @@ class _Run:
         return 1 if self._state.wrong else 0
 
     def _log(self, label: str, name: TierLogName, start: int) -> tuple[int, bool]:
-        """Check one log from an offset on; how many segments, and whether the budget ended it."""
+        """Check one log from an offset on; return the number of segments, and True if the budget stopped the check."""
         log = self._tier.log(*name)
         if self._asked.repair and not start:
             self._repair_manifest(name, log)
@@ -214,14 +214,14 @@ class _Run:
         return checked, False
 
     def _repair_manifest(self, name: TierLogName, log: TierLog) -> None:
-        """What cannot be put right is found once more by the scrub, which leaves a note on it."""
+        """Repair the manifest; the scrub finds the remaining problems again and leaves notes on them."""
         for finding, done in log.repair_manifest():
             if done:
                 self._repaired += 1
                 self._tell(name.log, finding, done)
 
     def _take(self, name: TierLogName, log: TierLog, findings: Sequence[Finding]) -> None:
-        """Tell of findings, and put right what can be: a segment is put back once for all that is wrong with it."""
+        """Report findings and repair what is possible; a segment with several findings is restored once."""
         mended: dict[int, str] = {}
         for finding in findings:
             done = ""
@@ -244,12 +244,12 @@ class _Run:
             return "put back" if self._copies.mend(log, stored) else ""
         except StoreError:
             raise
-        except StorageError as error:  # the copy is damaged, too, or goes away
+        except StorageError as error:  # the local copy is damaged too, or was deleted meanwhile
             self._output.note(f"the local copy cannot be used: {error}")
             return ""
 
     def _left(self, name: TierLogName, log: TierLog, orphans: Sequence[Finding]) -> None:
-        """Orphans are told of; with ``--repair`` the collector takes those that its rules allow."""
+        """Report orphans; with ``--repair``, the collector deletes those that its rules allow."""
         for finding in orphans:
             self._tell(name.log, finding, "")
         self._orphans += len(orphans)

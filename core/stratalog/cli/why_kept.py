@@ -1,4 +1,4 @@
-"""``stratalog why-kept``: what happens to each part of a log, when, and because of which setting."""
+"""``stratalog why-kept``: when each part of a log is deleted or kept, and because of which setting."""
 
 from __future__ import annotations
 
