@@ -44,7 +44,9 @@ class Mutant(NamedTuple):
 
 
 def lie(sets: Sequence[bytes], codecs: Sequence[Codec], chance: Random) -> Mutant:
-    """Return one of the sets with one wrong field, with correct sizes and CRC where possible.
+    """Return one of the sets with one wrong field; its CRC is correct unless the CRC is the wrong field.
+
+    Sizes are mostly corrected too.
 
     Args:
         sets: valid uncompressed sets of one magic. Larger sets take longer.

@@ -65,7 +65,7 @@ def decoder_of(topic: str, chosen: Decoder | None) -> RecordDecoder:
 
 
 def internal_topic(path: Path) -> str:
-    """Return the internal topic of a file's folder, or ""; a folder of a deleted log or of a tier counts too."""
+    """Return the internal topic of a file's folder, or ""; renamed folders and folders of a tier count too."""
     folder = Path(os.path.abspath(path)).parent.name  # noqa: PTH100 - a link's own place tells, not its target's
     return next((topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if folder.startswith(f"{topic}-")), "")
 

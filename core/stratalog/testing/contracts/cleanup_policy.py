@@ -45,8 +45,8 @@ CONFIGS = (
 class CleanupPolicyContract:
     """Contract of a cleanup policy: subclass it, name the class ``Test...``, and override the fixture ``policy``.
 
-    The test logs have segments in both tiers, gaps below the log start, and high watermarks from the log start to the
-    log end.
+    The test logs have segments in both tiers, log starts at and inside segments, and high watermarks from 0 to the log
+    end. Some of them are empty.
     """
 
     @pytest.fixture

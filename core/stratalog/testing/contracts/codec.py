@@ -85,7 +85,7 @@ class CodecContract:
             assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == data
 
     def test_a_level_outside_the_range_is_refused(self, codec: Codec) -> None:
-        """``compress`` raises ConfigError for such a level; it does not use the nearest valid level."""
+        """``compress`` raises ConfigError for an invalid level; it does not use the nearest valid level."""
         if codec.levels is None:
             pytest.skip("the codec has no levels")
         for level in (codec.levels[0] - 1, codec.levels[-1] + 1, 1 << 40):

@@ -122,7 +122,7 @@ class ObjectStoreContract:
     def test_what_is_at_hand_is_what_was_put(self, store: ObjectStore, deadline_ns: int) -> None:
         """``read_at_hand`` returns the stored bytes or False, and raises nothing.
 
-        Whether the operating system has the bytes in memory is not predictable.
+        The test cannot predict if the operating system has the bytes in memory.
         """
         if Capability.NEAR not in store.capabilities:
             pytest.skip("the store is not near")
@@ -308,7 +308,7 @@ class ObjectStoreContract:
 
     @pytest.mark.parametrize("key", HOSTILE_KEYS, ids=repr)
     def test_a_key_that_could_leave_its_place_is_refused(self, store: ObjectStore, deadline_ns: int, key: str) -> None:
-        """Keys come from manifests, which an attacker may have written."""
+        """An unsafe key raises a StorageError: keys come from manifests, which an attacker may have written."""
         with pytest.raises(StorageError):
             store.put_file(key, BytesSource(b"x"), deadline_ns=deadline_ns)
         with pytest.raises(StorageError):
@@ -317,7 +317,7 @@ class ObjectStoreContract:
             store.read(key, deadline_ns=deadline_ns)
 
     def test_a_deadline_that_has_passed_stops_every_call(self, filled: ObjectStore, deadline_ns: int) -> None:
-        """StoreTimeoutError is raised, and no request is sent."""
+        """A call after its deadline raises StoreTimeoutError and sends no request."""
         past_ns = SystemClock().monotonic_ns() - 1
         with pytest.raises(StoreTimeoutError):
             filled.put_file("new/1", BytesSource(b"x"), deadline_ns=past_ns)

@@ -49,7 +49,7 @@ class RecordFormatContract(RecordRewritingContract):
         assert list(table.last_offset) == sorted(table.last_offset)
 
     def test_a_table_tells_whether_its_offsets_ascend(self, record_format: RecordFormat) -> None:
-        """``ascends`` is right whether the format computes it or the table does."""
+        """``ascends`` is True exactly if the offsets ascend, whether the format or the table computes it."""
         data = self.written(record_format, None)
         for times in (1, 2):
             table = record_format.scan(data * times, 0, len(data) * times, check_crc=True)

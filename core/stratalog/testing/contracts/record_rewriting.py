@@ -92,7 +92,7 @@ class RecordRewritingContract(RecordFormatBed):
     def test_the_time_of_an_append_stays_when_its_first_record_goes(
         self, record_format: RecordFormat, codec: Codec
     ) -> None:
-        """The timestamp type LogAppendTime stays too."""
+        """A rewritten batch keeps its append time and the timestamp type LogAppendTime."""
         if not self.has_timestamps:
             pytest.skip("the format has no timestamps")
         header = BatchHeader(timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=START_MS + 9)
@@ -178,7 +178,7 @@ class RecordRewritingContract(RecordFormatBed):
         return RecordColumns(parts[0].arena, sum(part.count for part in parts), **columns)
 
     def test_offsets_that_do_not_ascend_are_refused(self, record_format: RecordFormat) -> None:
-        """``encode_columns`` with ``keep_offsets`` raises InvalidRecordError for them."""
+        """``encode_columns`` with ``keep_offsets`` raises InvalidRecordError if the offsets do not ascend."""
         columns = self.columns(record_format, self.written(record_format, None))
         for rows in ((2, 1), (3, 3)):
             joined = self.joined([columns.take(row, row + 1) for row in rows])

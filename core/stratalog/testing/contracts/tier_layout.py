@@ -38,7 +38,7 @@ FLIPS: Final = 60  # bits of each object that the tests flip
 LIES: Final[tuple[object, ...]] = (
     -1, 0, 1, 7, 1 << 20, 1 << 40, 1 << 62, True, 0.5, "", "0" * 64, "x", None, [], {}, [[]], {"a": 1},
 )  # fmt: skip
-MOST_BYTES: Final = 32 << 20  # limit of the memory for reading damaged objects of this size
+MOST_BYTES: Final = 32 << 20  # memory limit for reading damaged objects
 
 
 class MemoryObjects:
@@ -153,7 +153,7 @@ class TierLayoutContract:
     def test_a_range_outside_the_log_is_refused(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects, start: int, end: int
     ) -> None:
-        """Such a range raises a StorageError, before the first piece or between pieces."""
+        """A range outside the log raises a StorageError, before the first piece or between pieces."""
         with pytest.raises(StorageError):
             joined(layout.read(stored, start, end, objects.fetch))
 
