@@ -1,4 +1,4 @@
-"""What a root of the chain held and its successor holds no more. Pages that both name are not read."""
+"""Objects that a root names and its successor no longer names. Pages that both name are not read."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from stratalog.tier.manifest.root import PageRef, Root, object_keys
 
 
 def removed_objects(before: Root, after: Root, heads: Iterable[Root], pages: Pages) -> set[str]:
-    """The objects that ``before`` names, and neither ``after`` nor any of ``heads``; pages included.
+    """Return the objects, pages included, that ``before`` names and that neither ``after`` nor any of ``heads`` names.
 
-    What a successor does not name no later root does; the heads are looked at all the same. An object may be named by
-    neighbouring entries, so that the neighbours of what was removed are asked too.
+    Once a root stops naming an object, no later root names it again; the heads are checked nevertheless. Neighbouring
+    entries may name the same object. Therefore the neighbours of removed entries are checked, too.
     """
     later = (after, *heads)
     dead_pages = page_keys(before, pages) - set[str]().union(*(page_keys(root, pages) for root in later))
@@ -29,12 +29,12 @@ def removed_objects(before: Root, after: Root, heads: Iterable[Root], pages: Pag
 
 
 def page_keys(root: Root, pages: Pages) -> set[str]:
-    """The keys of all pages of a root, of every level; those of higher levels are read."""
+    """Return the keys of all pages of a root, of every level; those of higher levels are read."""
     return {ref.key(root.prefix) for ref in _all_refs(root.pages, pages)}
 
 
 def unshared(root: Root, known: Collection[str], pages: Pages) -> Iterable[StoredSegment]:
-    """The entries of a root, but for pages whose keys are ``known``; entries that count no more are among them."""
+    """Return the entries of a root, except those in ``known`` pages; includes entries below the log start."""
     for ref in leaves(root.pages, pages):
         if ref.key(root.prefix) not in known:
             yield from pages.entries(ref)
@@ -49,7 +49,7 @@ def _all_refs(refs: Iterable[PageRef], pages: Pages) -> Iterable[PageRef]:
 
 
 def _changed(before: Root, after: Root, pages: Pages) -> tuple[int, int] | None:
-    """The offsets within which ``before`` may name what ``after`` does not; None if there are none."""
+    """Return the offsets [start, end) in which ``before`` may name objects that ``after`` does not; None if none."""
     held = {ref.sha256 for ref in leaves(after.pages, pages)}
     kept = {entry.info.base_offset: entry for entry in after.entries}
     bounds = [
@@ -68,7 +68,7 @@ def _changed(before: Root, after: Root, pages: Pages) -> tuple[int, int] | None:
 
 
 def _around(root: Root, pages: Pages, start: int, end: int) -> Iterable[StoredSegment]:
-    """The entries of a root from the one before ``start`` to the one after ``end``."""
+    """Return the entries of a root from the one before ``start`` to the one after ``end``."""
     for entry in walk(root, pages, start - 1):
         yield entry
         if entry.info.base_offset >= end:

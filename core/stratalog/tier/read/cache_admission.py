@@ -1,4 +1,4 @@
-"""Which bytes of a tier are worth keeping: those that somebody came back for."""
+"""Choice of the bytes of a tier to cache: those that are read repeatedly."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Hashable
 from typing import Final
 
 _NEW_SHARE: Final = 0.25
-_REMEMBERED: Final = 8  # times the limit; a key is nothing beside a chunk
+_REMEMBERED: Final = 8  # times the limit; keys are small compared with chunks
 
 
 class TwoQueues:
-    """A ``CacheOrder`` that a replay of history does not wash out.
+    """A ``CacheOrder`` whose frequently used items survive a replay of history.
 
-    What comes for the first time stands in a queue, and using it there changes nothing: a reader that goes through a
-    chunk in steps has used it once. What leaves the queue is remembered for a while by its key alone. If it comes again,
-    it is kept among what is used again and again, where the least recently used goes first. A reader of history asks for
-    everything once and so never gets there, while what several readers of the tail need does, at the second request.
+    A new item enters a queue. Its use there changes nothing, because a reader that reads a chunk in steps uses it only
+    once. After an item leaves the queue, its key is remembered for a while. If the item returns in that time, it moves
+    to the frequently used items, of which the least recently used one is evicted first. A reader of history asks for
+    each item once, so its items never get there. Items that several readers of the tail need get there at the second
+    request.
 
     Source: Johnson and Shasha, "2Q: A Low Overhead High Performance Buffer Management Replacement Algorithm", 1994, the
-    full version, a quarter for what is new as there. It remembers keys for half of the limit; here it is eight times the
-    limit, so that somebody who replays history quickly does not make forgotten what the tail asked for.
+    full version, with a quarter for new items as in the paper. The paper remembers keys for half of the limit. Here it
+    is eight times the limit: a fast replay of history does not push out the keys that readers of the tail asked for.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -34,7 +35,7 @@ class TwoQueues:
 
     @property
     def size_bytes(self) -> int:
-        """Of all items."""
+        """The size of all items."""
         return self._new_bytes + self._kept_bytes
 
     def __len__(self) -> int:
@@ -44,16 +45,16 @@ class TwoQueues:
         return key in self._new or key in self._kept
 
     def keys(self) -> list[Hashable]:
-        """Of all items."""
+        """Return the keys of all items."""
         return [*self._new, *self._kept]
 
     def touch(self, key: Hashable) -> None:
-        """An item was used."""
+        """Record a use of an item."""
         if key in self._kept:
             self._kept.move_to_end(key)
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
-        """An item came. The keys of those that go for it; its own, if it is larger than all may be."""
+        """Add an item; return the keys of the evicted items, or its own key if it is larger than the limit."""
         if size_bytes > self._limit_bytes:
             return [key]
         remembered = self._remembered.pop(key, None)
@@ -70,7 +71,7 @@ class TwoQueues:
         return gone
 
     def remove(self, key: Hashable) -> bool:
-        """An item is gone."""
+        """Remove an item; return False if it is not cached."""
         for sizes in (self._new, self._kept):
             if key in sizes:
                 size_bytes = sizes.pop(key)

@@ -1,4 +1,4 @@
-"""Objects of a tier in aligned chunks: from memory, from disk, from what was read ahead, or from the store."""
+"""Objects of a tier in aligned chunks: from memory, from disk, from prefetched bytes, or from the store."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from stratalog.tier.read.disk_cache import DiskCache
 from stratalog.tier.read.prefetch import Prefetcher, Span
 from stratalog.tier.store.store import TierStore
 
-_BESIDE_BYTES: Final = 64 << 10  # a fetch reads up to so much more than it is asked for, to find its first batch
+_BESIDE_BYTES: Final = 64 << 10  # a fetch reads up to this much more than asked for, to find its first batch
 
 Successor: TypeAlias = Callable[[StoredSegment], StoredSegment | None]
-"""The segment behind one; None if there is none yet. May ask the store."""
+"""Returns the segment after a given one, None if there is none yet. May send requests to the store."""
 
 
 def no_successor(stored: StoredSegment) -> None:
-    """Of a segment that is read alone."""
+    """Return None: the segment is read alone."""
     del stored
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Where reading a segment's log leads: through its chunks, then into the next segment."""
+    """The path of a reader of a segment's log: through its chunks, then into the next segment."""
 
     stored: StoredSegment
     successor: Successor
     chunk_bytes: int
 
     def covers(self, span: Span) -> bool:
-        """Whether a span holds a part of the log."""
+        """Return True if a span holds a part of the log."""
         place = self.stored.slices[FileKind.LOG]
         return span.key == place.key and span.start < place.position + place.size_bytes and span.end > place.position
 
     def here(self, span: Span) -> tuple[Hashable, ...]:
-        """The names of this place: by the object, and for the first span by what lies before it."""
+        """Return the names of a span: by its object, and for the first span also by the log and base offset."""
         place, info = self.stored.slices[FileKind.LOG], self.stored.info
         at = (span.key, span.start)
         return (at, (info.topic_id, info.log, info.base_offset)) if span.start <= place.position else (at,)
 
     def following(self, span: Span) -> Hashable:
-        """The name of the place that comes next."""
+        """Return the name of the next span."""
         place, info = self.stored.slices[FileKind.LOG], self.stored.info
         next_start = span.start + self.chunk_bytes
         if next_start < place.position + place.size_bytes:
@@ -56,7 +56,7 @@ class Course:
         return info.topic_id, info.log, info.end_offset
 
     def after(self, span: Span) -> Iterator[Span]:
-        """The spans that come next, on and on; may ask the store for lists of segments."""
+        """Return all following spans, also in later segments; may ask the store for lists of segments."""
         yield from self.spans(span.start + self.chunk_bytes)
         following = self.successor(self.stored)
         while following is not None:
@@ -66,7 +66,7 @@ class Course:
             following = self.successor(following)
 
     def spans(self, start: int) -> Iterator[Span]:
-        """The spans of this segment from ``start``, the border of a chunk, on."""
+        """Return the spans of this segment from ``start``, the border of a chunk."""
         place = self.stored.slices[FileKind.LOG]
         end = known_ends(self.stored)[place.key]
         for begin in range(start, place.position + place.size_bytes, self.chunk_bytes):
@@ -79,8 +79,8 @@ class ChunkReader:
     Args:
         store: where the objects are.
         limits: of memory, and the size of chunks.
-        threads: how many chunks are read ahead at a time.
-        disk: where chunks are kept over restarts, if anywhere.
+        threads: the number of chunks to prefetch at a time.
+        disk: cache of chunks that survives restarts; None if there is none.
     """
 
     def __init__(self, store: TierStore, limits: Limits, *, threads: int, disk: DiskCache | None) -> None:
@@ -89,12 +89,12 @@ class ChunkReader:
         self._memory = ByteCache(limits.chunk_cache_bytes, TwoQueues(limits.chunk_cache_bytes))
         self._ahead = Prefetcher(self._load, self._is_there, limits.prefetch_bytes, threads)
         self._noted: tuple[str, int] | None = (
-            None  # object and last chunk of the read before; a lost race costs one needless look
+            None  # object and last chunk of the previous read; a lost race costs one needless check
         )
         self._is_near = disk is None and Capability.NEAR in store.capabilities
         self._buffers = BufferPool(limits.read_bytes + _BESIDE_BYTES)
-        # A log is read in steps of so many bytes. The first read brings the next chunk along, rather than end at the
-        # border of one, if the cache has room for both.
+        # A log is read in steps of this many bytes. If the cache has room for two chunks, the first read also fetches
+        # the next chunk, and does not end at a border between chunks.
         self._look_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * self.chunk_bytes else 0
 
     def read(
@@ -106,19 +106,19 @@ class ChunkReader:
         course: Course | None = None,
         into: memoryview | None = None,
     ) -> bytes | memoryview:
-        """Bytes [start, end) of an object that is known to reach to ``known_end``; a view, if they lie in one chunk.
+        """Return bytes [start, end) of an object of at least ``known_end`` bytes; a view if all are in one chunk.
 
         Args:
             key: of the object.
             start: of the range.
             end: of the range, exclusive.
-            known_end: of the object, at least.
-            course: where a reader of a log is, which checks its batches; None for others.
-            into: memory that may be used for what is returned.
+            known_end: a lower bound of the object's size.
+            course: position of a reader of a log, which checks its batches; None for other readers.
+            into: memory that may be used for the result.
 
         Raises:
-            CorruptObjectError: it is shorter.
-            ObjectNotFoundError: it is gone.
+            CorruptObjectError: the object is shorter.
+            ObjectNotFoundError: the object does not exist.
         """
         if course is not None:
             self._note(key, start, end, known_end, course)
@@ -128,7 +128,7 @@ class ChunkReader:
             if found is not None:
                 return found
         parts: list[bytes | memoryview] = []
-        beside: dict[Span, bytes] = {}  # what came along with another chunk
+        beside: dict[Span, bytes] = {}  # chunks that were fetched together with another chunk
         until = max(end, min(start + self._look_bytes, known_end)) if course is not None else end
         for span in spans:
             if self._is_near and self._is_beside(span, start, end):
@@ -140,7 +140,7 @@ class ChunkReader:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def peek(self, key: str, start: int, end: int, known_end: int) -> bytes | None:
-        """The same, if all of it is in memory."""
+        """Return bytes as ``read`` if all of them are in memory, otherwise None."""
         parts: list[memoryview] = []
         for span in self._spans(key, start, end, known_end):
             chunk = self._memory.peek(span)
@@ -150,7 +150,7 @@ class ChunkReader:
         return b"".join(parts)
 
     def drop(self, keys: Collection[str]) -> None:
-        """Forget what is known of some objects, on disk too."""
+        """Remove all cached bytes of some objects, also on disk."""
         self._ahead.drop(keys)
         self._memory.drop(lambda cached: isinstance(cached, Span) and cached.key in keys)
         if self._disk is not None:
@@ -158,16 +158,16 @@ class ChunkReader:
                 self._disk.drop(self._group(key))
 
     def metrics(self) -> CacheMetrics:
-        """Of the chunks in memory."""
+        """Return the metrics of the chunks in memory."""
         return self._memory.metrics()
 
     @property
     def held_bytes(self) -> int:
-        """Of what was read ahead and not used yet."""
+        """The size of prefetched and unused bytes."""
         return self._ahead.held_bytes
 
     def close(self) -> None:
-        """Read nothing further ahead, and wait for what is under way. Twice is fine."""
+        """Stop prefetching, and wait for the requests in progress. A second call does nothing."""
         self._ahead.close()
 
     def _spans(self, key: str, start: int, end: int, known_end: int) -> Iterator[Span]:
@@ -175,7 +175,7 @@ class ChunkReader:
             yield Span(key, begin, min(begin + self.chunk_bytes, known_end))
 
     def _note(self, key: str, start: int, end: int, known_end: int, course: Course) -> None:
-        """Tell who reads ahead. One read is one step, also over the border of a chunk; within one it is none."""
+        """Report a read to the prefetcher; a read across a border is one step, one within the same chunk is none."""
         first, last = start // self.chunk_bytes, (end - 1) // self.chunk_bytes
         if first == last and (key, last) == self._noted:
             return
@@ -198,18 +198,19 @@ class ChunkReader:
         return self._memory.get_or_load(span, load)
 
     def _from_files(self, spans: Sequence[Span], start: int, end: int, into: memoryview | None) -> memoryview | None:
-        """Read no more than is asked for, from files: of the cache on disk, or of a near store.
+        """Read only the requested bytes from files: of the cache on disk, or of a near store.
 
-        Chunks are not compared with their checksums here: who reads a log checks its batches, and would find nothing else.
+        Chunks are not compared with their checksums here. A reader of a log checks its batches, which finds the same
+        damage.
 
         Returns:
-            None if all of it is in our memory, or the files do not give it: then it is read chunk by chunk.
+            None if all bytes are in memory, or if the files do not have them: then they are read chunk by chunk.
         """
         held = [self._is_held(span) for span in spans]
         if all(held):
             return None
         room = into[: end - start] if into is not None else self._buffers.take(end - start)
-        if room is None or len(room) < end - start:  # a layout may read more bytes than it makes of them
+        if room is None or len(room) < end - start:  # a layout may read more bytes than it returns
             return None
         if self._is_near and not any(held):
             return room.toreadonly() if self._store.read_at_hand(spans[0].key, start, room) else None
@@ -222,7 +223,7 @@ class ChunkReader:
         return room.toreadonly()
 
     def _fill(self, span: Span, first: int, into: memoryview, *, is_held: bool) -> bool:
-        """A part of a chunk from ``first`` on; False if the file does not give it."""
+        """Read a part of a chunk from ``first`` on; return False if the file does not have it."""
         if is_held:
             chunk = self._chunk(span, span.end, span.end, {})
             into[:] = memoryview(chunk)[first : first + len(into)]
@@ -232,7 +233,7 @@ class ChunkReader:
         return self._disk.read_part(self._group(span.key), _item(span), first, into)
 
     def _is_there(self, span: Span) -> bool:
-        """Whether a chunk need not be read ahead, because it is in memory: ours, or the system's."""
+        """Return True if a chunk needs no prefetch, because it is in our memory or in that of the system."""
         if span in self._memory:
             return True
         if self._disk is not None:
@@ -240,15 +241,15 @@ class ChunkReader:
         return self._is_near and self._store.is_at_hand(*span)
 
     def _is_beside(self, span: Span, start: int, end: int) -> bool:
-        """Whether the part of a chunk in [start, end) is in the system's memory alone, and not in ours."""
+        """Return True if the part of a chunk in [start, end) is in the system's memory only, and not in ours."""
         return not self._is_held(span) and self._store.is_at_hand(span.key, max(start, span.start), min(end, span.end))
 
     def _is_held(self, span: Span) -> bool:
-        """Whether a chunk is in our memory, or on its way there."""
+        """Return True if a chunk is in our memory or is being fetched."""
         return span in self._memory or self._ahead.holds(span)
 
     def _need_not_ask(self, span: Span) -> bool:
-        """Whether a chunk need not be asked for."""
+        """Return True if no request is needed for a chunk."""
         on_disk = self._disk is not None and self._disk.has(self._group(span.key), _item(span))
         return on_disk or self._is_held(span)
 
@@ -262,7 +263,7 @@ class ChunkReader:
         return data
 
     def _load_both(self, span: Span, following: Span, beside: dict[Span, bytes]) -> bytes:
-        """Two chunks by one request, unless the first is on disk."""
+        """Fetch two chunks by one request, unless the first is on disk; return the first."""
         if self._disk is not None:
             data = self._disk.get(self._group(span.key), _item(span))
             if data is not None:
@@ -281,7 +282,7 @@ class ChunkReader:
 
 
 def known_ends(stored: StoredSegment) -> dict[str, int]:
-    """How far each object of the segment reaches at least."""
+    """Return a lower bound of the size of each object of the segment."""
     ends: dict[str, int] = {}
     for place in stored.slices.values():
         ends[place.key] = max(ends.get(place.key, 0), place.position + place.size_bytes)

@@ -1,7 +1,7 @@
-"""What was read of a tier, kept on local disk: bounded, checked whenever it is used, and still there after a restart.
+"""Cache of tier reads on local disk: bounded, checked at use, and kept over restarts.
 
-A file an item, written under another name and renamed. Nothing is synced: what a crash leaves damaged is found out by
-its checksum and fetched again. ``docs/formats/tier-cache.md`` describes the bytes.
+Each item is a file, which is written under another name and then renamed. Nothing is synced: a checksum detects items
+that a crash has damaged, and they are fetched again. ``docs/formats/tier-cache.md`` describes the bytes.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ _HEAD: Final = struct.Struct(">8sIIQ")  # magic, CRC-32C of key and data, size o
 _TEMPORARY: Final = ".tmp"
 _GROUP_DIGITS: Final = 24
 _ITEM_DIGITS: Final = 16
-_PAUSE_NS: Final = 60_000_000_000  # after a write that failed
-_CHECKED_NS: Final = 3_600_000_000_000  # after which a file is checked as a whole again, before parts of it are read
+_PAUSE_NS: Final = 60_000_000_000  # after a failed write
+_CHECKED_NS: Final = 3_600_000_000_000  # after this time a whole file is checked again before parts of it are read
 _FILE_NAME: Final = re.compile(f"[0-9a-f]{{{_GROUP_DIGITS}}}-[0-9a-f]{{{_ITEM_DIGITS}}}")
-_MAX_KEY_BYTES: Final = 1 << 16  # far more than any URI and key have
+_MAX_KEY_BYTES: Final = 1 << 16  # far more than the length of any URI and key
 _PIECE_BYTES: Final = 1 << 20
 _LOCK_FILE: Final = ".lock"
-_OPEN_FILES: Final = 16  # kept open for ``read_part``: there are few readers, and each stays in one file for long
+_OPEN_FILES: Final = 16  # kept open for ``read_part``: there are few readers, and each reads one file for long
 
 
 class _Checked(NamedTuple):
-    """When a file was last found sound as a whole, and what it was known by."""
+    """The time when a whole file was last found sound, and the stamp that identifies it."""
 
     when_ns: int
     stamp: tuple[int, ...]
 
 
 class CachedItem(NamedTuple):
-    """What a file of a cache is about, where in it the data begins, and how many bytes they are."""
+    """The group and item of a cache file, and position and size of the data in it."""
 
     group: str
     item: str
@@ -60,10 +60,10 @@ class CachedItem(NamedTuple):
 
 
 class DiskCache:
-    """Immutable byte strings in files of one folder. Thread-safe. Errors of the disk cost a miss, and are logged.
+    """Immutable byte strings in files of one folder. Thread-safe. Disk errors cause a miss, and are logged.
 
     Args:
-        folder: made if it is missing; nothing else may be in it.
+        folder: created if it is missing; must hold nothing else.
         limit_bytes: of all files.
         env: files and clock.
     """
@@ -74,13 +74,13 @@ class DiskCache:
         self._lock = threading.Lock()
         self._hits = self._misses = self._temporaries = 0  # under _lock
         self._silent_until_ns = 0  # under _lock
-        self._checked: dict[str, _Checked] = {}  # files that were found sound, by name; under _lock
+        self._checked: dict[str, _Checked] = {}  # files found sound, by name; under _lock
         self._handles = HandlePool(env.files, _OPEN_FILES)
         ends_with_fork(self)
         self._load()
 
     def get(self, group: str, item: str) -> bytes | None:
-        """The item, or None. What is damaged, or another item's, is deleted: it is never returned."""
+        """Return the item, or None. A damaged file, or one of another item, is deleted and never returned."""
         name, key = _file_name(group, item), _key(group, item)
         found = None
         with self._lock:
@@ -89,7 +89,7 @@ class DiskCache:
             try:
                 found = self._read(name, key)
             except OSError as error:
-                known = error.errno not in TRANSIENT_ERRNOS  # else the file may be sound
+                known = error.errno not in TRANSIENT_ERRNOS  # on a transient error the file may be sound
         with self._lock:
             if found is not None:
                 self._hits += 1
@@ -103,10 +103,10 @@ class DiskCache:
         return None
 
     def read_part(self, group: str, item: str, start: int, into: memoryview) -> bool:
-        """Fill ``into`` with an item's bytes from ``start`` on. For callers that check them: here nothing is compared.
+        """Fill ``into`` with an item's bytes from ``start`` on, without a check: the caller must check them.
 
         Returns:
-            False unless ``get`` found this very file sound within the last hour.
+            False unless ``get`` found this file sound within the last hour.
         """
         name, begin = _place(group, item)
         stamp = self._stamp_of(name)
@@ -116,11 +116,11 @@ class DiskCache:
         with contextlib.suppress(OSError, ClosedError), self._handles.using(name, opener) as descriptor:
             if self._files.stamp(descriptor) == stamp:
                 return self._files.read_into(descriptor, begin + start, into) == len(into)
-            self._handles.drop(name)  # another file may have its name now
+            self._handles.drop(name)  # another file may have this name now
         return False
 
     def is_at_hand(self, group: str, item: str) -> bool:
-        """Whether ``read_part`` gives an item, and waits for no disk, as far as can be told."""
+        """Return True if ``read_part`` can probably give an item without waiting for a disk."""
         name = _file_name(group, item)
         with self._lock:
             if name not in self._checked:
@@ -130,12 +130,12 @@ class DiskCache:
         return False
 
     def has(self, group: str, item: str) -> bool:
-        """Whether there is such an item, sound or not; that is no use of it."""
+        """Return True if the item exists, sound or not; this does not count as a use."""
         with self._lock:
             return _file_name(group, item) in self._order
 
     def put(self, group: str, item: str, data: Buffer) -> None:
-        """Keep an item; ``drop`` takes all of a group."""
+        """Cache an item of a group; ``drop`` removes all items of a group."""
         name, key = _file_name(group, item), _key(group, item)
         with self._lock:
             if name in self._order or self._clock.monotonic_ns() < self._silent_until_ns:
@@ -156,16 +156,16 @@ class DiskCache:
             self._forget([str(name) for name in self._order.keys() if str(name).startswith(prefix)])  # noqa: SIM118 - no mapping
 
     def close(self) -> None:
-        """Close the files that are open, and read no more parts. Twice is fine."""
+        """Close the open files; no more parts can be read. A second call does nothing."""
         self._handles.close()
 
     def metrics(self) -> CacheMetrics:
-        """What it holds now, and hits and misses so far."""
+        """Return the current size and number of items, and the hits and misses so far."""
         with self._lock:
             return CacheMetrics(self._order.size_bytes, len(self._order), self._hits, self._misses)
 
     def _load(self) -> None:
-        """Take over what an earlier run left; files are looked into when they are asked for."""
+        """Add the files of an earlier run; a file is checked only when it is requested."""
         if self._files.stat(self._folder) is None:
             self._files.make_folder(self._folder)
         for found in sorted(self._files.list(self._folder), key=lambda found: found.modified_ms):
@@ -199,7 +199,7 @@ class DiskCache:
             self._files.close(descriptor)
 
     def _stamp_of(self, name: str) -> tuple[int, ...]:
-        """What a file is known by of which parts may be read, which is a use of it; empty if they may not."""
+        """Return the stamp of a file whose parts may be read, and count a use; empty if they may not be read."""
         with self._lock:
             checked = self._checked.get(name)
             if checked is None or self._clock.monotonic_ns() - checked.when_ns >= _CHECKED_NS:
@@ -234,19 +234,19 @@ class DiskCache:
 
     def _remove(self, name: str) -> None:
         self._checked.pop(name, None)
-        self._handles.drop(name)  # Windows removes nothing that is open
+        self._handles.drop(name)  # Windows cannot remove an open file
         with contextlib.suppress(OSError):
             self._files.remove(f"{self._folder}/{name}")
-        self._handles.drop(name)  # again: a reader may have opened it between the two
+        self._handles.drop(name)  # a reader may have opened it again between the two calls
 
 
 class CacheFolder:
-    """The caches on disk of one tier: of chunks and of indexes. One process uses a folder at a time.
+    """The disk caches of one tier: chunks and indexes. One process uses a folder at a time.
 
     Args:
-        folder: made if it is missing.
-        chunk_bytes: bound of the chunks.
-        index_bytes: bound of the indexes.
+        folder: created if it is missing.
+        chunk_bytes: limit of the chunks.
+        index_bytes: limit of the indexes.
         env: files and clock.
     """
 
@@ -269,7 +269,7 @@ class CacheFolder:
 
     @classmethod
     def open(cls, folder: str | None, chunk_bytes: int, index_bytes: int, env: Env) -> CacheFolder | None:
-        """The caches; None if there is no folder, or it cannot be used, which is logged: reading goes on without."""
+        """Return the caches; None without a folder, or if it cannot be used, which is logged: reads do without it."""
         if folder is None:
             return None
         try:
@@ -279,7 +279,7 @@ class CacheFolder:
             return None
 
     def close(self) -> None:
-        """Let others use the folder. Twice is fine."""
+        """Release the folder for other processes. A second call does nothing."""
         for cache in self._caches:
             cache.close()
         if self._lock_descriptor is not None:
@@ -288,10 +288,10 @@ class CacheFolder:
 
 
 def unpack_item(read: Callable[[int, int], Buffer], size_bytes: int) -> CachedItem | None:
-    """Look at a whole file of a cache; None if it is none, or damaged.
+    """Parse a whole file of a cache; return None if it is damaged or another kind of file.
 
     Args:
-        read: gives so many bytes from a position on, fewer at the end.
+        read: returns up to a number of bytes from a position, fewer at the end.
         size_bytes: of the file.
     """
     head = bytes(read(0, _HEAD.size))
@@ -311,7 +311,7 @@ def unpack_item(read: Callable[[int, int], Buffer], size_bytes: int) -> CachedIt
 
 
 def is_cached_name(name: str) -> bool:
-    """Whether a file of a cache has such a name."""
+    """Return True if this is a file name of a cache."""
     return _FILE_NAME.fullmatch(name) is not None
 
 
@@ -334,7 +334,7 @@ def _group_prefix(group: str) -> str:
 
 @functools.lru_cache(1024)
 def _place(group: str, item: str) -> tuple[str, int]:
-    """The name of an item's file, and where in it the data begins."""
+    """Return the name of an item's file, and the position of its data."""
     return _file_name(group, item), _HEAD.size + len(_key(group, item))
 
 

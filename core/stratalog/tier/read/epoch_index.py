@@ -1,7 +1,7 @@
-"""Which segments of a tier belong to one history of a log, where several leaders wrote.
+"""Selection of the segments of a tier that belong to one history of a log, if several leaders wrote.
 
-Two leaders may have written different records at the same offset. So a segment carries the leader epochs of its offsets,
-and a log finds its records under the epochs of its own history alone.
+Two leaders may have written different records at the same offset. Therefore a segment has the leader epochs of its
+offsets, and a log finds its records by the epochs of its own history.
 
 Source: apache/kafka RemoteLogLeaderEpochState.
 """
@@ -18,7 +18,7 @@ from stratalog.spi.layouts import StoredSegment
 
 
 def with_records(epochs: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:
-    """The epochs without those that hold no record, because the next one begins where they do."""
+    """Return the epochs without those that have no record because the next one begins at the same offset."""
     kept: list[EpochEntry] = []
     for entry in epochs:
         if kept and kept[-1].start_offset == entry.start_offset:
@@ -28,9 +28,9 @@ def with_records(epochs: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:
 
 
 class EpochIndex:
-    """Segments by leader epoch and offset, as a log's history asks for them. Immutable.
+    """Segments by leader epoch and offset, for lookups by a log's history. Immutable.
 
-    Where uploads of one epoch overlap, a later one that covers earlier ones takes their place.
+    If uploads of one epoch overlap, a later one that covers earlier ones replaces them.
 
     Args:
         segments: in the order in which they were uploaded.
@@ -48,7 +48,7 @@ class EpochIndex:
                 highest[epoch] = max(highest.get(epoch, end), end)
 
     def lookup(self, epoch: int, offset: int) -> StoredSegment | None:
-        """The segment that holds ``offset`` as it was written in ``epoch``; None if there is none."""
+        """Return the segment that holds ``offset`` as written in ``epoch``; None if there is none."""
         listed = self._by_epoch.get(epoch, [])
         at = bisect_right(listed, offset, key=lambda found: found[0]) - 1
         if at < 0:
@@ -57,15 +57,15 @@ class EpochIndex:
         return segment if any(part[0] == epoch and offset < part[2] for part in _parts(segment.info)) else None
 
     def chosen(self, lineage: Sequence[EpochEntry], log_end: int) -> tuple[StoredSegment, ...]:
-        """The segments to read a log's history from, ascending, each from where the one before it ends.
+        """Return the segments of a log's history, ascending; each continues where the previous one ends.
 
         Args:
             lineage: the leader epochs of the log, ascending.
-            log_end: where the history ends; nothing beyond it is looked for.
+            log_end: exclusive end of the history.
         """
         found: list[StoredSegment] = []
         for entry, following in pairwise((*lineage, None)):
-            assert entry is not None  # the last one stands alone on the right
+            assert entry is not None  # only the right-hand item of a pair can be None
             end = log_end if following is None else min(following.start_offset, log_end)
             offset = max(entry.start_offset, found[-1].info.end_offset if found else 0)
             while offset < end:
@@ -83,7 +83,7 @@ class EpochIndex:
 
 
 def _parts(info: SegmentInfo) -> list[tuple[int, int, int]]:
-    """Epoch, start and end of each part of a segment that was written in one epoch and is not empty."""
+    """Return epoch, start and end of each non-empty part of a segment that was written in one epoch."""
     epochs = with_records(info.leader_epochs)
     ends = [*(entry.start_offset for entry in epochs[1:]), info.end_offset]
     return [

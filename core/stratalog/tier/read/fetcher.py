@@ -1,4 +1,4 @@
-"""Reading tiered segments: ranged reads through bounded caches."""
+"""Reads of tiered segments: ranged reads through bounded caches."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ _INDEX_KINDS: Final = {
     IndexRole.TIME: FileKind.TIME_INDEX,
     IndexRole.TRANSACTION: FileKind.TRANSACTION_INDEX,
 }
-_GAP_BYTES: Final = 64 << 10  # between what is read together
+_GAP_BYTES: Final = 64 << 10  # between files that are read together
 
 
 class Fetcher:
-    """What the segments of a tier share: the store, the layouts, and caches of chunks and indexes. Thread-safe.
+    """The store, the layouts and the caches of chunks and indexes that the segments of a tier share. Thread-safe.
 
-    Objects are read in chunks aligned to ``limits.fetch.chunk.bytes`` of the object, so that readers of neighbouring
-    offsets share them. Indexes are kept whole, as the original bytes; those that lie together come together.
+    Objects are read in chunks aligned to ``limits.fetch.chunk.bytes`` of the object, which lets readers of neighbouring
+    offsets share them. Indexes are cached whole, as the original bytes. Indexes that are stored side by side are
+    fetched together.
 
     Args:
-        store: where the objects are.
-        layouts: those that may be needed.
+        store: holds the objects.
+        layouts: the layouts that may be needed.
         limits: of memory.
-        threads: how many chunks are read ahead at a time.
-        folder: the caches on disk, closed by ``close``; None without.
+        threads: the number of chunks to prefetch at a time.
+        folder: the caches on disk, closed by ``close``; None if there are none.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Fetcher:
         self._store, self._folder, self._limits = store, folder, limits
         self._chunks = ChunkReader(store, limits, threads=threads, disk=folder.chunks if folder else None)
         self._last: tuple[Course, Mapping[str, int]] | None = (
-            None  # of the segment read last; a lost race costs making it again
+            None  # of the last read segment; after a lost race it is computed again
         )
         self._indexes = ByteCache(limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
 
@@ -71,21 +72,22 @@ class Fetcher:
         successor: Successor = no_successor,
         into: memoryview | None = None,
     ) -> memoryview:
-        """Bytes [start, end) of the original ``.log`` file, all of them. For who reads on, what follows is read ahead.
+        """Return all bytes [start, end) of the original ``.log`` file; prefetches for a sequential reader.
 
-        ``into``, if given, has room for them all; they are put there where that spares a copy.
+        ``into``, if given, has room for all of them. They are written there if that avoids a copy.
 
         Raises:
-            CorruptObjectError: the object is shorter than the manifest says, or not what its layout stored.
-            ObjectNotFoundError: it is gone.
-            UnknownComponentError: its layout is not installed.
+            CorruptObjectError: the object is shorter than the manifest says, or does not have the bytes that its layout
+                stored.
+            ObjectNotFoundError: the object does not exist.
+            UnknownComponentError: the segment's layout is not installed.
         """
         course, ends = self._way(stored, successor)
         room = into
 
         def fetch(key: str, position: int, end_position: int) -> bytes | memoryview:
             nonlocal room
-            mine, room = room, None  # once: a layout may still look at what came first
+            mine, room = room, None  # used once: the layout may still use the earlier bytes
             if end_position > ends.get(key, 0):
                 return self._store.read_exactly(key, position, end_position)
             return self._chunks.read(key, position, end_position, ends[key], course, mine)
@@ -99,13 +101,13 @@ class Fetcher:
         return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
 
     def read_index(self, stored: StoredSegment, kind: FileKind) -> bytes:
-        """The original bytes of a small file of the segment, ``b""`` if it has none; errors as ``read_log``."""
+        """Return the original bytes of a small file of the segment, ``b""`` if it has none; errors as ``read_log``."""
         if kind not in stored.slices:
             return b""
         return self._indexes.get_or_load(_index_key(stored, kind), lambda: self._load_index(stored, kind))
 
     def forget(self, stored: StoredSegment) -> None:
-        """Drop what is cached of a segment, because it turned out to be damaged: the next read asks the store."""
+        """Drop the cached bytes of a damaged segment: the next read asks the store."""
         keys = stored.keys
         self._chunks.drop(keys)
         self._indexes.drop(lambda cached: isinstance(cached, tuple) and cached[0] in keys)
@@ -113,27 +115,27 @@ class Fetcher:
             self._folder.indexes.drop(self._group(stored))
 
     def forget_objects(self, keys: Collection[str]) -> None:
-        """Drop what is cached of the bytes of objects, in memory and on disk."""
+        """Drop the cached bytes of objects, in memory and on disk."""
         self._chunks.drop(keys)
 
     def close(self) -> None:
-        """End the threads that read ahead, and let go of the caches on disk. Twice is fine."""
+        """End the prefetching threads, and release the caches on disk. A second call does nothing."""
         self._chunks.close()
         if self._folder is not None:
             self._folder.close()
 
     @property
     def chunk_metrics(self) -> CacheMetrics:
-        """Of the cache of chunks in memory."""
+        """The metrics of the cache of chunks in memory."""
         return self._chunks.metrics()
 
     @property
     def index_metrics(self) -> CacheMetrics:
-        """Of the cache of indexes in memory."""
+        """The metrics of the cache of indexes in memory."""
         return self._indexes.metrics()
 
     def _way(self, stored: StoredSegment, successor: Successor) -> tuple[Course, Mapping[str, int]]:
-        """Where reading a segment leads, and how far its objects reach at least; kept, as most reads are of one segment."""
+        """Return a segment's course and the known sizes of its objects; cached, as most reads are of one segment."""
         course, ends = self._last or (None, {})
         if course is None or course.stored is not stored or course.successor != successor:
             course, ends = Course(stored, successor, self._chunks.chunk_bytes), known_ends(stored)
@@ -158,7 +160,7 @@ class Fetcher:
         data = layout.read_index(stored, kind, together.fetch) or b""
         self._keep_index(stored, kind, data)
         for other in beside if together.came else ():
-            with contextlib.suppress(CorruptObjectError):  # whoever needs that one will be told
+            with contextlib.suppress(CorruptObjectError):  # a read of that index raises the error
                 more = layout.read_index(stored, other, together.fetch) or b""
                 self._keep_index(stored, other, more)
                 self._indexes.put(_index_key(stored, other), more)
@@ -169,7 +171,7 @@ class Fetcher:
             self._folder.indexes.put(self._group(stored), _index_item(stored, kind), data)
 
     def _read_small(self, stored: StoredSegment, key: str, start: int, end: int) -> bytes:
-        """From a chunk that is in memory anyway, as small segments are whole; else by a request of its own."""
+        """Read from a chunk that is in memory, as small segments often are; otherwise by a separate request."""
         known_end = known_ends(stored).get(key, 0)
         found = self._chunks.peek(key, start, end, known_end) if end <= known_end else None
         return self._store.read_exactly(key, start, end) if found is None else found
@@ -179,7 +181,7 @@ class Fetcher:
 
 
 class _Together:
-    """Reads what lies side by side in an object by one request, if that asks for nothing much besides."""
+    """Reads files that are stored side by side in an object by one request, if few other bytes are between them."""
 
     def __init__(
         self,
@@ -198,11 +200,11 @@ class _Together:
 
     @property
     def came(self) -> bool:
-        """Whether it was read so."""
+        """True if the files were read together."""
         return self._data is not None
 
     def fetch(self, key: str, start: int, end: int) -> bytes:
-        """A ``RangeReader``."""
+        """Return bytes of an object, as a ``RangeReader``."""
         if not self._is_worth or key != self._key or start < self._start or end > self._end:
             return self._read(self._stored, key, start, end)
         if self._data is None:
@@ -211,7 +213,7 @@ class _Together:
 
 
 class RemoteSegment(ReadOn):
-    """A ``ReadableSegment`` whose bytes are in the tier. Batch CRCs are the reader's to check, sizes are checked here."""
+    """A ``ReadableSegment`` whose bytes are in the tier. It checks sizes; the reader checks the CRCs of batches."""
 
     __slots__ = ("_fetcher", "_successor", "stored")
 
@@ -221,22 +223,22 @@ class RemoteSegment(ReadOn):
 
     @property
     def info(self) -> SegmentInfo:
-        """What the manifest says of it."""
+        """The segment's facts in the manifest."""
         return self.stored.info
 
     @property
     def base_offset(self) -> int:
-        """The first offset it may hold."""
+        """The first offset that the segment may hold."""
         return self.stored.info.base_offset
 
     @property
     def end_offset(self) -> int:
-        """The first offset after it."""
+        """The exclusive end offset of the segment."""
         return self.stored.info.end_offset
 
     @property
     def size_bytes(self) -> int:
-        """Of the original ``.log`` file."""
+        """The size of the original ``.log`` file."""
         return self.stored.info.size_bytes
 
     @property
@@ -246,7 +248,7 @@ class RemoteSegment(ReadOn):
 
     @property
     def age_from_ms(self) -> int:
-        """What retention by time goes by: the largest timestamp, or when the file was last written."""
+        """The segment's time for retention: the largest timestamp, or the time when the file was last written."""
         info = self.stored.info
         return info.max_timestamp_ms if info.max_timestamp_ms >= 0 else info.modified_ms
 
@@ -256,36 +258,36 @@ class RemoteSegment(ReadOn):
         return log_key(self.stored)
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Up to ``size_bytes`` from ``position``, fewer at the end; errors as ``Fetcher.read_log``."""
+        """Return up to ``size_bytes`` from ``position``, fewer at the end; errors as ``Fetcher.read_log``."""
         end = min(position + size_bytes, self.size_bytes)
         if position >= end:
             return memoryview(b"")
         return self._fetcher.read_log(self.stored, position, end, self._successor)
 
     def read_over(self, position: int, into: memoryview) -> memoryview:
-        """As many as ``into`` has room for; in it, if they come from the cache on disk."""
+        """Return as many bytes as ``into`` has room for; they are in ``into`` if they come from the cache on disk."""
         end = min(position + len(into), self.size_bytes)
         if position >= end:
             return into[:0]
         return self._fetcher.read_log(self.stored, position, end, self._successor, into)
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """The same as ``read``; bytes in memory need no pinning."""
+        """Return the same bytes as ``read``; bytes in memory need no pinning."""
         return FileSlice.of(self.read(position, size_bytes), position)
 
     def index_entries(self, role: IndexRole) -> Buffer:
-        """The entries of an index as bytes; empty if the segment has none of this role."""
+        """Return the entries of an index as bytes; empty if the segment has none of this role."""
         kind = _INDEX_KINDS.get(role)
         return self.read_file(kind) if kind is not None else b""
 
     def extra_index(self, label: str) -> bytes:
-        """An EXTRA index, by ``name@version``; ``b""`` if there is none that fits, or it says nothing.
+        """Return an EXTRA index by ``name@version``; ``b""`` if none fits, or if it is empty.
 
-        All of a segment come by one request, and stay in the cache of indexes.
+        One request fetches all EXTRA indexes of a segment, which stay in the cache of indexes.
         """
         try:
             data = memoryview(self.read_file(FileKind.EXTRA))
-        except (CorruptionError, ObjectNotFoundError):  # the records are read, then
+        except (CorruptionError, ObjectNotFoundError):  # the records are read instead
             return b""
 
         def read(position: int, size_bytes: int) -> memoryview:
@@ -297,17 +299,17 @@ class RemoteSegment(ReadOn):
         return found.index(label, read) or b""
 
     def read_file(self, kind: FileKind) -> bytes:
-        """The original bytes of a small file (an index, the snapshot, the epochs); empty if there is none."""
+        """Return the original bytes of a small file (an index, the snapshot, the epochs); empty if there is none."""
         return self._fetcher.read_index(self.stored, kind)
 
     def forget(self) -> bool:
-        """Drop cached bytes that turned out to be damaged; the next read asks the store again."""
+        """Drop cached bytes that are damaged, and return True; the next read asks the store again."""
         self._fetcher.forget(self.stored)
         return True
 
 
 def log_key(stored: StoredSegment) -> str:
-    """The object with the ``.log`` file's bytes; manifests without one are refused when they are read."""
+    """Return the key of the object with the ``.log`` file's bytes, which every accepted manifest entry has."""
     return stored.slices[FileKind.LOG].key
 
 

@@ -1,4 +1,4 @@
-"""The segments of a root as a log reads them: the list is read page by page, when somebody looks."""
+"""The segments of a root as a log reads them; the list is read page by page, on demand."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from stratalog.tier.read.fetcher import Fetcher, RemoteSegment
 
 
 class PagedSegments(RemoteSegments):
-    """``RemoteSegments`` of one root. By offset and by time only the pages that may hold something are read.
+    """``RemoteSegments`` of one root. Searches by offset and by time read only the pages that may match.
 
     Args:
-        root: whose.
+        root: the root whose segments they are.
         pages: of the same log.
         fetcher: reads the segments.
-        check: raises if an entry must not stand in the root; None if the MAC of the root covers all entries.
+        check: raises if the root must not have an entry; None if the MAC of the root covers all entries.
     """
 
     __slots__ = ("_check", "_fetcher", "_last", "_pages", "_root")
@@ -32,7 +32,7 @@ class PagedSegments(RemoteSegments):
     def __init__(self, root: Root, pages: Pages, fetcher: Fetcher, check: EntryCheck | None = None) -> None:
         super().__init__()
         self._root, self._pages, self._fetcher, self._check = root, pages, fetcher, check
-        self._last: RemoteSegment | None = None  # handed out last: most readers ask for the same again. Replaced whole
+        self._last: RemoteSegment | None = None  # last returned one: most readers ask for it again. Replaced whole
 
     def __len__(self) -> int:
         return self._root.segments
@@ -58,20 +58,20 @@ class PagedSegments(RemoteSegments):
 
     @property
     def start_offset(self) -> int | None:
-        """The base offset of the first one, None if there is none."""
+        """The base offset of the first segment, None if there is none."""
         return self._root.start_offset if self._root.segments else None
 
     @property
     def end_offset(self) -> int | None:
-        """The first offset after the last one, None if there is none."""
+        """The exclusive end offset of the last segment, None if there is none."""
         return self._root.end_offset if self._root.segments else None
 
     def coarse(self, detailed_to: int, bound: int) -> Iterator[PageRef | StoredSegment]:
-        """The list, with a page as one item that is not read, where that may be.
+        """Return the list with unread pages as single items, where that is possible.
 
         Args:
-            detailed_to: pages that begin below it are read, and so is one of which a part does not count any more.
-            bound: so are pages that reach above it.
+            detailed_to: pages that begin below it are read, and so is a page that is partly below the log start.
+            bound: pages that end above it are read.
         """
         start = self._root.log_start
         for ref in self._root.pages:
@@ -82,7 +82,7 @@ class PagedSegments(RemoteSegments):
         yield from self._root.entries
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """Those that end above ``offset``, ascending; of pages whose segments are all older than ``since_ms``, none."""
+        """Return segments that end above ``offset``, ascending; skip pages with only segments before ``since_ms``."""
         last, start = self._last, max(offset, self._root.log_start)
         if last is not None and last.base_offset <= start < last.end_offset and since_ms is None:
             yield last

@@ -1,7 +1,8 @@
-"""Reading ahead for those who read on and on: spans of objects are fetched before they are asked for.
+"""Prefetching for sequential readers: spans of objects are fetched before they are requested.
 
-Who reads on is seen from what is asked: a reader that asks for the span behind the one it has begun a *stream*, across
-objects, too. With each further span twice as many are asked for ahead, up to what threads and memory allow.
+Sequential readers are detected by their requests. A reader that requests the span after its last one begins a *stream*,
+also if the next span is in another object. Each further span doubles the number of prefetched spans, up to the limits
+of threads and memory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from stratalog.errors import StorageError
 
 _LOGGER: Final = logging.getLogger(__name__)
 _STREAMS: Final = 64  # remembered at a time
-_STALE_STEPS: Final = 256  # steps of other streams after which what was read ahead for one may go
+_STALE_STEPS: Final = 256  # steps of other streams after which a stream's prefetched spans may be dropped
 
 
 class Span(NamedTuple):
@@ -33,7 +34,7 @@ class Span(NamedTuple):
 
 
 class Pool:
-    """A bounded number of threads that run jobs in the order of their coming. Thread-safe; none runs before a job comes."""
+    """A bounded number of threads that run jobs in submission order; starts no thread before a job. Thread-safe."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._idle = [Worker(f"{name}-{number}", limit=0) for number in range(threads)]  # under _lock
@@ -43,7 +44,7 @@ class Pool:
         ends_with_fork(self)
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Run ``job`` when a thread is free."""
+        """Run ``job`` as soon as a thread is free."""
         with self._lock:
             self._jobs.append(job)
             worker = self._idle.pop() if self._idle else None
@@ -51,7 +52,7 @@ class Pool:
             worker.submit(lambda: self._run(worker))
 
     def close(self) -> None:
-        """Begin nothing further, and wait for what runs. Twice is fine."""
+        """Start no further job, and wait for the running ones. A second call does nothing."""
         with self._lock:
             self._jobs.clear()
         for worker in self._workers:
@@ -69,17 +70,17 @@ class Pool:
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """One reader that reads on. ``ahead`` are the spans behind those that were asked for; None if that is not known."""
+    """One sequential reader. ``ahead`` has the spans after the prefetched ones; None if they are not known."""
 
     step: int
     ahead: Iterator[Span] | None = None
     window: int = 1
-    asked: deque[Span] = field(default_factory=deque)  # and not yet passed
+    asked: deque[Span] = field(default_factory=deque)  # prefetched and not yet passed
 
 
 @dataclass(slots=True)
 class _Held:
-    """A span on its way, or there, and not taken yet; its bytes count from the beginning."""
+    """A span that is being fetched, or fetched and not used yet; its bytes count from the request on."""
 
     stream: _Stream
     found: Future[bytes] = field(default_factory=Future)
@@ -89,10 +90,11 @@ class Prefetcher:
     """Fetches spans ahead of readers. Thread-safe. ``close`` ends its threads.
 
     Args:
-        load: fetches one span, on a thread of the prefetcher. Its errors are not told: the reader will see its own.
-        is_there: whether a span need not be fetched; called with no lock held.
-        limit_bytes: of what was asked for ahead and not taken; 0: nothing is read ahead.
-        threads: how many spans are fetched at a time.
+        load: fetches one span, on a thread of the prefetcher. Its errors are dropped: the reader's own request raises
+            them.
+        is_there: returns True if a span need not be fetched; called without a lock.
+        limit_bytes: of prefetched and unused spans; 0 disables prefetching.
+        threads: the number of spans fetched at a time.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class Prefetcher:
         self._lock = threading.Lock()
         self._held: OrderedDict[Span, _Held] = OrderedDict()  # oldest first; under _lock
         self._held_bytes = 0  # under _lock, as are all below
-        self._expected: OrderedDict[Hashable, _Stream] = OrderedDict()  # by what would be read next, oldest first
+        self._expected: OrderedDict[Hashable, _Stream] = OrderedDict()  # by the name of the next span, oldest first
         self._steps = 0
         self._closed = False
         ends_with_fork(self)
@@ -112,19 +114,19 @@ class Prefetcher:
     def passed(
         self, here: Collection[Hashable], following: Hashable, current: Span, ahead: Callable[[], Iterator[Span]]
     ) -> None:
-        """A reader has come to a span.
+        """Record that a reader has reached a span, and prefetch if it reads sequentially.
 
         Args:
-            here: what a stream that leads here expects.
-            following: what this reader will come to if it reads on; no span of the same reader before it expects it.
+            here: names under which a stream expects this span.
+            following: the name of the reader's next span; no earlier span of the reader has the same one.
             current: the span.
-            ahead: the spans behind it; asked for, and walked, only if this is a stream.
+            ahead: returns the following spans; called and consumed only for a stream.
         """
         if not self._limit_bytes:
             return
         with self._lock:
             if following in self._expected and not any(name in self._expected for name in here):
-                return  # the same span once more
+                return  # the same span again
             self._steps += 1
             stream = next((self._expected.pop(name) for name in here if name in self._expected), None)
             is_new = stream is None
@@ -137,16 +139,16 @@ class Prefetcher:
             self._read_on(stream, current, ahead)
 
     def take(self, span: Span) -> bytes | None:
-        """What was fetched ahead, waiting for it if it is on its way; None if there is nothing, or it failed."""
+        """Return a prefetched span, waiting if it is being fetched; None if it was not prefetched, or failed."""
         with self._lock:
             held = self._held.get(span)
-            if held is None or held.found.cancel():  # nobody has begun with it: the reader is faster
+            if held is None or held.found.cancel():  # not started yet: the reader is faster
                 if held is not None:
                     self._let_go(span)
                 return None
         try:
             return held.found.result()
-        except Exception:  # noqa: BLE001 - the reader asks itself, and sees what is wrong
+        except Exception:  # noqa: BLE001 - the reader's own request raises the error
             return None
         finally:
             with self._lock:
@@ -154,24 +156,24 @@ class Prefetcher:
                     self._let_go(span)
 
     def holds(self, span: Span) -> bool:
-        """Whether a span was asked for ahead and not taken."""
+        """Return True if a span was prefetched, or is being fetched, and is unused."""
         with self._lock:
             return span in self._held
 
     @property
     def held_bytes(self) -> int:
-        """Of what was asked for ahead and not taken."""
+        """The size of prefetched and unused spans."""
         with self._lock:
             return self._held_bytes
 
     def drop(self, keys: Collection[str]) -> None:
-        """Forget what was fetched ahead of some objects."""
+        """Drop the prefetched spans of some objects."""
         with self._lock:
             for span in [span for span in self._held if span.key in keys]:
                 self._let_go(span)
 
     def close(self) -> None:
-        """Ask for nothing further, and wait for the requests under way. Twice is fine."""
+        """Start no further request, and wait for those in progress. A second call does nothing."""
         with self._lock:
             self._closed = True
             self._expected.clear()
@@ -180,7 +182,7 @@ class Prefetcher:
         self._pool.close()
 
     def _read_on(self, stream: _Stream, current: Span, ahead: Callable[[], Iterator[Span]]) -> None:
-        """Ask for what the window has room for. Only the stream's reader does, so that ``ahead`` is walked by one."""
+        """Prefetch as many spans as the window allows; only the stream's reader calls it and reads ``ahead``."""
         with self._lock:
             if current in stream.asked:
                 while stream.asked.popleft() != current:
@@ -201,7 +203,7 @@ class Prefetcher:
                 if not self._ask(stream, span):
                     spans = itertools.chain((span,), spans)
                     break
-        except (StorageError, OSError) as error:  # the list of segments could not be read: the reader will be told
+        except (StorageError, OSError) as error:  # the list of segments cannot be read: the reader's own request raises
             _LOGGER.debug("nothing is read ahead: %s", error)
             return
         with self._lock:
@@ -229,13 +231,13 @@ class Prefetcher:
             return
         try:
             held.found.set_result(self._load(span))
-        except BaseException as error:  # noqa: BLE001 - whoever waits must be told, whatever it is
+        except BaseException as error:  # noqa: BLE001 - the waiting reader must get every error
             held.found.set_exception(error)
 
     # --- all under _lock ---------------------------------------------------------------------------------------------
 
     def _make_room(self, size_bytes: int) -> bool:
-        """Let go of what was read ahead for streams that nobody reads any more; whether there is room."""
+        """Drop prefetched spans of streams that are no longer read; return True if there is room."""
         if self._held_bytes + size_bytes > self._limit_bytes:
             for span, held in list(self._held.items()):
                 if self._steps - held.stream.step > _STALE_STEPS:

@@ -1,4 +1,4 @@
-"""Logs in a tier that somebody else wrote: no manifest says what counts, so the segments themselves must."""
+"""Logs in a tier that other software wrote: there is no manifest, so the segments themselves define the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stratalog.tier.read.fetcher import Fetcher, RemoteSegment
 
 
 def foreign_view(segments: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteView:
-    """The log that these segments make up. Of copies of the same offsets the longest counts.
+    """Return the log that these segments form. Of copies of the same offsets the longest is used.
 
     Raises:
         StorageError: segments leave a gap, or overlap in part.
@@ -22,7 +22,7 @@ def foreign_view(segments: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteV
     for stored in sorted(segments, key=lambda each: (each.info.base_offset, -each.info.end_offset)):
         info, end = stored.info, chain[-1].info.end_offset if chain else stored.info.base_offset
         if info.end_offset <= end and chain:
-            continue  # a copy of what is there
+            continue  # a copy of offsets that the chain has
         if info.base_offset != end:
             raise StorageError(f"segments of {info.log} do not meet: one ends at {end}, the next is {info}")
         chain.append(stored)
@@ -32,17 +32,17 @@ def foreign_view(segments: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteV
 def foreign_part(
     segments: Sequence[StoredSegment], fetcher: Fetcher, epochs: Sequence[EpochEntry], log_start: int, local_start: int
 ) -> RemoteView:
-    """What these segments have of a log whose other part is on a disk: those of its own leaders, up to where that begins.
+    """Return the tiered part of a log whose other part is on a disk: segments of its own leaders, up to that part.
 
-    Segments of leaders that followed one another may overlap. What another leader wrote at the same offsets, as happens
-    when one is elected that lacks records, is left out.
+    Segments of consecutive leaders may overlap. Records that another leader wrote at the same offsets are left out.
+    Such records exist if a leader was elected that lacked records.
 
     Args:
         segments: of the log, in any order.
         fetcher: reads them.
-        epochs: of the log, ascending; without any, segments are taken as in ``foreign_view``.
-        log_start: what is below is not missed.
-        local_start: where the disk begins.
+        epochs: of the log, ascending; if empty, segments are joined as in ``foreign_view``.
+        log_start: offsets below it are not needed.
+        local_start: the first offset on the disk.
 
     Raises:
         StorageError: the segments leave a gap below ``local_start``.

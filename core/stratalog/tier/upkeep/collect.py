@@ -1,16 +1,17 @@
-"""Deleting what no reader can need any more: superseded roots, what only they name, and uploads never committed.
+"""Collection of objects that no reader can need: superseded roots, objects that only they name, and orphans.
 
-Rules, each with the loss it prevents:
+The rules, and the losses that they prevent:
 
-- The head stays. Superseded roots go oldest first, so that what is left is always a chain that ends in the head.
-  The one exception is the head of a deleted topic, which goes last of all, after the grace time.
-- A root stays for the grace time after it was superseded: a reader may still go by it, and a slow writer that
-  creates a version again is told by its successor. It stays longer if history is to be kept, unless a key was erased since.
-- Objects and pages go with the last root that names them, before that root, so that a crash in between repeats harmlessly.
-  An entry that a commit removed never comes back: what the next root of the chain does not name, no later one does.
-- A root that its successor does not name as parent is a stale one, created again after it had been collected; only
-  the root itself goes.
-- An object that no root names may be an upload under way: which of them go, and when, is told in ``orphans``.
+- The head stays. Superseded roots are deleted oldest first, so the remaining ones are always a chain that ends in the
+  head. The only exception is the head of a deleted topic, which is deleted last, after the grace time.
+- A root stays for the grace time after it was superseded. A reader may still use it, and a slow writer that creates a
+  version again must find its successor. It stays longer if history is kept, unless a key was erased since then.
+- Objects and pages are deleted with the last root that names them, before that root. A repetition after a crash in
+  between is harmless. An entry that a commit removed never returns: once a root stops naming an object, no later root
+  names it again.
+- A root that its successor does not name as parent is stale: it was created again after it had been collected. Only the
+  root itself is deleted.
+- An object that no root names may be an upload in progress; ``orphans`` has the rules for it.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ LEAST_GRACE_MS: Final = 2 * WARM_HEAD_MS
 
 @dataclass(frozen=True, slots=True)
 class CollectReport:
-    """What was deleted: roots; objects (and pages) that only they named; what no root ever named, uploads without an end included.
+    """Numbers of deleted roots, of objects and pages that only they named, and of orphans with uncompleted uploads.
 
-    ``left`` are the roots and uploads that will go when they are old enough: 0 means that without a new commit nothing
-    is to be done.
+    ``left`` is the number of roots and orphans to delete when they are old enough. If it is 0, a later collection has
+    nothing to do until the next commit.
     """
 
     roots: int = 0
@@ -50,20 +51,21 @@ class CollectReport:
 
 
 class Collector:
-    """Collects one log's garbage. Any process may; two at once do no harm. Not thread-safe: the caller locks.
+    """Collects one log's garbage. Several processes may do so at once. Not thread-safe: the caller holds a lock.
 
     Args:
-        store: where roots and objects are.
+        store: holds roots and objects.
         finder: knows the head.
         pages: of the same log.
-        clock: tells ages; it and the clocks of writers and store may differ by much less than the grace time.
-        grace_ms: how long superseded roots and orphans are kept at least.
-        history_ms: how long superseded roots are kept for ``as_of``; what they name is kept with them.
-        with_orphans: whether to look for uploads that were never committed, which lists all objects.
-        owner: who collects, if it leads the log: it may take leftovers of its own leader epoch, too.
+        clock: measures ages; it and the clocks of writers and store may differ by much less than the grace time.
+        grace_ms: superseded roots and orphans are kept for at least this time.
+        history_ms: superseded roots are kept for this time for ``as_of``, with the objects that they name.
+        with_orphans: True to search for orphans, which lists all objects.
+        owner: the leader of the log, which may also delete orphans of its own leader epoch; None if the caller does not
+            lead it.
 
     Raises:
-        ConfigError: the grace time is below ``LEAST_GRACE_MS``, so that warm readers could miss a root.
+        ConfigError: the grace time is below ``LEAST_GRACE_MS``: readers with a warm head could miss a root.
     """
 
     def __init__(
@@ -86,10 +88,10 @@ class Collector:
         self._orphans = OrphanCollector(store, finder, pages, clock, grace_ms=grace_ms, owner=owner)
 
     def collect(self) -> CollectReport:
-        """Delete what may go now.
+        """Delete all roots and objects that are old enough.
 
         Raises:
-            StoreError: the store failed or refused; what was deleted is gone, the rest stays for the next time.
+            StoreError: the store failed or refused; a later call deletes the rest.
             CorruptManifestError: a root is damaged.
         """
         head = self._finder.find(cold=True)
@@ -97,7 +99,7 @@ class Collector:
             return CollectReport()
         listed = [found for found in self._finder.roots_above(0) if found[0] <= head.root.version]
         if not listed or listed[-1][0] != head.root.version:
-            return CollectReport()  # another collector went past this head meanwhile
+            return CollectReport()  # another collector has deleted this head meanwhile
         roots, objects = self._collect_roots(listed, head)
         if (
             head.root.change == ChangeKind.DELETE
@@ -111,7 +113,7 @@ class Collector:
         return CollectReport(roots, objects, orphans, left=len(kept) + young + awaits_its_end)
 
     def _collect_roots(self, listed: Sequence[tuple[int, ObjectInfo]], head: Head) -> tuple[int, int]:
-        """Delete superseded roots from the oldest on; how many, and how many objects with them."""
+        """Delete superseded roots, oldest first; return their number, and the number of objects deleted with them."""
         roots = objects = 0
         current = self._finder.read_unchecked(listed[0][0])
         for (version, _), (following, info) in pairwise(listed):
@@ -131,7 +133,7 @@ class Collector:
         return roots, objects
 
     def _collect_log(self, roots: int, objects: int, head: Head) -> CollectReport:
-        """Delete all that is left of a deleted topic's log, whoever wrote it; its head last."""
+        """Delete all that is left of a deleted topic's log, of any writer; its head last."""
         left = self._orphans.collect_everything()
         self._delete([manifest_key(self._finder.prefix, head.root.version)])
         return CollectReport(roots + 1, objects, left)

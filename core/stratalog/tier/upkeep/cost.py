@@ -1,6 +1,7 @@
-"""What a tier costs: requests and storage of a topic from its settings and from how fast it is written, or of what is there.
+"""Costs of a tier: estimated from a topic's settings and write rate, or computed from the stored segments.
 
-Requests are those that the S3 store makes, as its tests count them. Listings are priced like writes, deletions are free.
+Requests are those that the S3 store makes, as its tests count them. A listing costs as much as a write; deletions are
+free.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from stratalog.config.topic import UNLIMITED, TopicConfig
 from stratalog.spi.layouts import StoredSegment
 
 PART_BYTES: Final = 64 << 20  # the S3 store's default
-COMMIT_WRITES: Final = 2  # a root, and the listing that proves it
-COMMIT_READS: Final = 1  # whether the head is still the head
-DEAR_SHARE: Final = 0.1  # of a month of storage, for the requests that bring a segment there
-OBJECTS: Final = {"plain": 6}  # a segment of a layout with more than one; transaction indexes are rare
+COMMIT_WRITES: Final = 2  # a root, and the listing that confirms it
+COMMIT_READS: Final = 1  # the check that the head is still the head
+DEAR_SHARE: Final = 0.1  # of a month of storage, for the requests that upload a segment
+OBJECTS: Final = {"plain": 6}  # objects of a segment, for layouts with more than one; transaction indexes are rare
 _GIB: Final = 1 << 30
 _MONTH_S: Final = 730 * 3600
 _THOUSAND: Final = 1000
@@ -25,7 +26,7 @@ _THOUSAND: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """In any currency. The defaults are US dollars, S3 Standard in us-east-1, as published in 2025."""
+    """Prices in any currency. The defaults are US dollars, S3 Standard in us-east-1, as published in 2025."""
 
     thousand_writes: float = 0.005
     thousand_reads: float = 0.0004
@@ -34,16 +35,16 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A month of one topic, once its retention is reached; without retention, its first month.
+    """Costs of one topic in a month after its retention is reached; without retention, in its first month.
 
     Attributes:
         segment_bytes: of a segment when it rolls, by size or by time.
-        segments: offloaded a month, of all partitions.
-        writes, reads: requests to offload them; reading records comes on top.
-        writes_per_gib: of what is offloaded.
+        segments: number offloaded in a month, of all partitions.
+        writes, reads: requests to offload them; reads of records are not included.
+        writes_per_gib: of offloaded log.
         stored_bytes: kept in the tier.
-        request_cost, storage_cost: a month, in the currency of the prices.
-        warning: what to change, or "".
+        request_cost, storage_cost: in a month, in the currency of the prices.
+        warning: advice on settings, or "".
     """
 
     segment_bytes: int
@@ -59,20 +60,21 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What stands in the tier of one log now, and what it took to bring it there.
+    """Content of the tier of one log now, and the requests that uploaded it.
 
     Attributes:
-        segments: as its newest root lists them.
+        segments: number in the latest root.
         log_bytes: of their ``.log`` files.
-        stored_bytes: of all their files as they are stored; manifests come on top, and what waits for collection.
-        objects: that hold them.
+        stored_bytes: of all their files as they are stored; without manifests and uncollected objects.
+        objects: number of objects that hold them.
         smallest_bytes, largest_bytes: of the ``.log`` files.
-        commits: of the log so far, those of segments that have left included.
-        writes: requests that brought the segments there: uploads by the sizes of the objects, and one commit each.
+        commits: of the log so far, including those of segments that have left the tier.
+        writes: requests that uploaded the segments: uploads by the sizes of the objects, and the writes of one commit
+            each.
         writes_per_gib: of log.
-        request_cost: of bringing them there, once.
+        request_cost: of uploading them, once.
         storage_cost: of a month.
-        warning: what to change, or "".
+        warning: advice on settings, or "".
     """
 
     segments: int
@@ -92,12 +94,12 @@ class Bill:
 def bill(
     entries: Iterable[StoredSegment], commits: int, *, part_bytes: int = PART_BYTES, prices: Prices | None = None
 ) -> Bill:
-    """What the segments of a log cost; they are looked at one by one.
+    """Return the cost of the segments of a log; they are read one by one.
 
     Args:
-        entries: all that its newest root names.
+        entries: all entries of the latest root.
         commits: the version of that root.
-        part_bytes: of uploads in parts.
+        part_bytes: size of the parts of an upload.
         prices: what requests and storage cost.
     """
     prices = prices or Prices()
@@ -134,7 +136,7 @@ def bill(
 
 
 def tiny_segments(config: TopicConfig, prices: Prices | None = None) -> str:
-    """Why the settings of a topic make its segments tiny for a tier, however fast it is written; "" if they do not."""
+    """Return why the settings of a topic make too small segments for a tier, at any write rate; "" if they do not."""
     if not config.remote_storage_enable:
         return ""
     prices = prices or Prices()
@@ -145,7 +147,7 @@ def tiny_segments(config: TopicConfig, prices: Prices | None = None) -> str:
 
 
 def upload_writes(size_bytes: int, part_bytes: int = PART_BYTES) -> int:
-    """Requests to upload one object: one, or its parts with a first and a last request."""
+    """Return the number of requests to upload one object: one; or its parts, with a first and a last request."""
     return 1 if size_bytes <= part_bytes else -(-size_bytes // part_bytes) + 2
 
 
@@ -157,13 +159,13 @@ def estimate(
     part_bytes: int = PART_BYTES,
     prices: Prices | None = None,
 ) -> Estimate:
-    """What a topic costs.
+    """Return the estimated cost of a topic.
 
     Args:
         config: its settings.
-        bytes_per_second: as its segments hold them, compressed; of the whole topic, spread evenly.
-        partitions: how many it has.
-        part_bytes: of uploads in parts.
+        bytes_per_second: write rate of the whole topic, in compressed bytes as in segments, spread evenly.
+        partitions: number of partitions.
+        part_bytes: size of the parts of an upload.
         prices: what requests and storage cost.
     """
     prices = prices or Prices()
@@ -189,7 +191,7 @@ def estimate(
 
 
 def _kept_bytes(config: TopicConfig, bytes_per_second: float, partitions: int) -> float:
-    """What retention leaves; without any, a month."""
+    """Return the bytes that retention keeps; without retention, the bytes of a month."""
     by_time = float("inf") if config.retention_ms == UNLIMITED else bytes_per_second * config.retention_ms / 1000
     by_size = float("inf") if config.retention_bytes == UNLIMITED else float(config.retention_bytes * partitions)
     kept = min(by_time, by_size)
@@ -197,7 +199,7 @@ def _kept_bytes(config: TopicConfig, bytes_per_second: float, partitions: int) -
 
 
 def _segment_writes(config: TopicConfig, segment_bytes: int, part_bytes: int) -> int:
-    """Requests of the dearer kind that bring one segment there."""
+    """Return the requests, at the price of writes, that upload and commit one segment."""
     small_objects = OBJECTS.get(config.tier_layout, 1) - 1
     return upload_writes(segment_bytes, part_bytes) + small_objects + COMMIT_WRITES
 
@@ -207,7 +209,7 @@ def _request_cost(writes: int, segments: int, prices: Prices) -> float:
 
 
 def _warning(what: str, segment_bytes: int, request_cost: float, prices: Prices) -> str:
-    """Whether requests are dear beside storage: for one segment, and the month in which it is written."""
+    """Return advice if the requests of a segment cost too much compared with a month of its storage, or ""."""
     storage_cost = segment_bytes / _GIB * prices.gib_month
     if not storage_cost or request_cost <= storage_cost * DEAR_SHARE:
         return ""

@@ -1,7 +1,8 @@
-"""Wrapping the keys of encrypted segments anew, after a key was added and made active: entries change, no object does.
+"""New encryption of the keys of segments after another key became active: entries change, objects do not.
 
-Each commit takes the entries of one manifest page. Whatever ends it, what was committed stands, and doing it again goes on.
-An engine that writes to the log meanwhile builds on these commits: they change nothing of what it knows.
+Each commit changes the entries of one manifest page. After an interruption the commits made so far stay, and a
+repetition continues. An engine that writes to the log meanwhile builds on these commits, because they change nothing
+that it knows.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from stratalog.tier.upload.stored_check import check_renewed
 
 @dataclass(frozen=True, slots=True)
 class RewrapReport:
-    """What was done to one log: ``segments`` were looked at, ``rewrapped`` of them have another envelope now."""
+    """Result for one log: ``segments`` were checked; ``rewrapped`` of them have a new envelope."""
 
     segments: int = 0
     rewrapped: int = 0
 
 
 def spans(root: Root, pages: Pages) -> Iterator[tuple[int, int]]:
-    """Where the entries of each page lie, and those of the root itself: offsets [start, end)."""
+    """Return the offsets [start, end) of the entries of each page, and of those in the root itself."""
     for ref in leaves(root.pages, pages, root.log_start):
         yield ref.base_offset, ref.end_offset
     if root.entries:
@@ -35,7 +36,7 @@ def spans(root: Root, pages: Pages) -> Iterator[tuple[int, int]]:
 
 
 def authenticated(root: Root | None) -> Change | None:
-    """Return a change of nothing: the root that carries it out has a MAC of the active key."""
+    """Return a change that changes no field; the root that it makes has a MAC of the active key."""
     if root is None:
         return None
     return Change(
@@ -48,12 +49,12 @@ def authenticated(root: Root | None) -> Change | None:
 
 
 class Rewrapping:
-    """One commit: what a span holds when it is carried out.
+    """One commit, which renews the envelopes of the entries of a span.
 
     Args:
-        layouts: they know the keys.
-        store: read from by ``tier.verify``, before a new entry may be committed.
-        entries: of a root that hold offsets of the span.
+        layouts: have the keys.
+        store: ``tier.verify`` reads from it before a new entry may be committed.
+        entries: returns the entries of a root that overlap the span.
     """
 
     def __init__(
@@ -63,12 +64,12 @@ class Rewrapping:
         self.report = RewrapReport()
 
     def decide(self, root: Root | None) -> Change | None:
-        """A ``Decide``; None if all is wrapped by the active key.
+        """Return the change to commit, as ``Decide``; None if all keys are encrypted with the active key.
 
         Raises:
             ConfigError: a key is missing.
             CorruptObjectError: an envelope is damaged.
-            PluginError: a new entry does not give what the old one gave.
+            PluginError: a new entry does not give the same bytes as the old one.
         """
         old = self._entries(root)
         new = [self._rewrapped(entry) for entry in old]

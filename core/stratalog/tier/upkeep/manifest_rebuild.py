@@ -1,8 +1,9 @@
-"""Rebuilding the manifest of a log from the footers of its objects, for a bucket whose manifests are lost.
+"""Rebuild of a log's manifest from the footers of its objects, for a bucket whose manifests are lost.
 
-The objects are all that is known: some were replaced or expired and not deleted yet, some were uploaded by a writer that
-was fenced before it could commit them. The chain of segments is found from its end, the last offset of the highest leader
-epoch; before each segment comes one that ends where it begins, of no later epoch. Nothing is deleted.
+Only the objects are known. Some of them were replaced or expired and not deleted yet. Others were uploaded by a writer
+that was fenced before it could commit them. The chain of segments is searched from its end, which is the last offset of
+the highest leader epoch. The segment before another one ends where that one begins, and has no later epoch. Nothing is
+deleted.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ from stratalog.tier.manifest.root import PAGE_ITEMS, Change, ChangeKind, Root
 from stratalog.tier.store.store import TierStore
 
 RebuildProgress = Callable[[int], None]
-"""Told how many objects have been looked at."""
+"""Called with the number of objects checked so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What was rebuilt of one log, or would be.
+    """Result of the rebuild of one log; in a dry run nothing was written.
 
     Attributes:
         log: its name.
         topic_id: of its topic.
-        start_offset: where the segments begin. Records below it may have expired; that is not known any more.
-        end_offset: where they end.
-        segments: how many.
+        start_offset: the start of the segments. Records below it may have expired; that is unknown.
+        end_offset: the end of the segments.
+        segments: the number of segments.
         size_bytes: of their ``.log`` files.
-        leader_epoch: of the new roots: above all that were seen.
-        ignored: objects that are not in it, and why.
+        leader_epoch: of the new roots; above all epochs that were seen.
+        ignored: keys of unused objects, and the reasons.
     """
 
     log: TopicPartition
@@ -64,7 +65,7 @@ class RebuildReport:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A segment that a footer tells of; the entry itself is packed, as there may be very many."""
+    """A segment found by its footer; the entry is compressed, because there may be very many."""
 
     base_offset: int
     end_offset: int
@@ -79,9 +80,9 @@ class _Found:
 
     @property
     def rank(self) -> tuple[int, int, int, int, int, str]:
-        """Which of two is the newer: by the epoch of who uploaded it, of its records, by time.
+        """The order of two segments, newer last: by the epochs of uploader and records, then by time.
 
-        At the same time it is the one that compaction makes of others: of more offsets, then of fewer bytes.
+        At the same time the newer one is the one that compaction makes: it has more offsets, or fewer bytes.
         """
         wide, small = -self.base_offset, -self.size_bytes
         return self.writer_epoch, self.last_epoch, self.made_ms, wide, small, self.key
@@ -91,14 +92,14 @@ class Rebuilder:
     """Finds the segments of one log.
 
     Args:
-        store: where its objects are.
-        layouts: all that can be read here.
+        store: holds the objects.
+        layouts: all layouts that can be used.
         log: its name.
         topic_id: of its topic.
-        progress: told how far it is.
-        start: leave out objects of lower base offsets, whose keys tell them.
-        end: leave out objects of base offsets from here on; None is none.
-        authentic_only: leave out segments that no key authenticates, also if they are all there is.
+        progress: called with the number of objects checked so far.
+        start: ignore objects whose keys have a lower base offset.
+        end: ignore objects with base offsets from here on; None ignores none.
+        authentic_only: ignore segments that no key authenticates, even if there are no others.
     """
 
     def __init__(
@@ -123,11 +124,11 @@ class Rebuilder:
         self.seen_epoch = 0  # the highest of any writer, or of records
 
     def run(self) -> RebuildReport:
-        """Look at every object; what was found.
+        """Check every object and return the result.
 
         Raises:
             StorageError: there is no segment.
-            EpochsExhaustedError: an object is of the last leader epoch there is.
+            EpochsExhaustedError: an object has the last possible leader epoch.
             StoreError: the store failed or refused.
         """
         found = self._trusted()
@@ -154,22 +155,22 @@ class Rebuilder:
         )
 
     def batches(self) -> Iterator[tuple[StoredSegment, ...]]:
-        """The entries, as many at a time as a page holds, in order."""
+        """Return the entries in order, in batches of one page."""
         for start in range(0, len(self._chain), PAGE_ITEMS):
             yield tuple(self._unpacked(segment) for segment in self._chain[start : start + PAGE_ITEMS])
 
     def chain(self) -> list[StoredSegment]:
-        """The entries that belong together, whatever they do not fit; none if no object tells of a segment."""
+        """Return the entries of the chain, whatever comes before or after; none if no object describes a segment."""
         return [self._unpacked(segment) for segment in chain_of(found)] if (found := self._trusted()) else []
 
     def entries(self) -> list[StoredSegment]:
-        """All entries that are found, those that were replaced among them."""
+        """Return all found entries, including replaced ones."""
         return [self._unpacked(segment) for segment in self._all_found()]
 
     # --- footers -------------------------------------------------------------------------------------------------
 
     def _trusted(self) -> list[_Found]:
-        """All segments; without those that no key authenticates, if a key authenticates others of the log."""
+        """Return all segments, but only authenticated ones if a key authenticates any segment of the log."""
         found = list(self._all_found())
         needs_key = self._authentic_only or any(segment.is_authentic for segment in found)
         if not needs_key or self._accepts_any():
@@ -201,7 +202,7 @@ class Rebuilder:
     def _found(self, objects: Mapping[str, ObjectInfo]) -> Iterator[_Found]:
         looked = 0
         for _, group in groupby(objects.values(), lambda info: parse_segment_key(self._prefix, info.key)):
-            together = list(group)  # an encrypted segment may be told of by several objects
+            together = list(group)  # an encrypted segment may have several footers
             claimed = set[str]()
             for entry, is_authentic in self._entries(together):
                 claimed |= entry.keys
@@ -220,7 +221,7 @@ class Rebuilder:
                 self._progress(looked)
 
     def _entries(self, together: Sequence[ObjectInfo]) -> list[tuple[StoredSegment, bool]]:
-        """The segments in these objects, and whether a key authenticates each."""
+        """Return the segments in these objects, and for each if a key authenticates it."""
         try:
             return self._discovered(together)
         except CorruptionError:
@@ -273,15 +274,15 @@ class Rebuilder:
 
 
 def _made_ms(info: ObjectInfo) -> int:
-    """When an object was uploaded, as its key tells; what stores say has whole seconds, and is lost when a bucket is copied."""
+    """Return the upload time in an object's key, or the store's time, which has whole seconds and changes in a copy."""
     told = upload_time_ms(info.key)
     return info.modified_ms if told is None else told
 
 
 def chain_of(found: Iterable[_Found]) -> list[_Found]:
-    """The segments that belong together, ascending, without gap or overlap.
+    """Return the segments of the chain, ascending, without gap or overlap.
 
-    Of several that may come before another one, that wins from which the chain goes back furthest, then the newest.
+    If several segments fit before another one, the one whose chain reaches back furthest is used, then the newest.
     """
     ascending = sorted(found, key=lambda segment: (segment.base_offset, segment.end_offset))
     by_end: dict[int, list[_Found]] = defaultdict(list)
@@ -307,7 +308,7 @@ REASON: Final = "rebuilt from the footers of the objects"
 
 
 def adding(entries: tuple[StoredSegment, ...], log_start: int) -> Callable[[Root | None], Change | None]:
-    """Add rebuilt entries that the head does not have yet."""
+    """Return a decision to append the rebuilt entries that the head does not have yet."""
 
     def decide(root: Root | None) -> Change | None:
         end = root.end_offset if root is not None and root.segments else log_start

@@ -1,14 +1,16 @@
-"""Putting damaged roots and pages of a manifest right, from what says the same: neighbours, older roots, footers of objects.
+"""Repair of damaged roots and pages of a manifest from neighbours, older roots, and footers of objects.
 
-- A page is written again only if what is found makes the very bytes that its reference means, by hash.
-- Where that fails, a new root names all segments, if their footers are there.
-- A damaged root below a good one is history that is lost: it goes, with the roots below it, so that what is left is a chain.
-- A damaged head is replaced by a root of the next version, created only if it is absent, as every root is: a request of an
-  earlier repair that was killed may still arrive late, and then replaces nothing. The new root is made from the newest good
-  root, which it names as its parent by hash, and from the footers of the segments behind it; without a good root, from footers
-  alone. Log start, settings and expiry that only the damaged root told are those of the good root. The damaged one goes last.
+- A page is written again only if the data found gives exactly the bytes that its reference names, by hash.
+- If that fails, a new root names all segments, if their footers exist.
+- A damaged root below a good one is lost history. It is deleted, with the roots below it, so the rest is a chain.
+- A damaged head is replaced by a root of the next version. That root is created only if it is absent, as every root is.
+  A request of an earlier, killed repair may still arrive late; it then replaces nothing. The new root is made from the
+  newest good root, which it names as its parent by hash, and from the footers of the later segments. Without a good
+  root, it is made from footers alone. Log start, settings and expiry that only the damaged root had revert to those of
+  the good root. The damaged root is deleted last.
 
-No engine may write to the log meanwhile. What was damaged is kept aside first. Whatever ends a repair, it can be done again.
+No engine may write to the log meanwhile. Damaged roots are copied aside first. After any interruption the repair can be
+repeated.
 """
 
 from __future__ import annotations
@@ -46,31 +48,31 @@ from stratalog.tier.upkeep.tier_check import Finding, Flaw, is_broken, leaves_ou
 
 _EPOCH: Final = re.compile(rb'"leader_epoch":(\d{1,10})[,}]')
 _CREATES: Final = 4  # while replies are lost
-_TRIES: Final = 256  # ways in which the items of a page may join, of uploads made twice
+_TRIES: Final = 256  # combinations of items to try for a page, if uploads were made twice
 
 
 class ManifestRepair:
     """Repairs the manifest of one log. Not thread-safe.
 
     Args:
-        store: where it is.
-        finder: of the log; nothing is taken from what others have seen.
-        pages: of the log, with a cache of their own.
-        layouts: those that read footers.
+        store: holds the manifest.
+        finder: of the log; a new one, without earlier state.
+        pages: of the log, with a new cache.
+        layouts: read footers.
         env: clock and chance.
     """
 
     def __init__(self, store: TierStore, finder: HeadFinder, pages: Pages, layouts: LayoutTable, env: Env) -> None:
         self._store, self._finder, self._pages, self._layouts, self._env = store, finder, pages, layouts, env
-        self._heads: dict[int, Head] = {}  # the good roots that are there, by version
-        self._replaced: set[int] = set()  # versions of damaged ones that a good one leaves out
+        self._heads: dict[int, Head] = {}  # the good roots, by version
+        self._replaced: set[int] = set()  # versions of damaged roots that a good root leaves out
 
     def run(self) -> Iterator[tuple[Finding, str]]:
-        """What was wrong, and what was done about it; "" if nothing could be.
+        """Return each finding and its repair; "" if it could not be repaired.
 
         Raises:
-            StoreError: the store failed or refused; do it again.
-            UnknownComponentError: a newer stratalog wrote it, or a layout is not installed.
+            StoreError: the store failed or refused; call again.
+            UnknownComponentError: a newer stratalog wrote an object, or a layout is not installed.
         """
         bad = self._look()
         newest = max(self._heads, default=0)
@@ -90,7 +92,7 @@ class ManifestRepair:
     # --- roots -------------------------------------------------------------------------------------------------------
 
     def _look(self) -> dict[int, Finding]:
-        """Read every root; what is wrong, by version: a damaged one, or one that does not follow what is before it."""
+        """Read every root; return by version those that are damaged or do not follow the root before."""
         found = dict[int, Finding]()
         for version, _ in self._finder.roots_above(0):
             key, before = manifest_key(self._finder.prefix, version), max({*self._heads, *found}, default=0)
@@ -112,7 +114,7 @@ class ManifestRepair:
         return found
 
     def _cut_history(self, bad: Mapping[int, Finding]) -> Iterator[tuple[Finding, str]]:
-        """Leave a chain of good roots that ends in the newest one."""
+        """Delete roots until the rest is a chain of good roots that ends in the newest one."""
         if not bad:
             return
         first = max(
@@ -122,7 +124,7 @@ class ManifestRepair:
             if version not in self._heads:
                 self._keep_aside(version)
             yield finding, f"history begins at version {first} now"
-        for version in sorted({*bad, *self._heads}):  # the oldest first, as the collector does it
+        for version in sorted({*bad, *self._heads}):  # oldest first, as in the collector
             if version < first:
                 self._delete(version)
                 self._heads.pop(version, None)
@@ -148,10 +150,10 @@ class ManifestRepair:
             yield finding, f"version {version} is in its place, made {source}"
 
     def _created(self, made: Root) -> Head:
-        """The root that has this version now: the one that was made, or that of a repair before, which came late.
+        """Create a root, and return the root that has its version: this one, or a late one of an earlier repair.
 
         Raises:
-            StoreTimeoutError: replies are lost; do it again.
+            StoreTimeoutError: replies are lost; call again.
         """
         key = manifest_key(self._finder.prefix, made.version)
         for _ in range(_CREATES):
@@ -162,12 +164,12 @@ class ManifestRepair:
         raise StoreTimeoutError("the store does not say whether a manifest root was created", key)
 
     def _told_epoch(self, version: int) -> int:
-        """The leader epoch as a damaged root still has it: whoever it had fenced stays fenced. 0 if it cannot be read."""
+        """Return the leader epoch in a damaged root, 0 if unreadable; writers that the root fenced stay fenced."""
         found = _EPOCH.search(self._read(version))
         return min(int(found[1]), MAX_EPOCH) if found else 0
 
     def _next(self, before: Head | None, version: int, epoch: int) -> Root:
-        """What follows the newest good root, with the segments that go on where it ends; its pages are stored."""
+        """Return the root after the newest good root, with the segments behind its end; its pages are stored."""
         root = before.root if before is not None else None
         end = root.end_offset if root is not None else 0
         rebuilder = self._rebuilder(end)
@@ -193,7 +195,7 @@ class ManifestRepair:
         return self._finder.signed(made, root, root.entries if root is not None else ())
 
     def _root(self, before: Head | None, chain: Sequence[StoredSegment], log_start: int, high: int, epoch: int) -> Root:
-        """The root that adds ``chain``; its pages are stored."""
+        """Return the root that adds ``chain``; its pages are stored."""
         change = Change(
             kind=ChangeKind.REBUILD,
             reason=REASON,
@@ -218,7 +220,7 @@ class ManifestRepair:
         self._store.put(quarantined_key(self._finder.prefix, key), Whole(self._read(version)))
 
     def _read(self, version: int) -> bytes:
-        """The bytes of a root, of a larger one as many as a good one may have."""
+        """Return the bytes of a root, at most as many as a good one may have."""
         return self._store.read(manifest_key(self._finder.prefix, version), 0, self._finder.limit_bytes)
 
     def _delete(self, version: int) -> None:
@@ -243,7 +245,7 @@ class ManifestRepair:
             yield from self._walk([item for item in items if isinstance(item, PageRef)])
 
     def _remake(self, head: Head) -> str:
-        """Make a new head that names all segments, found by their footers, on new pages; what was done, "" for nothing."""
+        """Create a new head with new pages that names all segments found by footers; return what was done, or ""."""
         root, chain = (
             head.root,
             [found for found in self._rebuilder(0).chain() if found.info.end_offset > head.root.log_start],
@@ -263,7 +265,7 @@ class ManifestRepair:
         )
 
     def _mend(self, ref: PageRef) -> bool:
-        """Write a page again if its items are found elsewhere."""
+        """Write a page again if its items are found elsewhere; return True if they were."""
         log, topic_id = self._finder.log, self._finder.topic_id
         for items in islice(_chains(self._candidates(ref), ref.base_offset, ref.end_offset), _TRIES):
             made, data = made_page(log, topic_id, items, ref.leader_epoch)
@@ -273,7 +275,7 @@ class ManifestRepair:
         return False
 
     def _candidates(self, ref: PageRef) -> list[Item]:
-        """What may stand in a page: entries as older roots and footers have them, or references to the pages below."""
+        """Return possible items of a page: entries from older roots and footers, or references to pages below."""
         if ref.level:
             return [found for found in self._pages_below(ref) if found.level == ref.level - 1]
         older = [entry for head in self._heads.values() for entry in head.root.entries]
@@ -292,7 +294,7 @@ class ManifestRepair:
                 log, topic_id, items = read_page(self._store.read(info.key), info.key)
                 made, _ = made_page(log, topic_id, items, named.leader_epoch)
             except (CorruptionError, ObjectNotFoundError):
-                continue  # damaged, too: it is mended when it is met
+                continue  # this page is damaged, too: the walk repairs it later
             if made.key(prefix) == info.key:
                 yield made
 
@@ -304,7 +306,7 @@ class ManifestRepair:
 
 
 def _chains(items: Sequence[Item], start: int, end: int) -> Iterator[list[Item]]:
-    """The ways in which items join to [start, end), without gap or overlap."""
+    """Return the ways to join items to [start, end), without gap or overlap."""
     if start == end:
         yield []
         return

@@ -1,7 +1,7 @@
-"""Putting damaged objects of a tier back as they were, from a copy of the same segment.
+"""Repair of damaged objects of a tier from a copy of the same segment.
 
-An object is written again only if the copy gives the very bytes that its manifest entry describes. So no root changes,
-no writer is fenced, and whoever reads meanwhile gets the right bytes or an error.
+An object is written again only if the copy gives exactly the bytes that its manifest entry describes. Therefore no root
+changes and no writer is fenced. A reader gets the right bytes or an error meanwhile.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def mend(
 ) -> bool:
     """Write the objects of ``stored`` again from ``source``, under their own keys.
 
-    The segment is laid out once to compare, and once more to be uploaded.
+    The layout writes the segment twice: once to compare, and once to upload.
 
     Returns:
-        Whether that was done; False if the copy, or what its layout makes of it today, is not what was stored.
+        True if the objects were written; False if the copy differs, or if the layout writes other bytes today.
 
     Raises:
-        StoreError: the store failed; do it again.
+        StoreError: the store failed; call again.
         StorageError: the source cannot be read.
-        PluginError: the objects were written, and give other bytes.
+        PluginError: the objects were written, and the store returns other bytes.
         UnknownComponentError: the layout is not installed.
     """
     if source.info != stored.info:
@@ -66,11 +66,11 @@ def mend(
 def _with_extras(
     store: TierStore, layout: GuardedLayout, stored: StoredSegment, source: SegmentSource
 ) -> SegmentSource:
-    """The source with the EXTRA indexes that are stored, if they are sound: copies may lack them, as they are disposable."""
+    """Return the source with the stored EXTRA indexes if they are sound; copies may lack them."""
     files = dict(source.files)
     if FileKind.EXTRA not in stored.slices:
         files.pop(FileKind.EXTRA, None)
-    with contextlib.suppress(CorruptObjectError, ObjectNotFoundError):  # then those of the copy, if it has some
+    with contextlib.suppress(CorruptObjectError, ObjectNotFoundError):  # if they are damaged, the copy's own are used
         data = layout.read_index(stored, FileKind.EXTRA, store.read_exactly)
         if data is not None:
             files[FileKind.EXTRA] = data
@@ -78,9 +78,9 @@ def _with_extras(
 
 
 def quarantine(store: TierStore, prefix: str, finding: Finding, now_ms: int) -> str:
-    """Leave a note on an object that cannot be put back, beside the log's other objects; the key of the note.
+    """Write a note about an object that cannot be repaired, beside the log's other objects; return the note's key.
 
-    The object itself stays as it is: what is good in it can still be read, and nothing but retention removes it.
+    The object itself is not changed: its undamaged parts can still be read, and only retention removes it.
 
     Raises:
         StoreError: the store failed.
@@ -100,16 +100,16 @@ def quarantine(store: TierStore, prefix: str, finding: Finding, now_ms: int) -> 
 
 
 def _read_only(key: str, source: ByteSource) -> ObjectInfo:
-    """Take the bytes, and store them nowhere."""
+    """Read all bytes, and store none."""
     for _ in source.chunks(_STEP_BYTES):
         pass
     return ObjectInfo(key, source.size_bytes)
 
 
 class _SameKeys:
-    """A sink that hands out the keys that a segment has already, in the order of their suffixes.
+    """A sink that returns the keys that a segment has already, in the order of their suffixes.
 
-    Raises CorruptObjectError where the layout asks for an object that the segment does not have.
+    Raises CorruptObjectError if the layout asks for an object that the segment does not have.
     """
 
     def __init__(self, stored: StoredSegment, put: Callable[[str, ByteSource], ObjectInfo]) -> None:
@@ -117,14 +117,14 @@ class _SameKeys:
         self._put, self._label = put, stored.layout
 
     def key(self, suffix: str = "seg") -> str:
-        """The key that the next ``put`` with this suffix will use."""
+        """Return the key that the next ``put`` with this suffix will use."""
         for key in self._left:
             if key.endswith(f".{suffix}"):
                 return key
         raise CorruptObjectError(f"{self._label} stores an object that the entry does not name", f"*.{suffix}")
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
-        """Hand one object on."""
+        """Pass one object to the given ``put`` function."""
         key = self.key(suffix)
         self._left.remove(key)
         return dataclasses.replace(self._put(key, source), key=key)

@@ -1,13 +1,13 @@
-"""What was uploaded and never committed: objects and pages that no root names, and uploads that never came to an end.
+"""Collection of orphans: objects and pages that no root names, and uploads that were never completed.
 
-Each may be somebody's upload under way. It is a leftover only if it is older than the grace time, and nobody can commit
-it any more:
+Each of them may be an upload in progress. An orphan is deleted only if it is older than the grace time and no writer
+can commit it any more:
 
-- Of a lower leader epoch than the head's: its writer is fenced.
-- Of the head's epoch, if we lead the log in it: our own process knows what it is uploading. Whoever else did it, a process
-  before ours or one beside it that should not be there, looked at the log before now. So a root of ours comes first:
-  it fences them all, takes the version of a root of theirs that is still on its way, and while things are deleted we
-  commit nothing ourselves.
+- An orphan of a lower leader epoch than the head's: its writer is fenced.
+- An orphan of the head's epoch, if this process leads the log in it. This process knows its own uploads. Another writer
+  in that epoch is an earlier process, or one that should not run; it read the head before now. Therefore this process
+  first commits a root. That root fences those writers, and uses up the version of any root that they are still sending.
+  While orphans are deleted, this process commits nothing.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who leads a log, to collect in its own leader epoch.
+    """The leader of a log, which may collect orphans of its own leader epoch.
 
     Attributes:
         leader_epoch: of the log.
-        uploads: what this process is uploading.
-        fenced: commits a root in that epoch and holds up all other commits of this process while its block lasts; gives
-            that root, None if the log has none.
+        uploads: the uploads of this process.
+        fenced: commits a root in that epoch and blocks other commits of this process while its block runs; yields that
+            root, None if the log has none.
     """
 
     leader_epoch: int
@@ -50,7 +50,7 @@ class Owner:
 
 @dataclass(slots=True)
 class _Leftovers:
-    """Keys of objects that no root names, and uploads without an end."""
+    """Keys of objects that no root names, and uncompleted uploads."""
 
     keys: set[str] = field(default_factory=set)
     uploads: list[UnfinishedUpload] = field(default_factory=list)
@@ -62,14 +62,14 @@ class _Leftovers:
         return len(self.keys) + len(self.uploads)
 
     def without(self, named: Collection[str]) -> _Leftovers:
-        """Those that are not among ``named``."""
+        """Return the leftovers whose keys are not among ``named``."""
         left = [upload for upload in self.uploads if upload.key not in named]
         return _Leftovers(self.keys.difference(named), left)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """One thing in the store: an object, or an upload."""
+    """One item in the store: an object or an upload."""
 
     key: str
     since_ms: int
@@ -77,15 +77,15 @@ class _Found:
 
 
 class OrphanCollector:
-    """Deletes the leftovers of one log; for one pass.
+    """Deletes the orphans of one log; for one pass.
 
     Args:
-        store: where they are.
+        store: holds the objects.
         finder: of the log.
         pages: of the log.
-        clock: tells ages.
-        grace_ms: how old they must be.
-        owner: who collects, if it leads the log.
+        clock: measures ages.
+        grace_ms: the least age of an orphan to delete.
+        owner: the leader of the log; None if the caller does not lead it.
     """
 
     def __init__(
@@ -95,20 +95,20 @@ class OrphanCollector:
         self._grace_ms, self._owner = grace_ms, owner
 
     def collect(self, kept_versions: Sequence[int], head: Head) -> tuple[int, int]:
-        """Delete leftovers; how many, and how many are too young yet.
+        """Delete orphans; return how many were deleted, and how many are too young.
 
         Args:
-            kept_versions: of the superseded roots that are still there.
-            head: the newest root.
+            kept_versions: versions of the superseded roots that still exist.
+            head: the latest root.
 
         Raises:
-            StoreError: the store failed or refused; the rest stays for the next time.
+            StoreError: the store failed or refused; the rest is deleted by a later call.
             CorruptManifestError: a root or a page is damaged.
         """
         head_epoch = head.root.leader_epoch
         owner = self._owner if self._owner is not None and self._owner.leader_epoch == head_epoch else None
         newest = head_epoch if owner is not None else head_epoch - 1
-        # before the store is listed: what is begun later is younger
+        # Read before the store is listed: uploads that begin later are younger.
         own: Collection[str] = owner.uploads.under_way() if owner is not None else ()
         fenced, ours, young = _Leftovers(), _Leftovers(), _Leftovers()
         for found in self._all():
@@ -131,7 +131,7 @@ class OrphanCollector:
         return len(fenced), len(young)
 
     def collect_everything(self) -> int:
-        """Delete what is left of a deleted topic's log, whoever put it there; files of others stay."""
+        """Delete all leftovers of a deleted topic's log, of any writer; keys that are not the tier's stay."""
         left = _Leftovers()
         for found in self._all():
             if self._epoch_of(found.key) is None:
@@ -164,13 +164,13 @@ class OrphanCollector:
             yield _Found(upload.key, upload.begun_ms, upload)
 
     def _epoch_of(self, key: str) -> int | None:
-        """The leader epoch of whoever chose a key; None if it is none that a tier makes."""
+        """Return the leader epoch in a key; None if the key is not one of the tier's."""
         prefix = self._finder.prefix
         named = parse_segment_key(prefix, key) or parse_page_key(prefix, key)
         return None if named is None else named.leader_epoch
 
     def _named(self, versions: Iterable[int], head: Head) -> set[str]:
-        """All that these roots name."""
+        """Return all keys that these roots name."""
         named, known = set[str](), set[str]()
         for version in versions:
             kept = head if version == head.root.version else self._finder.read_unchecked(version)
@@ -179,7 +179,7 @@ class OrphanCollector:
         return named
 
     def _names_of(self, root: Root, known: set[str]) -> set[str]:
-        """What a root names, but for what is in pages that are ``known``; its pages are known from now on."""
+        """Return the keys that a root names, except those in ``known`` pages; add its pages to ``known``."""
         made = page_keys(root, self._pages)
         named = made | object_keys(unshared(root, known, self._pages))
         known |= made
@@ -194,7 +194,7 @@ class OrphanCollector:
 
 
 def unfinished(store: TierStore, prefix: str) -> Sequence[UnfinishedUpload]:
-    """Uploads without an end; none, with a warning, where the store refuses to tell."""
+    """Return uncompleted uploads; if the store refuses to list them, log a warning and return none."""
     try:
         return store.unfinished(prefix)
     except StoreError as error:

@@ -1,7 +1,7 @@
-"""Checking what a tier holds of a log: roots, pages, objects, small files, and deep down every batch. Changes nothing.
+"""Check of a log in a tier: roots, pages, objects, small files, and in a deep check every batch. Changes nothing.
 
-What is damaged hides nothing else: each root, page and segment is looked at by itself, and what is wrong is a finding.
-Only a store that fails ends the check.
+Damage of one object does not hide other damage: each root, page and segment is checked alone, and each problem is a
+finding. Only a failure of the store ends the check.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ROLES: Final = {kind: role for role, kind in INDEX_KINDS.items()}
 
 
 class Flaw(StrEnum):
-    """What is wrong. An orphan is not: it waits for the collector."""
+    """The kind of a finding. An orphan is no damage: it waits for the collector."""
 
     ROOT = "root"
     PAGE = "page"
@@ -62,7 +62,7 @@ class Flaw(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong: which object, where in it (bytes), and what; ``segment`` is the one that suffers."""
+    """One problem: its object, the position in it (bytes), and a text; ``segment`` is the affected segment."""
 
     flaw: Flaw
     key: str
@@ -72,7 +72,7 @@ class Finding:
 
 
 def is_missing(found: Iterable[Finding]) -> bool:
-    """Whether an object is gone, so that there is nothing to look into."""
+    """Return True if an object is missing, so its contents cannot be checked."""
     return any(finding.flaw is Flaw.MISSING for finding in found)
 
 
@@ -80,12 +80,12 @@ class LogScrub:
     """Checks one log of a tier, step by step. Made by ``TierLog.scrub``; not thread-safe.
 
     Args:
-        store: where everything is.
-        finder: of the log; nothing is taken from what others have seen.
-        pages: of the log, with a cache of their own.
-        layouts: those that may be needed.
+        store: holds all objects.
+        finder: of the log; a new one, without earlier state.
+        pages: of the log, with a new cache.
+        layouts: the layouts that may be needed.
         parts: components to check batches with.
-        deep: read every ``.log`` file: its hash, and each batch.
+        deep: True to read every ``.log`` file, and check its hash and each batch.
     """
 
     def __init__(
@@ -101,16 +101,17 @@ class LogScrub:
         self._store, self._finder, self._pages, self._layouts = store, finder, pages, layouts
         self._parts, self._deep = parts, deep
         self._head: Head | None = None
-        self._sizes: dict[str, int] = {}  # of the objects that are there
-        self._named: set[str] = set()  # by any root that is kept
-        self._is_whole = True  # every root and page could be read, so that what nobody names is an orphan
+        self._sizes: dict[str, int] = {}  # of the existing objects
+        self._named: set[str] = set()  # by any existing root
+        self._is_whole = True  # True if every root and page could be read: then unnamed objects are orphans
 
     def begin(self) -> Iterator[Finding]:
-        """Check the roots, and list the objects. First of all; one request a root, and one for 1,000 objects.
+        """Check the roots, and list the objects; the first step. One request for each root, and for each 1,000 objects.
 
         Raises:
-            StoreError: the store failed or refused; so with all other steps.
-            UnknownComponentError: a newer stratalog wrote it, or a layout is not installed; so with all other steps.
+            StoreError: the store failed or refused; all other steps raise it, too.
+            UnknownComponentError: a newer stratalog wrote an object, or a layout is not installed; so in all other
+                steps.
         """
         prefix = self._finder.prefix
         versions = [version for version, _ in self._finder.roots_above(0)]
@@ -131,10 +132,10 @@ class LogScrub:
             if read is not None and before is not None and is_broken(before, read):
                 yield self._flaw(Flaw.ROOT, key, f"it does not follow version {before.root.version} as it is")
             before = read
-            self._head = read or self._head  # behind a damaged head, what the one before it names is looked at
+            self._head = read or self._head  # if the head is damaged, the objects of the root before are checked
 
     def segments(self, start: int = 0) -> Iterator[StoredSegment | Finding]:
-        """The entries of the head that end above ``start``, and what is wrong with pages and between entries."""
+        """Return the entries of the head that end above ``start``, and findings about pages and gaps."""
         if self._head is None:
             return
         root = self._head.root
@@ -161,22 +162,22 @@ class LogScrub:
             yield found
 
     def check(self, stored: StoredSegment) -> list[Finding]:
-        """What is wrong with one segment: its objects, small files, and, if asked for, its batches."""
+        """Return the findings of one segment: its objects, small files and, in a deep check, batches."""
         found = self.presence(stored)
         return found if is_missing(found) else [*found, *self.contents(stored)]
 
     def presence(self, stored: StoredSegment) -> list[Finding]:
-        """What is wrong with the objects of a segment, as ``begin`` listed them; asks the store nothing."""
+        """Return the findings about the objects of a segment, from the listing of ``begin``; sends no request."""
         return list(self._objects(stored))
 
     def contents(self, stored: StoredSegment) -> list[Finding]:
-        """What is wrong inside the objects of a segment that are there; needs no ``begin``, so that others can share the work."""
+        """Return the findings inside the existing objects of a segment; needs no ``begin``, so threads can share it."""
         return [*self._files(stored), *(self._log(stored) if self._deep else ())]
 
     def orphans(self) -> Iterator[Finding]:
-        """Objects that no kept root names, and uploads without an end. Those under way are among them.
+        """Return objects that no existing root names, and uncompleted uploads, including those in progress.
 
-        None if a root or a page is damaged: nobody knows what they named.
+        The result is empty if a root or a page is damaged, because the objects that it named are unknown.
         """
         if self._head is None or not self._is_whole:
             return
@@ -240,14 +241,14 @@ class LogScrub:
             decode_snapshot(data, stored.slices[kind].key)
 
     def _log(self, stored: StoredSegment) -> Iterator[Finding]:
-        """Every batch, and the hash of the whole."""
+        """Check every batch, and the hash of the whole log."""
         size_bytes = stored.info.size_bytes
 
         def check() -> None:
             try:
                 largest = self._walked(stored, self._hashed(stored, self._read(stored, 0, size_bytes)))
             except CorruptObjectError:
-                if size_bytes:  # in two parts nobody compares the hash: the walk may tell which batch is bad
+                if size_bytes:  # two partial reads skip the hash check: the walk may find the bad batch
                     halves = chain(
                         self._read(stored, 0, size_bytes - 1), self._read(stored, size_bytes - 1, size_bytes)
                     )
@@ -263,7 +264,7 @@ class LogScrub:
         return self._layout(stored).read(stored, start, end, self._store.read_exactly)
 
     def _hashed(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> Iterable[memoryview]:
-        """Pass on the pieces of a log, whose hash must be that of the entry; our own layouts compare it themselves."""
+        """Return the pieces of a log, and check its hash at the end; bundled layouts check it themselves."""
         if self._layout(stored).guard.is_bundled:
             return pieces
 
@@ -278,7 +279,7 @@ class LogScrub:
         return hashed()
 
     def _walked(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> int:
-        """Check all batches; their largest timestamp."""
+        """Check all batches; return their largest timestamp."""
         segment, largest = _Streamed(stored, pieces), NO_TIMESTAMP
         for chunk in walk(segment, 0, self._parts, below=stored.info.end_offset):
             largest = max(largest, *(max(table.max_timestamp_ms) for table in chunk.tables))
@@ -302,47 +303,47 @@ class LogScrub:
 
 
 def is_broken(before: Head, after: Head) -> bool:
-    """Whether two neighbours are no links of one chain."""
+    """Return True if two consecutive roots are not links of one chain."""
     if before.root.mac is not None and after.root.mac is None:
         return True
     return after.root.version == before.root.version + 1 and after.root.parent_sha256 != before.sha256
 
 
 def leaves_out(before: Head, after: Head) -> bool:
-    """Whether they are links of one chain though versions are between them: repairs leave out damaged ones."""
+    """Return True if two roots are links of one chain with versions between them, which a repair left out."""
     return after.root.version > before.root.version + 1 and after.root.parent_sha256 == before.sha256
 
 
 class _Streamed:
-    """A segment as a ReadableSegment over bytes that come once, from first to last; walked, not searched."""
+    """A segment as a ReadableSegment over bytes that are read once, in order; supports no index lookups."""
 
     def __init__(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> None:
         self._stored, self._pieces = stored, iter(pieces)
-        self._held, self._start = bytearray(), 0  # what was not passed yet, and where it begins
+        self._held, self._start = bytearray(), 0  # bytes not passed yet, and their position
 
     @property
     def base_offset(self) -> int:
-        """The first offset it may hold."""
+        """The first offset that the segment may hold."""
         return self._stored.info.base_offset
 
     @property
     def end_offset(self) -> int:
-        """The first offset after it."""
+        """The exclusive end offset of the segment."""
         return self._stored.info.end_offset
 
     @property
     def size_bytes(self) -> int:
-        """Of the original ``.log`` file."""
+        """The size of the original ``.log`` file."""
         return self._stored.info.size_bytes
 
     @property
     def max_timestamp_ms(self) -> int:
-        """As the entry says."""
+        """The largest timestamp in the entry."""
         return self._stored.info.max_timestamp_ms
 
     @property
     def age_from_ms(self) -> int:
-        """As the entry says."""
+        """The file's time in the entry."""
         return self._stored.info.modified_ms
 
     @property
@@ -351,7 +352,7 @@ class _Streamed:
         return log_key(self._stored)
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Bytes from ``position``, which never goes back behind what was dropped."""
+        """Return bytes from ``position``, which must not decrease between calls."""
         self._held = self._held[position - self._start :]
         self._start = position
         while len(self._held) < size_bytes and (piece := next(self._pieces, None)) is not None:
@@ -359,19 +360,19 @@ class _Streamed:
         return memoryview(bytes(self._held[:size_bytes]))
 
     def finish(self) -> None:
-        """Take the rest, so that the hash of the whole is compared."""
+        """Read the rest, so the hash of the whole log is checked."""
         for _ in self._pieces:
             pass
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """The same."""
+        """Return the same bytes as ``read``."""
         return FileSlice.of(self.read(position, size_bytes), position)
 
     def index_entries(self, role: IndexRole) -> bytes:
-        """None: nothing is searched."""
+        """Return empty bytes: no index is needed."""
         del role
         return b""
 
     def forget(self) -> bool:
-        """Nothing is cached."""
+        """Return False: nothing is cached."""
         return False

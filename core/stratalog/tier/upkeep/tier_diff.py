@@ -1,4 +1,4 @@
-"""What two states of one log have in common, segment by segment: two roots of a tier, or a directory and its tier."""
+"""Comparison of two states of one log by segments: two roots of a tier, or a directory and its tier."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stratalog.tier.read.fetcher import RemoteSegment
 
 
 class Side(StrEnum):
-    """Where a segment is."""
+    """The side or sides that have a segment."""
 
     LEFT = "left"
     RIGHT = "right"
@@ -21,7 +21,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentDifference:
-    """A segment and where it is. ``name`` is its object or file, of the left side if it is on both."""
+    """A segment and its side. ``name`` is its object or file, of the left side if both have it."""
 
     side: Side
     base_offset: int
@@ -33,15 +33,15 @@ class SegmentDifference:
 def differences(
     left: Iterable[ReadableSegment], right: Iterable[ReadableSegment], *, with_common: bool = False
 ) -> Iterator[SegmentDifference]:
-    """Compare two ascending lists of segments; neither is ever held as a whole.
+    """Compare two ascending lists of segments; neither is held in memory as a whole.
 
-    Segments are the same if their offsets and sizes are, and, where both are in a tier, the SHA-256 of their logs: an
-    object that holds the same under another key makes no difference.
+    Segments are equal if their offsets and sizes are equal and, if both are in a tier, the SHA-256 of their logs. The
+    keys of their objects are not compared.
 
     Args:
-        left: of the one state.
-        right: of the other.
-        with_common: tell of those that are on both sides, too.
+        left: segments of one state.
+        right: segments of the other state.
+        with_common: also return segments that are on both sides.
     """
     ours, theirs = iter(left), iter(right)
     one, other = next(ours, None), next(theirs, None)

@@ -1,1 +1,1 @@
-"""Closed segments on their way to the tier."""
+"""Upload of closed segments to the tier."""
