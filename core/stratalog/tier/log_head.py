@@ -65,7 +65,7 @@ class LogHead(CheckedArguments):
         ends_with_fork(self)
 
     def view(self) -> RemoteView:
-        """Return the last seen head, or the assumed view; the first call asks the store. Errors as ``refresh``."""
+        """Return the last seen head, or the assumed view; the first call may raise the errors of ``refresh``."""
         return self._assumed or self._state()[1]
 
     def refresh(self) -> RemoteView:
@@ -86,12 +86,12 @@ class LogHead(CheckedArguments):
             return self._publish(head.root if head else None)[1]
 
     def view_as_of(self, wanted: AsOf) -> RemoteView:
-        """Return the view of a version or of a timestamp; errors as ``History.as_of`` and ``refresh``."""
+        """Return the view of a version or of a timestamp; raises the errors of ``History.as_of`` and ``refresh``."""
         head = History(self._new_finder()).as_of(wanted)
         return self._view_of(head.root if head else None)
 
     def history(self) -> Iterator[Root]:
-        """Return the roots that can still be read, newest first; errors as ``History.newest_first``."""
+        """Return the roots that can still be read, newest first; raises the errors of ``History.newest_first``."""
         return (head.root for head in History(self._new_finder()).newest_first())
 
     @property
@@ -101,7 +101,7 @@ class LogHead(CheckedArguments):
 
     @property
     def root(self) -> Root | None:
-        """The root behind ``view()``; None if nothing was committed. Errors as ``refresh``."""
+        """The root behind ``view()``; None if nothing was committed. It raises the errors of ``refresh``."""
         return self._state()[0]
 
     def entries(self, start: int, end: int, root: Root | None) -> list[StoredSegment]:
@@ -111,11 +111,11 @@ class LogHead(CheckedArguments):
         return list(takewhile(lambda entry: entry.info.base_offset < end, walk(root, self._pages, start)))
 
     def stored_keys(self) -> set[str]:
-        """Return the keys of all stored objects with segments, committed or not; errors as ``refresh``."""
+        """Return the keys of all stored objects with segments, committed or not; raises the errors of ``refresh``."""
         return {info.key for info in self._store.list_all(segments_prefix(self._finder.prefix))}
 
     def check_stored(self, entries: Iterable[StoredSegment]) -> None:
-        """Raise unless the objects of stored segments exist completely; errors as ``append_change.check_stored``."""
+        """Raise unless the objects of stored segments exist completely, as ``append_change.check_stored``."""
         check_stored(self._store, segments_prefix(self._finder.prefix), entries)
 
     def expect(self, version: int, identity: str) -> None:
@@ -147,7 +147,7 @@ class LogHead(CheckedArguments):
         return self._assumed is None and self._reach.away is None
 
     def reach(self) -> None:
-        """Probe the store again if it was unavailable; errors as ``TierReach.reach``."""
+        """Probe the store again if it was unavailable; raises the errors of ``TierReach.reach``."""
         self._reach.reach()
 
     def unavailable(self) -> StoreError:
@@ -161,7 +161,7 @@ class LogHead(CheckedArguments):
     def wanted(self) -> StoreError:
         """Try the store again, unless another attempt is running or recent; return the error to raise in any case."""
         if self._again is not None and not self._reach.is_trying:
-            with contextlib.suppress(StorageError):  # a fenced log has stopped and has logged the reason
+            with contextlib.suppress(StorageError):  # a fenced log has stopped and reported it
                 self._again()
         return self.unavailable()
 
@@ -170,7 +170,7 @@ class LogHead(CheckedArguments):
 
         Raises:
             TierUnavailableError, StoreUntrustedError: the store has not been probed since it was away.
-            Others as ``refresh``.
+            The errors of ``refresh``.
         """
         self._reach.check()
         with self._lock:

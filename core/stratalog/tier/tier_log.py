@@ -125,7 +125,7 @@ class TierLog(LogHead):
     ) -> StoredSegment:
         """Upload a segment without a commit; a later ``append`` or ``replace``, of any process, names it.
 
-        Several threads can upload at the same time. Errors as ``offload``.
+        Several threads can upload at the same time. The method raises the errors of ``offload``.
         """
         self._check_writable()
         return self._offloader(layout, section).upload(source, self._finder.prefix, leader_epoch)
@@ -137,7 +137,7 @@ class TierLog(LogHead):
 
         Raises:
             EndMovedError: the log's end offset has changed; nothing was committed.
-            Others as ``offload``.
+            The errors of ``offload``.
         """
         self._check_writable()
         with self._duty:
@@ -151,7 +151,7 @@ class TierLog(LogHead):
         Raises:
             StorageError: the segments are not those that the plan was made for, or the new ones do not fit; nothing was
                 committed.
-            Others as ``offload``.
+            The errors of ``offload``.
         """
         self._check_writable()
 
@@ -168,8 +168,8 @@ class TierLog(LogHead):
 
         At the end the root has a MAC of the active key.
 
-        The call can be repeated; it then continues where it was interrupted. Errors as ``Rewrapping.decide`` and
-        ``offload``.
+        The call can be repeated; it then continues where it was interrupted. It raises the errors of
+        ``Rewrapping.decide`` and ``offload``.
         """
         self._check_writable()
         with self._duty:
@@ -188,7 +188,8 @@ class TierLog(LogHead):
     def settle(self, *, leader_epoch: int) -> None:
         """Prevent earlier commit attempts from taking effect later, by creating a root with their version.
 
-        Use it to give up after an error that left open whether a root was committed. Errors as ``append``.
+        Use it to give up after an error that left open whether a root was committed. It raises the errors
+        of ``append``.
         """
         self._check_writable()
         with self._duty:
@@ -212,7 +213,7 @@ class TierLog(LogHead):
         Raises:
             FencedEpochError: another writer claimed the epoch at the same time.
             EpochsExhaustedError: there is no next epoch.
-            Others as ``offload``.
+            The errors of ``offload``.
         """
         self._check_writable()
         with self._duty:
@@ -223,19 +224,19 @@ class TierLog(LogHead):
             return self._commit(next_epoch(root.leader_epoch, self.log), lambda now: claimed(now, reason))
 
     def add_rebuilt(self, entries: tuple[StoredSegment, ...], log_start: int, *, leader_epoch: int) -> None:
-        """Commit the next entries of a rebuilt manifest; skip entries that it has already. Errors as ``offload``."""
+        """Commit the next entries of a rebuilt manifest; skip those it has already. Raises the errors of ``offload``."""
         self._check_writable()
         with self._duty:
             self._commit(leader_epoch, adding(entries, log_start))
 
     def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
-        """Raise the committed log start and remove the segments below it, in one commit; errors as ``offload``."""
+        """Raise the log start and remove the segments below it, in one commit; raises the errors of ``offload``."""
         return self._expire(leader_epoch, Expiry(log_start, reason))
 
     def cut_back(self, offset: int, *, leader_epoch: int, reason: str) -> None:
         """Remove the segments from ``offset`` on, in one commit, because another leader wrote them.
 
-        ``offset`` is a border between segments. Errors as ``offload``.
+        ``offset`` is a border between segments. The method raises the errors of ``offload``.
         """
         self._check_writable()
         with self._duty:
@@ -244,12 +245,12 @@ class TierLog(LogHead):
     def clear(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Remove all segments because the topic leaves the tier; ``log_start`` is the new log start.
 
-        Errors as ``offload``.
+        The method raises the errors of ``offload``.
         """
         return self._expire(leader_epoch, Expiry(log_start, reason, ChangeKind.CLEAR))
 
     def delete(self, *, leader_epoch: int, reason: str) -> ExpireReport:
-        """Remove all segments because the topic was deleted; errors as ``offload``.
+        """Remove all segments because the topic was deleted; raises the errors of ``offload``.
 
         After the grace time ``collect`` deletes the roots, too.
         """

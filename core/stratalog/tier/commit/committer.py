@@ -61,7 +61,7 @@ class Committer:
     """Commits to one log's chain. Not thread-safe: the caller holds a lock, which also covers the ``HeadFinder``.
 
     Args:
-        store: where the roots are.
+        store: holds the roots.
         finder: knows the head; shared with readers.
         pages: of the same log; those that a root needs are stored before it.
         env: clock and chance.

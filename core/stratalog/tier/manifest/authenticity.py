@@ -119,7 +119,7 @@ class Authenticity:
         return replace(root, mac=replace(mac, digest=digest))
 
     def is_due(self, root: Root) -> bool:
-        """True if the head has no MAC but must have one, or has a MAC of a key that is not the active one."""
+        """Return True if the head has no MAC but must have one, or has the MAC of a key that is not the active one."""
         if root.mac is None:
             return self._expected(root) is not None
         found = self._of(root.mac.layout)

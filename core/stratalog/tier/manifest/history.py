@@ -53,7 +53,7 @@ class History:
 
         Raises:
             ConfigError: the root is not kept any more, does not exist yet, or is older than the erasure of a key.
-            CorruptManifestError, StoreError: as ``newest_first``.
+            CorruptManifestError, StoreError: under the conditions of ``newest_first``.
         """
         if type(wanted) is not int and not isinstance(wanted, datetime):
             raise ConfigError(f"as_of is a version of the manifest (1, 2, ...) or a datetime, not {wanted!r}")

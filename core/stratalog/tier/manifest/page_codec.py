@@ -70,7 +70,7 @@ def ref_to_json(ref: PageRef) -> list[Any]:
 
 
 def ref_from_json(value: object) -> PageRef:
-    """Return the reference that ``ref_to_json`` encoded; errors as ``entry_from_json``."""
+    """Return the reference that ``ref_to_json`` encoded; raises the errors of ``entry_from_json``."""
     row = exactly(list, value, "pages")
     if len(row) != len(_NUMBERS) + 1:
         raise ValueError(f"a reference to a page has {len(_NUMBERS) + 1} values, not {len(row)}")
@@ -114,7 +114,7 @@ def parse_page(
 
 
 def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[StoredSegment | PageRef, ...]]:
-    """Return the log of a page and its items, without a reference to it; for inspection. Errors as ``parse_page``."""
+    """Return the log and the items of a page without a reference to it; raises the errors of ``parse_page``."""
     fields = load_object(data, key)
     if fields.get("format") != FORMAT:
         raise CorruptManifestError("not a manifest page", key)

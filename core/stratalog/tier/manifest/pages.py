@@ -106,11 +106,11 @@ class Pages:
         return found
 
     def entries(self, ref: PageRef) -> tuple[StoredSegment, ...]:
-        """The entries of a page of level 0; errors as ``read``."""
+        """Return the entries of a page of level 0; raises the errors of ``read``."""
         return tuple(item for item in self.read(ref) if isinstance(item, StoredSegment))
 
     def refs(self, ref: PageRef) -> tuple[PageRef, ...]:
-        """The references in a page of a higher level; errors as ``read``."""
+        """Return the references in a page of a higher level; raises the errors of ``read``."""
         return tuple(item for item in self.read(ref) if isinstance(item, PageRef))
 
     def write(self, items: Sequence[Item], leader_epoch: int) -> PageRef:

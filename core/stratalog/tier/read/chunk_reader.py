@@ -77,7 +77,7 @@ class ChunkReader:
     """Reads ranges of objects. Thread-safe; close it to end its threads.
 
     Args:
-        store: where the objects are.
+        store: holds the objects.
         limits: of memory, and the size of chunks.
         threads: the number of chunks to prefetch at a time.
         disk: cache of chunks that survives restarts; None if there is none.

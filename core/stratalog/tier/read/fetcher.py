@@ -101,7 +101,7 @@ class Fetcher:
         return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
 
     def read_index(self, stored: StoredSegment, kind: FileKind) -> bytes:
-        """Return the original bytes of a small file of the segment, ``b""`` if it has none; errors as ``read_log``."""
+        """Return the bytes of a small file of the segment, ``b""`` if it has none; raises the errors of ``read_log``."""
         if kind not in stored.slices:
             return b""
         return self._indexes.get_or_load(_index_key(stored, kind), lambda: self._load_index(stored, kind))
@@ -258,7 +258,7 @@ class RemoteSegment(ReadOn):
         return log_key(self.stored)
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return up to ``size_bytes`` from ``position``, fewer at the end; errors as ``Fetcher.read_log``."""
+        """Return up to ``size_bytes`` from ``position``, fewer at the end; raises the errors of ``Fetcher.read_log``."""
         end = min(position + size_bytes, self.size_bytes)
         if position >= end:
             return memoryview(b"")

@@ -137,7 +137,7 @@ class Archiver:
         """Delete unneeded objects of the logs that this archiver has written to since the last collection.
 
         Raises:
-            StoreError, CorruptManifestError: as ``Housekeeping.collect``.
+            StoreError, CorruptManifestError: under the conditions of ``Housekeeping.collect``.
         """
         total = housekeeping.collect_all((self._tier.log(*name), epoch) for name, epoch in self._written.items())
         if not total.left:
@@ -260,7 +260,7 @@ class _OneLog:
             yield reader.source(segment, max(tier_end, segment.base_offset))
 
     def _check_lineage(self, tiered: RemoteView, epochs: EpochCache) -> None:
-        """Raise unless the tier's last record and the broker's at that offset have the same leader epoch.
+        """Raise if the tier's last record and the broker's record at that offset have different leader epochs.
 
         Two logs that have diverged never become equal again. Therefore the last offset is enough.
         """

@@ -82,7 +82,7 @@ def planned(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: 
         target: the name of the copy.
         view: the state of the tier.
         log_end: exclusive end offset of the copy; within the offsets of the tier.
-        chunk_bytes: how much one request fetches.
+        chunk_bytes: the number of bytes that one request fetches.
     """
     told = remote.root.leader_epoch if remote.root is not None else NO_EPOCH
     leader_epoch = max(told, *(entry.epoch for entry in view.leader_epochs), NO_EPOCH)

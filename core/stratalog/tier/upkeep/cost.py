@@ -100,7 +100,7 @@ def bill(
         entries: all entries of the latest root.
         commits: the version of that root.
         part_bytes: size of the parts of an upload.
-        prices: what requests and storage cost.
+        prices: of requests and storage.
     """
     prices = prices or Prices()
     sizes: list[int] = []
@@ -166,7 +166,7 @@ def estimate(
         bytes_per_second: write rate of the whole topic, in compressed bytes as in segments, spread evenly.
         partitions: number of partitions.
         part_bytes: size of the parts of an upload.
-        prices: what requests and storage cost.
+        prices: of requests and storage.
     """
     prices = prices or Prices()
     rate = bytes_per_second / max(1, partitions)

@@ -181,7 +181,7 @@ class Rebuilder:
         return [segment for segment in found if segment.is_authentic]
 
     def _accepts_any(self) -> bool:
-        """True if the settings of a layout that authenticates allow others beside it."""
+        """Return True if the settings of a layout that authenticates allow others beside it."""
         offered = (layout.authenticator() for layout in self._layouts)
         return any(found is not None and found.unauthenticated is Unauthenticated.ACCEPT for found in offered)
 

@@ -70,7 +70,7 @@ class Replacer:
         return self._commit(self.leader_epoch, decide)
 
     def upload(self, source: SegmentSource) -> StoredSegment:
-        """Store a segment under new keys; no root names it yet. Errors as ``Offloader.upload``."""
+        """Store a segment under new keys; no root names it yet. It raises the errors of ``Offloader.upload``."""
         return self._offloader.upload(source, self._prefix, self.leader_epoch)
 
     def discard(self, unnamed: Sequence[StoredSegment]) -> None:
@@ -93,7 +93,7 @@ class Replacer:
         Raises:
             FencedEpochError: another writer owns the log; the collector deletes the uploads.
             StoreTimeoutError: read the head again to find out if the replacements were committed.
-            Others: as ``Committer.commit``.
+            The errors of ``Committer.commit``.
         """
         placing = _Placing(replacements, kind, reason, first_dirty_offset, self._pages)
         try:

@@ -77,7 +77,7 @@ class GivenSegment:
         return ""
 
     def read_back(self, stored: StoredSegment, store: TierStore, layout: GuardedLayout) -> None:
-        """Read the segment back by its entry; errors as ``read_back``."""
+        """Read the segment back by its entry; raises the errors of ``read_back``."""
         read_back(stored, self.sha256, self.source.files, store, layout)
 
 

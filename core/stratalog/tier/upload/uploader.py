@@ -257,7 +257,7 @@ def created(at: Standing) -> Decide:
 
 
 def is_unknown(root: Root | None) -> bool:
-    """True if a tier with this head does not list the log."""
+    """Return True if a tier with this head does not list the log."""
     return root is None or root.change == ChangeKind.CLEAR
 
 
@@ -312,7 +312,7 @@ def _is_covered(root: Root | None, info: SegmentInfo, at: Standing) -> bool:
 
 
 def _check_lineage(root: Root, info: SegmentInfo) -> None:
-    """Raise unless leader epochs show that the tier's records at the segment's offsets are those of the segment.
+    """Raise if leader epochs show that the tier has other records at the segment's offsets.
 
     Two leaders can have written different records at the same offsets. A segment must not be skipped if the tier has
     the records of the other leader.
