@@ -169,7 +169,7 @@ class LogHead(CheckedArguments):
         """Read the head and use it from now on; return its root. The caller checks if the root is still its own.
 
         Raises:
-            TierUnavailableError, StoreUntrustedError: the store has not been probed since it was away.
+            TierUnavailableError, StoreUntrustedError: the store has not been probed since it was unavailable.
             The errors of ``refresh``.
         """
         self._reach.check()

@@ -172,7 +172,7 @@ class Tier(CheckedArguments, Closeable):
         return tuple(name for name, has_manifest in self._listed() if has_manifest)
 
     def lost(self) -> tuple[TierLogName, ...]:
-        """Return the logs that need ``rebuild``: those without a manifest, and those with an unfinished rebuild.
+        """Return the logs that need ``rebuild``: those with objects only, and those with an unfinished rebuild.
 
         A log whose first offload is in progress also has objects and no manifest. The heads of all other logs are read.
         """

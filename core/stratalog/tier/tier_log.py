@@ -105,8 +105,8 @@ class TierLog(LogHead):
     ) -> Root | None:
         """Commit a root without segments unless the tier knows the log already; return the head afterwards.
 
-        This takes two requests if the tier does not know the log, and none if its head was read before. Arguments and
-        errors are those of ``offload``.
+        This takes two requests if the tier does not know the log. It takes none if the tier knows the log and its head
+        was read before. Arguments and errors are those of ``offload``.
         """
         self._check_writable()
         if not is_unknown(self.root):
@@ -164,7 +164,7 @@ class TierLog(LogHead):
         return head
 
     def rewrap(self) -> RewrapReport:
-        """Encrypt the keys of encrypted segments with the active key; makes one commit for each page of the manifest.
+        """Encrypt the data keys of segments again, with the active key; make one commit for each page of the manifest.
 
         At the end the root has a MAC of the active key.
 

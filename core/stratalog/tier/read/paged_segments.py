@@ -32,7 +32,7 @@ class PagedSegments(RemoteSegments):
     def __init__(self, root: Root, pages: Pages, fetcher: Fetcher, check: EntryCheck | None = None) -> None:
         super().__init__()
         self._root, self._pages, self._fetcher, self._check = root, pages, fetcher, check
-        self._last: RemoteSegment | None = None  # last returned one: most readers ask for it again. Replaced whole
+        self._last: RemoteSegment | None = None  # returned last; most readers need it again. Replaced whole
 
     def __len__(self) -> int:
         return self._root.segments

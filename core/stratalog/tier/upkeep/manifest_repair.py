@@ -119,7 +119,7 @@ class ManifestRepair:
             return
         first = max(
             version + (version not in self._heads) for version in bad
-        )  # a good one stays, what is before it goes
+        )  # a good root stays; those before it are deleted
         for version, finding in bad.items():
             if version not in self._heads:
                 self._keep_aside(version)

@@ -22,7 +22,7 @@ class CopyRate:
 
     Args:
         bytes_per_second: None means no limit.
-        clock: tells the time and sleeps.
+        clock: measures the time and sleeps.
     """
 
     def __init__(self, bytes_per_second: int | None, clock: Clock) -> None:
