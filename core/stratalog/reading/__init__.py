@@ -1,7 +1,7 @@
-"""Reading a directory or a tier without an engine, without a lock, without a write.
+"""Reads of a directory or a tier without an engine: no lock is taken, and nothing is written.
 
-For programs that spread one read over many processes: ``ReadSource`` says what is read, ``plan_splits`` cuts ranges of
-offsets into splits, ``scan`` reads one of them in any process; ``plan_checks`` and ``check`` do so for the check of a tier.
+For programs that spread one read over many processes. ``ReadSource`` names what is read, ``plan_splits`` cuts ranges of
+offsets into splits, and ``scan`` reads one split in any process. ``plan_checks`` and ``check`` do this for the check of a tier.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checking a tier by many processes: one looks at roots and lists objects, the others read what is in them."""
+"""Check of a tier by many processes: one checks roots and lists objects, the others read the content of objects."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.tier import Tier, TierLogName
 from stratalog.tier.upkeep.tier_check import Finding, is_missing
 
-_SHALLOW_BYTES: Final = 1 << 20  # what the small files of a segment weigh beside reading a .log, about
+_SHALLOW_BYTES: Final = 1 << 20  # approximate cost of a segment's small files, in bytes of a .log file
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Segments that one task looks into, of any logs. Can be pickled; holds no secrets.
+    """Segments, of any logs, that one task checks. Can be pickled; holds no secrets.
 
-    ``deep``: every ``.log`` file is read, its hash and each batch checked; else only the small files beside it.
+    If ``deep``, the task reads every ``.log`` file and checks its hash and each batch; otherwise it only reads the small
+    files of the segments.
     """
 
     segments: tuple[tuple[TopicPartition, TopicId, StoredSegment], ...]
@@ -36,13 +37,13 @@ class Check:
 
     @property
     def size_bytes(self) -> int:
-        """About what it costs."""
+        """Approximate cost in bytes."""
         return sum(_weight(stored, deep=self.deep) for _, _, stored in self.segments)
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Something that is wrong with a log."""
+    """One problem of a log."""
 
     log: TopicPartition
     topic_id: TopicId
@@ -51,7 +52,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class CheckPlan:
-    """What was found by listing alone, and what is left to look into."""
+    """Problems that were found by listing alone, and the checks that remain."""
 
     logs: tuple[TopicPartition, ...]
     found: tuple[Checked, ...]
@@ -62,17 +63,17 @@ class CheckPlan:
 def plan_checks(
     source: ReadSource, *, topics: Iterable[str] | None = None, deep: bool = True, checks: int = 1
 ) -> CheckPlan:
-    """Look at all roots, pages and object sizes of a tier, and divide what is inside the objects.
+    """Check all roots, pages and object sizes of a tier, and divide the content of the objects into checks.
 
     Args:
-        source: a tier, as it is now.
-        topics: only these; None is all.
+        source: a tier in its present state.
+        topics: only these topics; None is all.
         deep: see ``Check``.
-        checks: into how many of about the same cost, at most; of 4 MiB or more.
+        checks: maximal number of checks. They have about the same cost, at least 4 MiB each.
 
     Raises:
         ConfigError: the source is no tier, or an earlier state of one.
-        UnknownTopicError: a topic is not there.
+        UnknownTopicError: a topic does not exist.
         StoreError: the tier cannot be read.
     """
     if not split_scheme(source.location)[0] or source.as_of is not None:
@@ -102,7 +103,7 @@ def plan_checks(
 
 @checked
 def check(source: ReadSource, work: Check) -> Iterator[tuple[StoredSegment, list[Checked]]]:
-    """Look into the segments of one check, in any process: each with what is wrong with it.
+    """Check the segments of one check, in any process; yield each with its problems.
 
     Raises:
         StoreError: the tier cannot be read.
@@ -138,7 +139,7 @@ def _chosen(tier: Tier, topics: Iterable[str] | None) -> list[TierLogName]:
 def _divided(
     segments: Sequence[tuple[TopicPartition, TopicId, StoredSegment]], checks: int, *, deep: bool
 ) -> Iterator[Check]:
-    """The largest first, each to whoever has least to do."""
+    """Give the segments, largest first, each to the check with the least cost so far."""
     total = sum(_weight(stored, deep=deep) for _, _, stored in segments)
     count = min(checks, len(segments), -(-total // SMALLEST_SPLIT_BYTES))
     groups: list[list[tuple[TopicPartition, TopicId, StoredSegment]]] = [[] for _ in range(count)]

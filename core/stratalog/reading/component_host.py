@@ -1,4 +1,4 @@
-"""Opening components: what plugins offer becomes what an engine or a reader works with, each at first use and once."""
+"""Opening of the components that plugins offer, for an engine or a reader; each is opened once, at first use."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class ComponentHost:
     """The components of one engine or reader, each opened once. Nothing is shared with another host. Thread-safe.
 
     Args:
-        registry: what is installed.
-        settings: of the engine.
+        registry: the installed plugins and their offers.
+        settings: settings of the engine.
         env: the outside world.
     """
 
@@ -53,16 +53,16 @@ class ComponentHost:
         self.handles = HandlePool(env.files, settings.limits.open_files)
         self._opening = (
             threading.RLock()
-        )  # held while something is opened: the duties of an engine have threads of their own
+        )  # held while a component is opened: the engine's background threads open components, too
         self._variables = plugin_values(settings, registry.engine_settings()) if settings.plugin_variables else {}
         self._opened: dict[tuple[str, str], object] = {}
         self._policies: dict[str, CleanupPolicy] = {}
         self._parts: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
         self._stood_in: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
-        self._reported = set[str]()  # EXTRA indexes that are missing, once they were reported
+        self._reported = set[str]()  # missing EXTRA indexes that were reported
         self._layouts: LayoutTable | None = None
         self._index_cache = ByteCache(settings.limits.index_cache_bytes)
-        self._failed: dict[tuple[str, str], StorageError] = {}  # in quarantine; under _opening
+        self._failed: dict[tuple[str, str], StorageError] = {}  # components in quarantine; under _opening
         self._offered_codecs = Offers("codec", "id", CODEC_IDS, self._openers(registry.codecs()))
         self._offered_formats = Offers("record format", "magic", MAGICS, self._openers(registry.record_formats()))
         self._codecs = CodecTable(offers=self._offered_codecs)
@@ -72,14 +72,14 @@ class ComponentHost:
         for provider in providers:
             if (
                 provider.name in settings.plugins or provider.name in self._variables
-            ):  # a setting that is wrong is reported now, not at first use
+            ):  # report a wrong setting now instead of at first use
                 self.context(provider)
 
     def parts(self, config: TopicConfig) -> Components:
-        """What logs with these settings work with.
+        """Return the components for logs with these settings.
 
         Raises:
-            UnknownComponentError: an index is not installed, or a role is missing or taken twice.
+            UnknownComponentError: an index format is not installed, or a role has no format or two formats.
         """
         names = config.index_formats, config.index_extra
         with self._opening:
@@ -88,13 +88,13 @@ class ComponentHost:
             return self._parts[names]
 
     def available_parts(self, config: TopicConfig) -> tuple[Components, PluginError | None]:
-        """What logs with these settings can be opened with, and why they can only be read; None if they can be written to.
+        """Return components for logs with these settings, and the error if such logs can only be read; otherwise None.
 
-        EXTRA indexes that cannot be opened are left out. Other index formats that cannot be opened are stood in for: without
-        them, a log takes longer to be opened and searched.
+        EXTRA indexes that cannot be opened are left out. Other index formats that cannot be opened are replaced: without
+        them, opening and searching a log takes longer.
 
         Raises:
-            UnknownComponentError: ``index.formats`` leaves out a role, or names two formats of one.
+            UnknownComponentError: ``index.formats`` lacks a format for a role, or names two for one role.
         """
         extras = tuple(name for name in config.index_extra if self._has_extra(name))
         try:
@@ -123,7 +123,7 @@ class ComponentHost:
         return True
 
     def _stand_ins(self, names: tuple[str, ...], error: PluginError) -> dict[IndexRole, IndexFormat[Any]]:
-        """The formats with these names that can be opened, and stand-ins for the others; ``error`` if none is missing."""
+        """Return the formats with these names, and replacements for missing ones; raise ``error`` if none is missing."""
         found, catalogue = dict[IndexRole, IndexFormat[Any]](), self.registry.index_formats()
         missing = 0
         for name in names:
@@ -140,20 +140,20 @@ class ComponentHost:
         return {**STAND_INS, **found}
 
     def reading_parts(self, config: TopicConfig | None = None) -> Components:
-        """What reads logs: their indexes, and every EXTRA index that is installed, opened if it is met.
+        """Return the components of a reader: indexes, and all installed EXTRA indexes, which are opened at first use.
 
-        ``config`` holds the settings of the topic if they are known; None stands for the usual indexes.
+        ``config`` has the settings of the topic if they are known; None means the default index formats.
         """
         catalogue, providers = self.registry.extra_indexes(), list[Provider[ExtraIndex]]()
         for name in catalogue.names():
-            with contextlib.suppress(PluginClashError):  # a name that is used twice is nobody's: the records are read
+            with contextlib.suppress(PluginClashError):  # an ambiguous name means no index; the records are read
                 providers.append(catalogue.by_name(name))
         return dataclasses.replace(
             self.available_parts(config or TopicConfig())[0], extras=self._extra_table(catalogue, providers)
         )
 
     def segment_store(self, location: str, *, read_only: bool) -> SegmentStore:
-        """A store for a log directory; the caller closes it."""
+        """Return a store for a log directory; the caller closes it."""
         scheme, path = split_scheme(location)
         catalogue = self.registry.segment_stores()
         provider = catalogue.by_scheme(scheme or "file")
@@ -162,14 +162,14 @@ class ComponentHost:
 
     @property
     def layouts(self) -> LayoutTable:
-        """The tier layouts, by name and by what manifest entries require."""
+        """Tier layouts, by name and by the requirements of manifest entries."""
         with self._opening:
             if self._layouts is None:
                 self._layouts = LayoutTable(self.registry.tier_layouts(), self._open_layout)
             return self._layouts
 
     def policy(self, name: str) -> CleanupPolicy:
-        """The cleanup policy with this name."""
+        """Return the cleanup policy with this name."""
         catalogue = self.registry.cleanup_policies()
         provider = catalogue.by_name(name)
         with self._opening:
@@ -178,16 +178,16 @@ class ComponentHost:
             return self._policies[name]
 
     def service(self, name: str) -> Service:
-        """The service with this name."""
+        """Return the service with this name."""
         catalogue = self.registry.services()
         return self._open(catalogue, catalogue.by_name(name))
 
     def check_topic_config(self, config: TopicConfig, changed: Collection[str] | None = None) -> None:
-        """Raise UnknownComponentError if a topic names something that is not installed.
+        """Raise UnknownComponentError if a topic names a component that is not installed.
 
         Args:
             config: the settings of the topic.
-            changed: look at the settings with these names alone; None looks at all.
+            changed: check only the settings with these names; None checks all.
         """
         if changed is None or not {"index.formats", "index.extra"}.isdisjoint(changed):
             self.parts(config)
@@ -204,9 +204,10 @@ class ComponentHost:
         options: Mapping[str, object] | None = None,
         read_only: bool = False,
     ) -> OpenContext:
-        """What a component is opened with; its section is read from ``[plugins.NAME]``, then from the environment.
+        """Return the context for opening a component, with its settings from ``[plugins.NAME]`` and the environment.
 
-        Of ``options`` those that are named as settings of the section are settings, and win; None is not given.
+        The environment overrides ``[plugins.NAME]``. An entry of ``options`` with the name of a setting overrides both. An
+        entry with the value None is ignored.
         """
         given = {name: value for name, value in (options or {}).items() if value is not None}
         kind = provider.engine_section
@@ -223,7 +224,7 @@ class ComponentHost:
         )
 
     def quarantined(self) -> dict[tuple[str, str], StorageError]:
-        """Open all codecs, record formats and index formats; what keeps which from use, by the kind's key and its name."""
+        """Open all codecs, record formats and index formats; return the errors by the kind's key and the name."""
         indexes = self.registry.index_formats()
         found = {("index_formats", name): self._refusal(indexes, name) for name in indexes.names()}
         found |= {("codecs", name): error for name, error in self._offered_codecs.opened().failures.items()}
@@ -231,14 +232,14 @@ class ComponentHost:
         return {key: error for key, error in found.items() if error is not None}
 
     def _section(self, kind: type[Section], name: str, options: dict[str, object]) -> Section:
-        """The settings of a provider; those among ``options`` are taken out of them."""
+        """Return the settings of a provider; settings among ``options`` are removed from ``options``."""
         section = kind.from_mapping(self.settings.plugins.get(name, {}), f"[plugins.{name}]")
         section = section.replaced(self._variables.get(name, {}), "environment")
         named = {setting: options.pop(setting) for setting in kind.keys() if setting in options}  # noqa: SIM118 - a classmethod
         return section.replaced(named, "tier options")
 
     def close(self) -> None:
-        """Close idle descriptors. Twice is fine."""
+        """Close idle descriptors. A second call does nothing."""
         self.handles.close()
 
     def _open(self, catalogue: Catalogue[C], provider: Provider[C]) -> C:
@@ -246,7 +247,7 @@ class ComponentHost:
         with self._opening:
             if key not in self._opened:
                 context = self.context(provider)
-                if catalogue.title == CODECS.title:  # a codec cannot be opened with codecs that are being opened
+                if catalogue.title == CODECS.title:  # a codec must not depend on codecs that are still being opened
                     context = dataclasses.replace(context, codecs=CodecTable())
                 self._opened[key] = catalogue.open(provider, context)
             return cast(C, self._opened[key])
@@ -255,7 +256,7 @@ class ComponentHost:
         return {name: partial(self._tried, catalogue, name) for name in catalogue.names()}
 
     def _tried(self, catalogue: Catalogue[C], name: str) -> C:
-        """Open a component once; the reason that it cannot be opened is raised each time, and names its plugin."""
+        """Open a component once; if this fails, each call raises the same error, which names the plugin."""
         key = (catalogue.title, name)
         with self._opening:
             if key in self._failed:
@@ -279,7 +280,7 @@ class ComponentHost:
         return None
 
     def _open_layout(self, provider: Provider[TierLayout]) -> TierLayout:
-        """At first use, so that the table is there: a layout may stand on another one of it."""
+        """Open a layout at its first use, when the table exists: a layout may be built on another one of the table."""
         catalogue = self.registry.tier_layouts()
         return catalogue.open(provider, dataclasses.replace(self.context(provider), layouts=self.layouts))
 
@@ -301,7 +302,7 @@ class ComponentHost:
     def _extras(self, names: tuple[str, ...]) -> ExtraTable:
         catalogue = self.registry.extra_indexes()
         table = self._extra_table(catalogue, [catalogue.by_name(name) for name in dict.fromkeys(names)])
-        for label in table.labels:  # what is wrong with it is told now, not in the background
+        for label in table.labels:  # report an error now instead of from a background thread
             table.of(label)
         return table
 
@@ -311,6 +312,6 @@ class ComponentHost:
 
 
 def split_scheme(location: str) -> tuple[str, str]:
-    """``scheme://rest`` as (scheme, rest); a plain path has the scheme ``""``."""
+    """Split ``scheme://rest`` into (scheme, rest); a plain path has the scheme ``""``."""
     scheme, mark, rest = location.partition("://")
     return (scheme.lower(), rest) if mark else ("", location)

@@ -1,4 +1,4 @@
-"""Reading log directories: an engine's, or one that a Kafka broker left or is writing to."""
+"""Reads of log directories: those of an engine, and those of a Kafka broker, stopped or running."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from stratalog.tier.tier import Tier, TierLogName
 
 
 class _Folder(NamedTuple):
-    """Where a log is."""
+    """Location of a log."""
 
     store: SegmentStore
     name: str
@@ -43,16 +43,16 @@ class _Folder(NamedTuple):
 
 
 class DirectoryReader(Reader):
-    """The logs of one directory or several, and of the tier behind them if one is given.
+    """Logs of one directory or several, and of the tier behind them if there is one.
 
-    A directory whose writer has stopped is read to its end; one that is being written to, up to its high watermark
-    checkpoint. Of several the first one holds the settings of topics.
+    A directory whose writer has stopped is read to its end; one with a running writer, up to its high watermark checkpoint.
+    If there are several directories, the first one holds the settings of topics.
     """
 
     def __init__(self, location: str, host: ComponentHost, stores: Sequence[SegmentStore], tier: Tier | None) -> None:
         super().__init__(location, host, tier)
         self._stores = stores
-        self._foreign: dict[TierLogName, list[StoredSegment]] | None = None  # listed when first asked for
+        self._foreign: dict[TierLogName, list[StoredSegment]] | None = None  # listed at first use
         self._folders: dict[TopicPartition, list[_Folder]] = {}
         for store in stores:
             check_log_directory(store)
@@ -74,7 +74,7 @@ class DirectoryReader(Reader):
         return self._topics.config(topic)
 
     def _parts_of(self, topic: str) -> Components:
-        """The components of a topic: those of all topics, unless its index formats are others than the usual ones."""
+        """Return the components of a topic: the shared ones, unless the topic has other index formats."""
         is_usual = self._topics.defaults.index_formats == TopicConfig().index_formats
         if is_usual and "index.formats" not in self._topics.chosen(topic):
             return self._parts
@@ -117,7 +117,7 @@ class DirectoryReader(Reader):
         return StaticLog(view, topic_id, parts, tuple(loaded.producers.entries()))
 
     def _tiered(self, name: TopicPartition, topic_id: TopicId, files: LogFiles, loaded: LoadedLog) -> RemoteView:
-        """What the tier has of a log's own history: ours, or what a broker moved there itself."""
+        """Return the tier's part of a log's own history: segments of stratalog, or those that a broker uploaded itself."""
         assert self.tier is not None
         remote = self.tier.log(name, topic_id)
         view = tier_of(remote, files, loaded)

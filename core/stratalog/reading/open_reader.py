@@ -1,4 +1,4 @@
-"""``open_reader``: a directory of an engine or of a Kafka broker, or a tier alone. No lock, no write."""
+"""``open_reader``: opens the directory of an engine or of a Kafka broker, or a tier alone, without a lock or a write."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ def open_reader(
 ) -> Reader:
     """Open logs for reading, without an engine.
 
-    Nothing is locked, written, truncated or deleted, whatever state the directory is in: what a recovery would give
-    is worked out in memory. The reader belongs to this process: in a forked child each use of it raises ClosedError.
+    Nothing is locked, written, truncated or deleted, in whatever state the directory is: the reader computes the result of a
+    recovery in memory. The reader belongs to this process: in a forked child each use of it raises ClosedError.
 
     Args:
         location: a log directory (of an engine, or of a Kafka broker that has stopped or is running), or the URI of a
             tier, which is then read alone.
-        tier: the tier behind a directory, for what is no longer local.
-        tier_options: options for the library that talks to the store (credentials, endpoint); never logged.
-        as_of: of a tier read alone, an earlier state: the version of each log's manifest, or a moment, by which the
-            newest state is meant that was committed until then. ``tier.history.ms`` says how long they are kept.
+        tier: the tier behind a directory, for segments that are no longer local.
+        tier_options: options for the library that accesses the store (credentials, endpoint); never logged.
+        as_of: an earlier state of a tier that is read alone: a version of each log's manifest, or a timestamp, which
+            selects the newest state that was committed until then. ``tier.history.ms`` limits how long states are kept.
         config: a ``stratalog.toml``, or its contents as a mapping; None reads the file that ``STRATALOG_CONFIG`` names.
-        plugins: modules with hooks, beside the installed ones.
+        plugins: modules with hooks, in addition to the installed ones.
         env: clock, files and chance; the real ones if None.
 
     Raises:
         LogDirNotFoundError: there is no such directory.
         BucketNotFoundError, StorePermissionError, StoreTimeoutError: the tier cannot be read.
-        UnknownComponentError: nothing installed knows the URI's scheme.
+        UnknownComponentError: no installed plugin supports the URI's scheme.
         UnknownSettingError, ConfigError: see ``config`` and ``as_of``.
     """
     text = os.fspath(location)
@@ -76,11 +76,11 @@ def open_settled(
     may_be_away: bool = False,
     others: Sequence[str] = (),
 ) -> Reader:
-    """``open_reader`` for callers that have the settings already.
+    """Open logs like ``open_reader``, for callers that have the settings already.
 
-    ``others``: further log directories of the same engine. ``may_be_away``: a directory is opened even if the store behind
-    it does not answer. What is known of the tier there says where logs begin, what it alone has raises
-    ``TierUnavailableError``, and ``reader.tier.reach.away`` says why.
+    ``others`` are further log directories of the same engine. With ``may_be_away``, a directory is opened even if the store
+    behind it does not answer. The reader then takes the logs' start offsets from what the directory knows of the tier. Records
+    that only the tier has raise ``TierUnavailableError``, and ``reader.tier.reach.away`` has the reason.
     """
     host = open_host(settings, plugins, env)
     opened: Tier | None = None
@@ -106,7 +106,7 @@ def open_settled(
 
 
 def is_tier(host: ComponentHost, text: str) -> bool:
-    """Whether ``text`` is the URI of a tier: not one that only a store of log directories serves, and no path."""
+    """Return True if ``text`` is the URI of a tier: neither a path, nor the URI of a store of log directories only."""
     scheme, _ = split_scheme(text)
     registry = host.registry
     directories, objects = registry.segment_stores().schemes(), registry.object_stores().schemes()
@@ -121,10 +121,10 @@ def open_tier(
     read_only: bool,
     may_be_away: bool = False,
 ) -> Tier:
-    """Open the store at a tier's URI; the caller closes it. ``may_be_away`` as of ``Tier.open``.
+    """Open the store at a tier's URI; the caller closes it. ``may_be_away`` is as in ``Tier.open``.
 
     Raises:
-        UnknownComponentError: nothing installed knows the scheme.
+        UnknownComponentError: no installed plugin supports the scheme.
         StoreError: the store refused or failed.
     """
     scheme, _ = split_scheme(uri)
@@ -146,12 +146,12 @@ def open_tier(
 
 
 def open_host(settings: Settings, plugins: Sequence[object], env: Env | None) -> ComponentHost:
-    """Discover plugins and get ready to open what they offer."""
+    """Load the plugins and return a host that opens what they offer."""
     return ComponentHost(load_registry(settings, plugins), settings, env or Env())
 
 
 def load_registry(settings: Settings, plugins: Sequence[object] = ()) -> Registry:
-    """The plugins that the settings allow, and those that are passed."""
+    """Load the installed plugins that the settings allow, and those that are passed."""
     engine = settings.engine
     return Registry.load(
         [*engine.plugins_modules, *plugins],

@@ -1,4 +1,4 @@
-"""What is read, as one value that travels between processes."""
+"""Description of what is read, as one value that is passed between processes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _PEEK_CHUNK_BYTES: Final = 1 << 17
 class ReadSource:
     """A directory or a tier, and how to open it: the arguments of ``open_reader``. Can be pickled.
 
-    ``tier_options`` may hold credentials: they travel along when this value is pickled and are never shown. Where the
-    processes find credentials in their environment, leave them out.
+    ``tier_options`` may hold credentials: they are part of the pickled value and are never shown. If the processes find
+    credentials in their environment, leave them out.
     """
 
     location: str
@@ -33,14 +33,14 @@ class ReadSource:
     config: str | Mapping[str, object] | None = None
 
     def settings(self) -> Settings:
-        """Of the configuration and this process's environment; errors as ``read_settings``."""
+        """Return the settings from the configuration and this process's environment; errors as ``read_settings``."""
         return read_settings(self.config, os.environ)
 
     def open(self, *, peek: bool = False) -> Reader:
-        """Open it; errors as ``open_reader``.
+        """Open the source; errors as ``open_reader``.
 
         Args:
-            peek: somebody looks for offsets and times and reads no data: a little is read at a time.
+            peek: True if the caller searches for offsets and timestamps only: reads are small then.
         """
         settings = self.settings()
         if peek:

@@ -1,4 +1,4 @@
-"""Reading without an engine: the logs of a directory or a tier, as they were when each was opened."""
+"""Reads without an engine: the logs of a directory or a tier, each in its state when it was opened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stratalog.tier.tier import Tier
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic. ``topic_id`` is None where the directory is older than topic ids."""
+    """One topic. ``topic_id`` is None if the directory is older than topic ids."""
 
     name: str
     topic_id: TopicId | None
@@ -32,10 +32,10 @@ class TopicInfo:
 
 
 class StaticLog(LogReader):
-    """A log as it was when it was opened, or when its reader was refreshed.
+    """A log in its state when it was opened, or when its reader was last refreshed.
 
     Attributes:
-        producers: the producers with a state at the log's end; none for a log that is read from its tier alone.
+        producers: producers with a state at the log's end; none for a log that is read from its tier alone.
     """
 
     def __init__(
@@ -50,30 +50,30 @@ class StaticLog(LogReader):
         self._view, self._closed = view, False
 
     def view(self) -> LogView:
-        """The same value until the reader is refreshed; ClosedError after ``close``."""
+        """Return the same view until the reader is refreshed; raise ClosedError after ``close``."""
         if self._closed:
             raise ClosedError(f"the reader of {self.name} is closed")
         return self._view
 
     def show(self, view: LogView) -> None:
-        """Be as ``view`` says from now on: for the reader. What began to read before goes on with what it had."""
+        """Use ``view`` from now on; for the reader. Reads that have begun continue with the earlier view."""
         self._view = view
 
     def close(self) -> None:
-        """Close the segments' files. Twice is fine."""
+        """Close the segments' files. A second call does nothing."""
         self._closed = True
         for segment in self._view.segments:
             segment.close()
 
 
 class Reader(CheckedArguments, Closeable):
-    """Everything in one directory or one tier, for reading. A context manager.
+    """All logs of one directory or one tier, for reading. A context manager.
 
-    Logs are opened at first use; ``log`` gives the same object again.
+    Logs are opened at first use; later calls of ``log`` return the same object.
 
     Attributes:
         location: the directory's path or the tier's URI.
-        tier: the opened tier, None without one.
+        tier: the opened tier; None if there is none.
     """
 
     def __init__(self, location: str, host: ComponentHost, tier: Tier | None) -> None:
@@ -84,11 +84,11 @@ class Reader(CheckedArguments, Closeable):
         ends_with_fork(self)
 
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """All logs, sorted."""
+        """Return the names of all logs, sorted."""
         return tuple(sorted(self._names()))
 
     def topics(self) -> dict[str, TopicInfo]:
-        """All topics, by name."""
+        """Return all topics, by name."""
         grouped: dict[str, list[TopicPartition]] = {}
         for name in self.partitions():
             grouped.setdefault(name.topic, []).append(name)
@@ -100,7 +100,7 @@ class Reader(CheckedArguments, Closeable):
         }
 
     def _readable_id(self, names: Iterable[TopicPartition]) -> TopicId | None:
-        """The first id that can be read: one log's damaged file must not hide all others; ``log`` tells of it."""
+        """Return the first readable id; one log's damaged file must not hide the others. ``log`` raises the error."""
         for name in names:
             with contextlib.suppress(CorruptCheckpointError):
                 found = self._topic_id(name)
@@ -109,11 +109,11 @@ class Reader(CheckedArguments, Closeable):
         return None
 
     def log(self, topic: str, partition: int) -> StaticLog:
-        """One log.
+        """Return one log.
 
         Raises:
-            UnknownTopicError: it is not here.
-            CorruptCheckpointError, CorruptManifestError: what describes it is malformed.
+            UnknownTopicError: there is no such log.
+            CorruptCheckpointError, CorruptManifestError: a file or manifest that describes the log is malformed.
         """
         if self._closed:
             raise ClosedError("the reader is closed")
@@ -125,22 +125,22 @@ class Reader(CheckedArguments, Closeable):
         return self._logs[name]
 
     def refresh(self) -> tuple[TopicPartition, ...]:
-        """Let the logs show what was committed since: for a reader of a tier alone, which so follows a live writer.
+        """Update the logs to what was committed since; for a reader of a tier alone, which thus follows a live writer.
 
-        New topics appear. A log of a topic that was deleted and made anew is closed: ask for it again. Costs a listing, and a
-        request for each log that is open.
+        New topics appear. If a topic was deleted and created again, its logs are closed: call ``log`` again. A refresh costs a
+        listing, and a request for each open log.
 
         Returns:
             The logs that were opened before and have changed.
 
         Raises:
-            ConfigError: the reader is of a directory, which is opened again instead, or of an earlier state.
-            StoreError, CorruptManifestError: logs that were not looked at yet are as before.
+            ConfigError: the reader is of a directory, which must be opened again instead, or of an earlier state.
+            StoreError, CorruptManifestError: the refresh failed; logs that it had not yet reached are unchanged.
         """
         raise ConfigError(f"{self.location} is read as it was: open it again for what has changed")
 
     def close(self) -> None:
-        """Close all files and connections. Twice is fine."""
+        """Close all files and connections. A second call does nothing."""
         if not self._closed:
             self._closed = True
             for log in self._logs.values():
@@ -157,7 +157,7 @@ class Reader(CheckedArguments, Closeable):
     def _topic_id(self, name: TopicPartition) -> TopicId | None: ...
 
     def _config(self, topic: str) -> TopicConfig:
-        """The settings of a topic, as far as they are known here."""
+        """Return the settings of a topic, as far as they are known here."""
         del topic
         return TopicConfig()
 

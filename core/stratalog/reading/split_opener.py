@@ -1,4 +1,4 @@
-"""Where a split is read: the segments that a plan names, opened one by one, with nothing else of their logs."""
+"""Opening of the segments that a plan names, one by one, without the rest of their logs."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from stratalog.spi.segment_store import SegmentStore
 from stratalog.tier.read.fetcher import RemoteSegment
 from stratalog.tier.tier import Tier
 
-_REQUESTS_A_PIECE: Final = 8  # about: fewer would read more than is needed at both ends
+_REQUESTS_A_PIECE: Final = 8  # approximate; with fewer requests, too much would be read at both ends
 _SMALLEST_CHUNK_BYTES: Final = 1 << 16
 
 
 class Workplace:
-    """Components, and the directory and the tier as far as pieces need them. A context manager; one thread.
+    """Components, and directory and tier as far as the pieces need them. A context manager; for one thread.
 
     Args:
-        source: of the plan.
-        split: what will be read, from which the size of requests follows.
+        source: source of the plan.
+        split: split that will be read; it determines the size of requests.
     """
 
     def __init__(self, source: ReadSource, split: Split) -> None:
@@ -50,10 +50,10 @@ class Workplace:
 
     @contextmanager
     def segment(self, piece: Piece) -> Iterator[ReadableSegment]:
-        """The segment that a piece is of.
+        """Open the segment of a piece.
 
         Raises:
-            SegmentGoneError: the file is not there any more, or another one has its name.
+            SegmentGoneError: the file no longer exists, or another one has its name.
         """
         if isinstance(piece.place, StoredSegment):
             yield RemoteSegment(piece.place, self._remote().log(piece.log, piece.place.info.topic_id).fetcher)
@@ -82,7 +82,7 @@ class Workplace:
             segment.close()
 
     def reader(self) -> Reader:
-        """The whole source, as it is now."""
+        """Return a reader of the whole source in its present state."""
         if self._reader is None:
             self._reader = self._opened.enter_context(self._source.open())
         return self._reader
@@ -112,7 +112,7 @@ class Workplace:
 
 
 def _suited(settings: Settings, split: Split) -> Settings:
-    """A tier is read in aligned chunks, and ahead: for narrow pieces in smaller ones, and no further than they reach."""
+    """Return settings for a split: narrow pieces are read in smaller chunks of the tier, and without prefetch."""
     widest = max((piece.span_bytes for piece in split.pieces), default=0)
     suited = max(widest // _REQUESTS_A_PIECE, _SMALLEST_CHUNK_BYTES)
     limits = settings.limits

@@ -1,7 +1,7 @@
-"""Planning a read: ranges of offsets become splits, each the work of one task.
+"""Plan of a read: ranges of offsets become splits, each the work of one task.
 
-A plan is made of offsets, which partition the log whatever an index says. Positions stand beside them as hints, so that
-a task reads the bytes it needs and no index; each is checked against the log before it is believed.
+A plan consists of offsets, which partition the log even if an index is wrong. The positions beside them are hints, which let a
+task read only the bytes it needs, without an index. Each position is checked against the log before it is used.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from stratalog.spi.indexes import IndexReader
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.read.fetcher import RemoteSegment
 
-LARGEST_SPLIT_BYTES: Final = 128 << 20  # what Spark gives a task of files, too
+LARGEST_SPLIT_BYTES: Final = 128 << 20  # also Spark's usual size for a task that reads files
 SMALLEST_SPLIT_BYTES: Final = 4 << 20
-USUAL_SPLITS: Final = 8  # of what fits in so many of the largest: enough to keep a few cores busy to the end
+USUAL_SPLITS: Final = 8  # for reads of up to 8 of the largest splits: enough to keep a few cores busy to the end
 
 
 @checked
@@ -47,21 +47,21 @@ class Piece:
     """A part of one segment: records with offsets in [start, end).
 
     Attributes:
-        log: whose.
-        topic_id: of its topic, None where the directory is older than topic ids.
-        start: first offset wanted.
+        log: the log.
+        topic_id: id of its topic; None if the directory is older than topic ids.
+        start: first wanted offset.
         end: exclusive.
-        position: where in the ``.log`` file (bytes) a batch at or before ``start`` should begin.
-        end_position: where the batches behind ``end`` should begin.
-        base_offset: of the segment.
-        end_offset: of the segment.
-        size_bytes: of the segment when the plan was made.
-        place: the name of that file in the log's folder, or what the tier's manifest says of the segment.
-        is_active: appends go there.
+        position: position in the ``.log`` file (bytes) where a batch at or before ``start`` should begin.
+        end_position: position where the batches after ``end`` should begin.
+        base_offset: base offset of the segment.
+        end_offset: end offset of the segment.
+        size_bytes: size of the segment when the plan was made.
+        place: name of the ``.log`` file in the log's folder, or the segment's entry in the tier's manifest.
+        is_active: True for the active segment.
         aborted: transactions whose records are left out.
-        damage: what is wrong at a log's end that was found cut or broken; such a piece has no records.
-        file_start: where (bytes) in the file the segment begins: one of Kafka before 2.0 may be seen as several.
-        file_bytes: of the file, whatever of it is the segment's; 0 is ``size_bytes``.
+        damage: the error at the end of a log that is truncated or damaged; such a piece has no records.
+        file_start: position (bytes) in the file where the segment begins; a file of Kafka before 2.0 may count as several.
+        file_bytes: size of the whole file; 0 is ``size_bytes``.
     """
 
     log: TopicPartition
@@ -82,20 +82,20 @@ class Piece:
 
     @property
     def span_bytes(self) -> int:
-        """About how many bytes of the ``.log`` file will be read."""
+        """Approximate number of bytes of the ``.log`` file that will be read."""
         return self.end_position - self.position
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What one task reads, in the order of partitions and offsets. Can be pickled; holds no secrets and no open files."""
+    """Work of one task, in the order of partitions and offsets. Can be pickled; holds no secrets and no open files."""
 
     pieces: tuple[Piece, ...]
     isolation: Isolation
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes of ``.log`` files will be read."""
+        """Approximate number of bytes of ``.log`` files that will be read."""
         return sum(piece.span_bytes for piece in self.pieces)
 
 
@@ -109,22 +109,22 @@ def plan_splits(
     min_splits: Positive = 1,
     usual_splits: Positive = USUAL_SPLITS,
 ) -> list[Split]:
-    """Cut ranges into splits of about equal size: parts of large segments, many small ones together.
+    """Cut ranges into splits of about equal size: parts of large segments, and groups of small segments.
 
-    Nothing of a ``.log`` file is read. Indexes are looked at only of segments that lie in a range in part, or are cut.
+    No ``.log`` file is read. Indexes are only read of segments that are cut, or that are partly outside of a range.
 
     Args:
-        reader: of a directory or a tier; what it showed when its logs were opened is what is planned.
-        ranges: one a log; what lies outside a log is left out without a word.
-        isolation: how far a reader sees. What ``read_committed`` hides is worked out here, from transaction indexes.
-        split_bytes: how large splits should be; None: a share of the whole, from 4 to 128 MiB.
-        min_splits: at least so many, if there are so many places to cut.
-        usual_splits: without ``split_bytes``, so many where they are of 4 to 128 MiB: for who knows how many tasks run at
-            once.
+        reader: reader of a directory or a tier; the plan is for the state that it showed when its logs were opened.
+        ranges: one for each log; offsets outside of a log are ignored.
+        isolation: isolation level. The records that ``read_committed`` hides are determined here, from transaction indexes.
+        split_bytes: wanted size of a split; None: a share of the whole, from 4 to 128 MiB.
+        min_splits: minimal number of splits, if there are enough places to cut.
+        usual_splits: wanted number of splits of 4 to 128 MiB if ``split_bytes`` is None, such as the number of tasks that run
+            at the same time.
 
     Raises:
         ConfigError: a number is below 1, or the isolation is unknown.
-        UnknownTopicError: a log is not there.
+        UnknownTopicError: a log does not exist.
         StoreError, CorruptManifestError: the tier cannot be read.
     """
     seen = Isolation.of(isolation)
@@ -138,7 +138,7 @@ def plan_splits(
 
 
 def _packed(pieces: Sequence[Piece], total: int, count: int) -> Iterator[list[Piece]]:
-    """Neighbours together: ``count`` groups of about the same size, fewer if a piece is larger than that."""
+    """Yield ``count`` groups of adjacent pieces with about the same size; fewer if a piece is larger than that."""
     group: list[Piece] = []
     number, done = 0, 0
     for piece in pieces:
@@ -154,14 +154,14 @@ def _packed(pieces: Sequence[Piece], total: int, count: int) -> Iterator[list[Pi
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece as large as its segment allows, with what is needed to cut it."""
+    """A piece as large as its segment allows, with the data for cutting it."""
 
     piece: Piece
     segment: ReadableSegment | None = field(repr=False)
     parts: Components = field(repr=False)
 
     def cut(self, target_bytes: int) -> Iterator[Piece]:
-        """Pieces of about ``target_bytes``, cut where the offset index has entries."""
+        """Yield pieces of about ``target_bytes``, cut at entries of the offset index."""
         whole = self.piece
         count = -(-whole.span_bytes // target_bytes)
         entries = _entries(self.segment, self.parts) if count > 1 and self.segment is not None else None
@@ -172,7 +172,7 @@ class _Part:
                 continue
             if not start <= entry.offset < whole.end - 1:
                 continue
-            # an entry names the last offset of its batch, which so belongs to the piece before
+            # an entry has the last offset of its batch, so the batch belongs to the piece before
             after = entries.after(entry.position + 1) if entries else None
             until = min(whole.end_position if after is None else after.position, whole.end_position)
             yield replace(whole, start=start, end=entry.offset + 1, position=position, end_position=until)
@@ -181,13 +181,13 @@ class _Part:
 
 
 def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation) -> Iterator[_Part]:
-    """The segments of a range, ascending."""
+    """Yield the segments of a range, ascending."""
     view = log.view()
     bound = view.bound(isolation)
     start, end = max(wanted.start, view.offsets.log_start), min(wanted.end, bound)
     if start < end:
         yield from _held(log, view, (start, end), isolation)
-    if view.damage is not None and start <= bound <= wanted.end:  # who gets there is told
+    if view.damage is not None and start <= bound <= wanted.end:  # a read that gets to the log's end reports the damage
         yield _Part(_end(log, bound, view.damage), None, log.parts)
 
 
@@ -203,11 +203,11 @@ def _held(log: LogReader, view: LogView, span: tuple[int, int], isolation: Isola
             first, last = max(segment.base_offset, start), min(segment.end_offset, end)
             if first < last:
                 yield _Part(_piece(log, view, segment, (first, last), hidden), segment, log.parts)
-                start = last  # the next one may begin before this one ends: borders differ from tier to tier
+                start = last  # the next segment may begin before this one ends: bounds in the tier and on disk differ
 
 
 def _end(log: LogReader, bound: int, damage: CorruptBatchError) -> Piece:
-    """A piece without records that tells what is wrong where a log ends."""
+    """Return a piece without records that reports the damage at the end of a log."""
     return Piece(log.name, log.topic_id, bound, bound, 0, 0, bound, bound, 0, "", damage=damage)
 
 
@@ -241,12 +241,12 @@ def _piece(
 def _place(segment: ReadableSegment) -> str | StoredSegment:
     if isinstance(segment, RemoteSegment):
         return segment.stored
-    assert isinstance(segment, Segment)  # there are two tiers
+    assert isinstance(segment, Segment)  # a segment is either in a tier or local
     return segment.file_name(LOG_SUFFIX)
 
 
 def _positions(segment: ReadableSegment, start: int, end: int, parts: Components) -> tuple[int, int]:
-    """Between which positions the offsets [start, end) should be; the whole segment if the index does not tell."""
+    """Return the positions between which offsets [start, end) should be; the whole segment if the index has none."""
     whole = 0, segment.size_bytes
     if start <= segment.base_offset and end >= segment.end_offset:
         return whole

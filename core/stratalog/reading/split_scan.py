@@ -1,4 +1,4 @@
-"""Carrying out one split of a plan: records as Arrow batches, in any process."""
+"""Execution of one split of a plan, in any process: yields records as Arrow batches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LARGEST_BATCH_BYTES: Final = 4 << 20
 
 
 class Scanned(NamedTuple):
-    """Records of one log, in ``arrow_schema()``."""
+    """Records of one log as a batch with the schema ``arrow_schema()``."""
 
     log: TopicPartition
     batch: pyarrow.RecordBatch
@@ -43,9 +43,9 @@ class Scanned(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A bad entry that was stepped over: no record with an offset in [start, end) was read.
+    """A bad entry that was skipped: no record with an offset in [start, end) was read.
 
-    ``size_bytes`` from ``position`` of ``file`` were passed over.
+    The scan skipped ``size_bytes`` from ``position`` of ``file``.
     """
 
     log: TopicPartition
@@ -59,7 +59,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Records with offsets in [start, end) that were there when the plan was made, and are not any more."""
+    """Records with offsets in [start, end) that existed when the plan was made, and no longer exist."""
 
     log: TopicPartition
     start: int
@@ -76,21 +76,21 @@ def scan(
     on_damage: Callable[[Damage], None] | None = None,
     on_loss: Callable[[Lost], None] | None = None,
 ) -> Iterator[Scanned]:
-    """The records of a split, ascending within each piece, in batches of 1 to 4 MiB.
+    """Yield the records of a split, ascending within each piece, in batches of 1 to 4 MiB.
 
-    Batches may be smaller where a partition ends; a single record may be larger. CRCs are checked. Control records, and
-    for ``read_committed`` aborted ones, are left out. A segment that retention took away, or compaction replaced, since
-    the plan was made is looked for anew, in the tier too.
+    Batches may be smaller at the end of a partition; a single record may be larger. CRCs are checked. Control records are left
+    out; for ``read_committed``, aborted ones as well. If a segment was deleted by retention or replaced by compaction since
+    the plan was made, the scan looks for its records in the whole source, including the tier.
 
     Args:
-        source: what was planned from, opened here once more.
-        split: of a plan.
-        on_damage: told of each bad entry, which is then stepped over; None raises.
-        on_loss: told of what is gone; None raises.
+        source: source of the plan; it is opened here again.
+        split: split of a plan.
+        on_damage: called for each bad entry, which is then skipped; None raises the error.
+        on_loss: called for lost records; None raises an error.
 
     Raises:
         CorruptBatchError: a bad entry; all good records before it have been yielded.
-        OffsetOutOfRangeError: records are gone; those that are still there have not all been read.
+        OffsetOutOfRangeError: records are lost; not all remaining records have been read.
         PluginImportError: pyarrow is not installed; the text names the extra.
         StoreError, LogDirError: the source cannot be read.
     """
@@ -102,7 +102,7 @@ def scan(
 
 
 def _by_log(pieces: Iterable[Piece]) -> Iterator[tuple[TopicPartition, list[Piece]]]:
-    """Runs of pieces of the same log."""
+    """Yield runs of pieces of the same log."""
     run: list[Piece] = []
     for piece in pieces:
         if run and run[-1].log != piece.log:
@@ -114,7 +114,7 @@ def _by_log(pieces: Iterable[Piece]) -> Iterator[tuple[TopicPartition, list[Piec
 
 
 class _Work:
-    """Reads pieces of one log."""
+    """Reader of pieces of one log."""
 
     def __init__(
         self,
@@ -124,10 +124,10 @@ class _Work:
         on_loss: Callable[[Lost], None] | None,
     ) -> None:
         self._place, self._isolation, self._on_damage, self._on_loss = place, isolation, on_damage, on_loss
-        self._offset = 0  # where the piece at hand goes on
+        self._offset = 0  # next offset of the current piece
 
     def read(self, piece: Piece) -> Iterator[pyarrow.RecordBatch]:
-        """All of one piece."""
+        """Yield all records of one piece."""
         self._offset = piece.start
         if piece.damage is not None:
             self._tell(piece, piece.damage, piece.end, piece.damage.position)
@@ -139,10 +139,10 @@ class _Work:
             yield from self._anew(piece)
 
     def _planned(self, piece: Piece, segment: ReadableSegment) -> Iterator[pyarrow.RecordBatch]:
-        """The piece where the plan says it is."""
+        """Yield the piece from the place that the plan names."""
         parts, below = self._place.parts, None if piece.is_active else piece.end_offset
         position = checked_position(segment, piece.position, piece.start, parts)
-        doubted = set[int]()  # positions that were read once more; each is stepped over at the next error
+        doubted = set[int]()  # positions that were read a second time; the next error there skips the entry
         while self._offset < piece.end:
             chunks = walk(segment, position, parts, below=below, until=piece.end_position)
             span = range(self._offset, piece.end)
@@ -152,7 +152,7 @@ class _Work:
                     if batch is not None:
                         yield batch
             except CorruptionError as error:
-                if error.position not in doubted and segment.forget():  # it may have been damaged on the way
+                if error.position not in doubted and segment.forget():  # the bytes may have been damaged in transfer
                     doubted.add(error.position)
                 elif isinstance(error, CorruptBatchError):
                     position = self._step_over(piece, segment, error)
@@ -162,10 +162,10 @@ class _Work:
                 return
 
     def _step_over(self, piece: Piece, segment: ReadableSegment, error: CorruptBatchError) -> int:
-        """Go on behind a bad entry; the position where."""
+        """Skip a bad entry; return the position after it."""
         parts = self._place.parts
         whole = batch_at(segment, error.position, parts)
-        if whole is not None:  # its bytes are what was written, its records are not what they should be
+        if whole is not None:  # the CRC is right, but the records were written wrong
             position, next_offset = error.position + whole.size_bytes, whole.next_offset
         else:
             found = good_batch_after(segment, error.position, self._offset, parts)
@@ -187,7 +187,7 @@ class _Work:
         self._on_damage(Damage(piece.log, start, end, error.file, error.position, size_bytes, error.reason))
 
     def _anew(self, piece: Piece) -> Iterator[pyarrow.RecordBatch]:
-        """The rest of a piece from wherever it is now; of what is nowhere, the reader is told."""
+        """Yield the rest of a piece from where it is stored now; report records that no longer exist."""
         reader = self._place.reader()
         try:
             log = reader.log(*piece.log)
@@ -195,7 +195,7 @@ class _Work:
             self._lose(piece, piece.end, 0, 0)
             return
         offsets = log.offsets()
-        if log.topic_id != piece.topic_id:  # deleted, and made again with the same name
+        if log.topic_id != piece.topic_id:  # deleted, and created again with the same name
             self._lose(piece, piece.end, offsets.log_start, offsets.log_end)
             return
         if offsets.log_start > self._offset:
@@ -217,7 +217,7 @@ class _Work:
 
 
 def _sized(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """The same rows in batches of 1 to 4 MiB, in their order."""
+    """Yield the same rows in batches of 1 to 4 MiB, in their order."""
     waiting: list[pyarrow.RecordBatch] = []
     size_bytes = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Reading a tier alone: no directory, no engine; what the newest manifest root of each log says."""
+"""Reads of a tier alone, without a directory or an engine, from the newest manifest root of each log."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ KAFKA_LAYOUT: Final = "kafka_local_tiered"
 
 
 class BucketReader(Reader):
-    """The logs of one tier.
+    """Logs of one tier.
 
-    What is in a tier lay below its log's last stable offset, but the marker that says how a transaction ended may be
-    in a segment that is not in the tier: alone, the tier is stable up to the first such transaction.
+    The records in a tier were below their log's last stable offset when they were uploaded. But the marker that ends a
+    transaction may be in a segment that is not in the tier. Alone, the tier is stable up to the first such transaction.
     """
 
     def __init__(self, location: str, host: ComponentHost, tier: Tier, as_of: AsOf | None = None) -> None:
         super().__init__(location, host, tier)
         self._bucket, self._as_of = tier, as_of
         self._ids: dict[TopicPartition, TopicId] | None = None
-        # What Kafka's own tier holds, where there is none of ours.
+        # Segments that Kafka's own tier holds, if stratalog has none there.
         self._foreign: dict[TierLogName, list[StoredSegment]] = {}
 
     def _names(self) -> Mapping[TopicPartition, TopicId]:
@@ -51,7 +51,7 @@ class BucketReader(Reader):
         return self._ids
 
     def _newest(self, ids: Mapping[TopicId, Sequence[TopicPartition]]) -> TopicId:
-        """The topic that is meant by a name, for all its partitions."""
+        """Return the id of the topic that a name means, for all its partitions."""
         if len(ids) == 1:
             return next(iter(ids))
         found = {topic_id: [self._bucket.log(name, topic_id).root for name in names] for topic_id, names in ids.items()}
@@ -72,7 +72,7 @@ class BucketReader(Reader):
         return StaticLog(tier_view(name, remote, self._parts), topic_id, self._parts)
 
     def refresh(self) -> tuple[TopicPartition, ...]:
-        """As ``Reader.refresh``."""
+        """See ``Reader.refresh``."""
         if self._as_of is not None:
             return super().refresh()
         if self._closed:
@@ -91,11 +91,11 @@ class BucketReader(Reader):
         return tuple(changed)
 
     def _close(self) -> None:
-        """Nothing but the tier is open, and that is closed by the reader."""
+        """Do nothing: only the tier is open, and the base class closes it."""
 
 
 def tier_view(name: TopicPartition, remote: RemoteView, parts: Components) -> LogView:
-    """The view of a log that is in the tier alone; errors as ``stable_end``."""
+    """Return the view of a log that is in the tier alone; errors as ``stable_end``."""
     end = remote.end_offset
     offsets = LogOffsets(
         log_start=remote.log_start,

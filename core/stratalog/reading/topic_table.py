@@ -1,6 +1,6 @@
-"""The topics of an engine and their settings: one plain JSON file in the first log directory.
+"""Table of an engine's topics and their settings: one JSON file in the first log directory.
 
-Kafka keeps these in its cluster metadata. It ignores plain files in a log directory and refuses unknown folders.
+Kafka keeps topics in its cluster metadata. It ignores plain files in a log directory and refuses unknown folders.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEEP_EVERYTHING: Final[Mapping[str, object]] = {"retention.ms": -1}
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """What is stored of a topic: its id and the settings that somebody chose."""
+    """Stored data of a topic: its id and the settings that were chosen for it."""
 
     topic_id: TopicId
     config: Mapping[str, object]
@@ -37,9 +37,9 @@ class TopicTable:
     Args:
         store: the first log directory; borrowed.
         defaults: ``[topic_defaults]``.
-        sections: the plugins' topic settings as they are by default, by provider name.
-        has_tier: whether the engine has a tier: ``remote.storage.enable`` is then on unless somebody says otherwise.
-        entries: the topics, if the directory with the file is out of reach; None reads the file.
+        sections: default values of the plugins' topic settings, by provider name.
+        has_tier: True if the engine has a tier: ``remote.storage.enable`` is then on by default.
+        entries: the topics, if the directory with the file cannot be read; None reads the file.
     """
 
     def __init__(
@@ -71,59 +71,59 @@ class TopicTable:
 
     @property
     def entries(self) -> Mapping[str, TopicEntry]:
-        """All that is stored, by topic."""
+        """All stored topics, by name."""
         return self._entries
 
     def entry(self, topic: str) -> TopicEntry | None:
-        """What is stored of a topic, None for one that was found in a directory and never configured here."""
+        """Return the entry of a topic; None for a topic that was found in a directory and never configured here."""
         return self._entries.get(topic)
 
     def topic_id(self, topic: str) -> TopicId | None:
-        """The id under which a topic was created, None for one that was found in a directory."""
+        """Return the id under which a topic was created; None for one that was found in a directory."""
         entry = self.entry(topic)
         return entry.topic_id if entry is not None else None
 
     def config(self, topic: str) -> TopicConfig:
-        """The settings of a topic: its own over the defaults.
+        """Return the settings of a topic: its own over the defaults.
 
-        A topic that was found without settings keeps everything unless the defaults say how long: what its owner had
-        configured is not known here, and deleting is not a guess to make. What contradicts defaults that have changed since is
-        taken as it is: the stricter of two limits holds.
+        A topic without stored settings keeps all records unless the defaults limit retention: its owner's configuration is not
+        known here, and a wrong guess would delete records. Stored settings that contradict changed defaults are accepted as
+        they are: the stricter of two limits applies.
         """
         entry = self._entries.get(topic)
         if entry is None:
             return self._found
         found = self._configs.get(topic)
         if found is None:
-            kept = self.defaults.recognised(entry.config)  # a plugin that is missing keeps nobody from reading
+            kept = self.defaults.recognised(entry.config)  # a missing plugin must not prevent reading
             found = self._configs[topic] = self.defaults.merged(kept, f"topic {topic}")
         return found
 
     def chosen(self, topic: str) -> dict[str, object]:
-        """The settings that go over the defaults: chosen by somebody, or for a topic that was found, keeping everything."""
+        """Return the settings over the defaults: the stored ones, or for a found topic, those that keep all records."""
         entry = self._entries.get(topic)
         if entry is not None:
             return dict(entry.config)
         return {name: value for name, value in KEEP_EVERYTHING.items() if name not in self._given}
 
     def unknown(self, topic: str) -> dict[str, object]:
-        """The stored settings of a topic that nothing installed knows, such as those of a plugin that was removed."""
+        """Return the stored settings of a topic that no installed plugin knows, such as those of a removed plugin."""
         chosen = self.chosen(topic)
         return {name: value for name, value in chosen.items() if name not in self.defaults.recognised(chosen)}
 
     def checked(self, config: Mapping[str, object], source: str) -> TopicConfig:
-        """Settings over the defaults; errors as ``Section.from_mapping``."""
+        """Return settings over the defaults; errors as ``Section.from_mapping``."""
         return self.defaults.replaced(config, source)
 
     def put(self, topic: str, entry: TopicEntry | None) -> None:
-        """Store a topic, or forget it; durable on return. What cannot be stored changes nothing."""
+        """Store a topic, or remove it if ``entry`` is None; durable on return. A failed call changes nothing."""
         self.put_all({topic: entry})
 
     def put_all(self, changed: Mapping[str, TopicEntry | None]) -> None:
-        """The same of several topics, all at once."""
+        """Store or remove several topics, all at once; otherwise as ``put``."""
         merged = {**self._entries, **changed}
         entries = {name: entry for name, entry in merged.items() if entry is not None}
-        # What is not changed was read from the file, or was parsed when it was added.
+        # Unchanged entries were read from the file, or were parsed when they were added.
         new = {name: entry for name, entry in changed.items() if entry is not None}
         readable(format_topics(new), parse_topics, self._store.path(TOPICS_FILE))
         self._store.replace_small(TOPICS_FILE, format_topics(entries))
@@ -141,10 +141,10 @@ def format_topics(entries: Mapping[str, TopicEntry]) -> bytes:
 
 
 def parse_topics(data: bytes | None, file: str) -> dict[str, TopicEntry]:
-    """The topics that a topics file stores; none if there is no file.
+    """Return the topics that a topics file stores; none if there is no file.
 
     Raises:
-        CorruptCheckpointError: it is malformed, or of a later release.
+        CorruptCheckpointError: the file is malformed, or of a later release.
     """
     if data is None:
         return {}
