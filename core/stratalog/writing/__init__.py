@@ -1,8 +1,8 @@
-"""Writing many records at once, from many processes: readers see all of them, or none.
+"""Bulk writes from many processes: readers see all records of a write, or none.
 
-For programs that spread one write over many processes. ``WriteTarget`` says where; in each task ``open`` it and ``stage``
-records, in one process ``append`` or ``replace`` what all tasks staged: one commit a log, with a mark that keeps a round
-from being published twice.
+For programs that spread one write over many processes. ``WriteTarget`` names the target. Each task calls ``open`` and
+``stage`` to write records; then one process calls ``append`` or ``replace`` with what all tasks staged. This is one commit for
+each log. A mark prevents that a round is published twice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The contract of whoever writes many records at once, from many processes, so that readers see all of them or none.
+"""Interface for bulk writes from many processes, of which readers see all records or none.
 
-A task *stages*: it writes records where nobody reads them, and hands back small values that say what it wrote. One
-process then *publishes* what all tasks staged: one commit a log. What is not published is garbage, and no more.
+A task *stages* records: it writes them where no reader looks, and returns small values that describe them. One process then
+*publishes* what all tasks staged, by one commit for each log. Staged records that are not published are only garbage.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from stratalog.writing.staged import MergePlan, Published, Rewritten, Span, Stag
 
 
 class Stage(CheckedArguments, ABC):
-    """Records of one log on their way, in one process. A context manager: left with an error, it discards. One thread."""
+    """Staging of records of one log, in one process. A context manager that discards after an error. For one thread."""
 
     @abstractmethod
     def add(self, columns: RecordColumns) -> None:
         """Write records with all fields, in batches of this log's format and codec.
 
-        Where offsets are kept, those of the columns are taken, and their leader epochs.
+        If offsets are kept, the records keep the offsets and leader epochs of the columns.
 
         Raises:
             InvalidRecordError: a record breaks a rule of the topic.
             RecordTooLargeError: a record is larger than ``max.message.bytes``.
-            DiskFullError: no space for what is staged.
+            DiskFullError: no space for the staged records.
         """
 
     @abstractmethod
     def add_encoded(self, data: bytearray) -> None:
-        """Write whole batches of any magic as they are; where offsets are not kept, they get others, in place."""
+        """Write whole batches of any magic as they are; unless offsets are kept, new offsets are set in ``data``."""
 
     @abstractmethod
     def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
-        """What was staged, ascending; none if nothing was.
+        """Return the staged segments, ascending; none if no record was staged.
 
         Args:
-            end_offset: where offsets are kept: the segments reach so far, though the last record may lie below. There
-                is at least one segment then, without records if need be.
+            end_offset: only if offsets are kept: end offset of the segments, which may be above the last record. At least one
+                segment is then returned, possibly without records.
         """
 
     @abstractmethod
     def discard(self) -> None:
-        """Remove what was staged, as far as that can be done. Twice is fine, and so is after ``finish``."""
+        """Remove what was staged, as far as possible. May be called again, and after ``finish``."""
 
     def __enter__(self) -> Self:
         return self
@@ -65,32 +65,32 @@ class Stage(CheckedArguments, ABC):
 
 
 class BulkWriter(CheckedArguments, Closeable):
-    """One target, opened in one process: to stage, to publish, or both. A context manager. Not thread-safe."""
+    """A target, opened in one process to stage, to publish, or both. A context manager. Not thread-safe."""
 
     @abstractmethod
     def topics(self) -> Mapping[str, int]:
-        """The topics that are there, and how many partitions each has."""
+        """Return the existing topics with their numbers of partitions."""
 
     @abstractmethod
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; UnknownTopicError if it is not there."""
+        """Return how many partitions a topic has; raise UnknownTopicError if it does not exist."""
 
     @abstractmethod
     def config(self, topic: str) -> TopicConfig:
-        """The settings of a topic; UnknownTopicError if it is not there."""
+        """Return the settings of a topic; raise UnknownTopicError if it does not exist."""
 
     @abstractmethod
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
-        """Make a topic without records; one that is there with as many partitions stays as it is.
+        """Create a topic without records; do nothing if it exists with as many partitions.
 
         Raises:
-            TopicExistsError: it is there with another number of partitions.
+            TopicExistsError: the topic exists with another number of partitions.
             InvalidTopicError, ConfigError, UnknownSettingError: a name or a setting is wrong.
         """
 
     @abstractmethod
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
-        """Raise what staging and publishing for a topic would raise now: a driver asks before its tasks begin.
+        """Raise the errors that staging and publishing for a topic would raise now; for a driver, before its tasks begin.
 
         Args:
             topic: its name.
@@ -98,7 +98,7 @@ class BulkWriter(CheckedArguments, Closeable):
             layout: as for ``recode``; a directory has none.
 
         Raises:
-            UnknownTopicError: the topic is not there.
+            UnknownTopicError: the topic does not exist.
             UnknownComponentError, ConfigError: there is no such codec, or layout.
             FencedEpochError: an engine may be writing to a partition.
             LogDirLockedError: an engine has had the directory open for 10 seconds.
@@ -109,14 +109,14 @@ class BulkWriter(CheckedArguments, Closeable):
         """Begin to write records of one log.
 
         Args:
-            log: of a topic that is there.
-            base_offset: keep the offsets of what is written, all of which are at or above this one, where the first
-                segment begins; None: records get their offsets when they are published.
-            compression: another codec than ``compression.type`` of the topic.
+            log: log of an existing topic.
+            base_offset: keep the offsets of the records, which must all be at or above this one, where the first segment
+                begins; None: records get their offsets when they are published.
+            compression: codec to use instead of ``compression.type`` of the topic.
 
         Raises:
-            UnknownTopicError: the log is not there.
-            FencedEpochError: an engine writes to it.
+            UnknownTopicError: the log does not exist.
+            FencedEpochError: an engine writes to the log.
         """
 
     @abstractmethod
@@ -128,32 +128,32 @@ class BulkWriter(CheckedArguments, Closeable):
         *,
         keep_offsets: bool = False,
     ) -> Published:
-        """Publish records behind the log's end, in the order of ``staged``: all of them, or none.
+        """Publish records at the log's end, in the order of ``staged``: all of them, or none.
 
-        Done again with the same mark, or with an earlier one of the same writer, it does nothing: what of it was
-        staged is discarded.
+        If this mark, or a later one of the same writer, was published already, nothing is published, and ``staged`` is
+        discarded.
 
         Args:
-            log: whose.
-            staged: of any tasks. What comes from another attempt at the same work must not be among them.
-            mark: which round of which writer this is; None: done twice, the records are there twice.
-            keep_offsets: the records keep theirs; the first segment must begin at the log's end, or the log be empty.
+            log: the log.
+            staged: segments of any tasks, but not of several attempts at the same work.
+            mark: the writer and the number of its round; None: a repeated call publishes the records twice.
+            keep_offsets: the records keep their offsets; the first segment must begin at the log's end, or the log be empty.
 
         Raises:
             FencedEpochError: an engine, or another writer, owns the log; nothing was published.
             LogDirLockedError: an engine has had the directory open for 10 seconds; nothing was published.
-            OffsetsOutOfOrderError: offsets that are kept leave a gap or overlap.
-            StorageError: what was staged is gone, or the disk failed.
-            StoreError: the store failed or refused; whether it was published shows when asked again with the same mark.
+            OffsetsOutOfOrderError: kept offsets leave a gap or overlap.
+            StorageError: staged records no longer exist, or the disk failed.
+            StoreError: the store failed or refused. Call again with the same mark: this publishes only once.
         """
 
     @abstractmethod
     def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> Span | None:
-        """The closed segments of a log that lie in [start, end), for a job that replaces them; None if there are none.
+        """Return the closed segments of a log within [start, end), for a job that replaces them; None if there are none.
 
         Raises:
-            UnknownTopicError: the log is not there.
-            FencedEpochError: an engine writes to it.
+            UnknownTopicError: the log does not exist.
+            FencedEpochError: an engine writes to the log.
         """
 
     @abstractmethod
@@ -166,37 +166,37 @@ class BulkWriter(CheckedArguments, Closeable):
         now_ms: int,
         keeps_tombstones: bool = False,
     ) -> Rewritten:
-        """Stage what stays of a part of a span, as compaction does: with the offsets, headers and markers that there are.
+        """Stage the kept records of a part of a span, like compaction: offsets, headers and markers stay as they are.
 
-        What was aborted goes. The filters' ``judge`` is called, and not ``observe``.
+        Aborted records are dropped. Of the filters, only ``judge`` is called, not ``observe``.
 
         Args:
-            span: as planned.
-            part: offsets [start, end), both among the borders of the span.
-            filters: all must say KEEP for a record to stay.
-            now_ms: by which tombstones are old; the same in all tasks.
-            keeps_tombstones: there are older records outside the span, or nobody is to lose markers.
+            span: result of ``span``.
+            part: offsets [start, end), both in the ``borders`` of the span.
+            filters: filters that must all return KEEP for a record to stay.
+            now_ms: time that decides which tombstones have expired; the same in all tasks.
+            keeps_tombstones: True if older records exist outside of the span, or if all markers must stay.
 
         Raises:
             CorruptBatchError: an entry is damaged.
             FencedEpochError: an engine writes to the log.
-            StorageError: other segments are there by now.
+            StorageError: the segments have changed since the span was planned.
             StoreError: the store failed.
         """
 
     def compact(self, span: Span, *, now_ms: int, memory_bytes: int) -> Rewritten:
-        """Stage what stays of a whole span by ``cleanup.policy=compact``: both passes of a round of the cleaner.
+        """Stage the kept records of a whole span by ``cleanup.policy=compact``: both passes of a round of the cleaner.
 
-        Keys are looked at from the log's first dirty offset on, of which ``replace`` is told afterwards.
+        Pass 1 reads keys from the log's first dirty offset on. Pass the new one to ``replace`` afterwards.
 
         Args:
-            span: as planned.
-            now_ms: by which tombstones are old.
-            memory_bytes: what may be used to remember keys: 28 an offset of the span, and a KiB, are always enough.
+            span: result of ``span``.
+            now_ms: time that decides which tombstones have expired.
+            memory_bytes: memory for keys: 28 bytes for each offset of the span and a KiB are always enough.
 
         Raises:
-            ConfigError: nobody but the engine compacts this target.
-            StorageError: the keys do not fit, which shows before anything is staged.
+            ConfigError: only the engine compacts this target.
+            StorageError: the keys do not fit; nothing was staged.
             Others as ``rewrite``.
         """
         del now_ms, memory_bytes
@@ -206,16 +206,16 @@ class BulkWriter(CheckedArguments, Closeable):
     def recode(
         self, span: Span, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
     ) -> Rewritten:
-        """Stage a part of a span in record batches of magic 2: each record as it was, with its offset.
+        """Stage a part of a span in record batches of magic 2: each record stays as it was, with its offset.
 
-        Segments that are so already are read and left alone: replace the span with ``keeps_others``.
+        Segments that need no change are read and left alone: call ``replace`` with ``keeps_others``.
 
         Args:
-            span: as planned.
-            part: offsets [start, end), both among the borders of the span.
-            compression: the codec of batches; None leaves those of magic 2 as they are. Control batches, and those of
-                whose records compaction has taken some, keep theirs.
-            layout: how segments are stored; None is as the topic says.
+            span: result of ``span``.
+            part: offsets [start, end), both in the ``borders`` of the span.
+            compression: the codec of batches; None leaves batches of magic 2 as they are. Control batches, and batches that
+                have lost records by compaction, keep their codec.
+            layout: layout of the new segments; None is the topic's.
 
         Raises:
             UnknownComponentError: there is no such codec, or layout.
@@ -224,19 +224,19 @@ class BulkWriter(CheckedArguments, Closeable):
 
     @abstractmethod
     def plan_merge(self, log: TopicPartition, limit_bytes: int) -> MergePlan | None:
-        """Which runs of small closed segments of a log, wherever they are, could be one of up to ``limit_bytes`` each.
+        """Return the runs of small closed segments, anywhere in a log, that could be merged to ``limit_bytes`` each.
 
         None if there are none. Errors as ``span``.
         """
 
     @abstractmethod
     def merge(self, span: Span, groups: Sequence[tuple[int, int]]) -> Rewritten:
-        """Stage one segment for each group of a plan: their batches one behind the other, as they are.
+        """Stage one segment for each group of a plan: their unchanged batches, one after the other.
 
-        A group whose indexes are too large for one becomes several. Replace the span with ``keeps_others``.
+        A group whose indexes are too large for one segment becomes several. Call ``replace`` with ``keeps_others``.
 
         Args:
-            span: as planned.
+            span: span of the plan.
             groups: offsets [start, end) of the plan's groups, or of some of them.
 
         Raises:
@@ -245,22 +245,23 @@ class BulkWriter(CheckedArguments, Closeable):
 
     @abstractmethod
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
-        """Make one of the small closed segments at a log's end, if enough of about one size are there.
+        """Merge the small closed segments at a log's end, if there are enough of about one size.
 
-        For who appends often, each time it has: it tidies up what earlier rounds left, by a commit of its own that a
-        crash does or undoes. Offsets, bytes of batches and marks stay. In a tier at most ``limit_bytes`` are copied.
+        For programs that append often, after each append: it merges segments of earlier rounds, by a separate commit that a
+        crash leaves either done or not done. Offsets, bytes of batches and marks stay. In a tier at most ``limit_bytes`` are
+        copied.
 
         Args:
-            log: whose.
-            limit_bytes: of the segment that is made; ``segment.bytes`` bounds it, too.
+            log: the log.
+            limit_bytes: maximal size of the merged segment; ``segment.bytes`` is a limit, too.
 
         Returns:
-            What took their place; None if there was nothing to do.
+            The merged segment; None if there was nothing to do.
 
         Raises:
             CorruptBatchError: an entry is damaged.
-            StorageError: others changed the segments meanwhile; nothing was done.
-            Others as ``append``; what was appended before is there in any case.
+            StorageError: the segments were changed meanwhile; nothing was done.
+            Others as ``append``. Records that were appended before stay published in any case.
         """
 
     @abstractmethod
@@ -273,27 +274,27 @@ class BulkWriter(CheckedArguments, Closeable):
         first_dirty_offset: int | None = None,
         keeps_others: bool = False,
     ) -> Published:
-        """Put what was staged in the place of the segments of a span: all of it, or nothing.
+        """Replace the segments of a span by the staged ones: all of them, or none.
 
         Args:
-            span: as planned.
-            staged: with offsets that were kept; together they cover just the span, without gaps.
-            reason: for people: why.
-            keeps_others: they cover whole segments of the span, one or more, and what is beside them stays.
-            first_dirty_offset: where compaction goes on.
+            span: result of ``span``.
+            staged: segments with kept offsets; together they cover exactly the span, without gaps.
+            reason: reason of the commit, for people.
+            keeps_others: the staged segments cover one or more whole segments of the span, and the others stay.
+            first_dirty_offset: offset up to which the log is compacted now; None keeps the present value.
 
         Raises:
-            StorageError: other segments are there by now; nothing was changed.
+            StorageError: the segments have changed since the span was planned; nothing was changed.
             Others as ``append``.
         """
 
     @abstractmethod
     def discard(self, staged: Iterable[StagedSegment]) -> None:
-        """Remove what was staged and not published. What was published stays, whoever asks.
+        """Remove what was staged and not published. Published segments always stay.
 
-        A commit that failed without saying whether it was carried out is not carried out any more afterwards.
+        If a commit failed with an unknown outcome, this call makes sure that it can no longer take effect.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything. Twice is fine."""
+        """Close the target and release all of its resources. A second call does nothing."""

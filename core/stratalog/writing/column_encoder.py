@@ -1,4 +1,4 @@
-"""Columns of records as batches of a topic's format and codec."""
+"""Encoding of columns of records into batches of a topic's format and codec."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
 from stratalog.spi.formats import BatchHeader
 
-_HEADER_BYTES: Final = 8  # about what a record's header takes beside its name and value
+_HEADER_BYTES: Final = 8  # approximate size of a record's header without its name and value
 
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Encodes for one topic; records are checked as a leader checks them.
+    """Encoder for one topic; it checks records as a leader does.
 
     Attributes:
         parts: formats and codecs.
-        config: of the topic.
+        config: settings of the topic.
     """
 
     parts: Components
@@ -41,7 +41,7 @@ class Encoder:
 
     @classmethod
     def of(cls, parts: Components, config: TopicConfig, compression: str | None = None) -> Encoder:
-        """For a topic, with another codec if one is given; ConfigError if there is none of that name."""
+        """Return the encoder for a topic, with another codec if one is given; ConfigError if the codec is unknown."""
         if compression is not None:
             name = "uncompressed" if compression == "none" else compression
             config = config.replaced({"compression.type": name}, "compression")
@@ -50,13 +50,13 @@ class Encoder:
         return cls(parts, config)
 
     def batches(self, columns: RecordColumns, *, keep_offsets: bool) -> Iterator[Prepared]:
-        """The records as batches of at most ``max.message.bytes``, about 1 MiB before they are compressed.
+        """Yield the records as batches of at most ``max.message.bytes``, about 1 MiB before compression.
 
-        Where offsets are kept, so are leader epochs; else the batches begin at offset 0 and wait for their own.
+        If offsets are kept, so are leader epochs; otherwise the batches begin at offset 0 and get their offsets later.
 
         Raises:
             InvalidRecordError: a record breaks a rule of the topic.
-            RecordTooLargeError: one alone is above ``max.message.bytes``.
+            RecordTooLargeError: a single record is above ``max.message.bytes``.
         """
         if not columns.count:
             return
@@ -82,7 +82,7 @@ class Encoder:
             yield from encoded(part.count, encode, found, self.config)
 
     def _parted(self, columns: RecordColumns, *, keep_offsets: bool) -> Iterator[RecordColumns]:
-        """Runs of records of one leader epoch that make batches of about the size that is wanted."""
+        """Yield runs of records of one leader epoch that make batches of about the wanted size."""
         size = columns.count * RECORD_OVERHEAD_BYTES + sum(columns.key_size) + sum(columns.value_size)
         size += len(columns.header_key_size) * _HEADER_BYTES
         size += sum(columns.header_key_size) + sum(columns.header_value_size)
@@ -103,10 +103,12 @@ def _epoch_borders(columns: RecordColumns) -> list[int]:
 def placed_tables(
     data: bytearray, parts: Components, base_offset: int | None, leader_epoch: int
 ) -> Iterator[tuple[BatchTable, memoryview]]:
-    """The batches in ``data``, each run of one magic with its bytes; given offsets in place, unless that is None.
+    """Yield the batches in ``data``, a table for each run of one magic, with its bytes.
+
+    The batches get offsets from ``base_offset`` on, in place, unless that is None.
 
     Raises:
-        CorruptBatchError: these are no whole batches.
+        CorruptBatchError: ``data`` does not consist of whole batches.
     """
     found = scan(parts.formats, data, 0, len(data), check_crc=False)
     if found.stop_position != len(data):

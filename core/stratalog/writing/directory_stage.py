@@ -1,4 +1,4 @@
-"""One log's records on their way to a directory: batches in plain files of the log's folder, which nobody reads."""
+"""Staging of one log's records for a directory: batches in plain files of the log's folder, which no reader opens."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from stratalog.writing.staged import StagedSegment
 
 
 class DirectoryStage(Stage):
-    """As ``Stage``: batches in plain files, with offsets from ``base_offset`` on."""
+    """A ``Stage`` that writes batches into plain files, with offsets from ``base_offset`` on."""
 
     def __init__(
         self, files: LogFiles, topic: TopicInfo, log: TopicPartition, encoder: Encoder, *, base_offset: int | None
     ) -> None:
-        assert topic.topic_id is not None  # looked at before
+        assert topic.topic_id is not None  # checked by the caller
         self._files, self._log, self._topic_id, self._encoder = files, log, topic.topic_id, encoder
         self._keep_offsets = base_offset is not None
         self._base = self._next = base_offset or 0
@@ -34,12 +34,12 @@ class DirectoryStage(Stage):
         ends_with_fork(self)
 
     def add(self, columns: RecordColumns) -> None:
-        """As ``Stage.add``."""
+        """See ``Stage.add``."""
         for prepared in self._encoder.batches(columns, keep_offsets=self._keep_offsets):
             self.add_encoded(prepared.data)
 
     def add_encoded(self, data: bytearray) -> None:
-        """As ``Stage.add_encoded``."""
+        """See ``Stage.add_encoded``."""
         for table, piece in placed_tables(data, self._encoder.parts, None if self._keep_offsets else self._next, -1):
             if table.base_offset[0] < self._next:
                 raise OffsetsOutOfOrderError(f"offset {table.base_offset[0]} of {self._log} after {self._next - 1}")
@@ -70,7 +70,7 @@ class DirectoryStage(Stage):
         self._base = end_offset
 
     def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
-        """As ``Stage.finish``."""
+        """See ``Stage.finish``."""
         end = self._next if end_offset is None else end_offset
         if end < self._next:
             raise OffsetsOutOfOrderError(f"the last offset is {self._next - 1}, and the end {end}")
@@ -80,7 +80,7 @@ class DirectoryStage(Stage):
         return self._staged
 
     def discard(self) -> None:
-        """As ``Stage.discard``."""
+        """See ``Stage.discard``."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -92,7 +92,7 @@ class DirectoryStage(Stage):
 
 
 def remove_staged(files: LogFiles, staged: Iterable[StagedSegment]) -> None:
-    """Delete what was staged in a log's folder, as far as the disk allows."""
+    """Delete the staged files in a log's folder, as far as the disk allows."""
     for found in staged:
         if isinstance(found.place, str):
             with contextlib.suppress(StorageError):

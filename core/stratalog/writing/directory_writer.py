@@ -1,7 +1,7 @@
-"""Bulk writing to a log directory that no engine has open: tasks write batches into plain files in the logs' folders.
+"""Bulk writes to a log directory that no engine has open: tasks write batches into plain files in the logs' folders.
 
-Whoever publishes opens an engine on the directory, which takes its lock, gives the batches their offsets, and adds them
-to the log as closed segments, by one step that a crash does or undoes as a whole.
+The publishing process opens an engine on the directory and so takes its lock. It assigns offsets to the batches and adds them
+to the log as closed segments, by one step that a crash leaves either done or not done.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from stratalog.writing.staged import MergePlan, Published, Rewritten, Span, Stag
 
 NO_OPTIONS: Final[Mapping[str, object]] = {}
 _ENGINES_OWN: Final = "segments of {} in a directory are replaced by its engine alone: Engine.run_cleaner"
-LOCK_WAIT_MS: Final = 10_000  # for the lock of a directory in which somebody else publishes
+LOCK_WAIT_MS: Final = 10_000  # maximal wait for the lock of a directory, for example if another process publishes
 _LOCK_PAUSE_MS: Final = 100
-OLD_MS: Final = 7 * 86_400_000  # what was staged and not published for so long, nobody will publish
+OLD_MS: Final = 7 * 86_400_000  # age of unpublished staged files from which they count as abandoned
 
 
 class DirectoryWriter(BulkWriter):
-    """As ``BulkWriter``, of a log directory. Made by ``DirectoryWriter.open``.
+    """A ``BulkWriter`` for a log directory. Made by ``DirectoryWriter.open``.
 
-    Staging takes no lock and writes nothing that a reader sees, so that an engine may have the directory open meanwhile.
-    Publishing takes the lock, until the writer is closed.
+    Staging takes no lock and writes nothing that a reader sees, so an engine may have the directory open meanwhile.
+    Publishing takes the lock until the writer is closed.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class DirectoryWriter(BulkWriter):
 
         Args:
             location: its path.
-            config: of its engine.
-            tier_options: for the tier that ``config`` names, if it does.
+            config: configuration of its engine.
+            tier_options: options for the tier if ``config`` names one.
             env: the outside world.
 
         Raises:
@@ -106,19 +106,19 @@ class DirectoryWriter(BulkWriter):
     # --- topics --------------------------------------------------------------------------------------------------
 
     def topics(self) -> Mapping[str, int]:
-        """As ``BulkWriter.topics``."""
+        """See ``BulkWriter.topics``."""
         return {name: len(found.partitions) for name, found in self._topics().items()}
 
     def partitions(self, topic: str) -> int:
-        """As ``BulkWriter.partitions``."""
+        """See ``BulkWriter.partitions``."""
         return len(self._topic(topic).partitions)
 
     def config(self, topic: str) -> TopicConfig:
-        """As ``BulkWriter.config``."""
+        """See ``BulkWriter.config``."""
         return self._topic(topic).config
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
-        """As ``BulkWriter.create_topic``."""
+        """See ``BulkWriter.create_topic``."""
         there = self._topics().get(topic)
         if there is None:
             self._own().create_topic(topic, partitions=partitions, config=config)
@@ -127,7 +127,7 @@ class DirectoryWriter(BulkWriter):
             raise TopicExistsError(f"topic {topic} has {len(there.partitions)} partitions, not {partitions}")
 
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
-        """As ``BulkWriter.check``."""
+        """See ``BulkWriter.check``."""
         if layout is not None:
             raise ConfigError(_ENGINES_OWN.format(topic))
         found = self._topic(topic)
@@ -163,7 +163,7 @@ class DirectoryWriter(BulkWriter):
     def stage(
         self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None
     ) -> DirectoryStage:
-        """As ``BulkWriter.stage``."""
+        """See ``BulkWriter.stage``."""
         topic = self._topic(log.topic)
         if log.partition not in topic.partitions:
             raise UnknownTopicError(f"there is no {log} in {self._location}")
@@ -183,7 +183,7 @@ class DirectoryWriter(BulkWriter):
         *,
         keep_offsets: bool = False,
     ) -> Published:
-        """As ``BulkWriter.append``."""
+        """See ``BulkWriter.append``."""
         own, files = self._own().log(*log), self._folder(log)
         end = own.offsets().log_end
         if mark is not None and own.marks().number_of(mark.writer) >= mark.number:
@@ -204,7 +204,7 @@ class DirectoryWriter(BulkWriter):
     def _built(
         self, own: Log, files: LogFiles, staged: Sequence[StagedSegment], base: int, *, keep_offsets: bool
     ) -> tuple[list[CleanedSegment], int]:
-        """The segments as they will be, under names that nobody reads; and where the log will end."""
+        """Build the final segments under names that no reader opens; return them and the log's new end offset."""
         made, at = list[CleanedSegment](), base
         try:
             for found in staged:
@@ -229,7 +229,7 @@ class DirectoryWriter(BulkWriter):
             segment.finish(self._env.clock.now_ms())
 
     def _batches(self, files: LogFiles, found: StagedSegment) -> Iterator[bytearray]:
-        """What a staged file holds, its CRCs compared."""
+        """Yield the batches of a staged file, with their CRCs checked."""
         if not isinstance(found.place, str):
             raise ConfigError(f"{found.log} was staged for a tier, and is published to a directory")
         parts = self._host.parts(TopicConfig())
@@ -242,14 +242,14 @@ class DirectoryWriter(BulkWriter):
                 yield bytearray(chunk.data[: chunk.end_position - chunk.position])
 
     def _sweep(self, files: LogFiles) -> None:
-        """Remove what others staged long ago and never published."""
+        """Remove files that were staged long ago and never published."""
         before_ms = self._env.clock.now_ms() - OLD_MS
         for found in files.list():
             if found.name.startswith(STAGED_PREFIX) and found.is_file and found.modified_ms < before_ms:
                 files.remove(found.name)
 
     def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> Span | None:
-        """As ``BulkWriter.span``."""
+        """Raise ConfigError: only the engine of a directory replaces segments."""
         del start, end
         raise ConfigError(_ENGINES_OWN.format(log))
 
@@ -262,29 +262,29 @@ class DirectoryWriter(BulkWriter):
         now_ms: int,
         keeps_tombstones: bool = False,
     ) -> Rewritten:
-        """As ``BulkWriter.rewrite``."""
+        """Raise ConfigError: only the engine of a directory replaces segments."""
         del part, filters, now_ms, keeps_tombstones
         raise ConfigError(_ENGINES_OWN.format(span.log))
 
     def recode(
         self, span: Span, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
     ) -> Rewritten:
-        """As ``BulkWriter.recode``."""
+        """Raise ConfigError: only the engine of a directory replaces segments."""
         del part, compression, layout
         raise ConfigError(_ENGINES_OWN.format(span.log))
 
     def plan_merge(self, log: TopicPartition, limit_bytes: int) -> MergePlan | None:
-        """As ``BulkWriter.plan_merge``."""
+        """Raise ConfigError: only the engine of a directory replaces segments."""
         del limit_bytes
         raise ConfigError(_ENGINES_OWN.format(log))
 
     def merge(self, span: Span, groups: Sequence[tuple[int, int]]) -> Rewritten:
-        """As ``BulkWriter.merge``."""
+        """Raise ConfigError: only the engine of a directory replaces segments."""
         del groups
         raise ConfigError(_ENGINES_OWN.format(span.log))
 
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
-        """As ``BulkWriter.merge_end``."""
+        """See ``BulkWriter.merge_end``."""
         own = self._own().log(*log)
         with own.cleaning.busy:
             ticket, part, remote = own.cleaning.changes, LocalPart(own), own.view().remote
@@ -306,12 +306,12 @@ class DirectoryWriter(BulkWriter):
         first_dirty_offset: int | None = None,
         keeps_others: bool = False,
     ) -> Published:
-        """As ``BulkWriter.replace``."""
+        """Raise ConfigError: only the engine of a directory replaces segments."""
         del staged, reason, first_dirty_offset, keeps_others
         raise ConfigError(_ENGINES_OWN.format(span.log))
 
     def discard(self, staged: Iterable[StagedSegment]) -> None:
-        """As ``BulkWriter.discard``."""
+        """See ``BulkWriter.discard``."""
         by_log: dict[TopicPartition, list[StagedSegment]] = {}
         for found in staged:
             by_log.setdefault(found.log, []).append(found)
@@ -319,7 +319,7 @@ class DirectoryWriter(BulkWriter):
             remove_staged(self._folder(log), group)
 
     def _own(self) -> Engine:
-        """An engine on the directory, for this writer alone; another that publishes there just now is waited for."""
+        """Return this writer's engine on the directory; wait for the lock if another process publishes there."""
         waited_ms = 0
         while self._engine is None:
             try:
@@ -336,7 +336,7 @@ class DirectoryWriter(BulkWriter):
         return self._engine
 
     def close(self) -> None:
-        """As ``BulkWriter.close``."""
+        """See ``BulkWriter.close``."""
         self._opened.close()
         self._engine = None
 
@@ -348,7 +348,7 @@ def _is_full(segment: CleanedSegment, size_bytes: int, end: int, config: TopicCo
 
 
 def _end_to_keep(own: Log, staged: Sequence[StagedSegment]) -> int:
-    """Where records that keep their offsets begin; an empty log begins there."""
+    """Return the offset where records with kept offsets begin; an empty log is moved there."""
     end, base = own.offsets().log_end, staged[0].base_offset
     if end == 0 and base > 0:
         own.truncate_fully_and_start_at(base)

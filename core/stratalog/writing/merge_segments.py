@@ -1,8 +1,8 @@
-"""Small closed segments made one: their batches one behind the other, and not a byte of them changed.
+"""Merging of small closed segments into one: their batches one after the other, without a changed byte.
 
-Who appends often makes a small segment each time. Those at a log's end are merged now and then, as soon as enough of
-about one size are there: so few small ones are left, and a record is copied a few times in all, however long this goes on.
-Records become one segment only if retention may treat them as one: within one span of ``segment.ms``.
+A program that appends often makes a small segment each time. The segments at a log's end are merged when there are enough of
+about one size. Few small ones then remain, and each record is copied only a few times, however long appends continue.
+Segments are merged only if retention may treat their records alike: if they are within one interval of ``segment.ms``.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from stratalog.segment.search import transaction_index
 from stratalog.writing.recode import StagedPart
 from stratalog.writing.staged import Rewritten
 
-FAN_IN: Final = 8  # segments at the end before they are merged
-_GROWTH: Final = 4  # what is merged becomes part of something so many times as large, at least
+FAN_IN: Final = 8  # minimal number of segments at the end for a merge
+_GROWTH: Final = 4  # a merged segment is at least so many times as large as each of its parts
 
 
 class SizedSegment(Protocol):
-    """What of a segment says whether it is merged."""
+    """Properties of a segment that decide whether it is merged."""
 
     @property
     def size_bytes(self) -> int:
-        """Of the ``.log`` file."""
+        """Size of the ``.log`` file."""
 
     @property
     def age_from_ms(self) -> int:
-        """What retention by time goes by."""
+        """Timestamp from which time-based retention counts."""
 
 
 _Sized = TypeVar("_Sized", bound=SizedSegment)
 
 
 def end_group(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig) -> Sequence[_Sized]:
-    """The segments at a log's end that should be one by now; none if it is not worth it yet.
+    """Return the segments at a log's end that should be merged now; none if a merge is not worth it yet.
 
-    It is the longest run of 8 or more that is not too large and in which none holds more than a quarter of the bytes. So
-    of n segments of one size fewer than 8 + 3 * log4(n) are left, and each is copied log4(n) times at most.
+    The result is the longest run of 8 or more that is not too large and in which no segment holds more than a quarter of the
+    bytes. Of n segments of one size, fewer than 8 + 3 * log4(n) therefore remain, and each is copied at most log4(n) times.
 
     Args:
-        segments: closed ones that follow each other up to the end.
-        limit_bytes: of what is made.
-        config: of the topic, whose ``segment.bytes`` is a limit, too.
+        segments: adjacent closed segments up to the end.
+        limit_bytes: maximal size of the merged segment.
+        config: settings of the topic, whose ``segment.bytes`` is a limit, too.
     """
     limit_bytes = min(limit_bytes, config.segment_bytes)
     count = total = largest = 0
@@ -61,14 +61,14 @@ def end_group(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig)
 
 
 def small_groups(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig) -> Iterator[list[_Sized]]:
-    """Runs of two segments or more that should be one: none is larger than half of what is made.
+    """Yield runs of two segments or more that should be merged; none is larger than half of the limit.
 
-    What was made of them is no small segment, but for the last of a run: asked again, there is nothing to do.
+    A merged segment is no longer small, except for the last one of a run: a second call finds nothing to do.
 
     Args:
-        segments: closed ones that follow each other.
-        limit_bytes: of what is made.
-        config: of the topic, whose ``segment.bytes`` is a limit, too.
+        segments: adjacent closed segments.
+        limit_bytes: maximal size of the merged segment.
+        config: settings of the topic, whose ``segment.bytes`` is a limit, too.
     """
     limit_bytes = min(limit_bytes, config.segment_bytes)
     group, total = list[_Sized](), 0
@@ -91,12 +91,12 @@ def _age_class(segment: SizedSegment, config: TopicConfig) -> int:
 
 
 def mergeable(part: Rewritable[S], segments: Sequence[S]) -> list[list[S]]:
-    """The same segments in groups of which the indexes of each fit one segment; those that stand alone are left out."""
+    """Return the segments in groups whose indexes fit into one segment; groups of a single segment are left out."""
     return [group for group in groups_of(segments, part.index_bytes, part.config) if len(group) > 1]
 
 
 def merge_group(part: Rewritable[S], group: Sequence[S], ticket: int = 0) -> int | None:
-    """Put one segment in the place of several; how many records, None if others are there by now.
+    """Replace several segments by one; return the number of records, or None if the segments have changed meanwhile.
 
     Raises:
         CorruptBatchError: an entry is damaged.
@@ -121,7 +121,7 @@ def merge_group(part: Rewritable[S], group: Sequence[S], ticket: int = 0) -> int
 
 
 def merge_part(part: StagedPart, groups: Sequence[tuple[int, int]]) -> Rewritten:
-    """Stage a segment in the place of each group, offsets [start, end); errors as ``merge_group``."""
+    """Stage a segment in place of each group, offsets [start, end); errors as ``merge_group``."""
     count = records = size_bytes = 0
     for start, end in groups:
         segments = [found for found in part.from_offset(start) if start <= found.base_offset < end]

@@ -1,4 +1,4 @@
-"""A part of what a tier has of a log, written anew by one task of a job that replaces it."""
+"""Rewriting of a part of a log in a tier, by one task of a job that replaces it."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from stratalog.tier.upload.closed_segment import INDEX_KINDS
 from stratalog.writing.column_encoder import Encoder
 from stratalog.writing.staged import Rewritten, StagedSegment
 
-MAGIC: Final = 2  # of what is written anew
+MAGIC: Final = 2  # magic of rewritten batches
 
 
 @dataclass(slots=True)
 class Standing:
-    """Where a task writes: the log, in which epoch, with which components and settings, and a place for temporary files."""
+    """Target of a task: the log, its leader epoch, components and settings, and a store for temporary files."""
 
     remote: TierLog
     leader_epoch: int
@@ -50,11 +50,11 @@ class Standing:
 
 
 class StagedPart:
-    """A ``Rewritable`` of which everything that is made is staged. For one thread.
+    """A ``Rewritable`` whose new segments are staged. For one thread.
 
     Args:
-        at: where it writes.
-        entries: the segments of the part, and all that follow them: markers of their transactions may be there.
+        at: target of the task.
+        entries: the segments of the part and all later ones, which may hold markers of its transactions.
     """
 
     def __init__(self, at: Standing, entries: Sequence[StoredSegment]) -> None:
@@ -63,36 +63,36 @@ class StagedPart:
         self.staged: list[StagedSegment] = []
 
     def from_offset(self, offset: int) -> Iterator[TierSource]:
-        """Those that end above ``offset``, ascending."""
+        """Yield the segments that end above ``offset``, ascending."""
         for entry in self._entries:
             if entry.info.end_offset > offset:
                 yield TierSource(RemoteSegment(entry, self._at.remote.fetcher), None, self._traffic)
 
     def producers(self) -> list[ProducerEntry]:
-        """Those that are known at the tier's end."""
+        """Return the producers that are known at the tier's end."""
         view = self._at.remote.view()
         return list(producers_at(view, view.end_offset, self.parts).entries())
 
     def modified_ms(self, segment: ReadableSegment) -> int:
-        """When its ``.log`` file was last written."""
+        """Return the time of the last write to the ``.log`` file."""
         return _entry(segment).info.modified_ms
 
     def index_bytes(self, segment: ReadableSegment, role: IndexRole) -> int:
-        """The size of an index, as it is stored."""
+        """Return the stored size of an index."""
         place = _entry(segment).slices.get(INDEX_KINDS[role])
         return 0 if place is None else place.size_bytes
 
     def has_its_layout(self, segment: ReadableSegment) -> bool:
-        """Whether a segment is stored as what is made here will be."""
+        """Return True if a segment is stored with the layout of the new segments."""
         return _entry(segment).layout == self._at.remote.fetcher.layouts.label(self.config.tier_layout)
 
     def new_cleaned(self, base_offset: int) -> CleanedSegment:
-        """Begin a segment in a temporary folder of its own."""
+        """Begin a segment in its own temporary folder."""
         name = uuid.UUID(int=self.parts.env.chance.getrandbits(128), version=4).hex
         return SpooledSegment(self._at.temporaries.open_log(name, create=True), base_offset, self.parts, self.config)
 
     def replace(self, made: CleanedSegment, old: Sequence[ReadableSegment], ticket: int) -> bool:
-        """Upload a finished one; errors as ``TierLog.store``."""
+        """Upload a finished segment and stage it; errors as ``TierLog.store``."""
         del ticket
         assert isinstance(made, SpooledSegment)
         at, layout = self._at, self.config.tier_layout
@@ -126,7 +126,7 @@ def rewrite_part(
     now_ms: int,
     keeps_tombstones: bool,
 ) -> Rewritten:
-    """Write the segments of [start, end) anew, as the second pass of a round of compaction does.
+    """Rewrite the segments of [start, end), like pass 2 of a round of compaction.
 
     Raises:
         CorruptBatchError: an entry is damaged.
@@ -146,7 +146,7 @@ def compact_part(
     now_ms: int,
     memory_bytes: int,
 ) -> Rewritten:
-    """Both passes of a round of compaction over [start, end), with a filter of the policy.
+    """Run both passes of a round of compaction over [start, end), with a filter of the policy.
 
     Raises:
         StorageError: the filter needs more memory; nothing was staged.
@@ -183,7 +183,7 @@ def _rewriting(
 
 
 def _rewritten(rewriting: Rewriting[TierSource]) -> Rewritten:
-    """The second pass."""
+    """Run pass 2."""
     part, stats = rewriting.log, rewriting.stats
     assert isinstance(part, StagedPart)
     rewriting.rewrite(rewriting.job.end)
@@ -198,10 +198,10 @@ def _rewritten(rewriting: Rewriting[TierSource]) -> Rewritten:
 
 
 def recode_part(part: StagedPart, span: tuple[int, int], encoder: Encoder, *, recompress: bool) -> Rewritten:
-    """Write the segments of [start, end) anew in record batches of magic 2, each record as it was.
+    """Rewrite the segments of [start, end) in record batches of magic 2, each record as it was.
 
-    Batches of magic 2 stay as they are, unless ``recompress`` asks for the encoder's codec: then those in another one are
-    written anew, but control batches, those without records, and those of whose records compaction has taken some.
+    Batches of magic 2 stay as they are unless ``recompress`` asks for the encoder's codec: then batches with another codec are
+    encoded again. Control batches, batches without records, and batches that have lost records by compaction always stay.
     Segments of the part's layout in which no batch changes are left alone.
 
     Raises:
@@ -234,13 +234,13 @@ def recode_part(part: StagedPart, span: tuple[int, int], encoder: Encoder, *, re
 
 @dataclass(slots=True)
 class _Recoding:
-    """Batches as they are written anew.
+    """Conversion of batches to magic 2, and to another codec if one is given.
 
     Attributes:
-        part: whose segments these are.
-        encoder: of batches that were of another magic.
-        codec: into which all others go, and its level; None leaves them as they are.
-        records: of the batches that ``of`` was asked for.
+        part: part of the segments.
+        encoder: encoder for batches that have another magic.
+        codec: codec for all other batches, and its level; None leaves them as they are.
+        records: number of records of the batches that ``of`` converted.
     """
 
     part: StagedPart
@@ -249,7 +249,7 @@ class _Recoding:
     records: int = 0
 
     def is_done(self, segment: TierSource) -> bool:
-        """Whether every batch of a segment is as it should be."""
+        """Return True if every batch of a segment needs no change."""
         return all(
             table.magic >= MAGIC and all(columns is None for columns in self._changing(segment, chunk, table))
             for chunk in walk(segment, 0, self.part.parts, below=segment.end_offset)
@@ -257,7 +257,7 @@ class _Recoding:
         )
 
     def of(self, segment: TierSource, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
-        """The batches of one magic."""
+        """Yield the converted batches of a table."""
         if table.magic < MAGIC:
             for messages in self._decoded(segment, chunk, table):
                 self.records += messages.count
@@ -269,7 +269,7 @@ class _Recoding:
             yield chunk.data[batch.position : end] if columns is None else self._encoded(segment, columns, batch)
 
     def _changing(self, segment: TierSource, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns | None]:
-        """Of each batch of magic 2 its records, if they go into another codec and nothing would be lost."""
+        """Yield for each batch of magic 2 its records if it needs another codec and loses nothing by it; else None."""
         if self.codec is None:
             yield from repeat(None, len(table))
             return
@@ -286,7 +286,7 @@ class _Recoding:
         return decode(chunk, table, segment, self.part.parts, Fields.ALL)
 
     def _encoded(self, segment: TierSource, columns: RecordColumns, batch: RecordBatch) -> bytearray:
-        assert self.codec is not None  # else nothing changes
+        assert self.codec is not None  # without a codec no batch of magic 2 changes
         is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
         header = BatchHeader(
             base_offset=batch.base_offset,
@@ -307,5 +307,5 @@ def _is_cleaned(batch: RecordBatch) -> bool:
 
 
 def _entry(segment: ReadableSegment) -> StoredSegment:
-    assert isinstance(segment, TierSource)  # there are no others in a part
+    assert isinstance(segment, TierSource)  # a part has no other segments
     return segment.stored

@@ -1,4 +1,4 @@
-"""Segments in the making, with their indexes, in a folder for temporary files; ready, they go to a tier."""
+"""Building of segments with their indexes in a folder for temporary files, for an upload to a tier."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class _FileBytes:
 
 
 class SegmentBuilder:
-    """One segment. A context manager: what it wrote is gone afterwards.
+    """Builder of one segment. A context manager that removes the written files at its end.
 
     Args:
-        files: a folder of its own.
-        base_offset: of the segment.
+        files: its own folder.
+        base_offset: base offset of the segment.
         parts: formats and index formats.
-        config: of the topic.
+        config: settings of the topic.
     """
 
     def __init__(self, files: LogFiles, base_offset: int, parts: Components, config: TopicConfig) -> None:
@@ -52,11 +52,11 @@ class SegmentBuilder:
 
     @property
     def size_bytes(self) -> int:
-        """Of the batches so far."""
+        """Size of the batches so far."""
         return self._made.size_bytes
 
     def append(self, data: Buffer) -> None:
-        """Write whole batches that have their offsets; errors as ``CleanedSegment.append``."""
+        """Write whole batches that already have their offsets; errors as ``CleanedSegment.append``."""
         self._made.append(data)
 
     def finish(
@@ -67,7 +67,7 @@ class SegmentBuilder:
         epochs: tuple[EpochEntry, ...],
         snapshot: bytes | None,
     ) -> SegmentSource:
-        """The segment, as a layout takes it; what it refers to is there until the builder is closed."""
+        """Return the segment as the source of an upload; its files exist until the builder is closed."""
         now_ms = self._clock.now_ms()
         self._made.finish(now_ms)
         self._log = self._files.open_segment(self._made.name(LOG_SUFFIX))
@@ -93,7 +93,7 @@ class SegmentBuilder:
         return SegmentSource(info, _FileBytes(self._log), files)
 
     def close(self) -> None:
-        """Remove all files. Twice is fine."""
+        """Remove all files. A second call does nothing."""
         if self._log is not None:
             self._log.close()
         self._made.discard()

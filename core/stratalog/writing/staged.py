@@ -1,4 +1,4 @@
-"""What travels between the processes of one write: all of it can be pickled and holds no open files and no secrets."""
+"""Values that the processes of one write exchange. All can be pickled and hold no open files and no secrets."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from stratalog.spi.layouts import StoredSegment
 
 @dataclass(frozen=True, slots=True)
 class StagedSegment:
-    """Records that a task has written and nobody reads yet.
+    """Records that a task has written and that no reader sees yet.
 
     Attributes:
-        log: where they shall go.
-        topic_id: of its topic.
-        base_offset: of the first record as it was staged; where records get their offsets at the commit, a guess.
-        end_offset: behind the last one, likewise.
-        size_bytes: of the batches.
-        leader_epoch: in which they were staged.
-        place: the path of a file with the batches, or of a tier what its manifest will say of the segment.
+        log: the log for which they were written.
+        topic_id: id of its topic.
+        base_offset: offset of the first record when it was staged; a guess if records get their offsets at the commit.
+        end_offset: offset after the last record, also a guess in this case.
+        size_bytes: size of the batches.
+        leader_epoch: leader epoch in which the records were staged.
+        place: path of a file with the batches, or for a tier the segment's future entry in the manifest.
     """
 
     log: TopicPartition
@@ -33,16 +33,16 @@ class StagedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Closed segments of a log that shall be replaced: offsets [start, end), borders of segments.
+    """Closed segments of a log that are to be replaced: offsets [start, end), which are bounds of segments.
 
     Attributes:
-        log: whose.
-        topic_id: of its topic.
+        log: the log.
+        topic_id: id of its topic.
         start: base offset of the first segment.
         end: end offset of the last one.
         borders: the offsets where its segments begin, and the end.
-        leader_epoch: in which the replacement is written.
-        digest: what tells at the commit whether they are still the same.
+        leader_epoch: leader epoch in which the replacement is written.
+        digest: lets the commit detect whether the segments have changed.
     """
 
     log: TopicPartition
@@ -56,11 +56,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """Small segments of a log that could be fewer.
+    """Small segments of a log that can be merged.
 
     Attributes:
-        span: in which they are.
-        groups: what should become one segment each, ascending: offsets [start, end), and the bytes of its ``.log`` files.
+        span: span that contains them.
+        groups: groups to merge into one segment each, ascending: offsets [start, end), and bytes of the ``.log`` files.
     """
 
     span: Span
@@ -69,10 +69,10 @@ class MergePlan:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What one commit did to one log: records at the offsets [base_offset, end_offset).
+    """Result of one commit to one log: it published records at the offsets [base_offset, end_offset).
 
-    ``duplicate`` says that this round of the writer was there already, so that nothing was done; the offsets are then
-    both the log's end.
+    ``duplicate`` is True if this round of the writer was already published: nothing was done, and both offsets are the log
+    end offset.
     """
 
     log: TopicPartition
@@ -85,15 +85,16 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What one task made of a part of a span.
+    """Result of one task for a part of a span.
 
     Attributes:
-        staged: what takes the place of segments.
-        segments: in whose place it is: all of the part, but for ``BulkWriter.recode`` and ``merge``, which leave some alone.
-        records_read: in these.
-        records_kept: of them.
-        bytes_read: of their ``.log`` files.
-        bytes_written: of those that were staged.
+        staged: the new segments.
+        segments: number of segments that they replace: all of the part, except that ``BulkWriter.recode`` and ``merge``
+            leave some alone.
+        records_read: number of records in the replaced segments.
+        records_kept: number of records that stay.
+        bytes_read: size of the replaced ``.log`` files.
+        bytes_written: size of the staged ``.log`` files.
     """
 
     staged: tuple[StagedSegment, ...]

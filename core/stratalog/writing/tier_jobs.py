@@ -1,4 +1,4 @@
-"""The writer of a tier, as far as it replaces what is there: for jobs that write segments anew."""
+"""Writer of a tier for jobs that replace segments."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from stratalog.writing.tier_topics import TierTopics
 
 
 class TierRewriter(BulkWriter):
-    """Half of ``TierWriter``: topics, where is written, and what replaces segments.
+    """Base class of ``TierWriter``: topics, the target of writes, and the replacement of segments.
 
     Args:
-        host: opens components; taken over.
-        tier: taken over.
-        staging: where the folder for temporary files is made; None: where the system has them.
-        take_over: whether to write to logs that an engine wrote to last.
+        host: opens components; closed with this writer.
+        tier: the tier; closed with this writer.
+        staging: parent of the folder for temporary files; None: the system's temporary folder.
+        take_over: True to write to logs whose last writer was an engine.
     """
 
     def __init__(self, host: ComponentHost, tier: Tier, *, staging: str | None, take_over: bool) -> None:
@@ -68,7 +68,7 @@ class TierRewriter(BulkWriter):
         take_over: bool = False,
         env: Env,
     ) -> Self:
-        """Open a tier; errors as ``WriteTarget.open``, and ConfigError if it cannot be shared by several writers."""
+        """Open a tier; errors as ``WriteTarget.open``, and ConfigError if several writers cannot share the tier."""
         host = open_host(settings, (), env)
         try:
             tier = open_tier(host, location, options, read_only=False)
@@ -78,23 +78,23 @@ class TierRewriter(BulkWriter):
         return cls(host, tier, staging=staging, take_over=take_over)
 
     def topics(self) -> Mapping[str, int]:
-        """As ``BulkWriter.topics``."""
+        """See ``BulkWriter.topics``."""
         return {found.name: found.partitions for found in self._topics.all()}
 
     def partitions(self, topic: str) -> int:
-        """As ``BulkWriter.partitions``."""
+        """See ``BulkWriter.partitions``."""
         return self._topics.get(topic).partitions
 
     def config(self, topic: str) -> TopicConfig:
-        """As ``BulkWriter.config``."""
+        """See ``BulkWriter.config``."""
         return self._topics.get(topic).config
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
-        """As ``BulkWriter.create_topic``."""
+        """See ``BulkWriter.create_topic``."""
         self._topics.create(topic, partitions, config or {})
 
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
-        """As ``BulkWriter.check``; a request a partition, several at once."""
+        """See ``BulkWriter.check``. Sends one request for each partition, several at once."""
         found = self._topics.get(topic)
         Encoder.of(self._host.parts(found.config), found.config, compression)
         if layout is not None:
@@ -110,7 +110,7 @@ class TierRewriter(BulkWriter):
             if isinstance(outcome, Exception):
                 raise outcome
 
-    # --- where is written ------------------------------------------------------------------------------------------
+    # --- target of writes ------------------------------------------------------------------------------------------
 
     def _place(self, log: TopicPartition, compression: str | None = None, *, keep_offsets: bool = False) -> Place:
         remote = self._remote(log)
@@ -118,7 +118,7 @@ class TierRewriter(BulkWriter):
         parts = self._host.parts(config)
         told = (
             root if root is not None else self._topics.get(log.topic).root
-        )  # what an engine has of it may not be here yet
+        )  # an engine may own a partition without having uploaded anything of it yet
         epoch = check_alone(told, take_over=self._take_over)
         epochs = EpochCache(root.leader_epochs if root is not None else ())
         if not keep_offsets or not epochs.entries:
@@ -145,7 +145,7 @@ class TierRewriter(BulkWriter):
     # --- replacing -------------------------------------------------------------------------------------------------
 
     def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> Span | None:
-        """As ``BulkWriter.span``."""
+        """See ``BulkWriter.span``."""
         remote = self._remote(log)
         root = remote.root
         if root is None:
@@ -171,7 +171,7 @@ class TierRewriter(BulkWriter):
         now_ms: int,
         keeps_tombstones: bool = False,
     ) -> Rewritten:
-        """As ``BulkWriter.rewrite``."""
+        """See ``BulkWriter.rewrite``."""
         at, entries, root = self._standing(span, part)
         return rewrite_part(
             StagedPart(at, entries),
@@ -183,7 +183,7 @@ class TierRewriter(BulkWriter):
         )
 
     def compact(self, span: Span, *, now_ms: int, memory_bytes: int) -> Rewritten:
-        """As ``BulkWriter.compact``."""
+        """See ``BulkWriter.compact``."""
         part = span.start, span.end
         at, entries, root = self._standing(span, part)
         made, policy = StagedPart(at, entries), self._host.policy("compact")
@@ -192,7 +192,7 @@ class TierRewriter(BulkWriter):
     def recode(
         self, span: Span, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
     ) -> Rewritten:
-        """As ``BulkWriter.recode``."""
+        """See ``BulkWriter.recode``."""
         at, entries, _ = self._standing(span, part)
         if layout is not None:
             at.config = at.config.replaced({"tier.layout": layout}, "layout")
@@ -200,12 +200,12 @@ class TierRewriter(BulkWriter):
         return recode_part(StagedPart(at, entries), part, encoder, recompress=compression is not None)
 
     def merge(self, span: Span, groups: Sequence[tuple[int, int]]) -> Rewritten:
-        """As ``BulkWriter.merge``."""
+        """See ``BulkWriter.merge``."""
         at, entries, _ = self._standing(span, (groups[0][0], groups[-1][1]))
         return merge_part(StagedPart(at, entries), groups)
 
     def plan_merge(self, log: TopicPartition, limit_bytes: int) -> MergePlan | None:
-        """As ``BulkWriter.plan_merge``."""
+        """See ``BulkWriter.plan_merge``."""
         span = self.span(log)
         if span is None:
             return None
@@ -225,9 +225,9 @@ class TierRewriter(BulkWriter):
         return MergePlan(span, groups) if groups else None
 
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
-        """As ``BulkWriter.merge_end``."""
+        """See ``BulkWriter.merge_end``."""
         found = self._topics.get(log.topic)
-        remote = self._tier.log(log, found.topic_id)  # as last seen: who has just appended knows the head
+        remote = self._tier.log(log, found.topic_id)  # not refreshed: after an append the head is known
         root = remote.root
         if root is None:
             return None
@@ -250,7 +250,7 @@ class TierRewriter(BulkWriter):
             raise
 
     def _standing(self, span: Span, part: tuple[int, int]) -> tuple[Standing, list[StoredSegment], Root]:
-        """Where a part is written anew, the segments from its first one on, and the head."""
+        """Return the target for rewriting a part, the segments from its first one on, and the head."""
         if not {*part} <= {*span.borders}:
             raise ConfigError(f"[{part[0]}, {part[1]}) of {span.log} does not begin and end with segments of the span")
         place = self._place(span.log, keep_offsets=True)
@@ -273,7 +273,7 @@ class TierRewriter(BulkWriter):
         first_dirty_offset: int | None = None,
         keeps_others: bool = False,
     ) -> Published:
-        """As ``BulkWriter.replace``."""
+        """See ``BulkWriter.replace``."""
         entries = tuple(sorted(entries_of(staged), key=lambda entry: entry.info.base_offset))
         _check_covers(span, entries, keeps_others=keeps_others)
         remote = self._tier.log(span.log, span.topic_id)
@@ -296,12 +296,12 @@ class TierRewriter(BulkWriter):
         return published(span.log, entries, entries[0].info.base_offset)
 
     def close(self) -> None:
-        """As ``BulkWriter.close``."""
+        """See ``BulkWriter.close``."""
         self._opened.close()
 
 
 def _check_covers(span: Span, entries: Sequence[StoredSegment], *, keeps_others: bool) -> None:
-    """Raise OffsetsOutOfOrderError unless the entries cover a span, or whole segments of it."""
+    """Raise OffsetsOutOfOrderError unless the entries cover a span, or with ``keeps_others`` whole segments of it."""
     bounds = [(entry.info.base_offset, entry.info.end_offset) for entry in entries]
     if keeps_others:
         wrong = (
@@ -317,12 +317,12 @@ def _check_covers(span: Span, entries: Sequence[StoredSegment], *, keeps_others:
 
 
 def _snapshot(remote: TierLog, parts: Components) -> bytes:
-    """What producers had done where the tier ends; who appends here adds none."""
+    """Return the producers' state at the tier's end; bulk writes add no producers."""
     view = remote.view()
     return encode_snapshot(producers_at(view, view.end_offset, parts).entries())
 
 
 def published(log: TopicPartition, entries: Sequence[StoredSegment], start: int) -> Published:
-    """What a commit of segments did, ascending ones that begin at ``start``."""
+    """Return the result of a commit of ascending segments that begin at ``start``."""
     end = entries[-1].info.end_offset
     return Published(log, start, end, len(entries), sum(entry.info.size_bytes for entry in entries))

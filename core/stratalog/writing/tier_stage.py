@@ -1,4 +1,4 @@
-"""One log's records on their way to a tier: segments are built beside, and uploaded one after the other."""
+"""Staging of one log's records for a tier: segments are built in temporary files and uploaded one after the other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from stratalog.writing.staged import StagedSegment
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a stage needs to know of where it writes."""
+    """Target of a stage."""
 
     remote: TierLog
     encoder: Encoder
@@ -37,13 +37,13 @@ class Place:
 
 
 class TierStage(Stage):
-    """As ``Stage``; each segment is uploaded when it is full, so that local disk holds one of them.
+    """A ``Stage`` that uploads each segment when it is full, so local disk holds only one segment.
 
     Args:
-        place: where.
-        store: for temporary files.
-        base_offset: of the first segment.
-        keep_offsets: whether records keep theirs.
+        place: target of the stage.
+        store: store for temporary files.
+        base_offset: base offset of the first segment.
+        keep_offsets: True if records keep their offsets.
     """
 
     def __init__(self, place: Place, store: SegmentStore, base_offset: int, *, keep_offsets: bool) -> None:
@@ -56,12 +56,12 @@ class TierStage(Stage):
         ends_with_fork(self)
 
     def add(self, columns: RecordColumns) -> None:
-        """As ``Stage.add``."""
+        """See ``Stage.add``."""
         for prepared in self._place.encoder.batches(columns, keep_offsets=self._keep_offsets):
             self.add_encoded(prepared.data)
 
     def add_encoded(self, data: bytearray) -> None:
-        """As ``Stage.add_encoded``."""
+        """See ``Stage.add_encoded``."""
         base = None if self._keep_offsets else self._next
         for table, piece in placed_tables(data, self._parts, base, self._place.leader_epoch):
             first, last = table.base_offset[0], table.last_offset[-1]
@@ -108,7 +108,7 @@ class TierStage(Stage):
         self._base = end_offset
 
     def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
-        """As ``Stage.finish``."""
+        """See ``Stage.finish``."""
         end = self._next if end_offset is None else end_offset
         if end < self._next:
             raise OffsetsOutOfOrderError(f"the last offset is {self._next - 1}, and the end {end}")
@@ -117,7 +117,7 @@ class TierStage(Stage):
         return self._staged
 
     def _kept_snapshot(self, end_offset: int) -> bytes | None:
-        """What the segment that ends there now tells of the producers, for the one that takes its place."""
+        """Return the producers' state in the committed segment that ends at ``end_offset``, for its replacement."""
         remote = self._place.remote
         if not self._keep_offsets:
             return None
@@ -127,7 +127,7 @@ class TierStage(Stage):
         return RemoteSegment(held[-1], remote.fetcher).read_file(FileKind.SNAPSHOT)
 
     def discard(self) -> None:
-        """As ``Stage.discard``."""
+        """See ``Stage.discard``."""
         self._drop_builder()
         if self._staged:
             self._place.remote.discard(entries_of(self._staged))
@@ -142,12 +142,12 @@ class TierStage(Stage):
 
 
 def entries_of(staged: Iterable[StagedSegment]) -> list[StoredSegment]:
-    """What a tier's manifest will say of staged segments."""
+    """Return the future entries of staged segments in the tier's manifest."""
     return [entry_of(found) for found in staged]
 
 
 def entry_of(found: StagedSegment) -> StoredSegment:
-    """The same of one; ConfigError if it was staged for a directory."""
+    """Return the future manifest entry of a staged segment; ConfigError if it was staged for a directory."""
     if isinstance(found.place, str):
         raise ConfigError(f"{found.log} was staged for a directory, and is published to a tier")
     return found.place

@@ -1,4 +1,4 @@
-"""The topics of a tier, as its roots tell, for who writes there without an engine."""
+"""Topics of a tier according to its roots, for writers without an engine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from stratalog.tier.commit.append_change import Appending
 from stratalog.tier.manifest.root import ChangeKind, Root, TopicNote, newest_topic
 from stratalog.tier.tier import Tier, TierLogName
 
-_IDS: Final = uuid.UUID("0a4f3f6e-5a6b-5c37-8a55-7d6d0b9f2c11")  # persistent: the space of ids of topics made here
+_IDS: Final = uuid.UUID("0a4f3f6e-5a6b-5c37-8a55-7d6d0b9f2c11")  # persistent: namespace of ids of topics created here
 
 
 @dataclass(frozen=True, slots=True)
 class TierTopic:
-    """One topic; ``root`` is the head of its first log, which holds ``note`` if there is one."""
+    """One topic; ``root`` is the head of its first log, which stores ``note`` if there is one."""
 
     name: str
     topic_id: TopicId
@@ -31,11 +31,11 @@ class TierTopic:
 
 
 class TierTopics:
-    """Looked up once each. Not thread-safe.
+    """Table of the topics of a tier; each topic is read once. Not thread-safe.
 
     Args:
-        host: knows the settings of topics.
-        tier: where they are.
+        host: provides the settings of topics.
+        tier: the tier.
     """
 
     def __init__(self, host: ComponentHost, tier: Tier) -> None:
@@ -44,21 +44,21 @@ class TierTopics:
         self._names: tuple[TierLogName, ...] | None = None
 
     def all(self) -> Iterator[TierTopic]:
-        """Those that are there, by name."""
+        """Yield the existing topics, sorted by name."""
         for name in sorted({name.log.topic for name in self._listed()}):
             found = self._look(name)
             if found is not None:
                 yield found
 
     def get(self, topic: str) -> TierTopic:
-        """One of them; UnknownTopicError if it is not there."""
+        """Return one topic; raise UnknownTopicError if it does not exist."""
         found = self._look(topic)
         if found is None:
             raise UnknownTopicError(f"there is no topic {topic} in {self._tier.uri}: create it first")
         return found
 
     def create(self, topic: str, partitions: int, config: Mapping[str, object]) -> None:
-        """As ``BulkWriter.create_topic``."""
+        """Create a topic; see ``BulkWriter.create_topic``."""
         check_topic(topic)
         self._host.settings.limits.check_partitions(topic, partitions)
         there = self._look(topic)
@@ -70,7 +70,7 @@ class TierTopics:
         stored = checked.to_mapping()
         note = TopicNote(partitions, {name: stored[name] for name in config})
         topic_id = self._new_id(topic)
-        for number in reversed(range(partitions)):  # the first partition last: by it the topic is found
+        for number in reversed(range(partitions)):  # the first partition last, because it makes the topic visible
             remote = self._tier.log(TopicPartition(topic, number), topic_id)
             remote.refresh()
             if remote.root is None:
@@ -79,7 +79,7 @@ class TierTopics:
         del self._found[topic]
 
     def _new_id(self, topic: str) -> TopicId:
-        """The same for all who make it at the same time, unless a topic of that name was deleted here before."""
+        """Return a topic id that concurrent creators share, unless a topic of that name was deleted here before."""
         made = TopicId.from_uuid(uuid.uuid5(_IDS, f"{self._tier.uri}/{topic}"))
         taken = {found.topic_id for found in self._listed() if found.log.topic == topic}
         while made in taken:
@@ -92,7 +92,7 @@ class TierTopics:
         return self._names
 
     def _look(self, topic: str) -> TierTopic | None:
-        """What the root of a topic's first log says of it; of topics of that name, the one that is not deleted."""
+        """Return the topic that the root of its first log describes; among several ids, one that is not deleted."""
         if topic not in self._found:
             by_id: dict[TopicId, list[TopicPartition]] = {}
             for name in self._listed():
@@ -110,7 +110,7 @@ class TierTopics:
         note = root.topic
         partitions = max(last_partition + 1, note.partitions if note else 0)
         source = f"topic {root.log.topic} in {self._tier.uri}"
-        config = self._defaults().merged(note.config if note else {}, source)  # an engine has checked them together
+        config = self._defaults().merged(note.config if note else {}, source)  # an engine has validated the combination
         return TierTopic(root.log.topic, root.topic_id, partitions, config, note, root)
 
     def _defaults(self) -> TopicConfig:

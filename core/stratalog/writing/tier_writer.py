@@ -1,8 +1,8 @@
-"""Bulk writing to a tier: segments are built and uploaded by tasks, and named by one root a log.
+"""Bulk writes to a tier: tasks build and upload segments, and one root for each log names them.
 
-A task gives records the offsets that they get if nobody else writes: from the tier's end on. What begins there at the
-commit as well is published as it is; anything else is copied to the offsets behind it, in segments as large as the
-topic's settings allow, and what was copied is deleted.
+A task gives records the offsets from the tier's end on, which are right if nobody else appends meanwhile. At the commit,
+segments that still begin at the end are published as they are. Other segments are copied with new offsets, into segments as
+large as the topic's settings allow, and the originals are deleted.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from stratalog.writing.staged import Published, StagedSegment
 from stratalog.writing.tier_jobs import TierRewriter, published
 from stratalog.writing.tier_stage import Place, TierStage, entries_of
 
-_TRIES: Final = 8  # of one commit, while others append to the log
-_TIDY_EVERY: Final = 64  # versions
+_TRIES: Final = 8  # attempts at one commit while others append to the log
+_TIDY_EVERY: Final = 64  # versions of the manifest between two collections
 
 
 class TierWriter(TierRewriter):
-    """As ``BulkWriter``, of a tier. Made by ``TierWriter.open``."""
+    """A ``BulkWriter`` for a tier. Made by ``TierWriter.open``."""
 
     # --- staging -------------------------------------------------------------------------------------------------
 
     def stage(
         self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None
     ) -> TierStage:
-        """As ``BulkWriter.stage``."""
+        """See ``BulkWriter.stage``."""
         place = self._place(log, compression, keep_offsets=base_offset is not None)
         root = place.remote.root
         end = root.end_offset if root is not None else 0
@@ -52,7 +52,7 @@ class TierWriter(TierRewriter):
         *,
         keep_offsets: bool = False,
     ) -> Published:
-        """As ``BulkWriter.append``."""
+        """See ``BulkWriter.append``."""
         entries = entries_of(staged)
         remote = self._remote(log)
         if not entries:
@@ -84,22 +84,22 @@ class TierWriter(TierRewriter):
         raise EndMovedError(f"{log} was appended to by others {_TRIES} times while this was published: try again")
 
     def _tidy(self, remote: TierLog) -> None:
-        """Now and then, superseded roots go: no engine does it for a log that lives in the tier alone."""
+        """Delete superseded roots regularly, because no engine does this for a log that is in the tier alone."""
         root = remote.root
         if root is not None and root.version % _TIDY_EVERY == 0:
             history_ms = self._host.settings.engine.tier_history_ms
-            with contextlib.suppress(StorageError):  # it is done again later
+            with contextlib.suppress(StorageError):  # a later append tries again
                 remote.collect(history_ms=history_ms, with_orphans=False)
 
     def _note(self, root: Root | None, topic: str) -> TopicNote | None:
-        """For the first root of a partition of which an engine never moved anything here."""
+        """Return the note for the first root of a partition into which no engine uploaded; None for later roots."""
         found = self._topics.get(topic)
         return TopicNote(found.partitions, found.note.config if found.note else {}) if root is None else None
 
     def _placed(
         self, place: Place, staged: Sequence[StagedSegment], start: int, *, keep_offsets: bool
     ) -> list[StoredSegment]:
-        """The segments at the offsets that they will have: as they are, as far as these fit; the others copied."""
+        """Return the segments with their final offsets: those that fit as they are, and copies of the others."""
         placed, at = list[StoredSegment](), start
         entries = entries_of(staged)
         while len(placed) < len(entries) and entries[len(placed)].info.base_offset == at:
@@ -119,7 +119,7 @@ class TierWriter(TierRewriter):
             return [*placed, *entries_of(stage.finish())]
 
     def discard(self, staged: Iterable[StagedSegment]) -> None:
-        """As ``BulkWriter.discard``."""
+        """See ``BulkWriter.discard``."""
         by_log: dict[tuple[TopicPartition, TopicId], list[StagedSegment]] = {}
         for found in staged:
             by_log.setdefault((found.log, found.topic_id), []).append(found)
@@ -128,7 +128,7 @@ class TierWriter(TierRewriter):
             remote.refresh()
             with contextlib.suppress(
                 FencedEpochError
-            ):  # then what was written stays, and no root of ours comes any more
+            ):  # the objects stay; this writer, which is fenced, commits no more roots
                 remote.settle(leader_epoch=check_alone(remote.root, take_over=False))
                 remote.discard(entries_of(group))
 
@@ -143,14 +143,14 @@ def _check_epoch(staged: Sequence[StagedSegment], place: Place) -> None:
 
 
 def _start(root: Root | None, entries: Sequence[StoredSegment], *, keep_offsets: bool) -> int:
-    """Where what is appended begins."""
+    """Return the offset where the appended records begin."""
     if root is None or is_unused(root):
         return entries[0].info.base_offset if keep_offsets else 0
     return root.end_offset
 
 
 def _batches(place: Place, entry: StoredSegment) -> Iterator[bytearray]:
-    """All batches of a stored segment, their CRC compared."""
+    """Yield all batches of a stored segment, with their CRCs checked."""
     segment = RemoteSegment(entry, place.remote.fetcher)
     for chunk in walk(segment, 0, place.encoder.parts):
         first, last = chunk.tables[0], chunk.tables[-1]

@@ -1,4 +1,4 @@
-"""Where is written to, as one value that travels between processes."""
+"""Target of a write, as one value that is passed between processes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from stratalog.writing.tier_writer import TierWriter
 class WriteTarget:
     """A log directory or a tier, and how to open it. Can be pickled.
 
-    ``tier_options`` may hold credentials: they travel along when this value is pickled and are never shown.
+    ``tier_options`` may hold credentials: they are part of the pickled value and are never shown.
 
     Attributes:
-        location: a directory of an engine that is not running, or the URI of a tier that no engine writes to.
-        tier_options: options for the library that talks to the store.
+        location: a directory whose engine is not running, or the URI of a tier that no engine writes to.
+        tier_options: options for the library that accesses the store.
         config: a ``stratalog.toml``, or its contents as a mapping.
-        staging: a folder for what is being written, on local disk; None is the system's for temporary files. For a
-            directory as target it is that directory: the driver must find there what tasks wrote.
-        take_over: of a tier: write to logs that an engine wrote to last, and which is no more. It is fenced.
+        staging: a folder on local disk for temporary files; None is the system's. A directory as target does not use it:
+            staged files are in that directory, and the driver must be able to read there what tasks wrote.
+        take_over: for a tier: write to logs whose last writer was an engine. Use only after that engine has stopped; it is
+            fenced.
     """
 
     location: str
@@ -39,20 +40,20 @@ class WriteTarget:
 
     @property
     def is_tier(self) -> bool:
-        """Whether it is a tier."""
+        """True if the target is a tier."""
         return bool(split_scheme(self.location)[0])
 
     def settings(self) -> Settings:
-        """Of the configuration and this process's environment; errors as ``read_settings``."""
+        """Return the settings from the configuration and this process's environment; errors as ``read_settings``."""
         return read_settings(self.config, os.environ)
 
     def open(self, *, env: Env | None = None) -> BulkWriter:
-        """Open it, in a task or where is committed; a context manager.
+        """Open the target, in a task or in the publishing process; returns a context manager.
 
         Raises:
             BucketNotFoundError, StorePermissionError, StoreTimeoutError: the tier cannot be reached.
             LogDirNotFoundError: there is no such directory.
-            UnknownSettingError, ConfigError: of the configuration.
+            UnknownSettingError, ConfigError: the configuration is wrong.
         """
         if self.is_tier:
             return TierWriter.open(
