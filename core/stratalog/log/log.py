@@ -1,4 +1,7 @@
-"""A log of an engine: what the engine does to keep it. State, lock and delegation; no algorithm."""
+"""A log of an engine, with the operations that the engine uses to maintain it.
+
+This module holds the state and the lock, and delegates to other modules. It contains no algorithm.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +30,24 @@ from stratalog.segment.segment import Segment
 
 
 class Log(LogWriter):
-    """One log of an engine. Any number of threads may read and append; appends are serialised by one lock.
+    """One log of an engine. Any number of threads may read and append; one lock serialises appends.
 
-    How to read and append stands in ``LogReader`` and ``LogWriter``. What is here is for the engine's duties: syncs,
-    retention, compaction, the tier, and the end of the log.
+    ``LogReader`` and ``LogWriter`` document reads and appends. The methods of this class serve the engine: syncs,
+    retention, compaction, the tier, and closing the log.
     """
 
     def sync_if_due(self, interval_ms: int) -> bool:
-        """Flush if something has waited for ``interval_ms`` or ``flush.ms``; whether it did."""
+        """Flush if unsynced records have waited for ``interval_ms`` or ``flush.ms``. Return True if it flushed."""
         due = is_sync_due(self._state, interval_ms)
         if due:
             flush(self._state)
         return due
 
     def forget_producers(self, silent_ms: int) -> int:
-        """Forget idempotent producers whose last batch is as old as this, by its own time; how many.
+        """Forget idempotent producers whose last batch is ``silent_ms`` old or older; return the number forgotten.
 
-        Not those with an open transaction. One that is forgotten may go on at any sequence.
+        The batch's own timestamp decides. Producers with an open transaction are kept. A forgotten producer may
+        continue at any sequence number.
         """
         state = self._state
         with state.lock:
@@ -51,7 +55,7 @@ class Log(LogWriter):
             return state.producers.forget_silent(state.parts.env.clock.now_ms() - silent_ms)
 
     def roll_if_due(self) -> bool:
-        """Roll if the active segment has waited for ``segment.ms``, by the clock; whether it did."""
+        """Roll if the active segment is older than ``segment.ms`` by the clock. Return True if it rolled."""
         state = self._state
         with state.lock:
             state.check_writable()
@@ -61,13 +65,13 @@ class Log(LogWriter):
             return True
 
     def configure(self, config: TopicConfig, parts: Components, remote: RemoteLog | None = None) -> None:
-        """Take new settings of the topic: nothing is opened again, the active segment goes on under them."""
+        """Apply new topic settings without reopening the log. They also apply to the active segment."""
         with self._state.lock:
             self._state.configure(config, parts, remote)
             self._parts = parts
 
     def abandon(self) -> None:
-        """Close without making anything durable: the log is about to be deleted. Twice is fine."""
+        """Close without making anything durable, because the log is about to be deleted. May be called twice."""
         state = self._state
         with state.syncing, state.lock:
             if not state.closed:
@@ -75,17 +79,17 @@ class Log(LogWriter):
                 close_segments(state.segments)
 
     def take_offline(self, error: StorageError) -> None:
-        """Refuse appends from now on with ``error``, as the log's directory failed; reads go on."""
+        """Refuse appends from now on with ``error``, because the log's directory failed. Reads continue."""
         if self._state.failure is None:
             self._state.failure = error
 
     def fail(self, error: StorageError) -> None:
-        """Take the log out of service, and its directory if ``error`` says that the disk failed; reads go on."""
+        """Take the log out of service, and also its directory if ``error`` is a disk failure. Reads continue."""
         self._state.fail(error)
 
     @contextlib.contextmanager
     def stopped_if_fenced(self) -> Iterator[None]:
-        """Stop acknowledging at once when work on the tier finds that another writer owns the log; reads go on."""
+        """Stop acknowledging at once if work on the tier finds that another writer owns the log. Reads continue."""
         try:
             yield
         except FencedEpochError as error:
@@ -95,62 +99,66 @@ class Log(LogWriter):
             raise
 
     def drop_local(self, end: int) -> list[Segment]:
-        """Take closed segments below offset ``end`` off local disk: for retention, which knows that it may."""
+        """Remove closed segments below offset ``end`` from local disk. Retention calls it after its own checks."""
         return drop_segments(self._state, end)
 
     @property
     def cleaning(self) -> CleaningState:
-        """How far the log is compacted; changed by who compacts it."""
+        """State of the log's compaction. The cleaner changes it."""
         return self._state.cleaning
 
     def resume_cleaning(self, dirty_start: int | None) -> None:
-        """Take what a checkpoint says; one above the log's end is no more true, and would soon look as if it were."""
+        """Set the first dirty offset from a checkpoint. Ignore a checkpoint above the log end offset: it is stale."""
         with self._state.lock:
             is_true = dirty_start is not None and 0 <= dirty_start <= self._state.log_end
             self.cleaning.dirty_start = dirty_start if is_true else None
 
     def cleaned_up_to(self, end: int, ticket: int) -> None:
-        """Note that everything below offset ``end`` is compacted, unless ``cleaning.changes`` is no more ``ticket``."""
+        """Record that everything below offset ``end`` is compacted, if ``cleaning.changes`` still equals ``ticket``."""
         with self._state.lock:
             if ticket == self.cleaning.changes:
                 self.cleaning.dirty_start = end
 
     def new_cleaned(self, base_offset: int) -> CleanedSegment:
-        """Begin a segment that shall take the place of others; errors as ``append``."""
+        """Begin a segment that will replace other segments; raises the same errors as ``append``."""
         state = self._state
         state.check_writable()
         return CleanedSegment(state.files, base_offset, state.parts, state.config)
 
     def new_spooled(self, base_offset: int) -> SpooledSegment:
-        """Begin one that shall go to a tier; errors as ``append``."""
+        """Begin a segment that will be uploaded to a tier; raises the same errors as ``append``."""
         state = self._state
         state.check_writable()
         return SpooledSegment(state.files, base_offset, state.parts, state.config)
 
     def replace(self, made: CleanedSegment, old: Sequence[Segment], ticket: int) -> bool:
-        """Put a finished segment in the place of others; see ``replace_segments``."""
+        """Replace segments with a finished one; see ``replace_segments``."""
         return replace_segments(self._state, made, old, ticket)
 
     def append_segments(self, made: Sequence[CleanedSegment], end: int, mark: tuple[str, int] | None = None) -> None:
-        """Add finished segments behind the end: all of them, or none; see ``append_segments`` of ``log/change/append_segments.py``."""
+        """Add finished segments after the log end: all of them or none; see ``log/change/append_segments.py``."""
         append_segments(self._state, made, end, mark)
 
     def marks(self) -> Marks:
-        """How far writers in numbered rounds have come; CorruptCheckpointError if that cannot be read."""
+        """Return the progress of writers that write in numbered rounds.
+
+        Raises:
+            CorruptCheckpointError: the progress file cannot be read.
+        """
         with self._state.lock:
-            self._state.check_writable()  # of one that is out of service nobody knows before it is opened again
+            self._state.check_writable()  # the progress of a log that is out of service is known after the next opening
             return end_round(self._state.files, self._state.log_end)
 
     def make_extra_indexes(self) -> ExtrasResult:
-        """Make what EXTRA indexes (``index.extra``) closed segments on local disk lack; errors as ``make_extras``."""
+        """Build the EXTRA indexes (``index.extra``) that closed local segments lack; errors as ``make_extras``."""
         return make_extras(self._state)
 
     def remove_left(self) -> int:
-        """Delete ``.deleted`` files whose delay is over; how many."""
+        """Delete the ``.deleted`` files whose delay is over; return the number of deleted files."""
         return remove_left(self._state)
 
     def leaving(self) -> list[tuple[str, int]]:
-        """The ``.deleted`` logs that are still there, and when (ms since 1970) their time is over."""
+        """Return the paths of the remaining ``.deleted`` ``.log`` files, each with its due time (ms since 1970)."""
         state = self._state
         with state.lock:
             clock = state.parts.env.clock
@@ -162,7 +170,10 @@ class Log(LogWriter):
             ]
 
     def settle_remote(self) -> bool:
-        """Whether it is certain what the tier has; it is asked if a reply was lost. Errors as ``RemoteLog.refresh``."""
+        """Return True if the tier's contents are certain. If a reply was lost, read the tier again first.
+
+        Raises the same errors as ``RemoteLog.refresh``.
+        """
         remote = self._state.remote
         if remote is None or remote.is_settled:
             return True
@@ -173,27 +184,34 @@ class Log(LogWriter):
         return remote.is_settled
 
     def refresh_remote(self) -> None:
-        """Show readers what the tier holds since its last commit, and note it for when the store is away."""
+        """Publish the tier's latest commit to readers, and store it locally for openings while the store is away."""
         with self._state.lock:
             self._state.publish()
         note_tier(self._state)
 
     def rejoin_remote(self, leader_epoch: int) -> None:
-        """Follow the tier again, now that its head was read; errors as ``away.rejoined``, after which no appends are taken."""
+        """Follow the tier again after its head was read.
+
+        Raises the same errors as ``tier_link.rejoined``. After FencedEpochError, the log refuses appends.
+        """
         with self.stopped_if_fenced():
             rejoined(self._state, leader_epoch)
 
     def leave_remote(self) -> int:
-        """Begin where local disk does, and forget the tier, which is about to be emptied; the log start after it."""
+        """Raise the log start to the local log start, and forget the tier, which is about to be emptied.
+
+        Returns:
+            The new log start offset.
+        """
         start = self.raise_log_start(self.offsets().local_log_start)
         forget_tier(self._state)
         return start
 
     def close(self) -> bool:
-        """Flush, write the closing snapshot and index entries, close the files. Twice is fine.
+        """Flush, write the closing snapshot and index entries, and close the files. May be called twice.
 
         Returns:
-            Whether the log was closed cleanly.
+            True if the log was closed cleanly.
         """
         state = self._state
         with state.syncing, state.lock:

@@ -1,1 +1,1 @@
-"""Syncs, and the threads that wait for them."""
+"""Syncs of a log, and the threads that wait for syncs."""

@@ -1,6 +1,6 @@
-"""What a log does for callers that do not wait: syncing for them, and telling who subscribed that offsets have moved.
+"""Background work of a log: syncs for callers that do not wait, and notifications to subscribers about moved offsets.
 
-The threads are those of an engine, for all its logs. They start when they are needed.
+One engine owns the threads, for all its logs. The threads start on first use.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ R = TypeVar("R")
 
 
 class Background:
-    """Threads for logs. Thread-safe; whoever made it closes it."""
+    """Background threads for logs. Thread-safe. The creator closes it."""
 
     def __init__(self) -> None:
         self._syncing = [Worker(f"stratalog-sync-{number}", _NO_LIMIT) for number in range(1, _SYNCING + 1)]
         self._telling = Worker("stratalog-subscribers", _NO_LIMIT)
 
     def when_durable(self, state: LogState, end: int, result: R) -> Future[R]:
-        """A future of ``result``, done when the records below ``end`` (0: at once) are durable, or with what kept them from it.
+        """Return a future of ``result`` that is done when the records below offset ``end`` are durable.
 
-        It cannot be cancelled: the records are written. Of one log the next sync serves all that were asked for before.
+        If the sync fails, the future holds the error. If ``end`` is 0, the future is done at once. The future cannot be
+        cancelled, because the records are already written. One sync of a log completes all earlier requests for that
+        log.
         """
         done: Future[R] = Future()
         done.set_running_or_notify_cancel()
@@ -46,7 +48,7 @@ class Background:
         def sync() -> None:
             try:
                 sync_records(state, end)
-            except BaseException as error:  # noqa: BLE001 - it is for whoever holds the future
+            except BaseException as error:  # noqa: BLE001 - the future reports it
                 done.set_exception(error)
             else:
                 done.set_result(result)
@@ -56,23 +58,23 @@ class Background:
         return done
 
     def tell(self, job: Job) -> None:
-        """Do ``job`` soon, on the thread that tells subscribers."""
+        """Run ``job`` soon, on the thread that notifies subscribers."""
         self._telling.submit(job)
 
     def close(self) -> None:
-        """Finish what was asked for, then end the threads. Twice is fine."""
+        """Finish the submitted jobs, then end the threads. May be called twice."""
         for worker in (*self._syncing, self._telling):
             worker.close()
 
 
 class Subscribers:
-    """Who is told that the offsets of one log have moved. Thread-safe.
+    """Callbacks that are called when the offsets of one log have moved. Thread-safe.
 
-    Between two calls offsets may have moved several times: a callback gets the bounds as they are then.
+    Offsets may move several times between two calls. A callback gets the bounds at the time of the call.
 
     Args:
-        log: whose offsets.
-        offsets: as they are now.
+        log: the log.
+        offsets: returns the log's current offsets.
         background: calls the callbacks, one after the other, with no lock held.
     """
 
@@ -80,12 +82,15 @@ class Subscribers:
         self._log_name, self._offsets, self._background = log, offsets, background
         self._lock = threading.Lock()
         self._callbacks: dict[object, Callable[[LogOffsets], object]] = {}  # replaced as a whole, under _lock
-        self._told = False  # whether a call is on its way, under _lock
+        self._told = False  # True while a notification is scheduled; under _lock
         self.failures = 0
         ends_with_fork(self)
 
     def add(self, callback: Callable[[LogOffsets], object]) -> Callable[[], None]:
-        """Tell ``callback`` from now on; what is returned ends that. A call that has begun is not waited for."""
+        """Notify ``callback`` from now on; return a function that unsubscribes it.
+
+        Unsubscribing does not wait for a call that is in progress.
+        """
         name = object()
         with self._lock:
             self._callbacks = {**self._callbacks, name: callback}
@@ -97,7 +102,7 @@ class Subscribers:
         return unsubscribe
 
     def moved(self) -> None:
-        """Say that offsets have moved; returns at once, whatever locks the caller holds."""
+        """Schedule a notification that offsets have moved. Returns at once; the caller may hold any locks."""
         with self._lock:
             if self._told or not self._callbacks:
                 return
@@ -111,9 +116,9 @@ class Subscribers:
         offsets = self._offsets()
         for name, callback in callbacks.items():
             if name not in self._callbacks:
-                continue  # gone meanwhile
+                continue  # unsubscribed in the meantime
             try:
                 callback(offsets)
-            except Exception:  # whatever a subscriber raises, the others hear
+            except Exception:  # an error of one subscriber must not stop the calls of the others
                 self.failures += 1
                 _LOGGER.exception("a subscriber to %s failed", self._log_name)

@@ -1,10 +1,11 @@
-"""Durability: which bytes have reached the disk for good, and making more of them do.
+"""Durability of a log: flushes, syncs, and waits for a sync.
 
-Appends that wait share syncs, as many as come while one runs: then those who were woken by it are let come back before
-the next one begins, but not for long.
+Appends that arrive while a sync runs share the next sync. Before that sync begins, its thread waits a short time,
+because the appenders that the last sync woke may append again.
 
-A sync holds ``LogState.syncing``, and the log's own lock only before and after it: while one thread syncs, others
-append, and wait for the next sync together. Logs sync beside each other; the file system joins what they ask for.
+A sync holds ``LogState.syncing`` throughout, and the log's own lock only before and after the disk work. While one
+thread syncs, others append and wait together for the next sync. Different logs sync in parallel, and the file system
+combines their requests.
 
 Source: apache/kafka UnifiedLog.flush.
 """
@@ -19,37 +20,37 @@ from stratalog.log.state.sync_turns import REFUSED, Waiter
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 
-_GATHERING: Final = 6  # what comes within this part of a sync's time joins it: more share it than are late by it
+_GATHERING: Final = 6  # wait for this fraction of the last sync's time: more appends share the sync than it delays
 _LONGEST_GATHERING_NS: Final = 5_000_000
 
 
 def flush(state: LogState, *, row_too: bool = True) -> int:
-    """Make everything written durable, indexes included, and what stands in the row; the new recovery point.
+    """Make everything written durable, including indexes, and return the new recovery point.
 
-    Order: the segments' logs and indexes, then the folder that names them, then the recovery point. A sync that fails
-    takes the log out of service and is not tried again.
+    If ``row_too`` is True, write the queued batches first. Order: the segments' logs and indexes, then the folder that
+    names the files, then the recovery point. A sync that fails takes the log out of service and is not retried.
 
     Raises:
         ClosedError: the log is closed.
         SystemLimitError: the process has too many open files. Nothing was synced, and the log stays in service.
-        FileReplacedError: another process removed, replaced or cut a ``.log`` file.
-        StorageError: what took the log out of service.
+        FileReplacedError: another process removed, replaced or truncated a ``.log`` file.
+        StorageError: the error that took the log out of service.
     """
     with state.syncing:
         return _sync(state, indexes=True, row_too=row_too)
 
 
 def sync_records(state: LogState, end: int) -> None:
-    """Return when the records below offset ``end`` are durable: by this call, or by one that others waited for.
+    """Wait until the records below offset ``end`` are durable, by a sync of this thread or of another one.
 
-    Indexes are left to ``flush``: they are compared with the log whenever they are read. Errors as ``flush``.
+    Only ``flush`` syncs all indexes, because every read checks an index against the log. Errors as ``flush``.
     """
     wait_until_durable(state, Waiter(end))
 
 
 def wait_until_durable(state: LogState, waiter: Waiter) -> None:
-    """As ``sync_records``, for a waiter that may stand in the row: its batch is written, or refused, on return."""
-    try:  # from before the turn may be taken: Ctrl-C between taking it and the sync leaves nobody waiting for ever
+    """Wait as ``sync_records`` does, for a waiter with a queued batch: on return, the batch is written or refused."""
+    try:  # begins before take(): on Ctrl-C between take() and the sync, leave() must run, or others wait for ever
         while waiter.end != REFUSED and (state.recovery_point < waiter.end or state.folder_dirty):
             _check_in_service(state)
             if state.turns.take(waiter):
@@ -63,7 +64,7 @@ def wait_until_durable(state: LogState, waiter: Waiter) -> None:
 
 
 def is_sync_due(state: LogState, interval_ms: int) -> bool:
-    """Whether something has waited to be synced for ``interval_ms`` or ``flush.ms``, the shorter one."""
+    """Return True if unsynced records have waited for the shorter of ``interval_ms`` and ``flush.ms``."""
     with state.lock:
         if state.closed or state.failure is not None or state.recovery_point >= state.log_end:
             return False
@@ -79,7 +80,7 @@ def _sync(state: LogState, *, indexes: bool, row_too: bool = True) -> int:
         end, done, folder = state.log_end, state.recovery_point, state.folder_dirty
         if done >= end and not folder:
             return done
-        state.folder_dirty = False  # names that come into the folder from now on are for the next sync
+        state.folder_dirty = False  # the next sync covers names that are added from now on
         segments = [found for found in state.segments if found.end_offset > done or found is state.segments[-1]]
     began_ns = state.parts.env.clock.monotonic_ns()
     try:
@@ -90,7 +91,7 @@ def _sync(state: LogState, *, indexes: bool, row_too: bool = True) -> int:
     except StorageError as error:
         if folder:
             state.folder_dirty = True
-        if not isinstance(error, SystemLimitError):  # then a file was not opened, and no sync was tried
+        if not isinstance(error, SystemLimitError):  # on SystemLimitError, no sync was tried
             state.fail(error)
         raise
     with state.lock:
@@ -109,7 +110,7 @@ def _sync_segment(state: LogState, segment: Segment, *, indexes: bool) -> None:
                 index.sync()
     except SegmentGoneError:
         with state.lock:
-            closed_since = segment is not state.segments[-1]  # rolled, or taken away by retention; sealing syncs
+            closed_since = segment is not state.segments[-1]  # rolled or removed by retention; sealing syncs
         if not closed_since:
             raise
         if segment in state.segments:

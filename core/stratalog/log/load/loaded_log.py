@@ -1,4 +1,4 @@
-"""What is known of a log before its folder is opened, and its state afterwards."""
+"""Request to load a log, and the state of the loaded log."""
 
 from __future__ import annotations
 
@@ -16,11 +16,16 @@ PRODUCER_EXPIRATION_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """What the log directory knows of a log before its folder is opened.
+    """Facts that the log directory knows about a log before the log's folder is opened.
 
-    ``clean``: the last writer stopped in order. ``log_start`` and ``high_watermark`` are checkpoints, None if there
-    is none. ``writable``: repair and create; else nothing is touched. ``producer_expiration_ms`` is
-    ``producer.id.expiration.ms``: producers that were silent for so long are not taken from snapshots.
+    Attributes:
+        clean: True if the last writer stopped cleanly.
+        recovery_point: checkpoint of the first offset not known to be durable.
+        log_start: checkpoint of the log start offset; None if there is none.
+        high_watermark: checkpoint of the high watermark; None if there is none.
+        writable: True to repair and create files. If False, no file is changed.
+        producer_expiration_ms: ``producer.id.expiration.ms``. Producers that were silent for that long are not restored
+            from snapshots.
     """
 
     clean: bool
@@ -33,12 +38,12 @@ class LoadRequest:
 
 @dataclass(slots=True)
 class LoadedLog:
-    """A log's state as loaded; the segments are open, the last one is the active one.
+    """State of a loaded log. The segments are open, and the last one is the active one.
 
-    ``log_start`` is the checkpoint's, 0 if there is none (``has_start``): without a tier, the log starts at its first
-    segment or later. A reader of a folder without segments has none. ``left``: the ``.deleted`` files of segments that
-    recovery gave up. ``producer_expiration_ms`` is the request's. ``snapshot_offset`` is where the newest snapshot of
-    producers stands, -1 if there is none.
+    ``log_start`` is the checkpoint's value. It is 0 if there is no checkpoint; ``has_start`` is then False. Without a
+    tier, the log starts at its first segment or later. ``segments`` is empty if a reader loads a folder without
+    segments. ``left`` names the ``.deleted`` files of segments that recovery dropped. ``producer_expiration_ms`` is the
+    request's. ``snapshot_offset`` is the offset of the newest producer snapshot, -1 if there is none.
     """
 
     segments: list[Segment]

@@ -1,7 +1,7 @@
-"""Opening a log's folder: which segments are live, where the log ends, what its producers did.
+"""Loading of a log's folder: its live segments, its log end offset, and the state of its producers.
 
-The same passes serve an engine, which repairs what a crash left, and a reader, which only works out what a repair
-would give and writes nothing.
+An engine and a reader use the same passes. An engine repairs the damage that a crash left. A reader computes the result
+of such a repair in memory and writes nothing.
 
 Source: apache/kafka LogLoader, UnifiedLog.rebuildProducerState.
 """
@@ -49,7 +49,7 @@ from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segment_store import LogFiles
 
 RecoveryProgress = Callable[[int, int], None]
-"""Told while a log is recovered: how many bytes have been looked at, and of how many."""
+"""Callback during recovery of a log: ``(bytes checked so far, bytes in total)``."""
 
 
 def load(
@@ -59,11 +59,11 @@ def load(
     request: LoadRequest,
     progress: RecoveryProgress | None = None,
 ) -> LoadedLog:
-    """Load a log. Logs can be loaded by several threads at a time.
+    """Load a log. Several threads can load different logs at the same time.
 
     Raises:
         CorruptCheckpointError: ``leader-epoch-checkpoint`` is malformed.
-        NotAFileError: something else has the name of one of its files.
+        NotAFileError: a directory entry that is not a file has the name of a log file.
     """
     stored = read_epochs(files)
     with ExitStack() as opened:
@@ -109,7 +109,7 @@ def load(
 
 
 class _Loader:
-    """The passes over one log, sharing what they find."""
+    """The loading passes over one log, with their shared results."""
 
     def __init__(
         self,
@@ -125,17 +125,17 @@ class _Loader:
     ) -> None:
         self.files, self.parts, self.config, self.request = files, parts, config, request
         self.segments, self.epochs, self.progress = segments, epochs, progress
-        self.names: list[str] | None = names  # None once files came or went: listing 10,000 folders again takes seconds
+        self.names: list[str] | None = names  # None after a file was added or removed; listing again is slow
         self.snapshots = snapshot_offsets(names)
-        self.newest_snapshot = 0  # the good one that the producers' state was taken from
-        self.snapshot_offset = -1  # the last one that is there now
+        self.newest_snapshot = 0  # offset of the good snapshot that the producers' state was restored from
+        self.snapshot_offset = -1  # offset of the last snapshot that exists now; -1 if none
         self.producers, self.log_end = ProducerState(), 0
         self.recovered_segments = self.truncated_bytes = 0
         self.damage: CorruptBatchError | None = None
         self.left = list(left)
 
     def overflow(self) -> tuple[Segment, Sequence[Span]] | None:
-        """All passes; None, or what must be split before they can be gone through."""
+        """Run all passes. Return None on success, or a segment and the spans that it must be split into first."""
         try:
             self._run()
         except SegmentOverflow as found:
@@ -157,15 +157,15 @@ class _Loader:
         self._repair_indexes()
         if not self.segments and self.request.writable:
             self._create(self.log_end)
-        # With a tier one that begins right at the end stays, which Kafka's loader drops: epochs never go back, and what a
-        # tier has been told of one must not be forgotten before the first append in it.
+        # With a tier, keep an epoch that starts exactly at the log end; Kafka's loader drops it. The tier may already
+        # know that epoch, and epochs never go back, although nothing was appended in it yet.
         last = self.log_end + 1 if self.config.remote_storage_enable else self.log_end
         self.epochs = self.epochs.truncate_from_end(last).truncate_from_start(floor)
         if NEXT_EPOCH_FILE in self._names():
             self.epochs = with_next_epoch(self.epochs, self.files, self.log_end)
 
     def listed_snapshots(self) -> list[int]:
-        """The offsets of all snapshots that are there now."""
+        """Return the offsets of all snapshots that exist now."""
         return snapshot_offsets(self._names())
 
     def _names(self) -> list[str]:
@@ -202,7 +202,7 @@ class _Loader:
             self._write_missing_snapshots()
 
     def _walk_tail(self, active: Segment) -> int:
-        """Set the log end; the size (bytes) of what is good."""
+        """Set the log end offset; return the size (bytes) of the good part of the active segment."""
         end, valid = active.base_offset, 0
         try:
             for chunk in walk(active, last_indexed_position(active, self.parts), self.parts):
@@ -211,7 +211,7 @@ class _Loader:
             self._check_overflow(active, error)
             self.damage = error
         active.end_offset = self.log_end = end
-        active.forget_indexes()  # they were compared with an end that was not known yet
+        active.forget_indexes()  # the log end was not known when they were checked
         return valid
 
     def _producers_up_to(self, end: int) -> None:
@@ -222,7 +222,7 @@ class _Loader:
             self.producers.end_offset = end
 
     def _producers_at(self, end: int) -> ProducerState:
-        """The producers' state below ``end``, from the newest good snapshot and the batches after it."""
+        """Return the producers' state below ``end``, from the newest good snapshot and the batches after it."""
         state = newest_snapshot(self.files, self.snapshots, end) or ProducerState()
         self.newest_snapshot = state.end_offset
         state.forget_silent(self._silent_before_ms)
@@ -235,16 +235,16 @@ class _Loader:
         return self.parts.env.clock.now_ms() - self.request.producer_expiration_ms
 
     def _write_missing_snapshots(self) -> None:
-        """Leave snapshots at the last two segments and at the end, unless there is a good one behind them."""
+        """Write snapshots at the last two base offsets and at the log end, where they are above the newest good one."""
         wanted = {segment.base_offset for segment in self.segments[-2:]} | {self.log_end}
         for offset in sorted(offset for offset in wanted if offset > self.newest_snapshot):
             is_known = offset == self.log_end or not self.snapshots
             self._write_snapshot(offset, self.producers if is_known else self._producers_at(offset))
 
-    # --- an unclean one ----------------------------------------------------------------------------------------------
+    # --- an unclean stop ---------------------------------------------------------------------------------------------
 
     def _recover(self) -> None:
-        """Check every segment that may hold offsets from the recovery point on; cut at the first bad entry."""
+        """Check every segment that may hold offsets from the recovery point on; truncate at the first bad entry."""
         point = self.request.recovery_point
         first = next(
             (i for i, segment in enumerate(self.segments) if segment.end_offset > point), len(self.segments) - 1
@@ -258,20 +258,20 @@ class _Loader:
             found = recovered(segment, self.parts, self.config, self._replay, progress)
             if found.damage is not None:
                 self._check_overflow(segment, found.damage)
-                if found.end_offset > segment.end_offset:  # cut behind a batch that claims offsets of the next segment
+                if found.end_offset > segment.end_offset:  # cut before a batch with offsets of the next segment
                     self._producers_up_to(segment.base_offset)
                     found = recovered(segment, self.parts, self.config, self._replay, below=segment.end_offset)
             self.recovered_segments += 1
             cut = segment.size_bytes - found.valid_bytes
             last = cut > 0 or index == len(self.segments) - 1
             end = self._settle(index, found, last=last)
-            if last:  # before the snapshot: a segment that goes may begin, and have one, where the log ends now
+            if last:  # before the snapshot is written: a dropped segment may have a snapshot at the new log end
                 self.truncated_bytes += cut + sum(later.size_bytes for later in self.segments[index + 1 :])
                 self._drop(self.segments[index + 1 :])
                 del self.segments[index + 1 :]
             if self.request.writable:
                 self._write_snapshot(end, self.producers)
-            self.producers.forget_silent(self._silent_before_ms)  # Kafka loads the snapshot that was written just now
+            self.producers.forget_silent(self._silent_before_ms)  # Kafka reloads the snapshot here, which drops them
             if last:
                 break
         self.log_end = self.producers.end_offset = self.segments[-1].end_offset
@@ -284,12 +284,12 @@ class _Loader:
         return replay_table(self.producers, chunk.data, table, self.parts)
 
     def _settle(self, index: int, found: Recovered, *, last: bool) -> int:
-        """Make one segment what recovery found it to be: on disk, or for a reader in memory. Where it ends now."""
+        """Apply recovery's result to one segment: on disk, or in memory for a reader. Return its new end offset."""
         segment = self.segments[index]
         end = found.end_offset if last else segment.end_offset
         if self.request.writable:
             if last or segment.log.size_bytes > found.valid_bytes:
-                segment.log.truncate(found.valid_bytes)  # frees what was reserved behind the last, too
+                segment.log.truncate(found.valid_bytes)  # also frees preallocated space after the last batch
             for role, entries in found.entries.items():
                 self._write_index(segment, role, entries)
         else:
@@ -302,7 +302,7 @@ class _Loader:
         write_index_if_room(segment, role, entries, self.config.segment_index_bytes)
 
     def _check_overflow(self, segment: Segment, error: CorruptBatchError) -> None:
-        """Raise SegmentOverflow if what looks like damage is a segment to be split."""
+        """Raise SegmentOverflow if the apparent damage is a segment that must be split."""
         is_active = segment is self.segments[-1]
         known_end = segment.end_offset
         if is_active:
@@ -315,10 +315,11 @@ class _Loader:
     # --- both --------------------------------------------------------------------------------------------------------
 
     def _repair_indexes(self) -> None:
-        """Make indexes again: all of a segment without offset index, and those of transactions that contradict the log.
+        """Rebuild missing offset indexes, and transaction indexes that contradict the log.
 
-        The latter are made from the producers' state before the segment. So are those of transactions whose format is not
-        installed; other indexes whose format is not installed are not missed.
+        If a segment has no offset index, all its indexes are rebuilt. Transaction indexes are rebuilt from the
+        producers' state before the segment, also if the format of transaction indexes is not installed. Other indexes
+        whose format is not installed are ignored.
         """
         suffixes = {role: found.suffix for role, found in self.parts.indexes.items()}
         there, absent = set(self._names()), stood_in(self.parts)
@@ -343,7 +344,7 @@ class _Loader:
                 return replay_table(state, chunk.data, table, self.parts)
 
             entries = recovered(segment, self.parts, self.config, again).entries
-            # An offset index says to the next opening that all is there: transactions are durable before it.
+            # The next opening takes an offset index as proof that all indexes exist. Sync the transaction index first.
             for role in [IndexRole.TRANSACTION] if has_offsets else sorted(entries, key=IndexRole.TRANSACTION.__ne__):
                 if not self.request.writable:
                     segment.hold_entries(role, entries[role])
@@ -353,7 +354,7 @@ class _Loader:
                     self.files.sync()
 
     def _drop_all(self, start: int) -> None:
-        """The log ends below its start: files vanished under us. Begin again at ``start``."""
+        """Drop all segments and restart at ``start``: the log ends below its start because files have vanished."""
         self._drop(self.segments)
         self.segments = []
         self.epochs, self.producers, self.log_end = EpochCache(), ProducerState(), start
@@ -367,6 +368,6 @@ class _Loader:
                 self.left.extend(set_aside(self.files, segment))
 
     def _create(self, base_offset: int) -> None:
-        """The first segment of an empty log."""
+        """Create the first segment of an empty log."""
         log = self.files.open_segment(segment_file(base_offset, LOG_SUFFIX), create=True)
         self.segments = [Segment(self.files, base_offset, base_offset, self.parts, log)]

@@ -1,8 +1,9 @@
-"""Segments whose offsets reach further above their base than 31 bits can say, as Kafka before 2.0 made them.
+"""Segments with offsets more than 31 bits above their base offset, as Kafka before 2.0 wrote them.
 
-No index can name such offsets. Who opens a log for writing gets each of these segments split, by the protocol that puts
-cleaned segments in place; so the cleaner and the tier never meet one. A reader sees the same pieces as parts of the one
-file, which stays as it is. Kafka splits a segment when recovery or the cleaner stumbles over it.
+No index can store such offsets. When a log is opened for writing, each of these segments is split, with the protocol
+that replaces cleaned segments. Therefore the cleaner and the tier never meet such a segment. A reader sees the same
+pieces as parts of the one file, which does not change. Kafka splits a segment when recovery or the cleaner finds the
+overflow.
 
 Source: apache/kafka LocalLog.splitOverflowedSegment, LogSegment.appendFromFile, LogLoader.retryOnOffsetOverflow.
 """
@@ -31,20 +32,23 @@ from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segment_store import LogFiles
 
 _COPY_BYTES: Final = 1 << 20
-_PEEK_BYTES: Final = 4096  # a look at one batch should not read a megabyte
+_PEEK_BYTES: Final = 4096  # a check of one batch should not read a megabyte
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What becomes one segment: its base, which is the first offset in it as Kafka has it, and [start, end) in bytes."""
+    """Part of a segment that becomes a segment of its own.
+
+    ``base_offset`` is the first offset in the part, as in Kafka. The part's positions (bytes) are ``[start, end)``.
+    """
 
     base_offset: int
     start: int
     end: int
 
 
-class SegmentOverflow(Exception):  # noqa: N818 - no error: loading begins anew with other segments
-    """Loading met a segment that must be split."""
+class SegmentOverflow(Exception):  # noqa: N818 - no error: loading restarts with other segments
+    """Signal that loading found a segment that must be split."""
 
     def __init__(self, segment: Segment, spans: Sequence[Span]) -> None:
         super().__init__(segment, spans)
@@ -55,9 +59,9 @@ class SegmentOverflow(Exception):  # noqa: N818 - no error: loading begins anew 
 
 
 def closed_spans(segment: Segment, parts: Components) -> list[Span]:
-    """What a closed segment must be split into; nothing if it is as it should be.
+    """Return the spans that a closed segment must be split into; empty if it needs no split.
 
-    Only of segments whose offsets might reach so far anything is read: from the last index entry on, as a rule.
+    The file is read only if the segment's offset range allows an overflow, usually from the last index entry on.
     """
     if segment.end_offset - segment.base_offset <= MAX_RELATIVE_OFFSET + 1:
         return []
@@ -65,7 +69,10 @@ def closed_spans(segment: Segment, parts: Components) -> list[Span]:
 
 
 def active_spans(segment: Segment, parts: Components, known_end: int) -> list[Span]:
-    """The same of a log's last segment, whose end is looked at in any case; ``known_end`` as in ``spans_at``."""
+    """Return the spans that the active segment must be split into; empty if none.
+
+    The end of the active segment is always read. ``known_end`` is as in ``spans_at``.
+    """
     return _spans(segment, parts, below=None, known_end=known_end)
 
 
@@ -81,17 +88,17 @@ def _spans(segment: Segment, parts: Components, *, below: int | None, known_end:
 def spans_at(
     error: CorruptBatchError, segment: Segment, parts: Components, *, below: int | None, known_end: int
 ) -> list[Span]:
-    """What a segment must be split into because of what a walk through it found; nothing if that is damage.
+    """Return the spans that a segment must be split into because of ``error``; empty if ``error`` is real damage.
 
-    No CRC covers an offset. One that lies so far ahead is believed if another batch follows in order, or if it lies below
-    ``known_end``.
+    No CRC covers an offset. A far-ahead offset is trusted if another batch follows in order. If no good batch follows,
+    it is trusted if it is below ``known_end``.
 
     Args:
-        error: what ended the walk; all before it is good.
-        segment: which.
+        error: the error that ended a walk through the segment; everything before its position is good.
+        segment: the segment.
         parts: the log's components.
-        below: the offset that no batch may reach, None for the active segment.
-        known_end: up to where the log goes by what else is known, a checkpoint or the next segment.
+        below: the offset that no batch may reach; None for the active segment.
+        known_end: the exclusive end offset of the log that a checkpoint or the next segment proves.
     """
     if not isinstance(error, OffsetOverflowError) or not _is_believed(segment, error.position, parts, below, known_end):
         return []
@@ -108,7 +115,7 @@ def spans_at(
                 base = _first_offset(segment, start, parts)
                 continue
         except CorruptBatchError:
-            pass  # what is damaged stays behind the last good batch
+            pass  # damaged bytes stay after the last good batch
         return [*spans, Span(base, start, segment.size_bytes)]
 
 
@@ -122,20 +129,26 @@ def _is_believed(segment: Segment, position: int, parts: Components, below: int 
 
 
 def _first_offset(segment: Segment, position: int, parts: Components) -> int:
-    """The offset of the first record of the good batch at a position; of a compressed message of V0 or V1 an inner one."""
+    """Return the offset of the first record of the good batch at ``position``.
+
+    For a compressed message of V0 or V1, it is the offset of the first inner message.
+    """
     found = _good_at(segment, position, parts)
-    assert found is not None  # who asks has walked past it
+    assert found is not None  # the caller's walk has passed this batch
     chunk, table = found
     if table.magic < 2 and table.record_count[0] < 0:
         try:
             return next(decode(chunk, table, segment, parts, Fields.OFFSET)).offset[0]
         except CorruptBatchError:
-            return table.last_offset[0]  # nobody can read the records in it
+            return table.last_offset[0]  # the records in it are unreadable
     return table.base_offset[0]
 
 
 def _good_at(segment: Segment, position: int, parts: Components) -> tuple[Chunk, BatchTable] | None:
-    """The good batch at a position, as a table of one row, wherever above the segment's base it lies; None if there is none."""
+    """Return the good batch at ``position`` as a table of one row, at any offset above the segment's base.
+
+    Returns None if there is no good batch.
+    """
     head = segment.read(position, FRAME_BYTES) if position < segment.size_bytes else b""
     if len(head) < FRAME_BYTES:
         return None
@@ -151,7 +164,7 @@ def _good_at(segment: Segment, position: int, parts: Components) -> tuple[Chunk,
 
 
 def pieces_of(segment: Segment, spans: Sequence[Span], opened: ExitStack) -> list[Segment]:
-    """The pieces as segments over the one file; ``opened`` is told to close them."""
+    """Return the pieces as segments over the one file; ``opened`` closes them."""
     name, ends = segment.file_name(LOG_SUFFIX), [*(span.base_offset for span in spans[1:]), segment.end_offset]
     pieces = list[Segment]()
     for span, end in zip(spans, ends, strict=True):
@@ -173,7 +186,7 @@ def pieces_of(segment: Segment, spans: Sequence[Span], opened: ExitStack) -> lis
 def open_pieces(
     files: LogFiles, parts: Components, opened: ExitStack, *, names: list[str] | None = None
 ) -> list[Segment]:
-    """As ``open_segments``, for reading alone; each closed segment that should be split as its pieces."""
+    """Open the segments read-only, as ``open_segments`` does. Return each overflowed closed segment as its pieces."""
     segments = list[Segment]()
     for segment in open_segments(files, parts, opened, writable=False, names=names):
         spans = closed_spans(segment, parts) if segment.end_offset != UNKNOWN_END else []
@@ -184,15 +197,15 @@ def open_pieces(
 
 
 def split_segment(segment: Segment, spans: Sequence[Span], config: TopicConfig) -> list[str]:
-    """Put the pieces, indexes included, in the place of a segment, which is closed; a crash does this or undoes it as a whole.
+    """Replace a segment with its pieces, indexes included, and close it. The change is atomic, even in a crash.
 
-    Not a byte of the log changes; what is damaged at its end stays at the end of the last piece.
+    The bytes of the log do not change. Damaged bytes at its end stay at the end of the last piece.
 
     Returns:
         The ``.deleted`` files of the segment, to be removed later.
 
     Raises:
-        DiskFullError: there must be room for the segment once more; nothing is changed.
+        DiskFullError: the disk has no room for a second copy of the segment; nothing is changed.
         LogDirOfflineError: writing failed.
     """
     files, aborted = segment.files, _aborted(segment)
@@ -203,7 +216,7 @@ def split_segment(segment: Segment, spans: Sequence[Span], config: TopicConfig) 
                 made.append(CleanedSegment(files, piece.base_offset, piece.parts, config))
                 _copy(piece, made[-1], aborted or {})
                 made[-1].finish(modified_ms)
-                if aborted is None:  # then all indexes are made again, by who knows the producers
+                if aborted is None:  # the loader then rebuilds all indexes, with the producers' state
                     files.remove(made[-1].name(piece.parts.indexes[IndexRole.OFFSET].suffix))
     except BaseException:
         for one in made:
@@ -213,7 +226,7 @@ def split_segment(segment: Segment, spans: Sequence[Span], config: TopicConfig) 
         segment.close()
     rename_to_swap(
         files, made
-    )  # if this fails, no .cleaned file may go before the .swap files: the next opening sees to that
+    )  # if this fails, delete no file here: the next opening removes the .swap files before the .cleaned files
     left = set_aside(files, segment, keep_snapshot=spans[0].base_offset == segment.base_offset)
     files.sync()
     rename_to_live(files, made)
@@ -221,7 +234,10 @@ def split_segment(segment: Segment, spans: Sequence[Span], config: TopicConfig) 
 
 
 def _aborted(segment: Segment) -> dict[int, AbortedTransaction] | None:
-    """The aborted transactions that the segment's index names, by their markers' offsets; None if indexes must be made again."""
+    """Return the aborted transactions of the segment's index, by the offset of their marker.
+
+    Returns None if the indexes must be rebuilt.
+    """
     has_offsets = segment.file_name(segment.parts.indexes[IndexRole.OFFSET].suffix) in file_names(segment.files)
     if not has_offsets or not segment.is_sound(IndexRole.TRANSACTION):
         return None
@@ -229,7 +245,7 @@ def _aborted(segment: Segment) -> dict[int, AbortedTransaction] | None:
 
 
 def _copy(piece: Segment, made: CleanedSegment, aborted: dict[int, AbortedTransaction]) -> None:
-    """Write a piece, good batches and what follows them."""
+    """Write a piece: its good batches and the bytes after them."""
     position = 0
     try:
         for chunk in walk(piece, 0, piece.parts):

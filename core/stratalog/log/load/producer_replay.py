@@ -1,4 +1,4 @@
-"""Bringing the producers' state forward over batches of the log."""
+"""Replay of the log's batches into the producers' state, and the snapshots of that state."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
 
 
 def read_marker(data: Buffer, batch: RecordBatch, parts: Components) -> EndMarker | None:
-    """The end marker in a control batch of ``data``; None for a batch that holds none, or an emptied one."""
+    """Return the end marker in a control batch of ``data``; None if the batch has no end marker or is empty."""
     found = read_control(data, batch, parts)
     return found if isinstance(found, EndMarker) else None
 
 
 def replay(state: ProducerState, data: Buffer, batch: RecordBatch, parts: Components) -> AbortedTransaction | None:
-    """Take note of one batch; returns the index entry of the transaction that it aborted, if it did."""
+    """Update ``state`` with one batch; return the index entry of the transaction that it aborted, if any."""
     if batch.producer_id <= NO_PRODUCER:
         state.end_offset = batch.next_offset
         return None
@@ -50,9 +50,11 @@ def replay(state: ProducerState, data: Buffer, batch: RecordBatch, parts: Compon
 def admit(
     state: ProducerState, data: Buffer, batch: RecordBatch, parts: Components, *, in_sequence: bool = True
 ) -> AbortedTransaction | None:
-    """As ``replay``, of what a leader is about to write: ``state`` is a draft. Errors as ``ProducerState.check``.
+    """Check one batch that a leader is about to write, and update ``state``, which is a draft, as ``replay`` does.
 
-    A control batch that holds something else than an end marker is an InvalidRecordError; one that holds nothing passes.
+    Raises:
+        InvalidRecordError: a producer's control batch has records but no end marker. An empty control batch is valid.
+        Others as ``ProducerState.check``.
     """
     marker = read_marker(data, batch, parts)
     if marker is None and batch.is_control and batch.record_count > 0 and batch.producer_id > NO_PRODUCER:
@@ -71,7 +73,7 @@ def _noted(state: ProducerState, batch: RecordBatch, marker: EndMarker | None) -
 def replay_range(
     state: ProducerState, segments: Iterable[ReadableSegment], start: int, end: int, parts: Components
 ) -> None:
-    """Take note of every batch of ``segments`` with offsets in [start, end)."""
+    """Update ``state`` with every batch of ``segments`` with offsets in [start, end)."""
     for segment in segments:
         if segment.end_offset <= start or segment.base_offset >= end:
             continue
@@ -90,9 +92,10 @@ def _replay_chunk(state: ProducerState, chunk: Chunk, start: int, end: int, part
 def replay_table(
     state: ProducerState, data: Buffer, table: BatchTable, parts: Components
 ) -> dict[int, AbortedTransaction]:
-    """Take note of all batches of a table, which has some; what abort markers among them end, by row.
+    """Update ``state`` with all batches of a table, which is not empty; return the aborted transactions by row.
 
-    Batches of data that a later one makes forgotten are passed over: the outcome is that of ``replay``, row by row.
+    Data batches that later batches push out of the state are skipped. The result is the same as ``replay`` of every
+    row.
     """
     aborted = {}
     for row in _telling_rows(table):
@@ -104,10 +107,11 @@ def replay_table(
 
 
 def _telling_rows(table: BatchTable) -> list[int]:
-    """The rows that replay has to look at, ascending.
+    """Return the rows that replay needs, ascending.
 
-    All control batches; and of the data between two of them, for each producer, the first batch, the first that belongs
-    to a transaction, which may open it, and the last ones, as many as are remembered.
+    All control batches are needed. Between two control batches, three kinds of data batches are needed for each
+    producer: the first batch, the first transactional batch, because it may open a transaction, and the last
+    ``REMEMBERED_BATCHES`` batches.
     """
     ids = table.producer_id
     if ids.tobytes() == _NO_PRODUCER_BYTES * len(ids):
@@ -146,13 +150,13 @@ def _telling_data(table: BatchTable, start: int, end: int) -> list[int]:
 
 
 def snapshot_offsets(names: Iterable[str]) -> list[int]:
-    """The offsets of the snapshots among the names of files, ascending."""
+    """Return the offsets of the snapshots among the file names, ascending."""
     found = (parse_segment_file(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
     return sorted(name.base_offset for name in found if name and not name.state)
 
 
 def newest_snapshot(files: LogFiles, offsets: Iterable[int], at_most: int) -> ProducerState | None:
-    """The state of the newest good snapshot at or below ``at_most``; damaged ones are passed over."""
+    """Return the state of the newest good snapshot at or below ``at_most``; damaged snapshots are skipped."""
     for offset in sorted((offset for offset in offsets if offset <= at_most), reverse=True):
         name = segment_file(offset, SNAPSHOT_SUFFIX)
         # Damaged, above limits.checkpoint.bytes, or no file.
@@ -164,32 +168,33 @@ def newest_snapshot(files: LogFiles, offsets: Iterable[int], at_most: int) -> Pr
 
 
 def write_snapshot(files: LogFiles, offset: int, state: ProducerState) -> None:
-    """Store the producers' state below ``offset``, durable on return: at each roll, clean close and recovery.
+    """Store the producers' state below ``offset``, durably. Called at each roll, clean close and recovery.
 
-    Below offset 0 there is nothing to tell, and Kafka leaves no such file.
+    No file is written at offset 0, as in Kafka: there are no batches below it.
     """
     if offset > 0:
         store_snapshot(files, offset, state.entries())
 
 
 def write_snapshot_if_room(files: LogFiles, offset: int, state: ProducerState) -> bool:
-    """The same for a log that is being opened: a full disk must not keep it from being read, offloaded and evicted.
+    """Store the producers' state if the disk has room; return True if it did.
 
-    What a snapshot spares is the reading of batches when the log is opened again. Returns whether there was room.
+    It serves a log that is being opened: reads, offload and eviction must work even on a full disk. Without the
+    snapshot, the next opening reads more batches.
     """
     try:
         write_snapshot(files, offset, state)
     except OutOfResourcesError as error:
-        files.remove(segment_file(offset, SNAPSHOT_SUFFIX))  # one of before a crash may say something else
+        files.remove(segment_file(offset, SNAPSHOT_SUFFIX))  # a snapshot from before a crash may differ
         _LOGGER.warning("no room to note what producers did; the log opens all the same: %s", error)
         return False
     return True
 
 
 def remove_stray_snapshots(files: LogFiles, listed: Collection[int], bases: Collection[int], log_end: int) -> None:
-    """Delete those of the ``listed`` snapshots that are above the log's end, or at no segment's base.
+    """Delete the ``listed`` snapshots that are above the log end, or at no segment's base offset.
 
-    The newest of the latter stays if it is above all bases: that of a clean close.
+    The newest snapshot at no base offset is kept if it is above all base offsets: a clean close wrote it.
 
     Source: apache/kafka ProducerStateManager.removeStraySnapshots, truncateAndReload.
     """

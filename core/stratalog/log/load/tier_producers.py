@@ -1,4 +1,4 @@
-"""What the tier of a log knows of its producers."""
+"""Producers' state, computed from the tier of a log."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from stratalog.segment.readable import ReadableSegment
 
 @runtime_checkable
 class TieredSegment(ReadableSegment, Protocol):
-    """A segment that came to its tier with the small files beside it."""
+    """A segment that was uploaded to its tier together with its small files."""
 
     def read_file(self, kind: FileKind) -> bytes:
-        """The original bytes of a small file; empty if there is none."""
+        """Return the original bytes of a small file; empty if there is none."""
 
 
 def producers_at(remote: RemoteView, offset: int, parts: Components) -> ProducerState:
-    """The producers' state at ``offset``, at or below the tier's end: a good snapshot, brought forward over what follows.
+    """Return the producers' state at ``offset``, which is at or below the tier's end.
 
-    A segment's snapshot is that of its end, so nothing but one is read if a segment that has one ends there.
+    The state is a good snapshot, updated with the batches after it. A segment's snapshot is the state at the segment's
+    end. If a segment with a snapshot ends at ``offset``, only that snapshot is read.
 
     Raises:
         CorruptBatchError: a bad entry after that snapshot.
@@ -43,7 +44,7 @@ def producers_at(remote: RemoteView, offset: int, parts: Components) -> Producer
 
 
 def stable_end(remote: RemoteView, parts: Components) -> int:
-    """Up to where a tier alone tells how transactions ended; errors as ``producers_at``."""
+    """Return the offset below which the tier alone knows the end of each transaction; errors as ``producers_at``."""
     end = remote.end_offset
     unstable = producers_at(remote, end, parts).first_unstable(end)
     return end if unstable is None else max(unstable, remote.log_start)
