@@ -1,4 +1,4 @@
-"""Checking a log's folder, and putting right what can be without losing a good record."""
+"""Verification of a log's folder, and the repairs that lose no good record."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ _OVERFLOWS: Final = (
 
 @dataclass(slots=True)
 class LogReport:
-    """What was found in a log's folder; ``log_end`` and the counts are of what is good.
+    """Result of the verification of a log's folder.
 
-    ``epochs`` are those that the batches tell; ``records`` are counted where every record is looked at, else None.
+    ``log_end`` and the counts cover the good part of the log. ``epochs`` are the leader epochs of the batches.
+    ``records`` is None unless every record was checked.
     """
 
     segments: int = 0
@@ -63,14 +64,14 @@ class LogReport:
 def verify_log(
     files: LogFiles, parts: Components, progress: Progress, *, deep: bool = False, known_end: int = 0
 ) -> LogReport:
-    """Check every file of a log's folder; writes nothing, and holds a chunk of a segment in memory at a time.
+    """Check every file of a log's folder. Writes nothing, and keeps one chunk of a segment in memory at a time.
 
     Args:
         files: the folder.
         parts: the log's components.
-        progress: told of bytes that were looked at.
-        deep: whether every record is decompressed and decoded, beside what the CRCs say.
-        known_end: the largest offset that a checkpoint tells of the log.
+        progress: called with the number of bytes that were checked.
+        deep: True to decompress and decode every record, in addition to the CRC checks.
+        known_end: the largest offset of the log that a checkpoint contains.
 
     Raises:
         LogDirError: a file cannot be read.
@@ -99,7 +100,7 @@ def verify_log(
 
 
 class _Verifier:
-    """The segments of one log, the producers' state brought forward from one to the next."""
+    """Verification of all segments of one log, with the producers' state carried from one segment to the next."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class _Verifier:
         report.batches += found.batches
         report.size_bytes += segment.size_bytes
         report.log_end = found.end_offset
-        for problem in found.problems:  # of a piece it names the file, and the position there
+        for problem in found.problems:  # report a piece's problem with the file's name, and the position in that file
             if segment.start:
                 problem = replace(problem, file=label, position=problem.position + segment.start)  # noqa: PLW2901 - the same
             report.problems.append(problem)
@@ -162,7 +163,7 @@ def _check_leftovers(files: LogFiles, report: LogReport) -> None:
 
 
 def _check_vanished(files: LogFiles, report: LogReport, bases: Collection[int]) -> None:
-    """Look for indexes whose segment is gone. Below the first segment they are what a crash leaves of a deletion."""
+    """Report indexes without a segment. Ignore those below the first segment: a crash during a deletion left them."""
     told = set(bases)
     for file in files.list():
         found = parse_segment_file(file.name)
@@ -203,12 +204,13 @@ def repair_log(
     log_start: int | None,
     known_end: int = 0,
 ) -> None:
-    """Put right what ``verify_log`` found and can be: cut a torn tail, split, make indexes, snapshots and epochs again.
+    """Repair the repairable problems that ``verify_log`` found.
 
-    The caller has taken the directory, and has made sure that its next opening counts as one after a crash.
+    Repairs are: truncate a torn tail, split overflowed segments, and rebuild indexes, snapshots and leader epochs. The
+    caller has locked the directory, and has made sure that its next opening counts as one after a crash.
 
     Raises:
-        StorageError: what cannot be written, or keeps the log from being loaded.
+        StorageError: a file cannot be written, or the log cannot be loaded.
     """
     for problem in report.problems:
         name = problem.file.rpartition("/")[2]
@@ -221,7 +223,7 @@ def repair_log(
             write_epochs(files, report.epochs)
         elif problem.kind is ProblemKind.INDEX:
             found = parse_segment_file(name)
-            if found is not None:  # without its offset index, loading makes all indexes of a segment again
+            if found is not None:  # without its offset index, loading rebuilds all indexes of the segment
                 files.remove(segment_file(found.base_offset, ".index"))
                 files.remove(name)
     request = LoadRequest(True, recovery_point=known_end, log_start=log_start, high_watermark=None, writable=True)
@@ -242,6 +244,6 @@ def _cut(files: LogFiles, name: str, size_bytes: int) -> None:
 
 
 def is_log_file(name: str) -> bool:
-    """Whether a file is a segment's ``.log``."""
+    """Return True if a file is the ``.log`` file of a segment."""
     found = parse_segment_file(name)
     return found is not None and found.suffix == LOG_SUFFIX and not found.state

@@ -1,4 +1,7 @@
-"""What users do with a log that is open for writing. State, lock and delegation; no algorithm."""
+"""A log that is open for writing, with the operations that users call.
+
+This module holds the state and the lock, and delegates to other modules. It contains no algorithm.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,10 @@ _CLIENT: Final = AppendOrigin.CLIENT  # looked up at each append
 
 
 class LogWriter(LogReader):
-    """A log that takes records, as leader or as follower.
+    """A log that accepts records, as leader or as follower.
 
-    Made by an engine, as a ``Log``, which adds what the engine does to keep it. Any number of threads may read and append;
-    appends are serialised by one lock.
+    An engine creates it as a ``Log``, which adds the engine's maintenance operations. Any number of threads may read
+    and append; one lock serialises appends.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class LogWriter(LogReader):
         super().__init__(name, topic_id, parts)
         self._durability = durability
         self._subscribers: Subscribers | None = None  # under the log's lock
-        self._background = background or Background()  # its threads would start when needed
+        self._background = background or Background()  # its threads start on first use
         try:
             may_lag = watermark is Watermark.EXTERNAL
             self._state = begin(
@@ -85,7 +88,7 @@ class LogWriter(LogReader):
 
     @property
     def config(self) -> TopicConfig:
-        """The topic's settings as the log has them now."""
+        """The topic's settings that the log uses now."""
         return self._state.config
 
     @property
@@ -95,25 +98,25 @@ class LogWriter(LogReader):
 
     @property
     def is_leader(self) -> bool:
-        """Whether the log takes appends of its own: as opened, and after ``lead``."""
+        """True if the log accepts leader appends: after it was opened, and after ``lead``."""
         return self._state.is_leader
 
     @property
     def has_producers(self) -> bool:
-        """Whether an idempotent or transactional producer has written to the log, as far as is known."""
+        """True if the log's state has at least one idempotent or transactional producer."""
         return bool(self._state.producers.producers)
 
     @property
     def healthy(self) -> bool:
-        """Whether the log can be written to and closed cleanly."""
+        """True if the log can be written to and closed cleanly."""
         return self._state.healthy
 
     def notify(self, event: Event) -> None:
-        """Tell listeners of an event of this log."""
+        """Notify the listeners of an event of this log."""
         self._state.notify(event)
 
     def view(self) -> LogView:
-        """The state as of now: one immutable value."""
+        """Return the current state as one immutable value."""
         return self._state.view
 
     @overload
@@ -130,21 +133,22 @@ class LogWriter(LogReader):
     ) -> AppendResult | Future[AppendResult]:
         """Append records as leader, in batches of at most ``max.message.bytes``: all of them, or none.
 
-        They stand in one segment. If the process, or the power, ends in the midst of an append, the log may hold whole
-        batches from the front of it when it is opened again, never others.
+        One append writes into one segment. If the process or the power fails during an append, the log may keep the
+        first whole batches of the append when it is opened again, and never other batches of it.
 
         Args:
             records: offsets, epochs and partition are ignored; a timestamp of -1 becomes the clock's time.
             durability: ``"written"`` or ``"durable"``; None is the engine's setting.
-            wait: False writes, and returns a future that is done when the records are as durable as asked, or with what
-                kept them from it. It is done by another thread, cannot be cancelled, and ends before the engine closes.
+            wait: if False, write the records and return a future. The future is done when the records are as durable as
+                requested, or holds the error. Another thread completes the future. It cannot be cancelled, and it is
+                done before the engine closes.
 
         Raises:
             NotLeaderOrFollowerError: the log follows a leader.
             InvalidRecordError, InvalidTimestampError: a record breaks a rule of the topic; nothing was written.
             RecordTooLargeError: one record is above ``max.message.bytes``; nothing was written.
-            RecordBatchTooLargeError: all together are above ``segment.bytes``; nothing was written.
-            DiskFullError: no space; the log goes on reading.
+            RecordBatchTooLargeError: all records together are above ``segment.bytes``; nothing was written.
+            DiskFullError: no space; the log can still be read.
         """
         if type(records) is not list and type(records) is not tuple:
             _check_sequence(records)
@@ -158,12 +162,14 @@ class LogWriter(LogReader):
 
     @checks_itself
     def append_as_leader(self, data: Buffer, durability: str | None = None, *, origin: str = "client") -> AppendResult:
-        """Append batches that a producer encoded: checked, offsets and leader epoch assigned; all of them, or none.
+        """Append batches that a producer encoded: all of them, or none.
 
-        A retry of what an idempotent producer has just written is answered with the earlier offsets. Batches that do not
-        fit the topic's ``record.version`` or ``compression.type`` are encoded again.
+        The batches are checked, and get their offsets and the leader epoch. A retry of an idempotent producer's recent
+        append returns the earlier offsets. Batches that do not fit the topic's ``record.version`` or
+        ``compression.type`` are encoded again.
 
-        ``origin="coordinator"`` is for a group's or a transaction's: control batches are taken, sequences not looked at.
+        ``origin="coordinator"`` is for a group or transaction coordinator: control batches are accepted, and sequence
+        numbers are not checked.
 
         Raises:
             CorruptBatchError: framing or CRC is wrong.
@@ -174,27 +180,27 @@ class LogWriter(LogReader):
         if type(data) is not bytes and not isinstance(data, bytearray | memoryview | bytes):
             raise wrong_type("data of append_as_leader()", "bytes", data)
         wanted = self._durability if durability is None else Durability.of(durability)
-        who = _CLIENT if origin == "client" else AppendOrigin.of(origin)  # a look-up of its name costs each append
+        who = _CLIENT if origin == "client" else AppendOrigin.of(origin)  # avoids a look-up by name at each append
         return append_batches(self._state, data, wanted, who)
 
     def append_as_follower(
         self, data: Buffer, leader_high_watermark: int, leader_log_start_offset: int, durability: str | None = None
     ) -> LogOffsets:
-        """Append what was fetched from the leader as it stands there; take over the leader's bounds.
+        """Append batches fetched from the leader without changing them; adopt the leader's bounds.
 
         Args:
-            data: batches, from the log end on; gaps are fine, a partial batch at the end is left out.
-            leader_high_watermark: this log's becomes that, or its log end if that is lower.
-            leader_log_start_offset: this log's rises to it, but not above the high watermark.
+            data: batches, from the log end on. Gaps are allowed. A partial batch at the end is ignored.
+            leader_high_watermark: this log's high watermark becomes the lower of this value and the log end.
+            leader_log_start_offset: this log's start offset rises to this value, but not above the high watermark.
             durability: ``"written"`` or ``"durable"``; None is the engine's setting.
 
         Returns:
-            All bounds after it; ``log_end`` is where to fetch next.
+            All bounds after the append. ``log_end`` is the next offset to fetch.
 
         Raises:
             NotLeaderOrFollowerError: the log leads.
             CorruptBatchError, OffsetsOutOfOrderError, UnexpectedAppendOffsetError: nothing was written.
-            DiskFullError: no space; what went to segments that are full now stays.
+            DiskFullError: no space; the batches in segments that were filled before stay written.
         """
         wanted = self._durability_of(durability)
         return append_as_follower(self._state, data, leader_high_watermark, leader_log_start_offset, wanted)
@@ -208,31 +214,32 @@ class LogWriter(LogReader):
         coordinator_epoch: int,
         durability: str | None = None,
     ) -> AppendResult:
-        """Append the marker that commits or aborts a producer's transaction; for whoever coordinates it.
+        """Append the marker that commits or aborts a producer's transaction. A transaction coordinator calls it.
 
-        A producer without an open transaction gets its marker too: its epoch fences older ones.
+        The marker is written even if the producer has no open transaction: the marker's producer epoch fences older
+        ones.
 
         Raises:
             ConfigError: a number does not fit Kafka's fields; nothing was written.
-            InvalidProducerEpochError: a newer epoch of the producer has written already.
-            TransactionCoordinatorFencedError: a coordinator of a newer epoch has written a marker for it already.
-            DiskFullError: no space; the log goes on reading.
+            InvalidProducerEpochError: a newer epoch of the producer has already written.
+            TransactionCoordinatorFencedError: a coordinator of a newer epoch has already written a marker for it.
+            DiskFullError: no space; the log can still be read.
         """
         marker = EndMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
         return append_marker(self._state, producer_id, producer_epoch, marker, self._durability_of(durability))
 
     def open_transactions(self) -> list[ProducerEntry]:
-        """The producers with a transaction that has not ended in this log."""
+        """Return the producers with an open transaction in this log."""
         with self._state.lock:
             return [found for found in self._state.producers.entries() if found.transaction_first_offset >= 0]
 
     def producers(self) -> list[ProducerEntry]:
-        """The producers that are known, as a snapshot holds them."""
+        """Return all known producers, in the form of snapshot entries."""
         with self._state.lock:
             return self._state.producers.entries()
 
     def lead(self, epoch: int) -> None:
-        """Lead in ``epoch`` from now on: it begins at the log end, durably. Epochs never go back.
+        """Lead in ``epoch`` from now on. The epoch begins at the log end and is stored durably. Epochs never go back.
 
         Raises:
             StaleLeaderEpochError: the log has seen a later epoch, or follows another leader in this one.
@@ -240,7 +247,7 @@ class LogWriter(LogReader):
         lead(self._state, epoch)
 
     def follow(self, epoch: int) -> None:
-        """Follow the leader of ``epoch`` from now on: appends are refused, but for ``append_as_follower``.
+        """Follow the leader of ``epoch`` from now on. Only ``append_as_follower`` is then allowed; other appends fail.
 
         Raises:
             StaleLeaderEpochError: the log has seen a later epoch.
@@ -248,22 +255,23 @@ class LogWriter(LogReader):
         follow(self._state, epoch)
 
     def truncate_to(self, offset: int) -> bool:
-        """Drop the records from ``offset`` on, durably; whether the log went further. The log ends at ``offset`` then.
+        """Drop the records from ``offset`` on, durably. Return True if the log end was above ``offset``.
 
-        A batch that holds ``offset`` goes as a whole: give the first offset of one.
+        The log then ends at ``offset``. A batch that contains ``offset`` is dropped as a whole, so pass the first
+        offset of a batch.
 
         Raises:
-            OffsetInTierError: the tier has committed more than would be left.
+            OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``.
             StorageError: the disk failed; the log is out of service until it is opened again.
         """
         return truncate_to(self._state, offset)
 
     def truncate_fully_and_start_at(self, offset: int, log_start: int | None = None) -> None:
-        """Drop all records here, durably, and go on at ``offset``, wherever that is.
+        """Drop all local records, durably, and continue at any ``offset``.
 
         Args:
-            offset: of the next record.
-            log_start: where readers may begin, if a tier has what is below ``offset``; None is ``offset``.
+            offset: offset of the next record.
+            log_start: first offset for readers, if a tier has the records below ``offset``. None means ``offset``.
 
         Raises:
             OffsetInTierError: the log leads, and the tier has committed records above ``offset``.
@@ -272,12 +280,12 @@ class LogWriter(LogReader):
         truncate_fully(self._state, offset, log_start)
 
     def set_high_watermark(self, offset: int) -> int:
-        """Move the high watermark, where ``watermark`` is ``external``; it stays between log start and end.
+        """Move the high watermark, if ``watermark`` is ``external``. It stays between the log start and the log end.
 
-        A leader's never falls, a follower's may.
+        A leader's high watermark never falls; a follower's may fall.
 
         Returns:
-            The high watermark after it.
+            The new high watermark.
 
         Raises:
             ConfigError: the log leads, and the engine moves it itself.
@@ -285,28 +293,29 @@ class LogWriter(LogReader):
         return set_high_watermark(self._state, offset)
 
     def flush(self) -> int:
-        """Make everything written so far durable; the new recovery point (offset)."""
+        """Make everything written so far durable; return the new recovery point (offset)."""
         return flush(self._state)
 
     def roll(self) -> int:
-        """Close the active segment and begin one at the log end; its base offset."""
+        """Close the active segment and begin a new one at the log end; return its base offset."""
         with self._state.lock:
             self._state.check_writable()
             return roll(self._state)
 
     def delete_records(self, before: int) -> int:
-        """Hide the records below offset ``before``; files go when retention finds whole segments below it.
+        """Hide the records below offset ``before``, and return the new log start offset.
 
-        -1 is the high watermark. Returns the log start after it. It is durable on return, where Kafka's is with the next
-        checkpoint; on a full disk, which deleting is to help, ours is with that one, too.
+        ``before=-1`` means the high watermark. Retention deletes files later, when whole segments are below the log
+        start. The new log start is durable on return; in Kafka it is durable after the next checkpoint. On a full disk,
+        it is also durable only after the next checkpoint, because deleting must work there.
 
         Source: apache/kafka Partition.deleteRecordsOnLeader.
 
         Raises:
-            NotLeaderOrFollowerError: the log follows a leader, which tells it.
-            PolicyViolationError: ``cleanup.policy`` is compact without delete: the newest record of each key is to stay.
-            InvalidTopicError: the topic is one of Kafka's own.
-            OffsetOutOfRangeError: above the high watermark.
+            NotLeaderOrFollowerError: the log follows a leader, which sends its log start.
+            PolicyViolationError: ``cleanup.policy`` is compact without delete: the newest record of each key must stay.
+            InvalidTopicError: the topic is one of Kafka's internal topics.
+            OffsetOutOfRangeError: ``before`` is above the high watermark.
             LogDirOfflineError: the log start could not be stored.
         """
         self._state.check_leads()
@@ -319,14 +328,14 @@ class LogWriter(LogReader):
         return start
 
     def raise_log_start(self, before: int) -> int:
-        """As ``delete_records``, in either role and under any policy: for retention."""
+        """Raise the log start as ``delete_records`` does, in either role and under any policy. Retention calls it."""
         return raise_log_start(self._state, self.offsets().high_watermark if before == -1 else before)
 
     def subscribe(self, callback: Callable[[LogOffsets], object]) -> Callable[[], None]:
-        """Have ``callback`` told the bounds whenever they have moved; what is returned ends that.
+        """Call ``callback`` with the bounds after they have moved; return a function that unsubscribes it.
 
-        It is called on a thread of the engine, after the fact and with no lock held, once for moves that lie close
-        together. What it raises is logged. One that takes long keeps the other subscribers waiting, no append.
+        A thread of the engine calls it later, with no lock held. Moves that follow each other closely cause one call.
+        An exception of the callback is logged. A slow callback delays the other subscribers, but no append.
         """
         with self._state.lock:
             if self._subscribers is None:

@@ -1,4 +1,4 @@
-"""How the state of a log that is open for writing begins and ends."""
+"""Creation and clean shutdown of the state of a log that is open for writing."""
 
 from __future__ import annotations
 
@@ -37,13 +37,15 @@ def begin(
     may_lag: bool = False,
     refusal: StorageError | None = None,
 ) -> LogState:
-    """The state of a log that was loaded, open for writing unless there is a ``refusal``, which writes raise.
+    """Return the state of a loaded log, open for writing. If there is a ``refusal``, writes raise it.
 
-    ``may_lag``: others have replicas of it. One that has less than the tier follows, until it is told to lead.
+    ``may_lag`` is True if the log has other replicas. A replica with fewer records than the tier follows until ``lead``
+    is called.
 
     Raises:
-        FencedEpochError: the tier holds more of the log than the directory does, or other records, and nobody but
-            another engine that took it over can have written them.
+        FencedEpochError: the tier holds more records than the directory, or different ones. Only another engine that
+        took
+            the log over can have written them.
     """
     tiered = None if remote is None else tier_of(remote, files, loaded)
     ours = None if tiered is None else tiered.within(loaded.epochs.entries)
@@ -92,19 +94,19 @@ def begin(
 
 
 def end(state: LogState) -> bool:
-    """Leave the log as a clean stop does, under its locks; whether that was possible. Files are closed in any case."""
+    """Stop the log cleanly, under its locks. Return True if the stop was clean. Files are closed in any case."""
     clean = state.healthy
     try:
         if clean:
             write_row(state)
             state.appender.finish()
-            remove_left(state, all_now=True)  # first: it may be what makes room on a full disk
+            remove_left(state, all_now=True)  # before the snapshot: it may free space on a full disk
             if (
                 state.snapshot_offset != state.log_end
-            ):  # else one stands there, with whoever was forgotten since, as in Kafka
+            ):  # otherwise a snapshot exists there; as in Kafka, it may contain producers that were forgotten since
                 write_snapshot(state.files, state.log_end, state.producers)
             state.folder_dirty = True
-            flush(state, row_too=False)  # nothing goes behind what was finished: who lined up since then is refused
+            flush(state, row_too=False)  # the appender is finished: later batches in the queue are refused
     finally:
         state.closed = True
         close_segments(state.segments)
@@ -112,7 +114,7 @@ def end(state: LogState) -> bool:
 
 
 def close_segments(segments: Iterable[Segment]) -> None:
-    """Close all, whatever one of them says."""
+    """Close all segments, even if closing one of them raises."""
     with ExitStack() as closing:
         for segment in segments:
             closing.callback(segment.close)

@@ -1,4 +1,4 @@
-"""What appends do when local disk holds as much of a tiered log as it may, because the tier does not take it."""
+"""Backpressure on appends to a tiered log: local disk has reached its limit because the tier does not keep up."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from stratalog.errors import LocalLimitError
 from stratalog.log.state.log_state import LogState
 from stratalog.model.events import Backpressure
 
-_LOOK_MS: Final = 200  # how often a waiting append looks again, whatever it was told
+_LOOK_MS: Final = 200  # poll interval of a waiting append, in addition to notifications
 
 
 def local_bytes(state: LogState) -> int:
-    """Of the ``.log`` files on local disk; under the log's lock."""
+    """Return the total size of the ``.log`` files on local disk. The caller holds the log's lock."""
     return sum(segment.size_bytes for segment in state.segments)
 
 
 def is_above_limit(state: LogState, more_bytes: int = 0) -> bool:
-    """Whether the local part of a tiered log, with ``more_bytes``, is above local.hard.limit.bytes; under the lock."""
+    """Return True if a tiered log's local bytes plus ``more_bytes`` exceed local.hard.limit.bytes; under the lock."""
     limit = state.config.local_hard_limit_bytes
     return limit >= 0 and state.remote is not None and local_bytes(state) + more_bytes > limit
 
 
 def wait_for_room(state: LogState, size_bytes: int) -> bool:
-    """Do what ``tier.outage.policy`` says before an append of this size; under the log's lock, which a wait lets go.
+    """Apply ``tier.outage.policy`` before an append of this size.
 
-    Listeners are told once, when a log gets above its limit, and again after it was below.
+    The caller holds the log's lock; a wait releases the lock. Listeners are notified once each time a log exceeds its
+    limit.
 
     Returns:
-        Whether it waited, so that others may have appended meanwhile.
+        True if it waited. Other threads may have appended in the meantime.
 
     Raises:
-        LocalLimitError: appends are refused, or there was no room in time.
+        LocalLimitError: appends are refused, or no room became free in time.
     """
     if not is_above_limit(state, size_bytes):
         state.is_pressed = False
@@ -51,7 +52,7 @@ def wait_for_room(state: LogState, size_bytes: int) -> bool:
 
 
 def _waited(state: LogState, size_bytes: int) -> bool:
-    """Whether there was room before the time was over."""
+    """Wait for room; return True if there was room before ``tier.outage.block.ms`` was over."""
     clock = state.parts.env.clock
     end_ns = clock.monotonic_ns() + state.config.tier_outage_block_ms * 1_000_000
     while clock.monotonic_ns() < end_ns:

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class CleaningState:
-    """What is known of the compaction of one log. Changed under the log's lock.
+    """State of the compaction of one log. Fields are changed under the log's lock.
 
-    ``dirty_start`` is the first offset that was not compacted yet, as the cleaner's checkpoint says, None if there is
-    none. ``changes`` counts what makes a round under way void. ``uncleanable`` says why the log is left alone until it is
-    opened again, "" if it is not. ``busy`` is held over a round, and over an offload: what is being sent to a tier must
-    not become something else meanwhile. It comes before the log's lock. ``tier_busy`` is the same for what rewrites
-    committed segments; whoever takes both takes it first. ``tier_uncleanable`` is as ``uncleanable``, of the tier's part;
-    ``tier_doubt`` is what was damaged when that was read last: it may be so on the way only.
+    Attributes:
+        dirty_start: first offset that is not compacted yet, from the cleaner's checkpoint; None if there is none.
+        changes: number of changes that invalidate a compaction round in progress.
+        uncleanable: the reason not to compact the log until it is opened again; "" if there is none.
+        busy: lock held during a round and during an offload, because a segment must not change while it is uploaded. It
+            is acquired before the log's lock.
+        tier_busy: lock held while committed segments are rewritten. It is acquired before ``busy``.
+        tier_uncleanable: as ``uncleanable``, for the tier's part of the log.
+        tier_doubt: damage found at the last read from the tier. It may be a transfer error.
     """
 
     dirty_start: int | None = None
@@ -27,9 +30,10 @@ class CleaningState:
     tier_busy: threading.Lock = field(default_factory=threading.Lock)
 
     def void(self, end: int | None = None) -> None:
-        """Make a round of compaction that is in progress come to nothing. The caller holds the log's lock.
+        """Invalidate a compaction round that is in progress. The caller holds the log's lock.
 
-        For every change of the log below its end. A truncation passes the new ``end`` (offset): nothing above it is clean.
+        Every change of the log below its end calls it. A truncation passes the new ``end`` offset: nothing above it is
+        compacted.
 
         Source: apache/kafka LogManager.truncateTo (abortAndPauseCleaning, maybeTruncateCleanerCheckpoint...).
         """

@@ -1,4 +1,4 @@
-"""Roles of a log: leading in an epoch, or following whoever leads in it. Epochs never go back.
+"""Roles of a log: leader of an epoch, or follower of that epoch's leader. Epochs never go back.
 
 Source: apache/kafka Partition.makeLeader, makeFollower; UnifiedLog.assignEpochStartOffset.
 """
@@ -13,14 +13,14 @@ from stratalog.model.offsets import MAX_EPOCH
 
 
 def lead(state: LogState, epoch: int) -> None:
-    """Take appends in ``epoch`` from now on.
+    """Accept leader appends in ``epoch`` from now on.
 
-    It begins at the log end, durably, even if nothing is ever appended in it: a follower with records of an earlier epoch
-    beyond that learns from it what to cut.
+    The epoch begins at the log end and is stored durably, even if nothing is ever appended in it. A follower with
+    records of an earlier epoch above that offset uses it to truncate them.
 
     Raises:
-        StaleLeaderEpochError: the epoch is below the log's, or another one leads in it.
-        StorageError: the epoch cannot be stored; the role is as before.
+        StaleLeaderEpochError: the epoch is below the log's, or another replica leads in it.
+        StorageError: the epoch cannot be stored; the role does not change.
     """
     with state.lock:
         state.check_writable()
@@ -33,13 +33,13 @@ def lead(state: LogState, epoch: int) -> None:
 
 
 def follow(state: LogState, epoch: int) -> None:
-    """Take batches of the leader of ``epoch`` from now on, and no other appends.
+    """Accept only batches of the leader of ``epoch`` from now on, and no other appends.
 
-    The high watermark stays, and moves by what the leader says.
+    The high watermark keeps its value until the leader sends a new one.
 
     Raises:
         StaleLeaderEpochError: the epoch is below the log's.
-        ConfigError: it is above 2147483647.
+        ConfigError: the epoch is above 2147483647.
     """
     with state.lock:
         state.check_writable()
@@ -51,11 +51,11 @@ def follow(state: LogState, epoch: int) -> None:
 
 
 def store_epochs(state: LogState, epochs: EpochCache) -> None:
-    """Make these the log's epochs, durable on return; under the log's lock.
+    """Replace the log's epochs, durably. The caller holds the log's lock.
 
     Raises:
-        OutOfResourcesError: no space or no descriptor; all is as before.
-        StorageError: what takes the log out of service.
+        OutOfResourcesError: no space or no descriptor; nothing is changed.
+        StorageError: the disk failed; the log is out of service.
     """
     if epochs == state.epochs:
         return

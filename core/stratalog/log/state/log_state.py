@@ -1,4 +1,4 @@
-"""The mutable part of a log that is open for writing."""
+"""Mutable state of a log that is open for writing."""
 
 from __future__ import annotations
 
@@ -34,18 +34,20 @@ from stratalog.segment.segment import Segment
 from stratalog.spi.segment_store import LogFiles
 
 _WRITTEN: Final = Watermark.WRITTEN  # looked up at each append
-_of: Final = tuple.__new__  # makes a named tuple of all its fields; calling its class is a call more
+_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 
 
 @dataclass(slots=True)
 class LogState:
-    """Everything about one open log.
+    """State of one open log.
 
-    Fields are changed under ``lock``, but for ``failure``, which ``fail`` may set at any time. Who writes to the log reads
-    them under it, too; without it a single field may be read where a value of a moment ago will do. Readers of records take
-    no lock: they load ``published``, a value that is replaced as a whole.
+    Fields are changed under ``lock``, except ``failure``, which ``fail`` may set at any time. Writers to the log also
+    read
+    them under ``lock``. Without the lock, read single fields only; the value may be stale. Readers of records take no
+    lock: they load ``published``, a value that is replaced as a whole.
 
-    ``syncing`` is taken before ``lock``. While ``noting``, or the lock that ``turns`` has, is held, none of the others is taken.
+    ``syncing`` is acquired before ``lock``. A thread that holds ``noting``, or the lock inside ``turns``, acquires no
+    other of these locks.
     """
 
     log: TopicPartition
@@ -56,76 +58,79 @@ class LogState:
     segments: tuple[Segment, ...]  # ascending; the last one is the active one
     appender: Appender  # of the active segment
     producers: ProducerState
-    producer_expiration_ms: int  # who is silent for so long is not taken from a snapshot
-    snapshot_offset: int  # of the newest snapshot when the log was loaded; -1 where none of then counts any more
+    producer_expiration_ms: int  # producers silent for that long are not restored from a snapshot
+    snapshot_offset: int  # of the newest snapshot when the log was loaded; -1 if those are obsolete
     epochs: EpochCache
     log_start: int
     recovery_point: int  # everything below this offset is durable
     leader_epoch: int
-    # A view; the log's end if that is another one by now, else None; the recovery point then; and the view that was made of
-    # these, in a list that is empty until somebody asks for it.
+    # (base view, log end or None if the base view is current, recovery point, [full view]). The full view is built from
+    # the other three values on first use; the list is empty before that.
     published: tuple[LogView, int | None, int, list[LogView]]
     notify: Callable[[Event], None]
     remote: RemoteLog | None = None
-    # The tier as it was seen, our epochs at that time, and what of the tier belongs to this log's history.
+    # (the last seen tier view, our epochs at that time, the part of the tier that belongs to this log's history)
     compared: tuple[RemoteView, EpochCache, RemoteView] | None = None
-    damage: CorruptBatchError | None = None  # where the log cannot be read on; appends raise it
-    failure: StorageError | None = None  # takes the log out of service: appends raise it, reads go on
+    damage: CorruptBatchError | None = None  # the log cannot be read beyond its position; appends raise it
+    failure: StorageError | None = None  # takes the log out of service: appends raise it, reads continue
     closed: bool = False
-    folder_dirty: bool = True  # whether the folder has names that are not durable
-    leaving: list[tuple[int, str]] = field(default_factory=list)  # when (monotonic ns) which ``.deleted`` file may go
+    folder_dirty: bool = True  # True if the folder has file names that are not durable
+    leaving: list[tuple[int, str]] = field(default_factory=list)  # ``.deleted`` files: due time (monotonic ns), name
     is_leader: bool = True
-    may_lag: bool = False  # whether others have replicas, so that the tier may be ahead of this log
-    noted_version: int = -1  # of the manifest in the note that ``away`` keeps; -1 if it is not known. Under ``noting``
+    may_lag: bool = False  # True if other replicas exist: the tier may be ahead of this log
+    noted_version: int = -1  # manifest version in the stored tier note; -1 if not known. Under ``noting``
     cleaning: CleaningState = field(default_factory=CleaningState)
-    watermark: Watermark = Watermark.WRITTEN  # what moves the high watermark of a leader
-    given_watermark: int = 0  # the one from outside, or from a follower's leader
-    synced_ns: int = 0  # when (monotonic) the last sync ended
+    watermark: Watermark = Watermark.WRITTEN  # the rule that moves a leader's high watermark
+    given_watermark: int = 0  # high watermark set by the caller, or sent by the leader
+    synced_ns: int = 0  # end of the last sync (monotonic)
     sync_took_ns: int = 0
-    on_offline: Callable[[StorageError], None] | None = None  # told of a failure that the whole directory shares
+    on_offline: Callable[[StorageError], None] | None = None  # called when the whole directory has failed
     store_bounds: Callable[[], None] | None = None  # writes the directory's checkpoints
-    on_moved: Callable[[], None] | None = None  # told when bounds have moved; returns at once
-    turns: Turns = field(default_factory=Turns)  # who syncs for those who wait, and whose batches are to be written
+    on_moved: Callable[[], None] | None = None  # called when bounds have moved; returns at once
+    turns: Turns = field(default_factory=Turns)  # group commit: the syncing thread, the waiters, the queued batches
     noting: threading.Lock = field(default_factory=threading.Lock)  # held while the note about the tier is replaced
-    syncing: threading.RLock = field(default_factory=threading.RLock)  # held over a sync, and by what takes bytes away
+    syncing: threading.RLock = field(default_factory=threading.RLock)  # held during a sync, and while bytes are removed
     lock: threading.RLock = field(default_factory=threading.RLock)
-    is_pressed: bool = False  # whether local disk holds more of the log than it may
-    rules: PlainRules | None = None  # of ``config``; None until an append asks
+    is_pressed: bool = False  # True if the log's local size is above its limit
+    rules: PlainRules | None = None  # derived from ``config`` at the next append; None before
     seen_extras: frozenset[str] | None = None  # the EXTRA indexes that the log's files were last compared with
-    room: threading.Condition = field(init=False)  # told when ``is_pressed`` may be over
+    room: threading.Condition = field(init=False)  # notified when ``is_pressed`` may have ended
 
     def __post_init__(self) -> None:
         self.room = threading.Condition(self.lock)
 
     @property
     def log_end(self) -> int:
-        """The offset of the next record."""
+        """Offset of the next record."""
         return self.segments[-1].end_offset
 
     @property
     def healthy(self) -> bool:
-        """Whether the log can be written to and closed cleanly."""
+        """True if the log can be written to and closed cleanly."""
         return self.failure is None and self.damage is None
 
     @property
     def takes_appends(self) -> bool:
-        """Whether ``check_writable`` and ``check_leads`` raise nothing."""
+        """True if ``check_writable`` and ``check_leads`` raise nothing."""
         return not self.closed and self.failure is None and self.damage is None and self.is_leader
 
     def configure(self, config: TopicConfig, parts: Components, remote: RemoteLog | None) -> None:
-        """Take new settings of the topic."""
+        """Apply new settings of the topic."""
         self.config, self.parts, self.remote, self.rules = config, parts, remote, None
         self.appender.configure(config)
         self.publish()
 
     def look_up_rules(self) -> PlainRules:
-        """What the settings say of plain batches, kept as ``rules`` until they change. Takes the lock itself."""
+        """Return the settings' rules for plain batches, and keep them in ``rules`` until the settings change.
+
+        Acquires the lock itself.
+        """
         with self.lock:
             rules = self.rules = PlainRules(self.config, self.parts)
             return rules
 
     def check_writable(self) -> None:
-        """Raise what keeps the log from being written to, if anything does."""
+        """Raise the error that makes the log not writable, if there is one."""
         if self.closed:
             raise ClosedError(f"log {self.log} is closed")
         if self.failure is not None:
@@ -139,9 +144,10 @@ class LogState:
             raise NotLeaderOrFollowerError(f"log {self.log} follows the leader of epoch {self.leader_epoch}")
 
     def fail(self, error: StorageError) -> None:
-        """Take the log out of service, and tell the directory if it is the disk that failed. Needs no lock.
+        """Take the log out of service, and report a failure of the disk to the directory. Needs no lock.
 
-        Later calls raise ``error``, unless it says that the same call may succeed: then they say to open the log again.
+        Later calls raise ``error``. If ``error`` is a SystemLimitError, which allows a retry, later calls raise a
+        ClosedError instead, with the advice to open the log again.
         """
         if self.failure is None:
             again = f"log {self.log} is out of service, as a change of it ended early, {error.reason}: open it again"
@@ -151,10 +157,10 @@ class LogState:
 
     @contextlib.contextmanager
     def guarded(self, what: str) -> Iterator[None]:
-        """Take the log out of service if what is done inside, ``what`` in words, fails half-way.
+        """Take the log out of service if the guarded block fails; ``what`` describes the block in errors.
 
-        Not if the system lacks space or descriptors: a call that finds none leaves things as they were. After Ctrl-C, say, files may hold what the
-        state does not count, which recovery finds.
+        The log stays in service if space or descriptors are missing, because such a call changes nothing. After Ctrl-C,
+        for example, files may contain bytes that the state does not count; recovery finds them.
         """
         try:
             yield
@@ -163,7 +169,7 @@ class LogState:
             raise
 
     def ended_early(self, what: str, error: BaseException) -> None:
-        """What ``guarded`` does with ``error``, for callers to whom a context manager costs too much."""
+        """Handle ``error`` as ``guarded`` does, for callers that avoid the cost of a context manager."""
         if isinstance(error, OutOfResourcesError):
             return
         if not isinstance(error, StorageError):
@@ -173,7 +179,7 @@ class LogState:
 
     @property
     def high_watermark(self) -> int:
-        """Where safe reads end, before that is brought between the log's bounds."""
+        """The high watermark before it is limited to the log's bounds."""
         if not self.is_leader:
             return self.given_watermark
         if self.watermark is _WRITTEN:
@@ -181,7 +187,7 @@ class LogState:
         return self.recovery_point if self.watermark is Watermark.DURABLE else self.given_watermark
 
     def publish(self) -> None:
-        """Make the state as it is now visible to readers, and tell ``on_moved``, which returns at once."""
+        """Make the current state visible to readers, and call ``on_moved`` if bounds have moved."""
         before = None if self.on_moved is None else self.view.offsets
         remote = None if self.remote is None else self._counting(self.remote)
         offsets = _bounds(
@@ -193,9 +199,9 @@ class LogState:
             self.on_moved()
 
     def publish_end(self) -> None:
-        """As ``publish``, where nothing but the log's end may have moved since: what nearly all appends do.
+        """Publish as ``publish`` does, after a change of only the log end, as nearly all appends make.
 
-        The view is not made before somebody asks for it, which happens less often than appends.
+        The view is built when a reader first requests it, because reads are rarer than appends.
         """
         end, known = self.segments[-1].end_offset, self.published[0]
         if (
@@ -214,7 +220,7 @@ class LogState:
 
     @property
     def view(self) -> LogView:
-        """What readers see. Needs no lock: all that it is made from is one value."""
+        """The view that readers see. Needs no lock, because it is built from one value."""
         known, end, recovery_point, made = self.published
         if end is None:
             return known
@@ -223,7 +229,10 @@ class LogState:
         return made[0]
 
     def _counting(self, remote: RemoteLog) -> RemoteView:
-        """What of the tier belongs to this log's history: compared when one of the two has changed, not at each append."""
+        """Return the part of the tier that belongs to this log's history.
+
+        The comparison runs only after the tier or the epochs have changed, not at each append.
+        """
         seen, known = remote.view(), self.compared
         if known is None or known[0] is not seen or known[1] is not self.epochs:
             known = self.compared = (seen, self.epochs, seen.within(self.epochs.entries))
@@ -242,7 +251,7 @@ def make_view(
     remote: RemoteView | None,
     damage: CorruptBatchError | None,
 ) -> LogView:
-    """The view of a log that is not open for writing, or not yet."""
+    """Return the view of a log that is not open for writing, or not yet."""
     return LogView(
         log,
         tuple(segments),
@@ -262,10 +271,10 @@ def _bounds(
     recovery_point: int,
     high_watermark: int,
 ) -> LogOffsets:
-    """Bring the bounds of a log into one value, in the order that they must keep.
+    """Return the bounds of a log as one value, limited to their required order.
 
-    With segments in the tier the log starts where the tier says, or later. Without, it starts at the first local segment, but
-    not below what the tier says: a start offset never falls.
+    If the tier has segments, the log starts at the tier's log start or later. Otherwise it starts at the first local
+    segment, but not below the tier's log start: a log start offset never falls.
     """
     first, end = (segments[0].base_offset, segments[-1].end_offset) if segments else (log_start, log_start)
     if remote is not None and remote.segments:
@@ -274,7 +283,7 @@ def _bounds(
             first = end = max(end, remote.end_offset)
     else:
         start = max(log_start, first)
-        # All that the tier had may have been deleted since this log's start was stored in its checkpoint.
+        # All segments of the tier may have been deleted after this log's start was stored in its checkpoint.
         if remote is not None and start < remote.log_start:
             start = min(remote.log_start, end)
     high_watermark = stable = _between(high_watermark, start, end)
@@ -286,7 +295,7 @@ def _bounds(
 
 
 def _between(value: int, least: int, most: int) -> int:
-    """``value``, or the bound that it is beyond; ``most`` if ``least`` is above it."""
-    if value < least:  # noqa: PLR1730 - each append asks several times, and a call costs more than all of it
+    """Return ``value`` limited to [least, most]; ``most`` if ``least`` is above ``most``."""
+    if value < least:  # noqa: PLR1730 - each append runs it several times, and a call of max() costs more
         value = least
     return most if value > most else value  # noqa: FURB136 - the same

@@ -1,4 +1,4 @@
-"""Closing the active segment and beginning the next.
+"""Roll of a log: close the active segment and begin the next one.
 
 Source: apache/kafka UnifiedLog.roll.
 """
@@ -17,14 +17,14 @@ from stratalog.segment.segment import Segment
 
 
 def roll(state: LogState, first_offset: int = 0) -> int:
-    """Begin a new active segment at the log end; the base offset of it. An empty active segment there stays as it is.
+    """Begin a new active segment at the log end; return its base offset. An empty active segment there is kept.
 
-    A batch to come that begins above the log end, as ``first_offset`` says, names the new segment: what is between is in
-    no segment, and an offset relative to the log end may not fit its 32 bits.
+    If the next batch begins at ``first_offset`` above the log end, that offset becomes the base offset. The offsets in
+    between are in no segment. Otherwise the batch's offset relative to the log end might not fit into 32 bits.
 
-    Everything new is made before the old segment is closed: if the disk is full, the log stays as it was. The old one's
-    records are durable before the new one has a name: else a power loss could take them and leave those that follow, and
-    what is lost would be no suffix. Kafka syncs after the roll, in the background.
+    All new files are created before the old segment is closed: if the disk is full, the log does not change. The old
+    segment's records are made durable before the new file exists. Otherwise a power loss could lose them and keep later
+    records. Kafka syncs after the roll, in the background.
     """
     active = state.segments[-1]
     base = max(state.log_end, first_offset)
@@ -37,7 +37,7 @@ def roll(state: LogState, first_offset: int = 0) -> int:
             segment, appender = _begun(state, active, base)
         except OutOfResourcesError:
             state.folder_dirty = True  # if the names below cannot be synced now, the next sync does it
-            remove_leftovers(state, base)  # else the active one would end here for whoever opens the log
+            remove_leftovers(state, base)  # otherwise the next opening would end the active segment here
             state.files.sync()
             raise
         active.end_offset = base
@@ -50,7 +50,7 @@ def roll(state: LogState, first_offset: int = 0) -> int:
 
 
 def _make_indexes_again(state: LogState, active: Segment) -> None:
-    """Begin an empty segment's indexes under the settings of now: those of before left no room for one entry.
+    """Rebuild an empty segment's indexes with the current settings: the old ones have no room for one entry.
 
     Kafka deletes such a segment and creates it again.
     """
@@ -59,7 +59,7 @@ def _make_indexes_again(state: LogState, active: Segment) -> None:
 
 
 def _begun(state: LogState, active: Segment, base: int) -> tuple[Segment, Appender]:
-    """The segment to come; the active one is closed for appends once nothing else is left to do."""
+    """Create the next segment, and as the last step close the active one for appends."""
     if active.log.trim() or state.recovery_point < active.end_offset:
         active.log.sync()
     segment, appender = next_segment(state, base)
@@ -73,7 +73,10 @@ def _begun(state: LogState, active: Segment, base: int) -> tuple[Segment, Append
 
 
 def next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:
-    """Make the files of a segment to come, empty; the caller puts it among the others and closes it if that fails."""
+    """Create the empty files of the next segment.
+
+    The caller adds the segment to the log, and closes it if that fails.
+    """
     remove_leftovers(state, base)
     preallocate = state.config.segment_bytes if state.config.preallocate else 0
     log = state.files.open_segment(segment_file(base, LOG_SUFFIX), create=True, preallocate_bytes=preallocate)
@@ -86,10 +89,10 @@ def next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:
 
 
 def new_appender(segment: Segment, parts: Components, config: TopicConfig, *, is_idle: bool = False) -> Appender:
-    """An appender for an active segment, its share of ``segment.jitter.ms`` drawn: a number in [0, that).
+    """Return an appender for an active segment, with a random jitter in [0, ``segment.jitter.ms``).
 
-    It is below the time after which segments are rolled. Kafka draws below ``segment.ms``, and rolls a log at each
-    append where ``max.compaction.lag.ms`` is less than what was drawn. ``is_idle``: as for the appender.
+    The jitter is also below the time after which segments are rolled. Kafka only limits it to ``segment.ms``, and rolls
+    at each append if ``max.compaction.lag.ms`` is less than the jitter. ``is_idle`` is passed to the appender.
     """
     limit = min(config.segment_jitter_ms, roll_after_ms(config))
     jitter_ms = parts.env.chance.randrange(limit) if limit > 0 else 0
@@ -97,6 +100,6 @@ def new_appender(segment: Segment, parts: Components, config: TopicConfig, *, is
 
 
 def remove_leftovers(state: LogState, base_offset: int) -> None:
-    """Delete stray files that already carry the names of the segment to come."""
+    """Delete stray files that already have the names of the next segment's files."""
     for suffix in (LOG_SUFFIX, *(found.suffix for found in state.parts.indexes.values())):
         state.files.remove(segment_file(base_offset, suffix))

@@ -1,8 +1,9 @@
-"""Taking turns: one thread does something for all, the others wait until it is done. So appends share one sync.
+"""Turns of syncing threads: one thread syncs for all waiting threads, so appends share one sync.
 
-This is one half of group commit, ``row`` is the other. Each waiter has a lock of its own and is woken once: when what it
-waits for is done, or when it is its turn. A condition variable would wake all of them at each sync, only to queue for its
-lock.
+This is one half of group commit; the queue of batches (the "row") is the other half. Each waiter has its own lock and
+is
+woken once: when its records are durable, or when it has the turn. A condition variable would wake all waiters at each
+sync, and all of them would then queue for its lock.
 """
 
 from __future__ import annotations
@@ -20,40 +21,40 @@ def _nothing() -> None:
 
 
 class Waiter:
-    """A thread that waits until everything below offset ``end`` is done.
+    """A thread that waits until everything below offset ``end`` is durable.
 
-    ``end`` is ``NOT_WRITTEN`` as long as it is not known, and ``REFUSED`` if there is nothing to wait for.
+    ``end`` is ``NOT_WRITTEN`` while it is not known, and ``REFUSED`` if there is nothing to wait for.
     """
 
     __slots__ = ("end", "gate")
 
     def __init__(self, end: int) -> None:
         self.end = end
-        self.gate: Final = threading.Lock()  # opened by whoever takes the waiter off the list, once each time
+        self.gate: Final = threading.Lock()  # released once each time the waiter is removed from the list
         self.gate.acquire()
 
 
 class Turns:
-    """At most one has the turn at a time. Thread-safe.
+    """The turn, which at most one waiter has at a time, and the queue of batches to write. Thread-safe.
 
-    Who calls ``take`` has to call ``leave`` in the end, whatever happens between the two, Ctrl-C included: for a turn that
-    nobody leaves the others wait for ever.
+    Each caller of ``take`` must call ``leave`` at the end, even after an exception such as Ctrl-C. Otherwise the other
+    waiters wait for ever.
     """
 
     __slots__ = ("_company", "_gathering", "_has_turn", "_is_called", "_lock", "_row", "_waiting", "write_row")
 
     def __init__(self) -> None:
-        self.write_row: Callable[[], None] = _nothing  # writes what is in the row; the log that owns the turns sets it
+        self.write_row: Callable[[], None] = _nothing  # writes the queued batches; the owning log sets it
         self._lock = threading.Lock()
         self._has_turn: Waiter | None = None
-        self._waiting: list[Waiter] | None = None  # in the order of their coming; of most logs nobody ever waits
-        self._company = 0  # how many may come back soon: those who went on when the last turn ended, or wait since then
+        self._waiting: list[Waiter] | None = None  # in order of arrival; None because most logs never have waiters
+        self._company = 0  # expected waiters: those released when the last turn ended, and those still waiting then
         self._gathering = False
-        self._row: list[Waiter] | None = None  # those who have something to be written, in the order of their coming
-        self._is_called = False  # whether somebody is about to call the row
+        self._row: list[Waiter] | None = None  # waiters with a batch to write, in order of arrival
+        self._is_called = False  # True while a thread is responsible for calling ``called``
 
     def line_up(self, waiter: Waiter) -> bool:
-        """Put a waiter at the end of the row of those with something to be written; True if the caller is to call it."""
+        """Add a waiter to the end of the queue of batches. Return True if the caller must write the queue."""
         with self._lock:
             if self._row is None:
                 self._row = []
@@ -62,14 +63,17 @@ class Turns:
             return is_first
 
     def called(self) -> list[Waiter]:
-        """Take everybody out of the row. Who is to call it goes on until nobody is left."""
+        """Remove all waiters from the queue and return them. The writing thread repeats it until the queue is empty."""
         with self._lock:
             came, self._row = self._row or [], None
             self._is_called = bool(came)
             return came
 
     def take(self, waiter: Waiter) -> bool:
-        """Whether it is the caller's turn. If not, wait at the ``gate``, look whether it is done, and ask again."""
+        """Return True if the caller has the turn.
+
+        If it returns False, the caller waits at the ``gate``, checks for completion, and calls again.
+        """
         with self._lock:
             if self._has_turn is None or self._has_turn is waiter:
                 self._has_turn = waiter
@@ -79,11 +83,11 @@ class Turns:
             self._waiting.append(waiter)
             if self._gathering and len(self._waiting) >= self._company:
                 self._gathering = False
-                self._has_turn.gate.release()  # it waits there, in gather, for nothing else
+                self._has_turn.gate.release()  # it waits for this in gather()
             return False
 
     def gather(self, waiter: Waiter, at_most_s: float) -> None:
-        """Wait, ``at_most_s`` at most, for those who shared the last turn: they may come back soon."""
+        """Wait up to ``at_most_s`` for the waiters that shared the last turn, because they may return soon."""
         with self._lock:
             if at_most_s <= 0 or len(self._waiting or ()) >= self._company:
                 return
@@ -95,7 +99,7 @@ class Turns:
                 self._gathering = False
 
     def leave(self, waiter: Waiter, done: int) -> None:
-        """Wait no more. If the caller had the turn: those whose ``end`` is at most ``done`` go on, one of the others is next."""
+        """Stop waiting. If the caller had the turn, wake the waiters with ``end`` <= ``done``, and pass the turn on."""
         with self._lock:
             waiting = self._waiting or []
             if self._row and waiter in self._row:

@@ -1,11 +1,12 @@
-"""A log whose tier cannot be asked: what is known of it on local disk, and how the log joins it again.
+"""Link between a log and its tier while the store is unavailable: the local tier note, and rejoining the tier.
 
-A small file in the log's folder notes what the tier held when this engine last committed or saw a commit. It is stored
-before the first segment leaves local disk for the tier, and read only when a log is opened while the store is away. Such a
-log relies on the note for reads: it begins where it began before, and what lies below its first local segment is in the
-tier. Nothing is evicted, sent or committed because of it.
+A small file in the log's folder, the tier note, describes the tier's contents at the last commit that this engine made
+or saw. The note is stored before the first segment is evicted from local disk. It is read when a log is opened. If the
+store
+is unavailable then, reads rely on the note: the log start does not change, and the records below the first local
+segment are in the tier. Nothing is evicted, uploaded or committed because of the note.
 
-docs/formats/tier-note.md draws the file.
+docs/formats/tier-note.md describes the file.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TierNote:
-    """The contents of the file: a ``RemoteView`` without its segments.
+    """Contents of the tier note: a ``RemoteView`` without its segments.
 
-    ``segments`` is how many there were, ``end_offset`` where they ended; the log start if there were none.
+    ``segments`` is the number of segments. ``end_offset`` is their exclusive end, or the log start if there were none.
     """
 
     version: int = 0
@@ -57,7 +58,7 @@ class TierNote:
 
     @classmethod
     def of(cls, view: RemoteView) -> TierNote:
-        """What is to be noted of a tier; asks the store nothing."""
+        """Return the note for a tier view, without a request to the store."""
         return cls(
             view.version,
             view.log_start,
@@ -71,13 +72,13 @@ class TierNote:
 
 
 class AwaySegments(RemoteSegments):
-    """The segments of a tier that cannot be asked: where they begin and end is known, and about how many they are.
+    """The segments of an unavailable tier: their start, their end and their approximate number are known.
 
     Args:
-        start: offset of the first one.
-        end: the first offset after the last one.
-        count: how many; at least 1.
-        why: what to raise when somebody wants one of them.
+        start: offset of the first segment.
+        end: exclusive end offset of the last segment.
+        count: number of segments; at least 1.
+        why: returns the error to raise when a segment is accessed.
     """
 
     __slots__ = ("_count", "_end", "_start", "_why")
@@ -106,20 +107,20 @@ class AwaySegments(RemoteSegments):
 
     @property
     def start_offset(self) -> int:
-        """The first offset that is known to be there."""
+        """First offset that is known to be in the tier."""
         return self._start
 
     @property
     def end_offset(self) -> int:
-        """The first offset that is not."""
+        """Exclusive end offset of the segments."""
         return self._end
 
     def up_to(self, end: int) -> RemoteSegments:
-        """Those that end at or below ``end``, taken as if one ended there."""
+        """Return the segments that end at or below ``end``, as if one of them ended exactly there."""
         return AwaySegments(self._start, end, self._count, self._why) if end > self._start else RemoteSegments()
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """None of them if they end at or below ``offset``; else raises."""
+        """Return an empty iterator if the segments end at or below ``offset``; otherwise raise the store's error."""
         del since_ms
         if offset < self._end:
             self._raise()
@@ -133,12 +134,15 @@ class AwaySegments(RemoteSegments):
 
 
 def tier_of(remote: RemoteLog, files: LogFiles, loaded: LoadedLog) -> RemoteView:
-    """What the tier holds of a log that is being opened; where the log may open without its tier, what is known here.
+    """Return the tier's view of a log that is being opened.
+
+    If the store fails and the log may open without its tier, return the view that local disk implies.
 
     Raises:
-        TamperedManifestError: a key authenticates the tier of the log, and the tier is older than the note, or another one.
-        StoreError: the store failed, and the log may not open without.
-        CorruptCheckpointError: the store is away, and the note is damaged.
+        TamperedManifestError: a key authenticates the tier of the log, and the tier is older than the note, or another
+        one.
+        StoreError: the store failed, and the log may not open without its tier.
+        CorruptCheckpointError: the store is unavailable, and the note is damaged.
         Others as ``RemoteLog.view``.
     """
     with contextlib.suppress(CorruptCheckpointError):
@@ -156,11 +160,11 @@ def tier_of(remote: RemoteLog, files: LogFiles, loaded: LoadedLog) -> RemoteView
 
 
 def assumed_view(note: TierNote | None, loaded: LoadedLog, why: Callable[[], StoreError]) -> RemoteView:
-    """What the tier must hold of a log as far as local disk tells.
+    """Return the view of the tier that local disk implies.
 
-    Only what the tier has leaves local disk, so that what is missing between the log start and the first local segment
-    is there, whatever was committed after the note. Without a note (earlier releases left none) a checkpoint of a log start
-    below the first segment says the same.
+    A segment leaves local disk only after the tier has it. Therefore the tier holds all records between the log start
+    and the first local segment, even those committed after the note. Without a note (earlier releases wrote none), a
+    checkpoint with a log start below the first segment has the same meaning.
     """
     known = note or TierNote()
     first = loaded.segments[0].base_offset if loaded.segments else loaded.log_end
@@ -180,7 +184,7 @@ def assumed_view(note: TierNote | None, loaded: LoadedLog, why: Callable[[], Sto
 
 
 def tell_losses(name: TopicPartition, tiered: RemoteView, files: LogFiles, loaded: LoadedLog) -> None:
-    """Tell of what left local disk for a tier that does not have it any more: it was emptied, or rolled back."""
+    """Log an error if the tier has lost evicted records because it was emptied or rolled back."""
     with contextlib.suppress(CorruptCheckpointError):
         note = read_note(files)
         if note is None or not note.segments or not loaded.segments:
@@ -199,7 +203,7 @@ def tell_losses(name: TopicPartition, tiered: RemoteView, files: LogFiles, loade
 
 
 def check_not_taken(name: TopicPartition, tiered: RemoteView, epochs: Sequence[EpochEntry], log_end: int) -> None:
-    """Raise FencedEpochError if the tier holds what nobody but another engine that took the log over can have written."""
+    """Raise FencedEpochError if the tier holds records that only another engine, after a takeover, can have written."""
     if not tiered.segments:
         return
     end = tiered.end_offset
@@ -214,14 +218,14 @@ def check_not_taken(name: TopicPartition, tiered: RemoteView, epochs: Sequence[E
 
 
 def rejoined(state: LogState, leader_epoch: int) -> None:
-    """Follow the tier as it is, now that its head has been read. Readers see it even if this raises.
+    """Follow the current tier after its head has been read. Readers see the tier even if this function raises.
 
     Args:
-        state: of a log that was opened without its tier.
-        leader_epoch: of the head; -1 if there is none.
+        state: state of a log that was opened without its tier.
+        leader_epoch: leader epoch of the head; -1 if there is none.
 
     Raises:
-        FencedEpochError: another engine took the log over meanwhile.
+        FencedEpochError: another engine took the log over in the meantime.
     """
     with state.lock:
         remote = state.remote
@@ -246,9 +250,9 @@ def rejoined(state: LogState, leader_epoch: int) -> None:
 
 
 def note_tier(state: LogState) -> None:
-    """Store what the tier holds, durable on return, unless that is noted already.
+    """Store the tier note durably, unless it is already up to date.
 
-    A full disk keeps the note that there was: it says less, and nothing wrong.
+    On a full disk the earlier note is kept: it is older, but not wrong.
 
     Raises:
         LogDirOfflineError: the disk failed.
@@ -256,7 +260,7 @@ def note_tier(state: LogState) -> None:
     remote = state.remote
     if remote is None or remote.is_assumed or state.closed:
         return
-    with state.noting:  # else who looked at the tier earlier may replace the note of who looked later
+    with state.noting:  # otherwise a thread with an older tier view could replace a newer note
         note = TierNote.of(remote.view())
         if note.version == state.noted_version:
             return
@@ -271,7 +275,7 @@ def note_tier(state: LogState) -> None:
 
 
 def forget_tier(state: LogState) -> None:
-    """Remove the note, durably: the log is about to leave its tier."""
+    """Remove the note durably, because the log is about to leave its tier."""
     with state.noting:
         state.files.remove(TIER_NOTE_FILE)
         state.files.sync()
@@ -279,7 +283,7 @@ def forget_tier(state: LogState) -> None:
 
 
 def write_note(files: LogFiles, note: TierNote) -> None:
-    """Replace the file, durable on return; errors as ``LogFiles.replace_small``."""
+    """Replace the note's file durably; errors as ``LogFiles.replace_small``."""
     body: dict[str, object] = {
         "version": FORMAT_VERSION,
         "manifest_version": note.version,
@@ -296,16 +300,16 @@ def write_note(files: LogFiles, note: TierNote) -> None:
 
 
 def read_note(files: LogFiles) -> TierNote | None:
-    """What is noted, None if nothing is; errors as ``parse_note``."""
+    """Return the stored note, None if there is none; errors as ``parse_note``."""
     data = files.read_small(TIER_NOTE_FILE)
     return None if data is None else parse_note(data, files.path(TIER_NOTE_FILE))
 
 
 def parse_note(data: bytes, path: str) -> TierNote:
-    """The contents of the file; ``path`` is for errors.
+    """Return the note in the file's bytes; ``path`` is for errors.
 
     Raises:
-        CorruptCheckpointError: the file is damaged, or of a later release.
+        CorruptCheckpointError: the file is damaged, or a later release wrote it.
     """
     try:
         body = json.loads(data)
@@ -319,7 +323,7 @@ def parse_note(data: bytes, path: str) -> TierNote:
     raise CorruptCheckpointError(f"a note about the tier of version {version!r} is not supported by this release", path)
 
 
-def _note_from(body: dict[str, Any]) -> TierNote:  # Any: JSON, which has its checksum
+def _note_from(body: dict[str, Any]) -> TierNote:  # Any: JSON whose checksum was verified
     return TierNote(
         _whole(body["manifest_version"]),
         _whole(body["log_start"]),

@@ -1,4 +1,4 @@
-"""The high watermark, where somebody outside moves it.
+"""Updates of the high watermark by a caller outside the engine.
 
 Source: apache/kafka UnifiedLog.maybeIncrementHighWatermark, updateHighWatermark.
 """
@@ -11,7 +11,7 @@ from stratalog.model.offsets import Watermark
 
 
 def set_high_watermark(state: LogState, offset: int) -> int:
-    """Move the high watermark, between log start and end; a leader's never falls. The high watermark after it.
+    """Move the high watermark between log start and log end, and return it. A leader's high watermark never falls.
 
     Raises:
         ConfigError: the log leads, and the engine moves it itself.
