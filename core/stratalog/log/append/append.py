@@ -1,4 +1,4 @@
-"""Appending as leader: encode or check, write under the log's lock, wait until that is as durable as asked."""
+"""Appends of a leader: encode or check, write under the log's lock, then wait for the requested durability."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stratalog.spi.formats import PlainBatch, RecordFormat
 _DURABLE: Final = Durability.DURABLE  # looked up at each append
 
 Sync: TypeAlias = Callable[[LogState, int], None]
-"""Makes the records of a log below an offset durable, or notes that somebody wants them to be."""
+"""Callback that makes the records of a log below an offset durable, or schedules it."""
 
 
 def append_records(
@@ -37,7 +37,7 @@ def append_records(
 def append_batches(
     state: LogState, data: Buffer, durability: Durability, origin: AppendOrigin = AppendOrigin.CLIENT
 ) -> AppendResult:
-    """Append batches that somebody encoded. Errors as ``prepare_batches`` and ``write``."""
+    """Append batches that the caller encoded. Errors as ``prepare_batches`` and ``write``."""
     rules = state.rules or state.look_up_rules()
     plain = rules.taken(data)
     if plain is not None:
@@ -51,7 +51,7 @@ def append_batches(
 def write_plain(
     state: LogState, found: RecordFormat, batch: PlainBatch, durability: Durability, sync: Sync | None = None
 ) -> AppendResult:
-    """As ``write``, of one plain batch."""
+    """Write one plain batch, as ``write`` does."""
     if durability is _DURABLE and sync is None and _may_line_up(state):
         return _write_in_row(state, found, batch)
     with state.lock:
@@ -63,12 +63,12 @@ def write_plain(
 
 
 def _may_line_up(state: LogState) -> bool:
-    """Whether appends may be written for each other: not where one may wait for room, and others would wait with it."""
+    """Return True if appends may share a write. False if an append may wait for room, because all would then wait."""
     return state.remote is None or state.config.local_hard_limit_bytes < 0
 
 
 def _write_in_row(state: LogState, found: RecordFormat, batch: PlainBatch) -> AppendResult:
-    """Write a batch, perhaps together with those of other threads, and return when it is durable."""
+    """Write a batch, possibly together with batches of other threads, and return when it is durable."""
     waiter = InRow(found, batch)
     try:
         if state.turns.line_up(waiter):
@@ -78,7 +78,7 @@ def _write_in_row(state: LogState, found: RecordFormat, batch: PlainBatch) -> Ap
     except BaseException:
         state.turns.leave(
             waiter, state.recovery_point
-        )  # else it might still be written, though the caller was told otherwise
+        )  # otherwise the batch might still be written after this error was raised
         raise
     if waiter.result is None:
         raise waiter.error or ClosedError(f"nothing was appended to {state.log}: who was to write it was interrupted")
@@ -93,10 +93,10 @@ def write(
     *,
     origin: AppendOrigin = AppendOrigin.CLIENT,
 ) -> AppendResult:
-    """As ``write_prepared``, under the lock that this takes; durable on return, if asked for."""
+    """Write as ``write_prepared`` does, and acquire the log's lock for it. Durable on return, if requested."""
     with state.lock:
         result = write_prepared(state, prepared, origin)
         due = state.log_end - state.recovery_point >= state.config.flush_messages
-    if due or durability is _DURABLE:  # a retry, too, waits for what its first try may not have waited for
+    if due or durability is _DURABLE:  # a retry also waits: its first try may not have waited
         (sync or sync_records)(state, result.last_offset + 1)
     return result

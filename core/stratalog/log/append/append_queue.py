@@ -1,10 +1,11 @@
-"""Group commit: durable appends that come together are written together, with one call to the disk.
+"""Group commit: concurrent durable appends are written together, with one call to the disk.
 
-Each puts its batch at the end of a row, and the first one there writes for all who come while it does. So a thread waits
-once, until its batch is durable, and for no lock before: 64 threads that take the interpreter's lock and the log's in turn
-spend more time on that than on their work. Who syncs writes first what is still in the row, so that nothing is left there.
+Each thread puts its batch at the end of a queue (the "row"). The first thread in the queue also writes the batches that
+arrive while it writes. Therefore a thread waits only once, until its batch is durable, and waits for no lock before
+that: 64 threads that acquire the interpreter's lock and the log's lock in turn spend more time on the locks than on
+their work. A syncing thread first writes the batches that are still in the queue, so the queue is empty at each sync.
 
-The outcome is that of single appends: the same segments, and for each its own offsets or its own error.
+The result is the same as with single appends: the same segments, and for each append its own offsets or its own error.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from stratalog.log.state.sync_turns import NOT_WRITTEN, REFUSED, Waiter
 from stratalog.model.offsets import MAX_OFFSET
 from stratalog.spi.formats import PlainBatch, RecordFormat
 
-_TOGETHER_BYTES: Final = 1 << 20  # of one write at most: the batches are copied for it
+_TOGETHER_BYTES: Final = 1 << 20  # limit of one write, because the batches are copied for it
 
 
 class InRow(Waiter):
-    """A batch to be written, and who waits until it is durable. ``end`` tells what became of it."""
+    """A batch to write, with the thread that waits until it is durable. ``end`` is the outcome."""
 
     __slots__ = ("batch", "error", "format", "result")
 
@@ -36,20 +37,20 @@ class InRow(Waiter):
         self.error: Exception | None = None
 
     def written(self, result: AppendResult) -> None:
-        """Note that the batch stands in the log."""
+        """Record that the batch was written to the log."""
         self.result, self.end = result, result.last_offset + 1
 
     def refused(self, error: Exception) -> None:
-        """Note that it does not, and that there is nothing to wait for."""
+        """Fail this waiter with ``error``."""
         self.error, self.end = error, REFUSED
 
 
 def write_row(state: LogState) -> None:
-    """Write all that stands in the row, under the log's lock. The error of a batch is for the thread that waits for it."""
+    """Write all queued batches, under the log's lock. The thread that waits for a batch gets the batch's error."""
     while came := state.turns.called():
         try:
             _write(state, cast(list[InRow], came))
-        except BaseException as error:  # Ctrl-C, say: nobody would write what was taken out of the row
+        except BaseException as error:  # such as Ctrl-C: no thread would write the batches taken from the queue
             state.ended_early("an append", error)
             raise
 
@@ -60,12 +61,12 @@ def _write(state: LogState, came: Sequence[InRow]) -> None:
     for waiter in came:
         try:
             waiter.written(write_batch(state, waiter.format, waiter.batch))
-        except Exception as error:  # noqa: BLE001 - it is for the thread that waits
+        except Exception as error:  # noqa: BLE001 - the waiting thread raises it
             waiter.refused(error)
 
 
 def _written_together(state: LogState, came: Sequence[InRow]) -> bool:
-    """Write batches with one call, if each by itself would go to the active segment, too; else False, and nothing is done."""
+    """Write batches with one call if each of them fits the active segment. Otherwise return False and write nothing."""
     form, base, active = came[0].format, state.log_end, state.segments[-1]
     size = sum(len(waiter.batch.data) for waiter in came)
     counts = [waiter.batch.record_count for waiter in came]
@@ -80,7 +81,7 @@ def _written_together(state: LogState, came: Sequence[InRow]) -> bool:
             return False
         data = bytearray().join([waiter.batch.data for waiter in came])
         write_table(state, Prepared(form, data, form.scan(data, 0, size, check_crc=False)), base, None)
-    except StorageError:  # nothing of it stays: each by itself learns whether there is room for it, or why not
+    except StorageError:  # nothing was written: a single write of each batch gives that batch its own result
         return False
     for waiter, first, count in zip(came, accumulate(counts, initial=base), counts, strict=False):
         waiter.written(AppendResult(first, first + count - 1, now))

@@ -1,4 +1,4 @@
-"""Writing as leader, under the log's lock: offsets, bytes, index, publish.
+"""Writes of a leader, under the log's lock: assign offsets, write bytes and index, publish.
 
 Source: apache/kafka UnifiedLog.append.
 """
@@ -27,20 +27,20 @@ from stratalog.segment.components import Components
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET
 from stratalog.spi.formats import PlainBatch, RecordFormat
 
-_of: Final = tuple.__new__  # makes a named tuple of all its fields; calling its class is a call more
+_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 
 Placed: TypeAlias = tuple[memoryview, RecordBatch]
-"""A batch with its bytes, which say at which offsets it goes."""
+"""A batch and its bytes, with its offsets already assigned."""
 
 Noted: TypeAlias = tuple[ProducerState, dict[int, AbortedTransaction]]
-"""The producers' state after some batches, a draft; and what abort markers among them end, by the marker's offset."""
+"""Draft of the producers' state after some batches, and their aborted transactions by the marker's offset."""
 
 
 class AppendResult(NamedTuple):
-    """Where records went: offsets [base_offset, last_offset], both inclusive.
+    """Offsets of appended records: [base_offset, last_offset], both inclusive.
 
-    ``append_time_ms`` is the log's clock, or of the earlier append if ``duplicate``: a retry that was answered from
-    memory and not written again.
+    ``duplicate`` is True for a retry that was recognised and not written again. ``append_time_ms`` is the time of the
+    log's clock. For a duplicate, it is the timestamp of the earlier append.
     """
 
     base_offset: int
@@ -50,11 +50,11 @@ class AppendResult(NamedTuple):
 
 
 def write_batch(state: LogState, found: RecordFormat, batch: PlainBatch) -> AppendResult:
-    """Write one plain batch: the short path, which most appends take. Errors as ``write_prepared``."""
+    """Write one plain batch: the fast path of most appends. Errors as ``write_prepared``."""
     data, record_count, _, largest_ms, _ = batch
     size, epoch = len(data), state.leader_epoch
     if size > state.config.segment_bytes or not state.is_leader or state.failure or state.damage or state.closed:
-        check_takes(state, size)  # which looks at the same again, and is called only where it raises
+        check_takes(state, size)  # repeats these checks and raises; called only if one fails
     if state.remote is not None or state.is_pressed:
         wait_for_room(state, size)
     base = state.segments[-1].end_offset
@@ -79,7 +79,7 @@ def write_batch(state: LogState, found: RecordFormat, batch: PlainBatch) -> Appe
 
 
 def check_takes(state: LogState, size: int) -> None:
-    """Raise unless the log takes appends of a leader, of this size."""
+    """Raise an error unless the log accepts a leader's append of this size."""
     if state.closed or state.failure is not None or state.damage is not None or not state.is_leader:
         state.check_writable()
         state.check_leads()
@@ -90,11 +90,11 @@ def check_takes(state: LogState, size: int) -> None:
 def write_prepared(
     state: LogState, prepared: Sequence[Prepared], origin: AppendOrigin = AppendOrigin.CLIENT
 ) -> AppendResult:
-    """Give batches their offsets and write them into one segment, under the log's lock: all, or nothing.
+    """Assign offsets to batches and write them into one segment, under the log's lock: all, or none.
 
-    Kafka, too, never spreads an append over segments: where it does not fit the active one, that is closed first. After
-    the end of the process, or a loss of power, in the midst of it a log may hold whole batches from the front of what
-    was appended, never others; as long as the process lives, it and its readers see all or nothing.
+    As in Kafka, an append never spans segments: if it does not fit into the active segment, that segment is closed
+    first. If the process or the power fails during the write, the log may keep the first whole batches of the append,
+    and never other batches of it. While the process runs, it and its readers see all batches or none.
 
     Raises:
         NotLeaderOrFollowerError: the log follows a leader.
@@ -103,9 +103,9 @@ def write_prepared(
             producer, or a coordinator, broke a rule.
         OffsetsExhaustedError: offsets end at 2^63 - 2.
         LocalLimitError: local disk holds as much of the log as it may, and tier.outage.policy refuses more.
-        DiskFullError: no space; the log stays as it was, and goes on reading.
+        DiskFullError: no space; the log is unchanged and can still be read.
         LogDirOfflineError: writing failed; the log is out of service.
-        KeyboardInterrupt and others that are not ours: the log is out of service, and recovered when it is opened again.
+        KeyboardInterrupt and other foreign exceptions: the log is out of service; the next opening recovers it.
     """
     size = sum(sum(piece.table.size_bytes) for piece in prepared)
     has_producers = any(max(piece.table.producer_id) > NO_PRODUCER for piece in prepared)
@@ -114,14 +114,14 @@ def write_prepared(
     result = _duplicate(state, prepared) if has_sequences else None
     is_control = (
         prepared[0].table.attributes[0] & CONTROL_BIT
-    )  # markers do not wait: an open transaction keeps the tier back
+    )  # markers do not wait: an open transaction blocks the offload to the tier
     if result is None and not is_control and wait_for_room(state, size) and has_sequences:
-        result = _duplicate(state, prepared)  # another try may have come while this one waited
+        result = _duplicate(state, prepared)  # another try may have been written during the wait
     return result or _written(state, prepared, origin if has_producers else None)
 
 
 def _duplicate(state: LogState, prepared: Sequence[Prepared]) -> AppendResult | None:
-    """The earlier append of which this one is a retry. One that repeats some batches alone is none."""
+    """Return the earlier append if all batches are a retry of it. A repeat of only some batches is not a retry."""
     ids = Counter(found for piece in prepared for found in piece.table.producer_id if found > NO_PRODUCER)
     if max(ids.values()) > REMEMBERED_BATCHES:
         raise InvalidRecordError(f"an append holds at most {REMEMBERED_BATCHES} batches of an idempotent producer")
@@ -133,12 +133,15 @@ def _duplicate(state: LogState, prepared: Sequence[Prepared]) -> AppendResult | 
 
 
 def _written(state: LogState, prepared: Sequence[Prepared], numbered_by: AppendOrigin | None) -> AppendResult:
-    """Write what was not written before. ``numbered_by`` says who gave sequences, None if no batch is a producer's."""
+    """Write batches that are not a retry.
+
+    ``numbered_by`` is the origin that assigned the sequence numbers; None if no batch has a producer id.
+    """
     base = state.log_end
     if base > MAX_OFFSET - sum(sum(piece.table.record_count) for piece in prepared):
         raise OffsetsExhaustedError(f"log {state.log} ends at offset {base}")
     now = state.parts.env.clock.now_ms()
-    # Here and not before the lock: so the times of a log follow its offsets, and the result tells the time that is stored.
+    # Read the clock under the lock: then timestamps ascend with offsets, and the result has the stored time.
     stamp = now if state.config.message_timestamp_type == "LogAppendTime" else None
     if len(prepared) == 1 and numbered_by is None and prepared[0].format.magic >= 2:
         write_table(state, prepared[0], base, stamp)
@@ -150,7 +153,7 @@ def _written(state: LogState, prepared: Sequence[Prepared], numbered_by: AppendO
 
 
 def write_table(state: LogState, piece: Prepared, base: int, append_time_ms: int | None) -> None:
-    """As ``write_groups``, of batches that no producer numbers: nothing is looked at batch by batch."""
+    """Write batches without producer ids as ``write_groups`` does, but without a check of each batch."""
     table = piece.format.assign(piece.data, piece.table, base, state.leader_epoch, append_time_ms)
     last_offset = table.last_offset[-1]
     try:
@@ -166,9 +169,9 @@ def write_table(state: LogState, piece: Prepared, base: int, append_time_ms: int
 
 
 def write_groups(state: LogState, groups: Iterable[Sequence[Placed]], noted: Noted | None = None) -> None:
-    """Write batches that have their offsets, each group at once, under the log's lock; errors as ``write``.
+    """Write batches with assigned offsets, each group with one write, under the log's lock; errors as ``write``.
 
-    ``noted`` is of one group that a leader has admitted; else batches are taken as they come.
+    ``noted`` is the draft state of the single group that a leader has checked. Without it, batches are not checked.
     """
     try:
         with state.guarded("an append"):
@@ -179,7 +182,7 @@ def write_groups(state: LogState, groups: Iterable[Sequence[Placed]], noted: Not
 
 
 def _assigned(state: LogState, prepared: Sequence[Prepared], base: int, append_time_ms: int | None) -> list[Placed]:
-    """Each batch with its bytes, offsets, leader epoch and the time of the append (None: as it came) patched in."""
+    """Return each batch and its bytes, after setting offsets, leader epoch and append time (None: keep the times)."""
     listed: list[Placed] = []
     for piece in prepared:
         table = piece.format.assign(piece.data, piece.table, base, state.leader_epoch, append_time_ms)
@@ -190,7 +193,7 @@ def _assigned(state: LogState, prepared: Sequence[Prepared], base: int, append_t
 
 
 def by_segment(state: LogState, batches: Sequence[Placed]) -> list[list[Placed]]:
-    """Split at the places where the segment's size says so; other reasons to roll are looked at per group."""
+    """Split batches into groups by ``segment.bytes``; other reasons to roll are checked for each group."""
     limit = state.config.segment_bytes
     groups: list[list[Placed]] = [[]]
     size = state.segments[-1].size_bytes
@@ -210,7 +213,7 @@ def _noted(
 ) -> Noted:
     draft, aborted = state.producers.draft(), {}
     for data, batch in batches:
-        own = replace(batch, position=0) if batch.is_control else batch  # of others the bytes are not looked at
+        own = replace(batch, position=0) if batch.is_control else batch  # only control batches are decoded
         ended = note(draft, data, own, state.parts)
         if ended is not None:
             aborted[batch.last_offset] = ended
@@ -233,7 +236,10 @@ def _write_group(state: LogState, group: Sequence[Placed], noted: Noted | None) 
 
 
 def _least_offset(first: RecordBatch) -> int:
-    """An offset at or below all in a batch: a compressed message of magic 0 or 1 tells only its last one."""
+    """Return an offset at or below all offsets in a batch.
+
+    A compressed message of magic 0 or 1 stores only its last offset.
+    """
     return first.base_offset if first.magic >= 2 else max(first.last_offset - MAX_RELATIVE_OFFSET, 0)
 
 

@@ -1,4 +1,4 @@
-"""Appending what a leader sent: its offsets and epochs stay, its bounds are taken over.
+"""Appends of a follower: keep the leader's offsets and epochs, and adopt its bounds.
 
 Source: apache/kafka UnifiedLog.appendAsFollower, Partition.appendRecordsToFollowerOrFutureReplica,
 ReplicaFetcherThread.processPartitionData.
@@ -30,24 +30,25 @@ from stratalog.segment.framing import MAX_RELATIVE_OFFSET
 def append_as_follower(
     state: LogState, data: Buffer, leader_high_watermark: int, leader_log_start: int, durability: Durability
 ) -> LogOffsets:
-    """Append batches as they stand in the leader's log, then take over its high watermark and log start.
+    """Append batches unchanged from the leader's log, then adopt its high watermark and log start.
 
-    Batches may leave gaps, as compaction does. Those of a later epoch than the one that is followed are left out, with
-    all that follow: they come again from whoever leads then. Sequences of producers are not checked, the leader did.
-    Unlike Kafka a fetch, and even a batch, above ``segment.bytes`` is taken: it would never become smaller.
+    Batches may leave gaps, for example after compaction. A batch of a later epoch than the followed one is ignored,
+    with all batches after it: the leader of that epoch sends them again. Producers' sequences are not checked, because
+    the leader checked them. Unlike in Kafka, a fetch or even a batch above ``segment.bytes`` is accepted, because a
+    retry would not be smaller.
 
-    An empty log whose end lies inside the first batch begins again at that batch: the leader's log start does not have to
-    stand between batches.
+    If the log is empty and its end is inside the first batch, the log restarts at that batch: the leader's log start
+    may be inside a batch.
 
     Returns:
-        All bounds after it; ``log_end`` is where to fetch next.
+        All bounds after the append. ``log_end`` is the next offset to fetch.
 
     Raises:
         NotLeaderOrFollowerError: the log leads.
         CorruptBatchError: framing or a CRC is wrong; file is "append". Nothing was written.
         OffsetsOutOfOrderError: offsets do not ascend. Nothing was written.
         UnexpectedAppendOffsetError: the first batch begins below the log end. Nothing was written.
-        OffsetsExhaustedError: the last one does not end below 2^63 - 1. Nothing was written.
+        OffsetsExhaustedError: the last offset is not below 2^63 - 1. Nothing was written.
         DiskFullError, LogDirOfflineError: as ``append.write``; segments that were full before stay written.
     """
     batches = _checked(state, data)
@@ -64,7 +65,7 @@ def append_as_follower(
         if batches:
             _check_begin(state, batches)
             if any(batch.magic < 2 for _, batch in batches):
-                store_epochs(state, EpochCache())  # what they were written in is not known: none is better than wrong
+                store_epochs(state, EpochCache())  # their epochs are unknown: no epochs are better than wrong ones
             write_groups(state, _groups(state, batches))
         state.given_watermark = min(leader_high_watermark, state.log_end)
         state.publish()
@@ -76,7 +77,7 @@ def append_as_follower(
 
 
 def _checked(state: LogState, data: Buffer) -> list[Placed]:
-    """The whole batches of ``data``; what is cut off at the end, as fetches are, is left out."""
+    """Return the whole batches of ``data`` after checks; ignore a partial batch at the end, as fetches have."""
     view = memoryview(data)
     tables = whole_batches(data, state.parts)
     batches = [(view[batch.position : batch.position + batch.size_bytes], batch) for table in tables for batch in table]
@@ -115,7 +116,10 @@ def _check_begin(state: LogState, batches: Sequence[Placed]) -> None:
 
 
 def _groups(state: LogState, batches: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
-    """What is written at once: control batches alone, for what they end is known when the data before is written."""
+    """Yield groups that are written together.
+
+    Control batches are separate groups: the transaction that they end is known after the data before them is written.
+    """
     run: list[Placed] = []
     for placed in batches:
         batch = placed[1]

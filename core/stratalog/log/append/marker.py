@@ -1,4 +1,4 @@
-"""The end of a transaction: a marker, appended by whoever coordinates it.
+"""Append of the marker that ends a transaction, for a transaction coordinator.
 
 Source: apache/kafka MemoryRecords.withEndTransactionMarker, UnifiedLog.appendAsLeader with the origin COORDINATOR.
 """
@@ -22,7 +22,7 @@ _BITS: Final = {"producer_id": 63, "producer_epoch": 15, "coordinator_epoch": 31
 def append_marker(
     state: LogState, producer_id: int, producer_epoch: int, marker: EndMarker, durability: Durability
 ) -> AppendResult:
-    """Append an end marker, whatever magic the topic has: older ones have none. Errors as ``write``.
+    """Append an end marker, in magic 2 for any topic, because older magics have no markers. Errors as ``write``.
 
     Raises:
         ConfigError: a number is negative, or too large for its field.

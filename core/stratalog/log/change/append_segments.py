@@ -1,10 +1,11 @@
-"""Putting many finished segments into a log by one step that a crash does or undoes as a whole.
+"""Atomic append of many finished segments to a log: after a crash, all of them are in the log or none.
 
-As Kafka replaces segments: all files are durable under ``.cleaned`` names; those of every segment but the first are renamed
-to ``.swap``, durably, then those of the first one. As long as one ``.cleaned`` file is there, whoever opens the log undoes
-all that begins at or above it; once the last one is renamed, the new segments count. ``swap`` is what decides so.
+The protocol is Kafka's for replaced segments. First, all files are durable under ``.cleaned`` names. Then the files of
+every segment except the first are renamed to ``.swap``, durably, and after that the files of the first segment. If a
+``.cleaned`` file exists, the next opening removes all new segments at or above its base offset. After the last rename,
+the new segments are part of the log. ``swap_recovery`` makes this decision.
 
-Behind the log's end they take the place of an empty active segment, which a roll has made.
+The new segments replace an empty active segment at the log end, which a roll has created.
 
 Source: apache/kafka LocalLog.replaceSegments, LogLoader.
 """
@@ -28,19 +29,20 @@ from stratalog.segment.segment import Segment
 
 
 def append_segments(state: LogState, made: Sequence[CleanedSegment], end: int, mark: tuple[str, int] | None) -> None:
-    """Add finished segments behind the log's end, durably: all of them, or none.
+    """Add finished segments at the log end, durably: all of them, or none.
 
-    The records of an idempotent producer must not be among them, nor those of a transaction: they are not noted.
+    The segments must not contain records of an idempotent producer or of a transaction: the producers' state is not
+    updated.
 
     Args:
-        state: of a log that leads.
-        made: ascending; the first begins at the log's end, each goes up to the next one.
-        end: the log's end afterwards.
-        mark: which round of which writer this is; remembered if it is carried out, whatever ends the process.
+        state: state of a log that leads.
+        made: new segments, ascending. The first begins at the log end, and each ends where the next begins.
+        end: the log end afterwards.
+        mark: the writer and the number of its round. The round is stored if the segments are added, even after a crash.
 
     Raises:
-        OffsetsOutOfOrderError: the log ends elsewhere; nothing was done.
-        StorageError: the disk failed; the log is out of service, and opening it again does it or undoes it.
+        OffsetsOutOfOrderError: the log ends at another offset; nothing was done.
+        StorageError: the disk failed; the log is out of service. The next opening completes the change or undoes it.
     """
     if not made:
         raise ConfigError("append_segments() takes at least one segment")
@@ -52,7 +54,7 @@ def append_segments(state: LogState, made: Sequence[CleanedSegment], end: int, m
             roll(state)
         flush(state)
         with state.lock:
-            _check_end(state, made[0].base_offset)  # somebody may have appended meanwhile, also into the empty segment
+            _check_end(state, made[0].base_offset)  # another thread may have appended, even into the empty segment
             with state.guarded("adding segments"):
                 _append(state, made, end, mark)
 
@@ -72,7 +74,7 @@ def _append(state: LogState, made: Sequence[CleanedSegment], end: int, mark: tup
         begin_round(files, Pending(*mark, base_offset=base, end_offset=end))
     try:
         _take_in(state, made, end)
-    except StorageError as error:  # half of the names may be changed: only opening the log again sorts that out
+    except StorageError as error:  # a part of the names may be changed: only the next opening repairs that
         state.fail(error)
         raise
     if mark is not None:
@@ -96,12 +98,12 @@ def _take_in(state: LogState, made: Sequence[CleanedSegment], end: int) -> None:
 
 
 def _rename_in(state: LogState, made: Sequence[CleanedSegment]) -> None:
-    """The commit: until the last rename nothing counts, from then on everything does."""
+    """Commit the new segments: before the last rename none of them counts, after it all do."""
     files = state.files
     there = set(file_names(files))
     for segment in (*reversed(made[1:]), made[0]):
         if segment is made[0]:
-            files.sync()  # else a power loss could keep its names and lose others: a part would pass for the whole
+            files.sync()  # otherwise a power loss could keep its names and lose others, and a part would count as all
         for suffix in reversed(segment.suffixes):
             if segment.name(suffix) in there:
                 files.rename(segment.name(suffix), _swap(segment, suffix))
@@ -111,7 +113,7 @@ def _rename_in(state: LogState, made: Sequence[CleanedSegment]) -> None:
 def _named(state: LogState, made: Sequence[CleanedSegment], end: int) -> list[Segment]:
     """Give the files their final names, logs before indexes, and open them as closed segments."""
     files = state.files
-    for segment in made:  # one after the other: opening takes what lies between two that are left for replaced
+    for segment in made:  # in order: the next opening treats live segments between two ``.swap`` files as replaced
         files.rename(_swap(segment, LOG_SUFFIX), segment_file(segment.base_offset, LOG_SUFFIX))
         files.sync()
     for segment in made:

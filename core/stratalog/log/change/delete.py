@@ -1,4 +1,4 @@
-"""Taking the oldest segments off local disk, and raising the log start.
+"""Removal of the oldest segments from local disk, and raises of the log start.
 
 Source: apache/kafka UnifiedLog.deleteSegments, maybeIncrementLogStartOffset; lifecycle of ``.deleted`` files.
 """
@@ -20,7 +20,7 @@ from stratalog.segment.segment import Segment
 
 
 def check_may_delete(topic: str, config: TopicConfig) -> None:
-    """Raise unless records of a topic may be deleted by offset; errors as ``Log.delete_records``."""
+    """Raise an error unless records of a topic may be deleted by offset; errors as ``Log.delete_records``."""
     if topic in INTERNAL_TOPICS:
         raise InvalidTopicError(f"records of the internal topic {topic} are not deleted by offset")
     if "compact" in config.cleanup_policy and "delete" not in config.cleanup_policy:
@@ -29,10 +29,10 @@ def check_may_delete(topic: str, config: TopicConfig) -> None:
 
 
 def raise_log_start(state: LogState, offset: int) -> int:
-    """Make ``offset`` the first one that readers may ask for; a lower one changes nothing. The log start after it.
+    """Raise the log start to ``offset``, and return the new log start. A lower ``offset`` changes nothing.
 
     Raises:
-        OffsetOutOfRangeError: above the high watermark.
+        OffsetOutOfRangeError: ``offset`` is above the high watermark or negative.
     """
     with state.lock:
         state.check_writable()
@@ -48,14 +48,13 @@ def raise_log_start(state: LogState, offset: int) -> int:
 
 
 def drop_segments(state: LogState, end: int) -> list[Segment]:
-    """Take local segments that end at or below ``end`` off the disk; the active one is rolled first if it must go.
+    """Remove local segments that end at or below ``end``. Roll first if the active segment must be removed too.
 
-    The caller has made sure that nothing is lost: the log start is above them, or the tier has them.
-
-    While the tier is away nothing goes, whatever it is taken to have.
+    The caller has made sure that no record is lost: the log start is above the segments, or the tier has them. While
+    the tier is unavailable, nothing is removed, even if the tier is assumed to have the segments.
 
     Returns:
-        The segments, closed.
+        The removed segments, closed.
     """
     note_tier(state)
     with state.lock:
@@ -63,7 +62,7 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         if state.remote is not None and state.remote.is_assumed:
             return []
         if state.log_end <= end and state.segments[-1].size_bytes:
-            with contextlib.suppress(OutOfResourcesError):  # the closed ones make room, the active one goes next time
+            with contextlib.suppress(OutOfResourcesError):  # the next call removes the active segment
                 roll(state)
         gone = [segment for segment in state.segments[:-1] if segment.end_offset <= end]
         if not gone:
@@ -72,7 +71,7 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         state.publish()
         for segment in gone:
             leave(state, segment)
-            # one that came back after a loss of power, while the next did not, would hide what the tier has in between
+            # sync each: if a power loss restored this segment and not the next, the gap would hide the tier's segments
             if state.remote is not None or segment is gone[-1]:
                 state.files.sync()
         state.room.notify_all()
@@ -81,9 +80,9 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
 
 
 def leave(state: LogState, segment: Segment, names: Collection[str] | None = None) -> None:
-    """Close a segment that is no part of the log any more; its files go after ``file.delete.delay.ms``.
+    """Close a segment that is no longer part of the log; its files are deleted after ``file.delete.delay.ms``.
 
-    ``names`` are those of the files there are, for whoever knows them.
+    ``names`` are the existing file names, if the caller knows them.
     """
     segment.close()
     due_ns = state.parts.env.clock.monotonic_ns() + state.config.file_delete_delay_ms * 1_000_000
@@ -91,7 +90,7 @@ def leave(state: LogState, segment: Segment, names: Collection[str] | None = Non
 
 
 def remove_left(state: LogState, *, all_now: bool = False) -> int:
-    """Delete the ``.deleted`` files whose delay is over (or all); how many."""
+    """Delete the ``.deleted`` files whose delay is over, or all of them; return the number of deleted files."""
     with state.lock:
         now = state.parts.env.clock.monotonic_ns()
         due = {name for due_ns, name in state.leaving if all_now or due_ns <= now}
@@ -102,10 +101,10 @@ def remove_left(state: LogState, *, all_now: bool = False) -> int:
 
 
 def forget_epochs(state: LogState, left: EpochCache) -> None:
-    """Cut the epochs to those that are ``left``, under the log's lock.
+    """Reduce the log's epochs to ``left``. The caller holds the log's lock.
 
-    A file that cannot be written for lack of space only holds more than is needed: loading cuts it again, and deleting
-    must work on a full disk.
+    If there is no space to write the file, the old file stays. It only has more epochs than needed, and the next
+    loading removes them. Deleting must work on a full disk.
     """
     if left != state.epochs:
         state.epochs = left

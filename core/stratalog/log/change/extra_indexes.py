@@ -1,4 +1,4 @@
-"""Making the EXTRA indexes of closed segments, beside them on disk or on their way to a tier."""
+"""Builds of EXTRA indexes for closed segments, on local disk or for an upload to a tier."""
 
 from __future__ import annotations
 
@@ -27,9 +27,13 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ExtrasResult:
-    """What one call did to one log: ``segments`` whose EXTRA indexes were made, ``size_bytes`` of files for them.
+    """Result of ``make_extras`` for one log.
 
-    ``removed`` files were of segments that are gone, or of indexes that the topic no longer names.
+    Attributes:
+        log: the log.
+        segments: number of segments whose EXTRA indexes were built.
+        size_bytes: total size of the index files that were written.
+        removed: number of removed files, of segments that no longer exist or of indexes that the topic no longer names.
     """
 
     log: TopicPartition
@@ -39,15 +43,15 @@ class ExtrasResult:
 
 
 def make_extras(state: LogState) -> ExtrasResult:
-    """Make what EXTRA indexes the closed local segments lack, and remove those that nobody wants any more.
+    """Build the EXTRA indexes that closed local segments lack, and remove those that the topic no longer names.
 
-    Appends go on while indexes are built, and wait while a file of them is written. That is not synced: what a loss of power
-    leaves of it does not have its checksums.
+    Appends continue while indexes are built, and wait while an index file is written. The file is not synced: a file
+    that is incomplete after a power loss fails its checksums.
 
     Raises:
-        CorruptBatchError: a segment is damaged; those before it have their indexes.
+        CorruptBatchError: a segment is damaged; the segments before it have their indexes.
         PluginError: a builder failed.
-        DiskFullError: no space; what was begun is gone.
+        DiskFullError: no space; the incomplete file is removed.
     """
     parts, config = state.parts, state.config
     labels = frozenset(parts.extras.labels)
@@ -58,16 +62,16 @@ def make_extras(state: LogState) -> ExtrasResult:
         if segment.known_extras != labels:
             try:
                 made_bytes = _make(state, segment, parts, config)
-            except SegmentGoneError:  # retention or compaction took it meanwhile
+            except SegmentGoneError:  # retention or compaction removed it in the meantime
                 continue
             segments, size_bytes = segments + bool(made_bytes), size_bytes + made_bytes
     return ExtrasResult(state.log, segments, size_bytes, removed)
 
 
 def packed_extras(segment: ReadableSegment, info: SegmentInfo, parts: Components, config: TopicConfig) -> bytes:
-    """The EXTRA indexes that go to a tier with a closed segment, missing ones made now; ``b""`` if there are none.
+    """Return the EXTRA indexes to upload with a closed segment, and build missing ones; ``b""`` if there are none.
 
-    A builder that fails, or a damaged segment, keeps no segment from its tier.
+    If a builder fails or the segment is damaged, the segment is uploaded without EXTRA indexes.
     """
     if not parts.extras.labels:
         return b""
@@ -80,7 +84,7 @@ def packed_extras(segment: ReadableSegment, info: SegmentInfo, parts: Components
 
 
 def packed_extras_of(made: CleanedSegment, info: SegmentInfo, parts: Components, config: TopicConfig) -> bytes:
-    """As ``packed_extras``, of a segment that was written for a tier."""
+    """Return the EXTRA indexes, as ``packed_extras`` does, for a segment that was written for a tier."""
     if not parts.extras.labels:
         return b""
     with contextlib.closing(made.reopened(info.end_offset)) as segment:
@@ -88,13 +92,13 @@ def packed_extras_of(made: CleanedSegment, info: SegmentInfo, parts: Components,
 
 
 def found_extras(segment: Segment, info: SegmentInfo) -> bytes:
-    """As ``packed_extras``, of a segment that somebody else may own: only what it has."""
+    """Return the stored EXTRA indexes of a segment, without building any, because another process may own it."""
     found = stored_extras(segment, stored_labels(segment))
     return b"".join(pack_extras(Identity.in_tier(info), found)) if found else b""
 
 
 def _make(state: LogState, segment: Segment, parts: Components, config: TopicConfig) -> int:
-    """Make one segment's file hold what the topic names; the size of a file that was written (bytes), else 0."""
+    """Write one segment's EXTRA index file if it is out of date; return the written size (bytes), otherwise 0."""
     labels = frozenset(parts.extras.labels)
     if segment.known_extras is not DOUBTED and frozenset(stored_labels(segment)) == labels:
         segment.known_extras = labels
@@ -123,20 +127,20 @@ def _stored(segment: ReadableSegment, parts: Components) -> dict[str, bytes]:
 
 
 def _write(segment: Segment, packed: list[Buffer]) -> int:
-    """Put a file in the place of the one there is. One that was not finished counts as missing."""
+    """Replace the segment's EXTRA index file; return its size (bytes). An incomplete file counts as missing."""
     files, name = segment.files, segment.file_name(EXTRA_SUFFIX)
     files.remove(name)
     with contextlib.closing(files.open_segment(name, create=True)) as file:
         try:
             file.append(packed)
-        except OutOfResourcesError:  # the space is for records
+        except OutOfResourcesError:  # leave the space to records
             files.remove(name)
             raise
         return file.size_bytes
 
 
 def _remove_unwanted(state: LogState, labels: frozenset[str]) -> int:
-    """Remove files of segments that are gone, as Kafka leaves them, or all where no index is wanted any more."""
+    """Remove EXTRA files of removed segments, which Kafka leaves behind; all of them if no label is wanted."""
     with state.lock:
         state.check_writable()
         kept = {segment.base_offset for segment in state.segments[:-1]} if labels else set[int]()

@@ -1,9 +1,9 @@
-"""Putting cleaned segments in the place of others, in one step that a crash does or undoes as a whole.
+"""Atomic replacement of segments by a cleaned one: after a crash, it is either complete or undone.
 
-Order: the new files are durable under ``.cleaned`` names; they are renamed to ``.swap``, durably: from here on the new
-ones count. Then the old ones are renamed to ``.deleted``, the new logs to their final names, and their indexes, each part
-durable before the next, since a power loss may keep any of the names that were not synced. ``swap`` is what finishes or
-undoes this after a crash.
+Order: the new files are durable under ``.cleaned`` names. They are renamed to ``.swap``, durably; from this point the
+new files count. Then the old files are renamed to ``.deleted``, the new logs to their final names, and last the new
+indexes. Each part is durable before the next, because a power loss may keep any subset of the names that were not
+synced. ``swap_recovery`` completes or undoes the replacement after a crash.
 
 Source: apache/kafka LocalLog.replaceSegments; unlike there, no two steps share a sync of the folder.
 """
@@ -23,22 +23,24 @@ from stratalog.segment.segment import Segment
 
 
 def replace_segments(state: LogState, made: CleanedSegment, old: Sequence[Segment], ticket: int) -> bool:
-    """Put ``made``, which is finished, in the place of the closed segments ``old``, which follow each other.
+    """Replace the consecutive closed segments ``old`` with the finished segment ``made``.
 
-    Readers that have the old segments in their view go on with those that they hold, and otherwise find the new one.
+    Readers with the old segments in their view continue with the segments that they hold open. Otherwise they find the
+    new segment.
 
     Args:
-        state: of the log.
-        made: the new segment; its base is that of the first old one.
-        old: what it was made of.
-        ticket: ``state.cleaning.changes`` when reading them began.
+        state: state of the log.
+        made: the new segment; its base offset is the base offset of the first old segment.
+        old: the segments that it was made from.
+        ticket: value of ``state.cleaning.changes`` when the read of the old segments began.
 
     Returns:
-        False if the log has changed since, so that nothing was done.
+        True if the segments were replaced. False if the log has changed since; nothing was done.
 
     Raises:
         ClosedError: the log is closed.
-        StorageError: renaming or a sync failed; the log is out of service, and opening it again finishes or undoes it.
+        StorageError: a rename or a sync failed; the log is out of service. The next opening completes or undoes the
+        change.
     """
     with state.lock:
         state.check_writable()
@@ -46,14 +48,14 @@ def replace_segments(state: LogState, made: CleanedSegment, old: Sequence[Segmen
             return False
         try:
             _replace(state, made, old)
-        except StorageError as error:  # half of the names may be changed: only opening the log again sorts that out
+        except StorageError as error:  # a part of the names may be changed: only the next opening repairs that
             state.fail(error)
             raise
         return True
 
 
 def _are_there(state: LogState, old: Sequence[Segment]) -> bool:
-    """Whether the old segments still are what the log has there, none is active, and no tier has any of them."""
+    """Return True if the log still has the old segments, none of them is active, and the tier has none of them."""
     bases = [segment.base_offset for segment in state.segments]
     if old[0].base_offset not in bases:
         return False
@@ -68,7 +70,7 @@ def _replace(state: LogState, made: CleanedSegment, old: Sequence[Segment]) -> N
     files, end = state.files, old[-1].end_offset
     first = state.segments.index(old[0])
     swaps = rename_to_swap(files, [made])
-    # Between the renames readers go through a descriptor that is held, and index entries in memory: no name is looked up.
+    # Between the renames, readers use an open descriptor and index entries in memory: they look up no file name.
     with ExitStack() as closing:
         between = Segment(
             files,
@@ -83,12 +85,12 @@ def _replace(state: LogState, made: CleanedSegment, old: Sequence[Segment]) -> N
         closing.enter_context(between.log.slice(0, 0))
         between.largest = made.largest
         _publish(state, first, len(old), between)
-        reading = closing.pop_all()  # whatever fails from here on, readers keep it
+        reading = closing.pop_all()  # readers keep it, even if a later step fails
         names = set(file_names(files))
         due_ns = state.parts.env.clock.monotonic_ns() + state.config.file_delete_delay_ms * 1_000_000
         for segment in old:
             segment.close()
-            kept = segment.base_offset == made.base_offset  # what producers did below it is as true of the new segment
+            kept = segment.base_offset == made.base_offset  # its snapshot is also valid for the new segment
             state.leaving.extend((due_ns, name) for name in set_aside(files, segment, keep_snapshot=kept, names=names))
         files.sync()
         rename_to_live(files, [made])

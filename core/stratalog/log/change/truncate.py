@@ -1,8 +1,9 @@
-"""Cutting a log back, and beginning it again elsewhere.
+"""Truncation of a log, and restart of a log at another offset.
 
-The disk goes through prefixes of the log alone, whatever is lost of it: snapshots above the cut first, then whole
-segments from the last one on, each durably before the one before it, then the end of the segment that stays, then epochs.
-A log that is longer than asked for after a crash is cut again; one with a hole would be believed.
+At every step of a truncation, the files on disk are a prefix of the log. Order: first remove the snapshots above the
+new end; then remove whole segments, the last one first, each durably before the one before it; then truncate the last
+remaining segment; then the epochs. If a crash leaves the log longer than requested, it is truncated again. A log with a
+hole would not be detected.
 
 Source: apache/kafka UnifiedLog.truncateTo, truncateFullyAndStartAt; LogSegment.truncateTo.
 """
@@ -31,20 +32,21 @@ from stratalog.segment.segment import Segment
 
 
 def truncate_to(state: LogState, offset: int) -> bool:
-    """Drop the records from ``offset`` on; whether the log went further.
+    """Drop the records from ``offset`` on. Return True if the log end was above ``offset``.
 
-    A batch that holds ``offset`` goes as a whole, the log ends at ``offset`` all the same, and does so when it is opened
-    again: unlike in Kafka, a new segment begins there. Epochs that begin there go even
-    if no record does. Durable on return, bounds in the directory's checkpoints included.
+    A batch that contains ``offset`` is dropped as a whole. The log still ends at ``offset``, also when it is opened
+    again: unlike in Kafka, a new segment begins there. Epochs that begin at ``offset`` or later are dropped, even
+    without records. The result is durable on return, including the bounds in the directory's checkpoints.
 
-    A follower cuts whatever its leader says. One whose own disk begins above ``offset`` ends where a segment of the tier
-    does, at or below ``offset``: the tier has what is before that, and it is fetched from there on.
+    A follower truncates to any offset. If a follower's local disk begins above ``offset``, the log ends at a
+    segment boundary of the tier at or below ``offset``: the tier has the records below it, and fetching continues
+    there.
 
     Raises:
         ConfigError: ``offset`` is negative, or above 2^63 - 1.
-        OffsetInTierError: the log leads, and the tier has committed more than would be left.
-        StoreError: what the tier has at ``offset`` cannot be asked for; nothing was cut.
-        StorageError: the disk failed; the log is out of service, and is cut again after it is opened again.
+        OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``.
+        StoreError: the tier's segment at ``offset`` cannot be read; nothing was truncated.
+        StorageError: the disk failed; the log is out of service. Open it and truncate it again.
     """
     with _no_offload(state), state.syncing:
         with state.lock:
@@ -71,16 +73,18 @@ def truncate_to(state: LogState, offset: int) -> bool:
 
 
 def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -> None:
-    """Drop all records here and go on at ``offset``, which may be anywhere; producers and epochs are forgotten.
+    """Drop all local records and restart at any ``offset``; forget producers and epochs.
 
-    A follower that its leader has left too far behind begins again so. ``log_start`` says that a tier has the records
-    from there on; None is ``offset``. Then the tier is asked for the epochs and the producers' state below ``offset``, as
-    far as it has the log up to there. Durable as ``truncate_to``.
+    A follower that is too far behind its leader restarts this way. ``log_start`` means that a tier has the records from
+    there on; None means ``offset``. If the tier has the log from ``log_start`` up to ``offset``, the epochs and the
+    producers' state below ``offset`` are read from the tier. Durable as ``truncate_to``.
 
     Raises:
-        ConfigError: ``offset`` is negative or above 2^63 - 1, or ``log_start`` above it.
-        OffsetInTierError: the log leads, and the tier has committed more: it would be written a second time.
-        StoreError, CorruptBatchError: the tier cannot tell the producers' state; nothing was cut.
+        ConfigError: ``offset`` is negative or above 2^63 - 1, or ``log_start`` is not in [0, offset].
+        OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``: they would be
+        written a
+            second time.
+        StoreError, CorruptBatchError: the producers' state cannot be read from the tier; nothing was truncated.
         StorageError: as ``truncate_to``.
     """
     start = offset if log_start is None else log_start
@@ -106,7 +110,7 @@ def _check(state: LogState, offset: int) -> None:
 
 
 def _end_in_tier(state: LogState, offset: int) -> int:
-    """Where a log whose disk begins above ``offset`` shall end: what is below is in the tier, in whole segments."""
+    """Return the new end of a log whose local disk begins above ``offset``: a segment boundary in the tier."""
     remote = state.view.remote
     if remote is None or offset >= state.segments[0].base_offset:
         return offset
@@ -121,7 +125,7 @@ def _tier_end(state: LogState) -> int:
 
 @contextmanager
 def _no_offload(state: LogState) -> Iterator[None]:
-    """Wait for an offload that is under way: what it sends would be committed after it was cut off here."""
+    """Wait for an offload in progress, and block others: it could commit records after their local truncation."""
     if state.remote is None:
         yield
         return
@@ -131,7 +135,7 @@ def _no_offload(state: LogState) -> Iterator[None]:
 
 @contextmanager
 def _in_service(state: LogState) -> Iterator[None]:
-    """Take the log out of service if it is left half cut: what is on disk is right, what is in memory may not be."""
+    """Take the log out of service if the truncation fails: the disk is consistent, the state in memory may be wrong."""
     try:
         yield
     except StorageError as error:
@@ -146,9 +150,9 @@ def _in_service(state: LogState) -> Iterator[None]:
 
 
 def _store_bounds(state: LogState) -> None:
-    """Before anything that is appended from now on can be durable: its sync waits for this.
+    """Store the bounds before any later append can become durable; its sync waits for this.
 
-    A log start above the log's end, say, would make the next opening drop everything.
+    Otherwise a stored log start above the log end, for example, would make the next opening drop all records.
     """
     if state.store_bounds is not None:
         with _in_service(state):
@@ -171,7 +175,7 @@ def _cut_back(state: LogState, offset: int) -> None:
     cut = _Cut(left[-1], offset)
     state.segments = (*left[:-1], cut.shown)
     _lower_bounds(state, offset)
-    state.publish()  # readers turn to what is left before the rest goes away under them
+    state.publish()  # readers see the remaining segments before the others are removed
     for segment in reversed(gone):
         leave(state, segment, there)
         state.files.sync()
@@ -186,16 +190,17 @@ def _cut_back(state: LogState, offset: int) -> None:
 
 
 def _keep_end(state: LogState) -> None:
-    """Let the files tell where a log ends that was cut inside a batch, or inside a gap: a segment begins there.
+    """Begin a segment at the log end if the log was truncated inside a batch or a gap.
 
-    Nothing else would, once the log is opened again. Kafka's log then ends where its last batch does.
+    The new segment stores the log end for the next opening. Without it the log would end after its last batch, as in
+    Kafka.
     """
     if batches_end(state.segments[-1], state.parts) < state.log_end:
         roll(state)
 
 
 def batches_end(segment: Segment, parts: Components) -> int:
-    """The first offset behind the last batch of a segment; its base offset if it holds none."""
+    """Return the first offset after the last batch of a segment; its base offset if it has no batch."""
     end = segment.base_offset
     for chunk in walk(segment, last_indexed_position(segment, parts), parts, check_crc=False):
         end = chunk.tables[-1].last_offset[-1] + 1
@@ -203,9 +208,10 @@ def batches_end(segment: Segment, parts: Components) -> int:
 
 
 class _Cut:
-    """A segment whose end goes: what readers are shown meanwhile, then the segment as it is on disk.
+    """Truncation of one segment: the segment that readers see during it, then the segment on disk.
 
-    It gets a file handle and a place in the index cache of its own: readers of the old one are told that it is gone.
+    The new segment has its own file handle and its own entry in the index cache. Readers of the old segment get a
+    SegmentGoneError.
     """
 
     def __init__(self, old: Segment, offset: int) -> None:
@@ -221,9 +227,9 @@ class _Cut:
         self.shown = self._segment(self._size)
 
     def made(self, max_index_bytes: int) -> Segment:
-        """Cut the file, durably; the segment that is left."""
+        """Truncate the file durably, and return the remaining segment."""
         old = self._old
-        old.close()  # before its file is cut: it gives back what it had reserved
+        old.close()  # before the truncation: closing frees the preallocated space
         for suffix in DESCRIBING_SUFFIXES:
             old.files.remove(old.file_name(suffix))
         self._log.truncate(self._size)
@@ -255,9 +261,10 @@ def _lower_bounds(state: LogState, end: int) -> None:
 
 
 def _producers_at(state: LogState, end: int) -> ProducerState:
-    """The producers' state below ``end``, from the newest snapshot that is left and the batches after it.
+    """Return the producers' state below ``end``, from the newest remaining snapshot and the batches after it.
 
-    Whoever is silent for ``producer.id.expiration.ms`` is not taken from the snapshot, as when a log is loaded.
+    Producers that were silent for ``producer.id.expiration.ms`` are not restored from the snapshot, as when a log is
+    loaded.
     """
     found = newest_snapshot(state.files, snapshot_offsets(file_names(state.files)), end) or ProducerState()
     found.forget_silent(state.parts.env.clock.now_ms() - state.producer_expiration_ms)
@@ -270,14 +277,14 @@ def _producers_at(state: LogState, end: int) -> ProducerState:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of the records before the ones that a log begins with."""
+    """Producers' state and epochs from the records below the first local one."""
 
     producers: ProducerState = field(default_factory=ProducerState)
     epochs: EpochCache = field(default_factory=EpochCache)
 
 
 def _known_at(state: LogState, offset: int, log_start: int) -> _Known:
-    """What the tier knows of a log that begins again at ``offset``, if it has what is before.
+    """Return the tier's producers' state and epochs for a restart at ``offset``, empty if the tier lacks the log below.
 
     Source: KIP-405, building a follower's auxiliary state.
     """
@@ -289,9 +296,9 @@ def _known_at(state: LogState, offset: int, log_start: int) -> _Known:
 
 
 def _begin_again(state: LogState, offset: int, log_start: int, known: _Known) -> None:
-    """Leave one segment, empty, at ``offset``.
+    """Reduce the log to one empty segment at ``offset``.
 
-    Nothing is left of the records when it comes, so that it never ends a log with a hole.
+    All records are removed before that segment is created. Therefore the log never has a hole before it.
     """
     state.snapshot_offset = -1
     first = state.segments[0]

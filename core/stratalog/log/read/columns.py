@@ -1,4 +1,4 @@
-"""Reading records, as columns and as Arrow.
+"""Reads of records, as columns and as Arrow.
 
 Source: the filter for aborted transactions is that of apache/kafka's consumer (CompletedFetch).
 """
@@ -26,23 +26,23 @@ from stratalog.segment.search import aborted_transactions, chunks_from, decode, 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
-ARROW_READS: Final = 4  # become one batch of Arrow: making one costs the same, however large it is
-_SPARED: Final = 8  # an eighth of what is returned may be kept in memory without being asked for
+ARROW_READS: Final = 4  # reads for each Arrow batch: the cost of a batch does not depend on its size
+_SPARED: Final = 8  # up to an eighth of the returned bytes may be extra records that stay in memory
 
 _T = TypeVar("_T")
 _Columns: TypeAlias = tuple[RecordColumns, int]
 _ArrowBatch: TypeAlias = "tuple[pyarrow.RecordBatch, int]"
 Decoded: TypeAlias = Callable[[Chunk, BatchTable, ReadableSegment, range], Iterator[tuple[_T, int]]]
-"""Makes pieces of the records of batches that lie in a range of offsets, each with the offset behind its last."""
+"""Decodes the records of batches in a range of offsets to pieces, each with the offset after its last record."""
 
 
 def read_columns(
     views: ViewSource, parts: Components, start: int, end: int | None, isolation: str, fields: Fields = Fields.ALL
 ) -> Iterator[RecordColumns]:
-    """The data records with offsets in [start, end), at most up to the isolation's bound at the first step.
+    """Yield the data records with offsets in [start, end), up to the isolation's bound at the first step of iteration.
 
-    ``start`` 0 is the log start. Control records, and for read_committed aborted ones, are left out. CRCs are checked.
-    A segment that retention takes away meanwhile is read on from the tier.
+    ``start`` 0 is the log start. Control records are omitted, and for read_committed also aborted records. CRCs are
+    checked. If retention removes a segment during the read, the read continues from the tier.
 
     Raises:
         OffsetOutOfRangeError: ``start`` is below the log start (and not 0) or above the log end.
@@ -62,7 +62,9 @@ def read_columns(
 def read_arrow(
     views: ViewSource, parts: Components, start: int, end: int | None, isolation: str, partition: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The same records as batches in ``arrow_schema()``, straight from those of the log that lie in the range whole.
+    """Yield the same records as ``read_columns``, as Arrow batches in ``arrow_schema()``.
+
+    Batches of the log that are completely in the range are decoded directly to Arrow.
 
     Raises:
         As ``read_columns``.
@@ -73,13 +75,13 @@ def read_arrow(
 
 
 class Plan(NamedTuple):
-    """What one read shows, by the view there was when it began.
+    """Plan of one read, made from the view at its start.
 
     Attributes:
-        view: of the moment when it began.
-        span: of offsets.
-        hidden: aborted transactions whose records are left out, by producer id.
-        meets_damage: whether it comes to where the log is damaged, if it is.
+        view: the view at the start of the read.
+        span: range of offsets.
+        hidden: aborted transactions whose records are omitted, by producer id.
+        meets_damage: True if the read reaches the damaged end of the log, if the log is damaged.
     """
 
     view: LogView
@@ -89,7 +91,7 @@ class Plan(NamedTuple):
 
 
 def planned(views: ViewSource, parts: Components, start: int, end: int | None, isolation: str) -> Plan:
-    """What is to be read of these offsets; arguments and errors as ``read_columns``."""
+    """Return the plan of a read; arguments and errors as ``read_columns``."""
     view = views()
     if start == 0:
         start = view.offsets.log_start
@@ -105,7 +107,7 @@ def planned(views: ViewSource, parts: Components, start: int, end: int | None, i
 def planned_arrow(
     plan: Plan, views: ViewSource, parts: Components, span: range, partition: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """What ``read_arrow`` gives of a part of a plan; damage at the plan's end is told by the part that ends there."""
+    """Yield the batches of ``read_arrow`` for a part of a plan. Only the part at the plan's end raises damage there."""
     read_bytes = ARROW_READS * parts.limits.read_bytes
     return _planned(plan, span, views, parts, _arrow_decoder(parts, partition), read_bytes)
 
@@ -118,18 +120,18 @@ def segment_arrow(
     parts: Components,
     partition: int,
 ) -> Iterator[tuple[pyarrow.RecordBatch | None, int]]:
-    """The records of one segment as ``read_arrow`` gives them, for who has planned a read.
+    """Yield the records of one segment as ``read_arrow`` does, for a caller that planned the read.
 
     Args:
-        segment: where ``chunks`` come from.
-        chunks: from a batch at or before ``span.start`` on; left when ``span.stop`` is reached.
-        span: of offsets.
-        aborted: transactions whose records are left out.
+        segment: the segment of ``chunks``.
+        chunks: chunks from a batch at or before ``span.start``; read until ``span.stop`` is reached.
+        span: range of offsets.
+        aborted: transactions whose records are omitted.
         parts: the log's components.
-        partition: what the column of this name says.
+        partition: value of the column ``partition``.
 
     Yields:
-        Batches, and None where there is nothing to show, each with the offset to go on from when it has been used.
+        A batch, or None if there are no records to show, with the offset at which to continue after it.
     """
     return _segment_pieces(segment, chunks, span, _by_producer(aborted), _arrow_decoder(parts, partition))
 
@@ -139,7 +141,7 @@ def _arrow_decoder(parts: Components, partition: int) -> Decoded[pyarrow.RecordB
         for rows, whole in _parts_of(table, span):
             if whole:
                 found = decode_arrow(chunk, rows, segment, parts, partition)
-            else:  # a copy of what is asked for, not a slice that keeps a mebibyte
+            else:  # a copy of the requested records, not a slice that keeps a whole read in memory
                 cuts = (cut_columns(columns, span) for columns in decode(chunk, rows, segment, parts, Fields.ALL))
                 found = (batch for cut in cuts for batch in arrow_batches(cut, partition))
             for batch in found:
@@ -161,9 +163,9 @@ def read_pieces(
     read_bytes: int,
     is_without: Callable[[ReadableSegment], bool] | None = None,
 ) -> Iterator[_T]:
-    """What ``decoded`` makes of the batches that hold records of [start, end), read in pieces of so many bytes.
+    """Yield the pieces that ``decoded`` makes of the batches with records in [start, end), ``read_bytes`` at a time.
 
-    Closed segments of which ``is_without`` says so are left out.
+    Closed segments for which ``is_without`` returns True are skipped.
     """
     plan = planned(views, parts, start, end, isolation)
     yield from _planned(plan, plan.span, views, parts, decoded, read_bytes, is_without)
@@ -178,7 +180,7 @@ def _planned(
     read_bytes: int,
     is_without: Callable[[ReadableSegment], bool] | None = None,
 ) -> Iterator[_T]:
-    """As ``read_pieces``, of a part of a plan."""
+    """Yield the pieces as ``read_pieces`` does, for a part of a plan."""
     view, position, stop, again = plan.view, span.start, span.stop, Again(views)
     with ReusedReads(read_bytes) as reads:
         while position < stop:
@@ -217,7 +219,7 @@ def _segment_pieces(
     hidden: Mapping[int, list[AbortedTransaction]],
     decoded: Decoded[_T],
 ) -> Iterator[tuple[_T | None, int]]:
-    """Pieces of the offsets of ``span`` in one segment, each with the offset to go on from when it has been used."""
+    """Yield pieces of the offsets of ``span`` in one segment, each with the offset at which to continue after it."""
     for chunk in chunks:
         for table in chunk.tables:
             yield from decoded(chunk, _wanted(table, span.start, span.stop, hidden), segment, span)
@@ -230,9 +232,10 @@ def _segment_pieces(
 
 
 def _leaps(table: BatchTable, stop: int) -> bool:
-    """Whether the last batch is the first to reach ``stop``, from beyond it.
+    """Return True if the last batch is the first one to reach ``stop``, and begins at or above ``stop``.
 
-    Compaction leaves such gaps, and so does a damaged offset: then the next batch does not follow, and says so.
+    Compaction leaves such gaps. A damaged offset looks the same; the next batch is then out of order, and reading it
+    raises an error.
     """
     row = bisect_left(table.last_offset, stop - 1)
     return row == len(table) - 1 and table.base_offset[row] >= stop
@@ -246,9 +249,9 @@ def _by_producer(aborted: Sequence[AbortedTransaction]) -> dict[int, list[Aborte
 
 
 def _wanted(table: BatchTable, start: int, stop: int, hidden: Mapping[int, list[AbortedTransaction]]) -> BatchTable:
-    """The batches that hold something to show. ``hidden`` are aborted transactions, by producer id."""
+    """Return the batches with records to show. ``hidden`` are aborted transactions, by producer id."""
     is_v2 = table.magic == 2
-    # a wrapper of V0 or V1 tells only its last offset: what it holds begins somewhere after the entry before it
+    # a wrapper of V0 or V1 stores only its last offset: its first record is after the entry before it
     firsts = table.base_offset if is_v2 else [0, *(last + 1 for last in table.last_offset[:-1])]
     attributes = table.attributes
     controls = is_v2 and any(attributes) and any(map(CONTROL_BIT.__and__, attributes))  # nearly always all are 0
@@ -272,19 +275,20 @@ def _is_aborted(first_offset: int, transactions: Sequence[AbortedTransaction]) -
 
 
 def cut_columns(columns: RecordColumns, span: range) -> RecordColumns:
-    """The records with offsets in the range."""
+    """Return the records with offsets in the range."""
     if columns.count and columns.offset[0] >= span.start and columns.offset[-1] < span.stop:
         return columns
     return columns.take(bisect_left(columns.offset, span.start), bisect_left(columns.offset, span.stop))
 
 
 def _parts_of(table: BatchTable, span: range) -> Iterator[tuple[BatchTable, bool]]:
-    """The batches in order, and of each run whether it is decoded as a whole. At the ends they may not lie in the range.
+    """Yield runs of batches in order, each with True if it is decoded as a whole.
 
-    Small ends go along, and are cut off: what is made of them stays in memory for as long as the rest.
+    The first and the last batch may be partly outside the range. If they are small, they are decoded together with the
+    other batches and then cut by a slice; their extra records stay in memory with the rest.
     """
     count = len(table)
-    if table.magic < 2:  # a wrapper tells only its last offset
+    if table.magic < 2:  # a wrapper stores only its last offset
         yield table, False
         return
     first = int(count > 0 and table.base_offset[0] < span.start)
@@ -298,9 +302,9 @@ def _parts_of(table: BatchTable, span: range) -> Iterator[tuple[BatchTable, bool
 
 
 def _cut_batch(batch: pyarrow.RecordBatch, span: range) -> _ArrowBatch:
-    """What lies in the range, and the offset behind that.
+    """Return the records in the range, and the offset after them.
 
-    Batches of a log that lie in the range have no record outside, unless their offsets lie.
+    A log's batch that is in the range has no record outside of it, unless its offsets are wrong.
     """
     offsets = _offsets(batch)
     if offsets[0] >= span.start and offsets[-1] < span.stop:

@@ -1,4 +1,4 @@
-"""Reading raw batches.
+"""Fetches of raw batches.
 
 Source: apache/kafka UnifiedLog.read, LogSegment.read.
 """
@@ -22,7 +22,7 @@ from stratalog.segment.segment import Segment
 
 
 class FetchRequest(NamedTuple):
-    """What is asked for; see ``LogReader.fetch``."""
+    """Arguments of a fetch; see ``LogReader.fetch``."""
 
     offset: int
     max_bytes: int
@@ -34,17 +34,19 @@ class FetchRequest(NamedTuple):
 
 @dataclass(slots=True)
 class Fetched:
-    """Raw batches, as they stand in the log; whole ones only. Release it (or leave its ``with`` block) after use.
+    """Raw whole batches, unchanged from the log. Release it (or leave its ``with`` block) after use.
 
     Attributes:
-        slices: the bytes, in order; empty at the end of what the isolation shows. The first batch may begin below the
-            offset asked for: a reader drops those records.
-        next_offset: where to fetch next; the offset asked for if nothing was returned.
+        slices: the bytes, in order; empty at the isolation's bound. The first batch may begin below the requested
+        offset; a
+            reader drops those records.
+        next_offset: the next offset to fetch; the requested offset if nothing was returned.
         offsets: all bounds of the log, of the same view.
-        diverging: where a replica that told its last epoch must cut its log: the end of its last epoch here.
-        aborted_transactions: for read_committed, those with data in the range; else empty.
-        offset: the one asked for.
-        parts: the log's components, by which ``converted`` reads and writes.
+        diverging: the end of the replica's last epoch in this log, if the replica must truncate its log; otherwise
+        None.
+        aborted_transactions: for read_committed, the aborted transactions with data in the range; otherwise empty.
+        offset: the requested offset.
+        parts: the log's components, which ``converted`` uses.
     """
 
     slices: tuple[FileSlice, ...]
@@ -57,20 +59,20 @@ class Fetched:
 
     @property
     def size_bytes(self) -> int:
-        """Of all slices."""
+        """Total size of all slices."""
         return sum(piece.size_bytes for piece in self.slices)
 
     def read(self) -> bytes:
-        """All bytes, copied."""
+        """Return a copy of all bytes."""
         return b"".join(piece.data for piece in self.slices)
 
     def converted(self, magic: int) -> Converted:
-        """The batches for a reader that knows no magic above ``magic``, as Kafka gives them to old consumers.
+        """Return the batches down-converted for a reader that knows no magic above ``magic``, as in Kafka.
 
-        Fetch requests below version 2 are of readers of magic 0, below version 4 of magic 1. Batches at or below
-        ``magic`` are copied as they stand. The others are encoded again, without what the older magic has no place for:
-        headers, producers and control batches below 2, timestamps below 1. Offsets stay. Where nothing is left the result
-        is empty: fetch on from ``next_offset``.
+        Fetch requests below version 2 are from readers of magic 0, below version 4 from readers of magic 1. Batches at
+        or below ``magic`` are copied unchanged. Other batches are encoded again without the fields that the older magic
+        lacks: headers, producers and control batches below magic 2, timestamps below magic 1. Offsets do not change. If
+        no records remain, the result is empty: continue the fetch at ``next_offset``.
 
         Raises:
             UnsupportedCompressionError: a batch is compressed with zstd, and ``magic`` is below 2.
@@ -81,7 +83,7 @@ class Fetched:
         return convert(self.read(), formats, codecs, magic, first_offset=self.offset, limit_bytes=limit_bytes)
 
     def release(self) -> None:
-        """Unpin the slices. Twice is fine."""
+        """Unpin the slices. May be called twice."""
         for piece in self.slices:
             piece.release()
 
@@ -95,7 +97,7 @@ class Fetched:
 
 
 def fetch(views: ViewSource, parts: Components, asked: FetchRequest) -> Fetched:
-    """Whole batches from the one that holds the offset, of one segment, that end below the isolation's bound.
+    """Return whole batches of one segment, from the batch with the offset, that end below the isolation's bound.
 
     Raises:
         OffsetOutOfRangeError: the offset is below the log start or above the log end, or the last epoch is not known.
@@ -118,7 +120,7 @@ def fetch(views: ViewSource, parts: Components, asked: FetchRequest) -> Fetched:
 
 
 def parting(view: LogView, asked: FetchRequest) -> EpochEnd | None:
-    """The end, here, of the last epoch that a replica has, if its log goes on differently.
+    """Return the end in this log of a replica's last epoch, if the replica's log diverges; otherwise None.
 
     Source: apache/kafka Partition.readRecords.
     """
@@ -134,7 +136,7 @@ def _fetch(view: LogView, parts: Components, asked: FetchRequest) -> Fetched:
     offset, bound = asked.offset, view.offsets.bound(asked.isolation)
     segment = view.segment_at(offset) if offset < bound else None
     while segment is not None:
-        is_remote = not isinstance(segment, Segment)  # Kafka, too, checks no CRC when it reads its own disk
+        is_remote = not isinstance(segment, Segment)  # as in Kafka, local reads check no CRC
         found = read_batches(segment, offset, parts, max_bytes=asked.max_bytes, bound=bound, check_crc=is_remote)
         if found is None:
             segment = view.segment_at(max(offset, segment.end_offset))

@@ -1,4 +1,4 @@
-"""Records of one key, without reading the segments whose EXTRA indexes say that they hold none."""
+"""Lookup of the records of one key. EXTRA indexes skip segments that cannot contain the key."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _HAS_KEY: Final = 1
 class SegmentExtra(NamedTuple):
     """An EXTRA index of one segment, whose offsets are [base_offset, end_offset).
 
-    ``reader`` is None where there is none: of the segment that appends go to, of one that was closed a moment ago, and
-    where it is damaged or says nothing. Then only reading the records tells.
+    ``reader`` is None if there is no usable index: for the active segment, for a recently closed segment, and if the
+    index is damaged or empty. Then the records must be read.
     """
 
     base_offset: int
@@ -35,7 +35,10 @@ class SegmentExtra(NamedTuple):
 
 
 def segment_extras(view: LogView, extras: ExtraTable, name: str) -> Iterator[SegmentExtra]:
-    """The EXTRA index ``name`` of each segment of both tiers, oldest first; errors as ``LogReader.extra_index``."""
+    """Yield the EXTRA index ``name`` of each segment of both tiers, oldest first.
+
+    Errors as ``LogReader.extra_index``.
+    """
     labels = [label for label in extras.labels if label.rpartition("@")[0] == name]
     if not labels:
         there = ", ".join(sorted(label.rpartition("@")[0] for label in extras.labels)) or "none"
@@ -56,8 +59,8 @@ def records_with_key(
     isolation: str,
     partition: int,
 ) -> Iterator[Record]:
-    """The records with this key and offsets in [start, end); errors as ``LogReader.records_with_key``."""
-    if not isinstance(key, bytes):  # another type would be equal to no key, and pass for one that nobody has
+    """Yield the records with this key and offsets in [start, end); errors as ``LogReader.records_with_key``."""
+    if not isinstance(key, bytes):  # another type would equal no key, and the result would be silently empty
         raise TypeError(f"a key is bytes, not {type(key).__name__}")
 
     def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[tuple[Record, int]]:
@@ -80,7 +83,7 @@ def records_with_key(
 
 
 def _may_hold(segment: ReadableSegment, label: str, extras: ExtraTable, key: bytes) -> bool:
-    """True unless one index is certain that a segment lacks the key; an index that fails knows nothing."""
+    """Return False if an index proves that the segment lacks the key. Return True otherwise, and if the index fails."""
     reader = _reader(segment, label, extras)
     if reader is None:
         return True
@@ -92,7 +95,7 @@ def _may_hold(segment: ReadableSegment, label: str, extras: ExtraTable, key: byt
                 guard.refuse("may_hold_key", f"returned {found!r}, neither True nor False")
     except CorruptIndexError:
         return True
-    except StorageError as error:  # what a plugin raises must not keep a reader from its records
+    except StorageError as error:  # an error of a plugin must not stop a read of records
         extras.failed(label, "may_hold_key", segment.label, error)
         return True
     return found is not False
@@ -108,6 +111,6 @@ def _reader(segment: ReadableSegment, label: str, extras: ExtraTable) -> ExtraIn
             return guard.typed("reader", extras.of(label).reader(data), ExtraIndexReader)
     except (CorruptIndexError, PluginImportError):
         pass
-    except StorageError as error:  # the same
+    except StorageError as error:  # as above
         extras.failed(label, "reader", segment.label, error)
     return None

@@ -1,4 +1,4 @@
-"""What anybody may do with a log: read it."""
+"""Read operations of a log, for readers and writers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class LogReader(CheckedArguments, ABC):
-    """One log of either tier, for reading. Thread-safe; takes no lock that an append would wait for.
+    """One log over both tiers, for reading. Thread-safe. A read holds no lock that appends wait for.
 
     Isolation is ``"read_uncommitted"`` (up to the high watermark), ``"read_committed"`` (up to the last stable offset,
     without aborted transactions) or ``"log_end"``.
@@ -43,7 +43,7 @@ class LogReader(CheckedArguments, ABC):
 
     def __init__(self, name: TopicPartition, topic_id: TopicId | None, parts: Components) -> None:
         self.name, self.topic_id, self._parts = name, topic_id, parts
-        self._fences: TimeFences | None = None  # made when it is first asked for a time: logs are many
+        self._fences: TimeFences | None = None  # created at the first lookup by time, because there may be many logs
         ends_with_fork(self)
 
     def __repr__(self) -> str:
@@ -51,20 +51,20 @@ class LogReader(CheckedArguments, ABC):
 
     @property
     def parts(self) -> Components:
-        """The components that the log is read with."""
+        """The components that reads of the log use."""
         return self._parts
 
     @abstractmethod
     def view(self) -> LogView:
-        """The state as of now: one immutable value."""
+        """Return the current state as one immutable value."""
 
     def offsets(self) -> LogOffsets:
-        """All bounds, of one view."""
+        """Return all bounds, of one view."""
         return self.view().offsets
 
     @property
     def latest_epoch(self) -> int:
-        """The latest leader epoch of which the log has records; -1 if none is known."""
+        """The latest known leader epoch of the log; -1 if none is known."""
         return self.view().epochs.latest
 
     def columns(
@@ -74,16 +74,16 @@ class LogReader(CheckedArguments, ABC):
         isolation: str = "read_uncommitted",
         fields: Fields = Fields.ALL,
     ) -> Iterator[RecordColumns]:
-        """Records as columns, about 1 MiB of log at a time; arguments and errors as ``records``."""
+        """Yield records as columns, about 1 MiB of log at a time; arguments and errors as ``records``."""
         return read_columns(self.view, self._parts, start, end, isolation, fields)
 
     def records(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> Iterator[Record]:
-        """The records with offsets in [start, end), in order; control records are never shown.
+        """Return an iterator over the records with offsets in [start, end), in order; control records are omitted.
 
         Args:
-            start: 0 is the log start, wherever that is.
-            end: exclusive; None is the isolation's bound when iteration begins.
-            isolation: how far a reader sees.
+            start: first offset; 0 means the log start.
+            end: exclusive end; None means the isolation's bound when iteration begins.
+            isolation: upper bound of the read; see the class.
 
         Raises:
             OffsetOutOfRangeError: ``start`` is not 0 and below the log start, or above the log end.
@@ -91,41 +91,43 @@ class LogReader(CheckedArguments, ABC):
         """
         partition = self.name.partition
         pieces = (columns.iter_records(partition) for columns in self.columns(start, end, isolation))
-        return itertools.chain.from_iterable(pieces)  # no generator of ours runs for each record
+        return itertools.chain.from_iterable(pieces)  # faster than a generator that runs for each record
 
     def records_with_key(
         self, key: bytes, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted"
     ) -> Iterator[Record]:
-        """The records with this key, in order: of ``records`` those whose key it is, whatever indexes there are.
+        """Return an iterator over the records with this key, in order. The result is the same with and without indexes.
 
-        Segments whose EXTRA indexes say that they do not hold the key (``index.extra``) are not read, nor fetched from a
-        tier. The segment that appends go to is always read.
+        A segment is neither read nor fetched from a tier if its EXTRA indexes (``index.extra``) prove that it lacks the
+        key. The active segment is always read.
 
         Args:
             key: the whole key.
-            start: 0 is the log start, wherever that is.
-            end: exclusive; None is the isolation's bound when iteration begins.
-            isolation: how far a reader sees.
+            start: first offset; 0 means the log start.
+            end: exclusive end; None means the isolation's bound when iteration begins.
+            isolation: upper bound of the read; see the class.
 
         Raises:
-            As ``records``; damage in a segment that is not read is not met.
-            TypeError: the key is no bytes.
+            As ``records``; damage in a skipped segment is not detected.
+            TypeError: the key is not bytes.
         """
         return records_with_key(self.view, self._parts, key, start, end, isolation, self.name.partition)
 
     def extra_index(self, name: str) -> Iterator[SegmentExtra]:
-        """An EXTRA index of each segment of both tiers, oldest first: its author says what its readers can be asked.
+        """Return an iterator over one EXTRA index of each segment of both tiers, oldest first.
+
+        The plugin that provides the index documents the methods of its readers.
 
         Raises:
-            UnknownComponentError: the topic names no index of this name (``index.extra``); of who only reads: none is
-                installed.
+            UnknownComponentError: the topic names no index of this name (``index.extra``). For a log opened only for
+                reading: no index of this name is installed.
         """
         return segment_extras(self.view(), self._parts.extras, name)
 
     def to_arrow(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> pyarrow.Table:
-        """The same records as one Arrow table in ``arrow_schema()``; needs the extra ``arrow``.
+        """Return the same records as ``records``, as one Arrow table in ``arrow_schema()``. Needs the extra ``arrow``.
 
-        A long range on local disk is read by ``limits.arrow.threads`` threads, the caller's among them.
+        Up to ``limits.arrow.threads`` threads, including the caller's, read a long range on local disk.
         """
         return read_table(self.view, self._parts, start, end, isolation, self.name.partition)
 
@@ -139,16 +141,18 @@ class LogReader(CheckedArguments, ABC):
         current_leader_epoch: int | None = None,
         last_fetched_epoch: int | None = None,
     ) -> Fetched:
-        """Raw batches from the one that holds ``offset``: whole ones, of one segment.
+        """Return raw whole batches of one segment, from the batch that contains ``offset``.
 
         Args:
-            offset: the first one that is wanted; batches may begin below it.
-            max_bytes: at most so many.
-            isolation: how far a reader sees; replicas read with ``"log_end"``.
-            min_one_batch: the first batch comes even if it is above ``max_bytes``: else a reader would never get on.
-            current_leader_epoch: the one that the caller takes for the log's; None is not checked.
-            last_fetched_epoch: of the last record before ``offset`` that a replica has. Where its log and this one part
-                the result holds no batches, but ``diverging``.
+            offset: the first requested offset; the first batch may begin below it.
+            max_bytes: maximum total size of the batches.
+            isolation: upper bound of the read; replicas read with ``"log_end"``.
+            min_one_batch: if True, return the first batch even if it is larger than ``max_bytes``. Otherwise a reader
+            could
+                make no progress.
+            current_leader_epoch: the leader epoch that the caller expects; None is not checked.
+            last_fetched_epoch: epoch of the replica's last record before ``offset``. If the replica's log diverges from
+                this one, the result has no batches, and ``diverging`` is set.
 
         Raises:
             OffsetOutOfRangeError: ``offset`` is below the log start or above the log end, or ``last_fetched_epoch`` is
@@ -170,9 +174,9 @@ class LogReader(CheckedArguments, ABC):
         current_leader_epoch: int | None = None,
         last_fetched_epoch: int | None = None,
     ) -> Transfer:
-        """What ``fetch`` returns, to be sent to a socket: nothing of it is read but the batches at both ends.
+        """Return the batches of ``fetch``, ready to be sent to a socket. Only the first and the last batches are read.
 
-        How many bytes it will be is known at once, for whoever has to announce it. Arguments and errors as ``fetch``.
+        The size in bytes is known at once, for callers that must send it first. Arguments and errors as ``fetch``.
         """
         asked = FetchRequest(
             offset, max_bytes, Isolation.of(isolation), min_one_batch, current_leader_epoch, last_fetched_epoch
@@ -182,14 +186,14 @@ class LogReader(CheckedArguments, ABC):
     def send_to(
         self, to: socket.socket, offset: int, max_bytes: int = 1 << 20, isolation: str = "read_uncommitted"
     ) -> Transfer:
-        """Send batches to a socket, by ``sendfile`` where they are in a local file and the socket is a plain one.
+        """Send batches to a socket, with ``sendfile`` if they are in a local file and the socket is a plain one.
 
         Returns:
-            The transfer, which has sent what the socket took: a non-blocking one may leave some for ``Transfer.send``.
+            The transfer. If the socket is non-blocking, some bytes may be unsent; send them with ``Transfer.send``.
 
         Raises:
-            OSError: of the socket; what it took is not told. Use ``transfer`` to go on after one.
-            Others as ``fetch``.
+            OSError: the socket failed; the number of sent bytes is not reported. Use ``transfer`` to continue after
+            errors. Others as ``fetch``.
         """
         sending = self.transfer(offset, max_bytes, isolation)
         try:
@@ -200,15 +204,16 @@ class LogReader(CheckedArguments, ABC):
         return sending
 
     def end_offset_for_epoch(self, epoch: int, current_leader_epoch: int | None = None) -> EpochEnd:
-        """Where a leader epoch ends in this log: what a replica asks its leader to find where they part.
+        """Return the end of a leader epoch in this log. A replica uses its leader's answer to find a divergence.
 
         Args:
-            epoch: the latest one in the replica's log.
-            current_leader_epoch: the one that the caller takes for the log's; None is not checked.
+            epoch: the latest epoch in the replica's log.
+            current_leader_epoch: the leader epoch that the caller expects; None is not checked.
 
         Returns:
-            The largest epoch at or below it, with the first offset after that; the latest ends at the log end. The epoch
-            itself with the first known offset, if it is older than all that is known. (-1, -1) for -1 or a later epoch.
+            The largest known epoch at or below ``epoch``, with the first offset after it; the latest epoch ends at the
+            log end. If ``epoch`` is older than all known epochs: ``epoch`` with the start of the first known epoch. If
+            ``epoch`` is -1 or later than all known epochs: (-1, -1).
 
         Raises:
             StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is not the log's.
@@ -218,25 +223,25 @@ class LogReader(CheckedArguments, ABC):
         return view.epoch_end(epoch)
 
     def offset_for_timestamp(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> int | None:
-        """The offset of the first record with a timestamp at or above ``timestamp_ms``; None if there is none."""
+        """Return the offset of the first record with a timestamp at or above ``timestamp_ms``, None without one."""
         fences = self._fences = self._fences or TimeFences()
         found = offset_for_timestamp(self.view, self._parts, timestamp_ms, isolation, fences)
         return None if found is None else found.offset
 
     def segments(self) -> tuple[SegmentSummary, ...]:
-        """All segments of both tiers, oldest first; one that is in both stands once."""
+        """Return all segments of both tiers, oldest first. A segment in both tiers is listed once."""
         return summaries(self.view())
 
 
 def summaries(view: LogView) -> tuple[SegmentSummary, ...]:
-    """The segments of a view, for tables and for cleanup policies."""
+    """Return the segments of a view, for tables and for cleanup policies."""
     remote_end = view.remote.end_offset if view.remote is not None and view.remote.segments else -1
     local_start = view.segments[0].base_offset if view.segments else view.offsets.log_end
     listed = []
     for segment in view.stored():
         local = isinstance(segment, Segment)
         base, end, size_bytes = segment.base_offset, segment.end_offset, segment.size_bytes
-        if not local and end > local_start:  # local disk has the rest, under other borders
+        if not local and end > local_start:  # local segments with other boundaries cover the rest
             size_bytes = share_bytes(size_bytes, base, end, base, local_start)
         active = local and segment is view.segments[-1]
         listed.append(

@@ -17,21 +17,21 @@ from stratalog.segment.segment import Segment
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
-_PIECE_READS: Final = 3  # of one piece: fewer than ARROW_READS, so that it becomes one batch of the table
-_LEAST_PIECES: Final = 3  # for fewer it does not pay to wake a thread
+_PIECE_READS: Final = 3  # reads of one piece: fewer than ARROW_READS, to get one batch of the table
+_LEAST_PIECES: Final = 3  # with fewer pieces, waking a thread costs more than it saves
 
 
 def read_table(
     views: ViewSource, parts: Components, start: int, end: int | None, isolation: str, partition: int
 ) -> pyarrow.Table:
-    """The records that ``read_arrow`` gives, in one table.
+    """Return the records of ``read_arrow`` in one table.
 
-    What is long, and on local disk, is cut into pieces of some mebibytes, which ``limits.arrow.threads`` threads read.
-    Each piece is read by itself, with all checks, from the batch before it on: an index that is wrong about where to cut
-    costs time, and no records. A thread that is kept waiting takes fewer pieces.
+    A long range on local disk is split into pieces of a few MiB, which ``limits.arrow.threads`` threads read. Each
+    piece is read separately, with all checks, from the batch before it on. Therefore a wrong index entry at a split
+    costs time, but loses no records. A slow thread reads fewer pieces.
 
     Raises:
-        As ``read_arrow``: of several things that are wrong, the first in the log.
+        As ``read_arrow``. If several errors occur, the first one in the log is raised.
     """
     threads = parts.limits.arrow_threads
     plan = planned(views, parts, start, end, isolation)
@@ -44,7 +44,7 @@ def read_table(
 
 
 class _Share(NamedTuple):
-    """The part of a plan that is in one segment. ``size_bytes`` is a guess, by the number of offsets."""
+    """The part of a plan that is in one segment. ``size_bytes`` is estimated from the number of offsets."""
 
     segment: Segment
     span: range
@@ -52,13 +52,16 @@ class _Share(NamedTuple):
 
 
 def _spans(plan: Plan, parts: Components, threads: int) -> list[range]:
-    """The plan's offsets in pieces of about one size; none if they are short, or in the tier, which reads ahead by itself."""
+    """Return the plan's offsets as pieces of similar size.
+
+    Returns an empty list if the range is short, or partly in the tier, which reads ahead by itself.
+    """
     shares = _shares(plan)
     total_bytes = sum(share.size_bytes for share in shares)
     pieces = -(-total_bytes // (_PIECE_READS * parts.limits.read_bytes))
     if pieces < _LEAST_PIECES:
         return []
-    if pieces > threads:  # so that all end at about the same time
+    if pieces > threads:  # a multiple of the threads: then all end at about the same time
         pieces = -(-pieces // threads) * threads
     cuts, first = [plan.span.start], 0
     for share in shares:
@@ -72,7 +75,7 @@ def _spans(plan: Plan, parts: Components, threads: int) -> list[range]:
 
 
 def _shares(plan: Plan) -> list[_Share]:
-    """How the plan is spread over local segments; empty if any of it is in the tier."""
+    """Return the plan's shares of local segments; empty if any part of the plan is in the tier."""
     position, shares = plan.span.start, list[_Share]()
     while position < plan.span.stop:
         segment = plan.view.segment_at(position)
@@ -86,7 +89,10 @@ def _shares(plan: Plan) -> list[_Share]:
 
 
 def _cut(share: _Share, distance_bytes: int, parts: Components) -> int:
-    """Where a batch begins about so far into the share, as the index tells; the share's first offset if it does not."""
+    """Return the offset of a batch start, from the index, about ``distance_bytes`` into the share.
+
+    Returns the share's first offset if the index has no such entry.
+    """
     if distance_bytes <= 0:
         return share.span.start
     try:

@@ -1,4 +1,4 @@
-"""Reading on when what was being read goes away, or comes damaged from a tier."""
+"""Retries of a read after its segment was removed, or came damaged from a tier."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ ViewSource: TypeAlias = Callable[[], LogView]
 
 
 class Again:
-    """Decides for one read whether there is a point in another try.
+    """Retry decisions for one read.
 
-    A segment that retention took away is looked for in a newer view, where the tier or a later segment has its place.
-    So is one that was cut while it was read. One that gave bad bytes is read once more, if they may have been damaged on
-    the way. Each of these can happen only as often as segments leave the log, or are damaged: no read tries for ever.
+    If retention removed a segment or a truncation shortened it during the read, the read continues with a newer view,
+    in which the tier or a later segment has the offsets. If a segment returned bad bytes, it is read once more if the
+    bytes may have been damaged in transit. The number of retries is limited by the number of removed or damaged
+    segments.
     """
 
     def __init__(self, views: ViewSource) -> None:
         self._views = views
-        self._damaged = set[str]()  # labels: views of a tier make their segments anew
+        self._damaged = set[str]()  # labels, because each view of a tier creates new segment objects
 
     def after(self, error: StorageError, view: LogView, segment: ReadableSegment | None) -> LogView:
-        """The view to go on with; ``error`` is raised again if the same would happen.
+        """Return the view for the retry. Raise ``error`` again if a retry would fail in the same way.
 
         Args:
-            error: what reading ``segment`` of ``view`` raised.
+            error: the error of the read of ``segment`` in ``view``.
             view: the view that was read.
             segment: the segment that was read.
         """
         newer = self._views()
         if _has_lost(newer, view):
-            return newer  # what failed was evicted, truncated or replaced in the middle of a read
+            return newer  # a segment was evicted, truncated or replaced during the read
         if isinstance(error, SegmentGoneError) or segment is None or segment.label in self._damaged:
             raise error
         self._damaged.add(segment.label)
@@ -44,6 +45,6 @@ class Again:
 
 
 def _has_lost(newer: LogView, view: LogView) -> bool:
-    """True if a local segment of ``view`` is no longer in ``newer``; appends and rolls only add some."""
+    """Return True if a local segment of ``view`` is no longer in ``newer``; appends and rolls only add segments."""
     here = set(map(id, newer.segments))
     return any(id(segment) not in here for segment in view.segments)

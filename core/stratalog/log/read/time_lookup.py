@@ -1,7 +1,7 @@
-"""Which offset belongs to a point in time, over both tiers.
+"""Lookup of an offset by timestamp, over both tiers.
 
-Source: apache/kafka UnifiedLog.fetchOffsetByTimestamp. Beyond Kafka, later segments are tried when the first candidate
-has nothing.
+Source: apache/kafka UnifiedLog.fetchOffsetByTimestamp. Unlike Kafka, the lookup also searches later segments if the
+first candidate has no such record.
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ from stratalog.segment.search import find_timestamp
 
 
 class TimeFences:
-    """The largest timestamp up to each closed segment: what lies before a point in time is not looked at again.
+    """Running maximum of the timestamps of closed segments, used to skip segments that end before a timestamp.
 
-    Timestamps need not ascend, the largest so far does. Segments are asked for theirs when a search first gets there,
-    and once. Thread-safe.
+    Timestamps do not have to ascend, but their running maximum ascends. Each segment's largest timestamp is read once,
+    when a search first reaches the segment. Thread-safe.
     """
 
     __slots__ = ("_largest", "_lock", "_segments")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._segments: Sequence[ReadableSegment] = ()  # under _lock, as is all else
-        self._largest: list[int] = []  # up to and with each of the first segments
+        self._segments: Sequence[ReadableSegment] = ()  # all fields are under _lock
+        self._largest: list[int] = []  # running maximum for the first segments, each included
 
     def first(self, segments: Sequence[ReadableSegment], count: int, timestamp_ms: int) -> int:
-        """The index of the first of ``count`` closed segments that reaches a point in time; ``count`` if none does."""
+        """Return the index of the first of ``count`` closed segments with a timestamp at or above ``timestamp_ms``.
+
+        Returns ``count`` if there is none.
+        """
         with self._lock:
             self._keep_what_holds(segments)
             largest = self._largest
@@ -57,10 +60,10 @@ class TimeFences:
 def offset_for_timestamp(
     views: ViewSource, parts: Components, timestamp_ms: int, isolation: str, fences: TimeFences
 ) -> TimestampOffset | None:
-    """The first record with a timestamp at or above ``timestamp_ms``; None if the isolation shows none.
+    """Return the first record with a timestamp at or above ``timestamp_ms``; None if the isolation shows none.
 
-    ``fences`` are those of the log, over its local segments. What goes away meanwhile, or comes damaged from a tier, is
-    looked for again.
+    ``fences`` are the log's, for its local segments. The search is retried if a segment is removed during it, or comes
+    damaged from a tier.
     """
     view, again = views(), Again(views)
     while True:
@@ -87,7 +90,7 @@ def _found_in(segment: ReadableSegment, view: LogView, parts: Components, timest
 
 
 def _candidates(view: LogView, timestamp_ms: int, fences: TimeFences) -> Iterator[ReadableSegment]:
-    """The readable segments, without local ones that end too early."""
+    """Yield the readable segments, without local segments whose timestamps are all too early."""
     yield from view.remote_from(view.offsets.log_start, since_ms=timestamp_ms)
     local = view.segments
     for index in range(fences.first(local, len(local) - 1, timestamp_ms) if local else 0, len(local)):

@@ -1,4 +1,4 @@
-"""Batches from a log's file to a socket, by ``sendfile`` where both ends allow it: the bytes never enter the process.
+"""Transfer of batches from a log's file to a socket, with ``sendfile`` if possible: then the process copies no bytes.
 
 Source: apache/kafka FileRecords.writeTo, TransferableChannel.transferFrom.
 """
@@ -27,16 +27,16 @@ _MS: Final = 1000
 
 
 class Transfer:
-    """Whole batches on their way to a socket; the file stays open until all are sent, or they are released.
+    """Whole batches to send to a socket. The file stays open until all batches are sent or the transfer is released.
 
-    A context manager. Used by one thread at a time. The bytes are those of the file when they are sent: a truncation
-    meanwhile, which followers alone see and only above what was committed, changes or ends them.
+    It is a context manager. Only one thread at a time may use it. The bytes are read from the file when they are sent:
+    a truncation in the meantime changes or ends them. Only followers truncate, and only above the committed records.
 
     Attributes:
-        offset: the one asked for.
-        next_offset: where to go on after these batches.
-        size_bytes: of all batches.
-        sent_bytes: how much of it has been sent.
+        offset: the requested offset.
+        next_offset: the offset after these batches.
+        size_bytes: total size of all batches.
+        sent_bytes: number of bytes sent so far.
         offsets: all bounds of the log, of the same view.
         aborted_transactions: as ``Fetched``.
         diverging: as ``Fetched``.
@@ -62,22 +62,23 @@ class Transfer:
 
     @property
     def left_bytes(self) -> int:
-        """What has not been sent."""
+        """Number of unsent bytes."""
         return self.size_bytes - self.sent_bytes
 
     def send(self, to: socket.socket) -> int:
-        """Send what the socket takes: all, if it blocks; returns how many bytes that were. Releases after the last one.
+        """Send bytes until the socket would block, and return their number. A blocking socket gets all bytes.
 
-        After an error of the socket the transfer can go on, or must be released: ``sent_bytes`` tells how far it came.
+        The transfer is released after the last byte. After an error of the socket, call ``send`` again or ``release``;
+        ``sent_bytes`` is the number of bytes sent so far.
 
         Args:
-            to: any socket; those that encrypt, and others that are no plain ones, get copies.
+            to: any socket. Sockets that are not plain, such as encrypting ones, get copies of the bytes.
 
         Raises:
             TimeoutError: the socket's own timeout is over.
-            OSError: of the socket.
-            SegmentGoneError: the log was truncated meanwhile.
-            ValueError: the transfer was released before all was sent.
+            OSError: the socket failed.
+            SegmentGoneError: the log was truncated in the meantime.
+            ValueError: the transfer was released before all bytes were sent.
         """
         before = self.sent_bytes
         while self.left_bytes:
@@ -95,7 +96,7 @@ class Transfer:
         return self.sent_bytes - before
 
     def release(self) -> None:
-        """Let go of the file. Twice is fine."""
+        """Release the file. May be called twice."""
         piece, self._piece = self._piece, None
         if piece is not None:
             piece.release()
@@ -127,9 +128,9 @@ class Transfer:
 
 
 def transfer(views: ViewSource, parts: Components, asked: FetchRequest) -> Transfer:
-    """What ``fetch`` would return, ready to be sent: of a local file only the headers of first and last batches are read.
+    """Return the batches of ``fetch``, ready to be sent; errors as ``fetch``.
 
-    Errors as ``fetch``.
+    In a local file, only the headers of the first and the last batches are read.
     """
     view, again = views(), None
     while True:
@@ -149,11 +150,11 @@ def transfer(views: ViewSource, parts: Components, asked: FetchRequest) -> Trans
 
 
 def _of_memory(views: ViewSource, parts: Components, asked: FetchRequest) -> Transfer:
-    """Of a tier, of a store without descriptors, or of nothing at all."""
+    """Return a transfer from memory: for batches of a tier or of a store without descriptors, or for no batches."""
     fetched = fetch(views, parts, asked)
     piece = fetched.slices[0] if fetched.slices else None
     if piece is not None:
-        piece.descriptor = None  # its bytes are here already, and were checked
+        piece.descriptor = None  # its bytes are already in memory and were checked
     return Transfer(
         asked,
         fetched.offsets,

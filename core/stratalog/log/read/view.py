@@ -1,4 +1,4 @@
-"""The published state of a log: one immutable value. A reader takes it once and needs no lock."""
+"""The published state of a log: one immutable value. A reader loads it once and needs no lock."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 
 _end_offset: Final = attrgetter("end_offset")
-_of: Final = tuple.__new__  # makes a named tuple of all its fields; calling its class is a call more
+_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 
 
 class LogView(NamedTuple):
-    """What readers of one log see.
+    """State of one log, as readers see it.
 
-    ``segments`` are the local ones, ascending, the last one active; ``remote`` is the tier's side, None without a
-    tier. ``damage`` is what is wrong at the log's end if it was found cut or broken: readers that get there are told.
-    ``leader_epoch`` is the one that the log leads or follows, -1 for a log that is only read and has no epochs.
+    ``segments`` are the local ones, ascending, the last one active. ``remote`` is the view of the tier, None without a
+    tier. ``damage`` is the error at the log's end, if the log is truncated or damaged there; readers that reach it
+    raise it. ``leader_epoch`` is the epoch that the log leads or follows; -1 for a log that is only read and has no
+    epochs.
     """
 
     log: TopicPartition
@@ -44,11 +45,13 @@ class LogView(NamedTuple):
     is_leader: bool = True
 
     def grown_to(self, end: int, recovery_point: int) -> LogView:
-        """This view after appends to its last segment and nothing else. Only where the high watermark is the log's end.
+        """Return this view after appends to its last segment, without other changes.
+
+        It is valid only if the high watermark is the log end.
 
         Args:
-            end: of the log, now.
-            recovery_point: now; brought between the log's bounds.
+            end: the current log end.
+            recovery_point: the current recovery point; it is limited to the log's bounds.
         """
         start, local_start, *_ = self.offsets
         synced = max(start, min(recovery_point, end))
@@ -56,9 +59,9 @@ class LogView(NamedTuple):
         return _of(LogView, (self.log, self.segments, offsets, *self[3:]))
 
     def segment_at(self, offset: int) -> ReadableSegment | None:
-        """The segment to read ``offset`` from, or the next one there is; None at the log's end.
+        """Return the segment that contains ``offset``, or the next one after it; None at the log end.
 
-        Local disk is preferred; the tier has what is below the local log start.
+        Local segments are preferred. The tier has the offsets below the local log start.
         """
         local, start = self.segments, max(offset, self.offsets.log_start)
         if not local or start < local[0].base_offset:
@@ -67,24 +70,24 @@ class LogView(NamedTuple):
         return local[index] if index < len(local) else None
 
     def readable(self) -> Iterator[ReadableSegment]:
-        """All segments of both tiers that hold offsets of the log, ascending; a local one hides its remote copy."""
+        """Yield all readable segments of both tiers, ascending; a local segment hides its remote copy."""
         yield from self.readable_from(self.offsets.log_start)
         if self.segments and self.segments[-1].end_offset <= self.offsets.log_start:
             yield self.segments[-1]
 
     def stored(self) -> Iterator[ReadableSegment]:
-        """The same, and those below the log start that retention has not taken yet."""
+        """Yield all segments of both tiers, including those below the log start that retention has not removed yet."""
         yield from self.remote_from(0)
         yield from self.segments
 
     def is_active(self, segment: ReadableSegment) -> bool:
-        """Whether it is the segment that appends go to; all others never change."""
+        """Return True if ``segment`` is the active one; all other segments never change."""
         return bool(self.segments) and segment is self.segments[-1]
 
     def readable_from(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """The readable ones that end above ``offset``; finding the first takes no walk through those before it.
+        """Yield the readable segments that end above ``offset``; a binary search finds the first local one.
 
-        ``since_ms`` may leave out some of the tier whose records are all older.
+        ``since_ms`` may skip tier segments whose records are all older.
         """
         start = max(offset, self.offsets.log_start)
         if self.remote is not None:
@@ -94,11 +97,15 @@ class LogView(NamedTuple):
             yield local[index]
 
     def remote_from(self, start: int, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """What only the tier has, from ``start`` on; without looking at pages of its list that local disk hides.
+        """Yield the segments that only the tier has, from ``start`` on.
+
+        Pages of the tier's list that local disk hides are not read.
 
         Raises:
-            CorruptManifestError: the tier ends before local disk begins; after what it has. Nothing leaves local disk before
-                it is in the tier, so that the tier has lost it: readers would pass over these offsets without a word.
+            CorruptManifestError: the tier ends before local disk begins; raised after the tier's segments. A segment
+            leaves
+                local disk only after the tier has it, so the tier has lost records. Without the error, readers would
+                skip these offsets silently.
         """
         local_start = self.segments[0].base_offset if self.segments else self.offsets.log_end
         if self.remote is not None and start < local_start:
@@ -122,11 +129,11 @@ class LogView(NamedTuple):
             raise OffsetOutOfRangeError(str(self.log), offset, self.offsets.log_start, self.offsets.log_end)
 
     def check_leader_epoch(self, expected: int | None) -> None:
-        """Compare the leader epoch that a caller goes by with the log's; None is not compared.
+        """Raise an error if the leader epoch that the caller expects is not the log's; None is not compared.
 
         Raises:
-            StaleLeaderEpochError: it is older.
-            UnknownLeaderEpochError: it is newer.
+            StaleLeaderEpochError: ``expected`` is older than the log's.
+            UnknownLeaderEpochError: ``expected`` is newer than the log's.
         """
         if expected is None or expected == self.leader_epoch:
             return
@@ -134,10 +141,10 @@ class LogView(NamedTuple):
         raise StaleLeaderEpochError(reason) if expected < self.leader_epoch else UnknownLeaderEpochError(reason)
 
     def epoch_end(self, epoch: int) -> EpochEnd:
-        """Where a leader epoch ends in this log, by what the tier knows too; see ``EpochCache.end_offset_for``."""
+        """Return the end of a leader epoch, with the tier's epochs included; see ``EpochCache.end_offset_for``."""
         epochs = self.epochs if self.remote is None else self.epochs.after(self.remote.leader_epochs)
         return epochs.end_offset_for(epoch, self.offsets.log_end)
 
     def bound(self, isolation: str) -> int:
-        """The offset that a reader of this isolation does not go past (exclusive)."""
+        """Return the exclusive upper bound of offsets for a reader of this isolation."""
         return self.offsets.bound(Isolation.of(isolation))

@@ -42,9 +42,8 @@ class LogState:
     """State of one open log.
 
     Fields are changed under ``lock``, except ``failure``, which ``fail`` may set at any time. Writers to the log also
-    read
-    them under ``lock``. Without the lock, read single fields only; the value may be stale. Readers of records take no
-    lock: they load ``published``, a value that is replaced as a whole.
+    read them under ``lock``. Without the lock, read single fields only; the value may be stale. Readers of records take
+    no lock: they load ``published``, a value that is replaced as a whole.
 
     ``syncing`` is acquired before ``lock``. A thread that holds ``noting``, or the lock inside ``turns``, acquires no
     other of these locks.

@@ -1,9 +1,8 @@
 """Turns of syncing threads: one thread syncs for all waiting threads, so appends share one sync.
 
 This is one half of group commit; the queue of batches (the "row") is the other half. Each waiter has its own lock and
-is
-woken once: when its records are durable, or when it has the turn. A condition variable would wake all waiters at each
-sync, and all of them would then queue for its lock.
+is woken once: when its records are durable, or when it has the turn. A condition variable would wake all waiters at
+each sync, and all of them would then queue for its lock.
 """
 
 from __future__ import annotations

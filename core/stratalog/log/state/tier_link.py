@@ -2,8 +2,7 @@
 
 A small file in the log's folder, the tier note, describes the tier's contents at the last commit that this engine made
 or saw. The note is stored before the first segment is evicted from local disk. It is read when a log is opened. If the
-store
-is unavailable then, reads rely on the note: the log start does not change, and the records below the first local
+store is unavailable then, reads rely on the note: the log start does not change, and the records below the first local
 segment are in the tier. Nothing is evicted, uploaded or committed because of the note.
 
 docs/formats/tier-note.md describes the file.
