@@ -1,4 +1,4 @@
-"""Description of what is read, as one value that is passed between processes."""
+"""Source of a read, as one value that is passed between processes."""
 
 from __future__ import annotations
 

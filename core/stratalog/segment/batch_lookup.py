@@ -152,7 +152,7 @@ def _cut(tables: Sequence[BatchTable], number: int, row: int, max_bytes: int, bo
 
 
 class Place(NamedTuple):
-    """Where to read according to an index: from the start of a batch, enough bytes for the whole wanted batch."""
+    """Bytes to read according to an index: from the start of a batch, enough for the whole wanted batch."""
 
     position: int
     lead_bytes: int

@@ -106,7 +106,7 @@ def verify_segment(
 
 
 def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, parts: Components) -> int | None:
-    """Return the start of the next good batch after a bad entry, with a good CRC and possible offsets; else None."""
+    """Return the start of the next good batch after a bad entry, with a good CRC and possible offsets; otherwise None."""
     low, high = end_offset, segment.base_offset + MAX_RELATIVE_OFFSET
     # offsets at both ends of the range begin with the same bytes, which narrow the search
     ends = [offset.to_bytes(8, "big") for offset in (low, high)]

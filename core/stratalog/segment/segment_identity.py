@@ -10,7 +10,7 @@ from crc32c import crc32c
 from stratalog.model.segment_info import SegmentInfo
 
 if TYPE_CHECKING:
-    from stratalog.segment.segment import Segment  # which has such a file beside it
+    from stratalog.segment.segment import Segment  # segment imports extra_index_file, which imports this
 
 # These bytes hold the last batches with their CRCs or, for a large batch, the end of its records.
 _TAIL_BYTES: Final = 4096

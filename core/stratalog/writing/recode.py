@@ -269,7 +269,7 @@ class _Recoding:
             yield chunk.data[batch.position : end] if columns is None else self._encoded(segment, columns, batch)
 
     def _changing(self, segment: TierSource, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns | None]:
-        """Yield for each batch of magic 2 its records if it needs another codec and loses nothing by it; else None."""
+        """Yield for each batch of magic 2 its records if it needs another codec and loses nothing by it; otherwise None."""
         if self.codec is None:
             yield from repeat(None, len(table))
             return

@@ -1,7 +1,7 @@
 """One round of compaction over one part of a log that is due.
 
-If a policy raises an error or plans an impossible rewrite, only the compaction of that log ends. The log counts as
-uncleanable from then on, like a log with a damaged segment.
+If a policy raises an error or plans an impossible rewrite, only the compaction of that log ends. The log is uncleanable
+from then on, like a log with a damaged segment.
 
 Source: apache/kafka LogCleaner, LogCleanerManager.
 """

@@ -19,7 +19,7 @@ def stay_empty(
     """Return which batches stay without records: each known producer's last one, and the round's last one; or None.
 
     Args:
-        table: of magic 2.
+        table: a table of magic 2.
         last_records: the last data offset (-1 if there is none) and the epoch of each known producer.
         ends_round: True if the round ends with the table.
 

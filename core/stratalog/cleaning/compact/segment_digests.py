@@ -52,8 +52,8 @@ class DigestSection:
 class Digest:
     """Content of a digest file.
 
-    ``due_ms`` is the time when the first tombstone of the segment expires. ``secret`` is the key of its hashes. ``steady``
-    is the state that a round must have before the segment; it is read with the sections.
+    ``due_ms`` is the time when the first tombstone of the segment expires. ``secret`` is the secret of its
+    key hashes. ``steady`` is the state that a round must have before the segment; it is read with the sections.
     """
 
     identity: Identity
@@ -67,7 +67,7 @@ class Digests(Protocol[S_contra]):
     """Digests of a log, or of a part of a log, for one round."""
 
     def sparing(self, segment: S_contra, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
-        """Return the digest of a segment if no filter drops any record of it and no tombstone expires; else None."""
+        """Return the digest of a segment if no filter drops any record of it and no tombstone expires; otherwise None."""
 
     def sections(self, digest: Digest) -> Iterator[tuple[str, Buffer]]:
         """Return the kinds and bytes of a digest's sections, to write them into the digest of a merged segment."""
@@ -108,7 +108,7 @@ class SegmentDigests:
         self.secret = drawn if known is None else known.secret
 
     def sparing(self, segment: Segment, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
-        """Return the digest of a segment if no filter drops any record of it and no tombstone expires; else None."""
+        """Return the digest of a segment if no filter drops any record of it and no tombstone expires; otherwise None."""
         digest = self._found.get(segment.base_offset)
         if digest is None or self._files is None or digest.due_ms <= now_ms or digest.secret != self.secret:
             return None

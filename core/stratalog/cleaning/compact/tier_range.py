@@ -322,7 +322,7 @@ def _entry(segment: ReadableSegment) -> StoredSegment:
 
 
 def _copy_of(remote: RemoteSegment, local: Mapping[int, Segment], doubt: str) -> Segment | None:
-    """Return the local copy of a committed segment if bounds and size match and the copy is not in doubt; else None."""
+    """Return the local copy of a committed segment if bounds and size match and the copy is not in doubt; otherwise None."""
     found = local.get(remote.base_offset)
     if found is None or (found.end_offset, found.size_bytes) != (remote.end_offset, remote.size_bytes):
         return None

@@ -168,7 +168,7 @@ class Rewriting(Generic[S]):
         self.stats.segments_after += 1
 
     def _sparing(self, segment: S, over: _Pass[S]) -> Digest | None:
-        """Return the digest of a segment that need not be read because it loses nothing; else None."""
+        """Return the digest of a segment that need not be read because it loses nothing; otherwise None."""
         if self.digests is None or segment.end_offset > self.job.dirty_start:
             return None
         digest = self.digests.sparing(segment, self.filters, self.job.now_ms)
@@ -203,7 +203,7 @@ class Rewriting(Generic[S]):
     # --- both --------------------------------------------------------------------------------------------------------
 
     def _segments(self, start: int, end: int) -> Iterator[S]:
-        """The segments of the job that end above ``start`` and begin below ``end``."""
+        """Yield the segments of the job that end above ``start`` and begin below ``end``."""
         for found in self.log.from_offset(start):
             if found.base_offset >= end:
                 return

@@ -1,4 +1,4 @@
-"""Explanation of what happens to each part of a log, now or later, and because of which rule.
+"""Explanation of the fate of each part of a log, now or later, and of the rule that decides it.
 
 The answers come from the code that cleans: a dry run of retention, a round of compaction that writes nothing, and the
 policies, which are asked for their plans at later times.

@@ -24,8 +24,8 @@ class CompactionPlan:
     """Plan of compaction for one part of a log.
 
     ``rewrite`` is None if nothing is due; ``reason`` then says why. ``error`` is the error that prevented a plan. ``tier`` is
-    None for the part that only local disk has; otherwise the plan is for the part in that tier. ``download_bytes`` is what a
-    round downloads: segments without a local copy, and the dirty ones of them a second time.
+    None for the part that only local disk has; otherwise the plan is for the part in that tier. A round downloads
+    ``download_bytes``: segments without a local copy, and the dirty ones of them a second time.
     """
 
     log: Log
