@@ -1,4 +1,4 @@
-"""Kafka's storage layer as a library, open to plugins, with tiers behind it."""
+"""Kafka's storage layer as a library, with plugins and tiered storage."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ _HOMES: Final = {
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every name
 
     def __getattr__(name: str) -> object:
-        """Import a public name at its first use, so that `import stratalog` costs little. Source: PEP 562."""
+        """Import a public name at its first use: this keeps `import stratalog` fast. Source: PEP 562."""
         home = next((module for module, names in _HOMES.items() if name in names), None)
         if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -106,5 +106,5 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         return value
 
     def __dir__() -> list[str]:
-        """Return the public names, imported or not."""
+        """Return the public names, including those that are not imported yet."""
         return sorted({*globals(), *__all__})

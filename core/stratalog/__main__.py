@@ -1,4 +1,4 @@
-"""``python -m stratalog``: the command line, where its script is not on the path."""
+"""``python -m stratalog``: the command line, for use when its script is not on the path."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Compiled twins of pure-Python code: which are in use, and why others are not.
+"""Optional compiled modules: import of each one, and the reason if one is not in use.
 
-A twin does the same as the Python beside it, faster; where no compiler was there when the package was built, Python does
-the work. ``STRATALOG_NO_EXTENSIONS=1`` at run time chooses Python for all.
+A compiled module gives the same results as the Python code that it replaces, but faster. If no C compiler was
+available when the package was built, the Python code runs. ``STRATALOG_NO_EXTENSIONS=1`` at run time disables all
+compiled modules.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ SWITCH: Final = "STRATALOG_NO_EXTENSIONS"
 
 
 def extension(module: str) -> ModuleType | None:
-    """The compiled module of this name, None if Python is to do its work; ``absence`` tells why."""
+    """Return the compiled module of this name, or None if Python code must be used; ``absence`` returns the reason."""
     if os.environ.get(SWITCH):
         return None
     try:
@@ -25,7 +26,7 @@ def extension(module: str) -> ModuleType | None:
 
 
 def absence(module: str) -> str:
-    """Why ``extension`` has no such module, "" if it has it."""
+    """Return the reason why ``extension`` returns None for this module, or "" if the module is available."""
     if os.environ.get(SWITCH):
         return f"switched off by {SWITCH}"
     try:

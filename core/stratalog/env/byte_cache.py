@@ -1,4 +1,4 @@
-"""A cache bounded by bytes: what goes first is for an order to say, by default what was used longest ago."""
+"""A cache bounded by bytes; a ``CacheOrder`` chooses the items to evict, by default the least recently used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stratalog.env.forks import ends_with_fork
 
 @dataclass(frozen=True, slots=True)
 class CacheMetrics:
-    """What a cache holds, and how often it helped."""
+    """Size, and hits and misses of a cache."""
 
     size_bytes: int
     items: int
@@ -23,26 +23,26 @@ class CacheMetrics:
 
 
 class CacheOrder(Protocol):
-    """Which items a cache keeps, by key and size alone. Not thread-safe: whoever holds the items has the lock."""
+    """Choice of the items that a cache keeps, by key and size. Not thread-safe: the cache calls it under its lock."""
 
     @property
     def size_bytes(self) -> int:
-        """Of all items."""
+        """Total size of all items."""
 
     def __len__(self) -> int: ...
 
     def touch(self, key: Hashable) -> None:
-        """An item was used."""
+        """Record the use of an item."""
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
-        """An item came, which is not there yet. The keys of those that go for it; its own, if it is not to stay."""
+        """Add an item that is not cached yet, and return the keys to evict: ``key`` itself if it must not stay."""
 
     def remove(self, key: Hashable) -> bool:
-        """An item is gone; whether it was there."""
+        """Remove an item. Return True if it was present."""
 
 
 class LeastRecent:
-    """A ``CacheOrder``: what was used longest ago goes first."""
+    """A ``CacheOrder`` that evicts the least recently used item first."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -53,11 +53,11 @@ class LeastRecent:
         return len(self._sizes)
 
     def touch(self, key: Hashable) -> None:
-        """An item was used."""
+        """Record the use of an item."""
         self._sizes.move_to_end(key)
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
-        """An item came."""
+        """Add an item, and return the keys to evict."""
         if size_bytes > self._limit_bytes:
             return [key]
         self._sizes[key] = size_bytes
@@ -70,20 +70,21 @@ class LeastRecent:
         return gone
 
     def remove(self, key: Hashable) -> bool:
-        """An item is gone."""
+        """Remove an item. Return True if it was present."""
         size_bytes = self._sizes.pop(key, None)
         self.size_bytes -= size_bytes or 0
         return size_bytes is not None
 
 
 class ByteCache:
-    """Immutable byte strings under keys. Thread-safe; one loader a key, others wait for it, other keys do not.
+    """A cache of immutable byte strings by key. Thread-safe.
 
-    An item above the limit is loaded and not kept. A failed load is not remembered.
+    Only one thread at a time loads a key. Other threads that want the key wait for its load; other keys are not
+    blocked. An item above the limit is loaded but not cached. A failed load is not cached.
 
     Args:
-        limit_bytes: of all items.
-        order: which items go for others; ``LeastRecent`` if none is given.
+        limit_bytes: maximum total size of all items.
+        order: chooses the items to evict; ``LeastRecent`` if None.
     """
 
     def __init__(self, limit_bytes: int, order: CacheOrder | None = None) -> None:
@@ -95,7 +96,7 @@ class ByteCache:
         ends_with_fork(self)
 
     def get_or_load(self, key: Hashable, load: Callable[[], bytes]) -> bytes:
-        """The item under ``key``, loaded if need be; errors are those of ``load``, for all who wait for it."""
+        """Return the item of ``key``, loaded if necessary. All callers that wait for a load get its error."""
         with self._lock:
             found = self._items.get(key)
             if found is not None:
@@ -119,33 +120,33 @@ class ByteCache:
         return data
 
     def __contains__(self, key: Hashable) -> bool:
-        """Whether an item is there, or on its way; that is no use of it."""
+        """Return True if an item is cached or being loaded. Does not count as a use of the item."""
         with self._lock:
             return key in self._items or key in self._loading
 
     def peek(self, key: Hashable) -> bytes | None:
-        """The item, if it is there; that is no use of it."""
+        """Return the item if it is cached, or None. Does not count as a use of the item."""
         with self._lock:
             return self._items.get(key)
 
     def put(self, key: Hashable, data: bytes) -> None:
-        """Keep an item that came along with another one; nothing, if it is there or on its way."""
+        """Cache an item that was read together with another one. Do nothing if it is cached or being loaded."""
         with self._lock:
             if key not in self._items and key not in self._loading:
                 self._keep(key, data)
 
     def drop(self, wanted: Callable[[Hashable], bool]) -> None:
-        """Forget the items whose key is ``wanted``; loads under way are not kept either."""
+        """Remove the items for whose key ``wanted`` returns True. Loads in progress for such keys are not cached."""
         with self._lock:
             self._discard([key for key in (*self._items, *self._loading) if wanted(key)])
 
     def discard(self, keys: Iterable[Hashable]) -> None:
-        """Forget these keys; loads under way are not kept either."""
+        """Remove the items of these keys. Loads in progress for these keys are not cached."""
         with self._lock:
             self._discard(keys)
 
     def metrics(self) -> CacheMetrics:
-        """What it holds now, and hits and misses so far."""
+        """Return the current size, and the hits and misses since the start."""
         with self._lock:
             return CacheMetrics(self._order.size_bytes, len(self._items), self._hits, self._misses)
 

@@ -1,4 +1,4 @@
-"""Time, behind a port."""
+"""Clocks: the interface, the system's clock, and a manual one for tests."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time for what is stored, monotonic time for what is measured."""
+    """Source of time: wall time for stored timestamps, monotonic time for measured durations."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, UTC."""
+        """Return milliseconds since 1970, UTC."""
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds of a clock that never goes back."""
+        """Return nanoseconds of a clock that never goes back."""
 
     def sleep_ms(self, duration_ms: int) -> None:
         """Wait. Only retries with backoff call it."""
 
     def wait(self, event: threading.Event, duration_ms: int) -> bool:
-        """Wait until an event is set, but not longer; whether it is."""
+        """Wait until an event is set, at most ``duration_ms``. Return True if it is set."""
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The system's clock."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, UTC."""
+        """Return milliseconds since 1970, UTC."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds of a clock that never goes back."""
+        """Return nanoseconds of a clock that never goes back."""
         return time.monotonic_ns()
 
     def sleep_ms(self, duration_ms: int) -> None:
@@ -39,36 +39,36 @@ class SystemClock:
         time.sleep(duration_ms / 1000)  # noqa: TID251 - this is the port
 
     def wait(self, event: threading.Event, duration_ms: int) -> bool:
-        """Wait until an event is set, but not longer; whether it is."""
+        """Wait until an event is set, at most ``duration_ms``. Return True if it is set."""
         return event.wait(duration_ms / 1000)
 
 
 class ManualClock:
-    """A clock that moves only when told to: for tests and for replaying schedules."""
+    """A clock that only its methods advance, for tests and for replaying schedules."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ns = now_ms * 1_000_000
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, UTC."""
+        """Return milliseconds since 1970, UTC."""
         return self._now_ns // 1_000_000
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds of the same clock."""
+        """Return this clock's time in nanoseconds."""
         return self._now_ns
 
     def sleep_ms(self, duration_ms: int) -> None:
-        """Move on at once."""
+        """Advance the clock without waiting."""
         self.advance_ms(duration_ms)
 
     def wait(self, event: threading.Event, duration_ms: int) -> bool:
-        """Move on at once, unless the event is set."""
+        """Advance the clock without waiting, unless the event is set. Return True if it is set."""
         if not event.is_set():
             self.advance_ms(duration_ms)
         return event.is_set()
 
     def advance_ms(self, duration_ms: int) -> None:
-        """Move on."""
+        """Advance the clock."""
         if duration_ms < 0:
             raise ValueError("a clock does not go back")
         self._now_ns += duration_ms * 1_000_000

@@ -1,4 +1,4 @@
-"""Calls that a caller waits for no longer than it wants to: a call that is late stays behind on a thread of its own."""
+"""Calls with a deadline: a late call continues on its own thread, and its caller no longer waits for it."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from stratalog.env.threads import OwnThread
 _LOGGER: Final = logging.getLogger(__name__)
 _NAME: Final = "stratalog-call"
 MOST_LAGGARDS: Final = 8
-_LEAST_S: Final = 0.1  # that each call has while an engine closes
+_LEAST_S: Final = 0.1  # each call gets at least this long while an engine closes
 _CLOCK: Final = SystemClock()  # threads run in real time, whatever clock an engine has
 
 T = TypeVar("T")
 
 
 class OverdueError(Exception):
-    """A call passed its deadline, or was refused because too many calls before it did. Its result is lost."""
+    """A call passed its deadline, or was refused because too many earlier calls passed theirs. Its result is lost."""
 
 
 class DeadlineCalls:
-    """Calls on threads of their own. Thread-safe.
+    """Runner of calls with deadlines, each on its own thread. Thread-safe.
 
-    A call that passes its deadline is a laggard: it goes on, the log names its thread, and nobody waits for it. Where a
-    component has many laggards, further calls into it are refused until some return, so that threads do not pile up.
+    A call that passes its deadline is a laggard: it continues to run, a warning names its thread, and no caller waits
+    for it. If a component has too many laggards, further calls into it are refused until some return. This bounds the
+    threads.
 
     Args:
-        most: laggards that one component may have.
+        most: maximum number of laggards of one component.
 
     Attributes:
-        wait_s: how long callers wait that say nothing else.
+        wait_s: default time to wait for a call.
     """
 
     def __init__(self, most: int = MOST_LAGGARDS) -> None:
@@ -43,21 +44,21 @@ class DeadlineCalls:
         self.wait_s = 300.0
         self._lock = threading.Lock()
         self._laggards = Counter[str]()  # by component; under _lock
-        self._hurry_s: float | None = None  # when waiting ends for all, by the system's clock
+        self._hurry_s: float | None = None  # deadline of all calls, in the system's monotonic time; set by hurry
         self._hurried = threading.Condition(self._lock)
         ends_with_fork(self)
 
     def call(self, component: str, method: str, work: Callable[[], T], wait_s: float) -> T:
-        """Return what ``work`` returns, or raise what it raises.
+        """Return the result of ``work``, or raise its exception.
 
         Args:
-            component: that is called; its laggards are counted together.
-            method: of it, for the log.
-            work: runs on a thread of its own.
+            component: name of the called component; laggards are counted per component.
+            method: name of the called method, for log messages.
+            work: runs on its own thread.
             wait_s: how long to wait.
 
         Raises:
-            OverdueError: the call was not over in time, or was not begun.
+            OverdueError: the call did not end in time, or was not started.
         """
         with self._lock:
             if self._laggards[component] >= self._most:
@@ -74,7 +75,10 @@ class DeadlineCalls:
         raise OverdueError(f"did not return in {wait_s:.1f} s")
 
     def hurry(self, wait_s: float) -> None:
-        """Wait for all calls together no longer than ``wait_s`` from now on, and then for each a moment: the engine closes."""
+        """Limit the waiting time of all calls to ``wait_s`` from now on, because the engine closes.
+
+        A call that starts later still gets a tenth of a second.
+        """
         with self._lock:
             self._hurry_s = _now_s() + wait_s
             self._hurried.notify_all()
@@ -100,7 +104,7 @@ class DeadlineCalls:
         _LOGGER.warning("a call is left behind: component=%s method=%s thread=%s", component, method, thread.name)
 
     def _returned(self, component: str) -> None:
-        """Count a laggard off; called with the lock."""
+        """Remove one laggard from the count. The caller holds the lock."""
         self._laggards[component] -= 1
         if not self._laggards[component]:
             del self._laggards[component]
@@ -111,7 +115,7 @@ def _now_s() -> float:
 
 
 class _Call(Generic[T]):
-    """One call; what it tells is under the lock of ``over``."""
+    """One call; the lock of ``over`` protects its public attributes."""
 
     def __init__(self, work: Callable[[], T], over: threading.Condition) -> None:
         self._work, self._over = work, over
@@ -121,7 +125,7 @@ class _Call(Generic[T]):
         self.when_over: Callable[[], None] | None = None
 
     def run(self) -> None:
-        """Make the call; for its thread."""
+        """Make the call, on the call's own thread."""
         try:
             self._result = (self._work(),)
         except BaseException as error:  # noqa: BLE001 - the caller raises it
@@ -133,7 +137,7 @@ class _Call(Generic[T]):
                 self.when_over()
 
     def result(self) -> T:
-        """What came of the call that is over."""
+        """Return the result of the finished call, or raise its exception."""
         if self._error is not None:
             raise self._error
         assert self._result is not None

@@ -1,7 +1,8 @@
-"""Objects and locks that a forked child does not get: what a process opened stays with that process.
+"""Objects and file locks that only the process that opened them may use, not a forked child.
 
-Threads do not survive a fork, locks may be held for ever by threads that are gone, and parent and child would write to
-the same files at the same positions. A child therefore refuses to use what its parent opened, and opens its own.
+Threads do not survive a fork. Locks may stay held for ever by threads that the child does not have. Parent and child
+would write to the same files at the same positions. In a child, objects that the parent opened therefore raise
+ClosedError; the child opens its own.
 """
 
 from __future__ import annotations
@@ -16,36 +17,37 @@ from typing import Any, Final, NoReturn
 from stratalog.errors import ClosedError
 
 _OWNED: Final = weakref.WeakSet[Any]()  # Any: objects of any class
-_LOCKS: Final = set[int]()  # descriptors that hold file locks; a child would hold those locks, too
+_LOCKS: Final = set[int]()  # descriptors that hold file locks; a child would also hold the locks
 
 
 def ends_with_fork(owned: object) -> None:
     """Close ``owned`` in every child that is forked from now on.
 
-    In the child each attribute of ``owned`` raises ClosedError, before any code of its class runs and any lock is taken.
-    ``close`` is the exception: it does nothing there. The parent does not notice a fork, and its calls cost nothing more.
+    In the child each attribute of ``owned`` raises ClosedError, before any code of its class runs and any lock is
+    taken. ``close`` is the exception: in the child it does nothing. In the parent nothing changes, and calls cost
+    nothing more.
 
     Args:
-        owned: an instance of a Python class that allows weak references. Only a weak one is kept.
+        owned: an instance of a Python class that allows weak references. Only a weak reference is kept.
     """
     _OWNED.add(owned)
 
 
 def closes_with_fork(descriptor: int) -> None:
-    """Close a descriptor in every child that is forked from now on, so that the parent alone holds the file lock."""
+    """Close a descriptor in every child that is forked from now on: only the parent then holds the file lock."""
     _LOCKS.add(descriptor)
 
 
 def stays_with_fork(descriptor: int) -> None:
-    """Take back ``closes_with_fork``, before the descriptor is closed; any other descriptor is fine."""
+    """Undo ``closes_with_fork`` before the descriptor is closed. Do nothing for any other descriptor."""
     _LOCKS.discard(descriptor)
 
 
 @functools.cache
-def _ended(kind: Any) -> type[Any]:  # Any: a class, which mypy takes for something without a hash
-    """Return the class that objects of class ``kind`` get in a child: the same layout and name, every use refused.
+def _ended(kind: Any) -> type[Any]:  # Any: a class, which mypy regards as unhashable
+    """Return the class that objects of class ``kind`` get in a child: it has the same layout and name, and refuses use.
 
-    Replacing the class needs no check in any method, so a new method is covered, and the parent pays nothing.
+    Because the class is replaced, no method needs a check. New methods are covered, and the parent pays nothing.
     """
     members = {
         "__slots__": (),
@@ -61,7 +63,7 @@ def _ended(kind: Any) -> type[Any]:  # Any: a class, which mypy takes for someth
 def _refuse(owned: object, name: str) -> object:
     if name == "close":
         return _nothing
-    if name.startswith("__"):  # isinstance, copy and others ask for these
+    if name.startswith("__"):  # isinstance, copy and others read these
         return object.__getattribute__(owned, name)
     raise _refusal(owned)
 
@@ -79,7 +81,7 @@ def _describe(owned: object) -> str:
 
 
 def _nothing() -> None:
-    """Leave everything to the parent."""
+    """Do nothing: the parent closes the object."""
 
 
 def _end() -> None:
@@ -93,5 +95,5 @@ def _end() -> None:
     _LOCKS.clear()
 
 
-if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
+if hasattr(os, "register_at_fork"):  # systems without it have no fork
     os.register_at_fork(after_in_child=_end)

@@ -1,4 +1,4 @@
-"""One bound on open descriptors and maps: the least recently used ones close, those in use stay."""
+"""A pool that bounds the open descriptors and maps: the least recently used ones close, pinned ones stay open."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _NO_DESCRIPTOR: Final = -1
 
 
 class _Handle:
-    """Something open.
+    """An open descriptor or map.
 
-    ``pins`` has one item for each pin: ``append`` and ``pop`` of a list are atomic, adding to a number is not. ``used`` is
-    when it was used last, in the pool's own time. ``is_leaving``: it is closed, or about to be.
+    ``pins`` has one item for each pin: ``append`` and ``pop`` of a list are atomic, incrementing a number is not.
+    ``used`` is the time of the last use, as a count of the pool's uses. ``is_leaving`` is True if it is closed or
+    about to close.
     """
 
     __slots__ = ("close", "descriptor", "is_leaving", "pins", "used")
@@ -36,35 +37,35 @@ class _Handle:
 
 
 class HandlePool:
-    """Opens files at need, keeps at most ``limit`` idle ones open. Thread-safe.
+    """A pool that opens files on demand and keeps at most ``limit`` of them open. Thread-safe.
 
-    More than ``limit`` stay open only while more than ``limit`` are pinned at once. If the process runs out of
-    descriptors before that, idle ones close too.
+    More than ``limit`` handles stay open only while more than ``limit`` are pinned at the same time. If the process
+    runs out of descriptors earlier, idle handles close too.
 
-    A ``limit`` above half of what the system allows the process counts as that half: not all that costs a descriptor
-    goes through the pool.
+    The pool uses at most half of the process's descriptor limit, even if ``limit`` is higher: some descriptors of the
+    process do not go through the pool.
 
-    What is open already is pinned and unpinned without the lock, as every append does both. Who closes it sets
-    ``is_leaving`` first and then looks for pins; who pins it adds the pin first and then looks at ``is_leaving``. So at
-    least one of the two sees the other.
+    Open handles are pinned and unpinned without the lock, because every append does both. A closing thread sets
+    ``is_leaving`` first and then checks for pins. A pinning thread adds its pin first and then checks ``is_leaving``.
+    At least one of the two threads therefore sees the other.
     """
 
     def __init__(self, files: Vfs, limit: int) -> None:
         self._files, self._limit = files, _allowed(limit)
         self._handles: dict[Hashable, _Handle] = {}  # changed under _lock
-        self._dropped: dict[int, _Handle] = {}  # pinned when dropped; the last unpin closes them
-        self._oldest: list[tuple[int, Hashable, _Handle]] = []  # the next to close at the end, unless used since
+        self._dropped: dict[int, _Handle] = {}  # by descriptor; pinned when dropped, and closed by the last unpin
+        self._oldest: list[tuple[int, Hashable, _Handle]] = []  # the last item closes next, unless used since
         self._now = count()
         self._lock = threading.Lock()
         self._closed = False
         ends_with_fork(self)
 
     def pin(self, name: Hashable, opener: Callable[[], int]) -> int:
-        """The descriptor for ``name``, opened if need be, not closed before ``unpin``.
+        """Return the descriptor for ``name``, opened if necessary; it stays open until ``unpin``.
 
         Raises:
             ClosedError: the pool is closed.
-            OSError: what ``opener`` raises.
+            OSError: raised by ``opener``.
         """
         descriptor = self.pin_open(name)
         if descriptor is not None:
@@ -81,7 +82,7 @@ class HandlePool:
             return handle.descriptor
 
     def pin_open(self, name: Hashable) -> int | None:
-        """As ``pin``, of what is open already; None if it is not, and then there is nothing to unpin."""
+        """Pin as ``pin`` does if ``name`` is open. Return None if it is not open; then there is nothing to unpin."""
         handle = self._handles.get(name)
         if handle is None:
             return None
@@ -94,7 +95,7 @@ class HandlePool:
         return None
 
     def unpin(self, name: Hashable, descriptor: int) -> None:
-        """Give back what ``pin`` returned; safe after ``drop``."""
+        """Release a descriptor that ``pin`` returned. Safe after ``drop``."""
         handle = self._handles.get(name)
         if handle is not None and handle.descriptor == descriptor:
             handle.pins.pop()
@@ -110,7 +111,7 @@ class HandlePool:
 
     @contextlib.contextmanager
     def using(self, name: Hashable, opener: Callable[[], int]) -> Iterator[int]:
-        """Pin for the length of a ``with`` block."""
+        """Return a context manager that pins ``name`` during a ``with`` block."""
         descriptor = self.pin(name, opener)
         try:
             yield descriptor
@@ -118,12 +119,13 @@ class HandlePool:
             self.unpin(name, descriptor)
 
     def with_room(self, call: Callable[[], T]) -> T:
-        """Return what ``call`` returns, a call that needs a descriptor outside the pool for itself.
+        """Return the result of ``call``, which needs a descriptor outside the pool.
 
-        If the process or the system has none left, idle ones of the pool are closed one by one, and ``call`` is repeated.
+        If the process or the system has no descriptor left, one idle handle of the pool is closed at a time, and
+        ``call`` is repeated.
 
         Raises:
-            OSError: what ``call`` raises when the pool has nothing left to close.
+            OSError: raised by ``call``, when the pool has no idle handle left to close.
         """
         while True:
             try:
@@ -136,10 +138,11 @@ class HandlePool:
                         raise
 
     def keep(self, name: Hashable, let_go: Callable[[], None]) -> None:
-        """Count something else that costs a descriptor, a map for instance; again, to say that it was used.
+        """Add another resource that costs a descriptor, such as a map, to the pool. Call it again to mark each use.
 
-        ``let_go`` is called once, when the place is needed or the name is dropped: on any thread, under the pool's
-        lock, so it must neither wait nor call the pool. In a closed pool it is called at once.
+        ``let_go`` must close the resource. The pool calls it once, when the resource is evicted or its name is dropped.
+        The call is made on any thread, under the pool's lock: ``let_go`` must not wait, and must not call the pool. A
+        closed pool calls it at once.
         """
         with self._lock:
             if self._closed:
@@ -147,18 +150,18 @@ class HandlePool:
                 return
             handle = self._handles.setdefault(name, _Handle(let_go, 0))
             handle.used = next(self._now)
-            handle.pins.append(None)  # it is not what has to go
+            handle.pins.append(None)  # the pool prefers to close another handle
             self._shrink()
             handle.pins.pop()
             self._shrink()
 
     def drop(self, name: Hashable) -> None:
-        """Forget a name, because its file goes or is renamed; closes now, or when the last pin goes."""
+        """Remove a name whose file is deleted or renamed. Its handle closes now, or at the last unpin."""
         with self._lock:
             self._drop(name)
 
     def close(self) -> None:
-        """Close every idle descriptor; pinned ones close when they are unpinned. Twice is fine."""
+        """Close every idle descriptor; pinned ones close when they are unpinned. Idempotent."""
         with self._lock:
             self._closed = True
             for name in list(self._handles):
@@ -167,7 +170,7 @@ class HandlePool:
 
     @property
     def open_count(self) -> int:
-        """Descriptors and maps open now."""
+        """The number of descriptors and maps that are open."""
         with self._lock:
             return len(self._handles) + len(self._dropped)
 
@@ -197,7 +200,7 @@ class HandlePool:
         self._close_dropped(handle)
 
     def _close_dropped(self, handle: _Handle) -> None:
-        """Close what was dropped, if nobody has it pinned any more."""
+        """Close a dropped handle if it is no longer pinned."""
         if not handle.pins and self._dropped.get(handle.descriptor) is handle:
             del self._dropped[handle.descriptor]
             handle.close()
@@ -207,7 +210,7 @@ class HandlePool:
             pass
 
     def _close_oldest(self) -> bool:
-        """Close the idle one that was used longest ago; False if none is idle."""
+        """Close the least recently used idle handle. Return False if none is idle."""
         for is_new in (False, True):
             if is_new:
                 idle = [(handle.used, name, handle) for name, handle in self._handles.items() if not handle.pins]
@@ -219,7 +222,7 @@ class HandlePool:
         return False
 
     def _has_closed(self, name: Hashable, handle: _Handle) -> bool:
-        """Close one unless it is pinned; whether it was not."""
+        """Close a handle unless it is pinned. Return True if it was closed."""
         handle.is_leaving = True
         if handle.pins:
             handle.is_leaving = False
@@ -231,7 +234,7 @@ class HandlePool:
 
 def _allowed(limit: int) -> int:
     try:
-        import resource  # noqa: PLC0415 - Windows has none, and opens files all the same
+        import resource  # noqa: PLC0415 - Windows has no such module, but can open files
     except ImportError:
         return limit
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""Threads that stay for a while, and lend a hand to whoever has several pieces of work at once."""
+"""A pool of reusable threads that help a caller to work on several items in parallel."""
 
 from __future__ import annotations
 
@@ -19,36 +19,37 @@ R = TypeVar("R")
 
 
 class _Offer:
-    """Work that a helper may take part in: at most once, and not after ``end``."""
+    """Work that one helper may join, at most once and not after ``end``."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work: Callable[[], None] | None = work
         self._claim, self._working = threading.Lock(), threading.Lock()
 
     def begin(self) -> None:
-        """Take part in the work; for a helper."""
+        """Join the work, on a helper's thread."""
         with self._working:
             if self._claim.acquire(blocking=False) and self._work is not None:
                 self._work()
 
     def end(self) -> None:
-        """Wait for the helper if it has begun; else it never will."""
+        """Wait for the helper if it has started. If it has not, prevent it from starting."""
         if not self._claim.acquire(blocking=False):
             with self._working:
                 pass
-        self._work = None  # the offer may stay in the queue, and shall not keep alive what the work refers to
+        self._work = None  # the offer may stay in the queue, and must not keep objects of the work alive
 
 
 class Helpers:
-    """A pool of threads, each started when it is first wanted, and ended when nobody wants it for some seconds.
+    """A pool of threads that start on demand, and end after some idle seconds.
 
-    No caller depends on a helper: it takes items itself until none is left, and waits only for those that a helper has
-    begun. Where all cores are busy, one thread does the work, as if there were no helpers. Thread-safe, also in the child
-    of a fork, which has none of its parent's threads.
+    A caller never depends on a helper: the caller works on items itself until none is left, and waits only for items
+    that a helper has started. If all cores are busy, the caller's thread does all the work. Thread-safe, also in the
+    child of a
+    fork: the child starts with an empty pool.
 
     Args:
-        most: threads at a time.
-        idle_s: how long one waits for work.
+        most: maximum number of threads.
+        idle_s: how long an idle thread waits for work before it ends.
     """
 
     def __init__(self, most: int, idle_s: float = _IDLE_S) -> None:
@@ -63,16 +64,16 @@ class Helpers:
         self._count = self._idle = 0
 
     def results(self, items: Sequence[T], work: Callable[[T], R], threads: int) -> list[R]:
-        """Do ``work`` to each item; what came of each, in the order of the items, which are begun in that order.
+        """Call ``work`` with each item in parallel, and return the results in the order of the items.
 
         Args:
-            items: shared out, if they are several.
-            work: must be thread-safe.
-            threads: that work at a time at most, the caller's included.
+            items: items to work on, started in this order.
+            work: function of one item; must be thread-safe.
+            threads: maximum number of threads, including the caller's.
 
         Raises:
-            Exception: what ``work`` raised, of the first item of which it did; those behind it may not have been begun.
-            BaseException: an interrupt; work that has begun is waited for, no other begins.
+            Exception: the exception of the first item that failed; later items may not have been started.
+            BaseException: an interrupt. Work in progress is finished first, and no further work starts.
         """
         shared = SharedWork(items, work, ends_on_error=True)
         offers = list[_Offer]()
@@ -97,7 +98,7 @@ class Helpers:
         if starts:
             try:
                 OwnThread(self._serve, _NAME, (self._offers,)).start()
-            except RuntimeError:  # the system gives no thread
+            except RuntimeError:  # the system cannot start a thread
                 self._count_down()
         return offer
 
@@ -114,7 +115,7 @@ class Helpers:
                 with self._lock:
                     self._idle -= 1
             offer.begin()
-            del offer  # and all that it refers to
+            del offer  # an idle helper must not keep objects of the work alive
 
     def _count_down(self) -> None:
         with self._lock:
@@ -129,4 +130,4 @@ def _results(found: Iterable[R | Exception]) -> Iterator[R]:
 
 
 HELPERS: Final = Helpers(_MOST)
-"""The helpers of this process: all engines share them, as they share its cores."""
+"""The helpers of this process: all engines share them, because engines share the cores."""

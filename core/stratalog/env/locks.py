@@ -14,16 +14,16 @@ from stratalog.env.regular import open_regular
 
 try:
     import fcntl
-except ImportError:  # Windows, where nothing is locked: dumps and readers of a tier work
+except ImportError:  # Windows: locks are not available there, but dumps and readers of a tier work
     fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
-# Open-file-description locks; other systems that have them lay the request out differently and get flock.
+# Open-file-description locks. Other systems use another struct layout for them; there flock is used.
 _OFD_SET_LOCK: Final = getattr(fcntl, "F_OFD_SETLK", None) if sys.platform == "linux" else None
 _OFD_GET_LOCK: Final = getattr(fcntl, "F_OFD_GETLK", None) if sys.platform == "linux" else None
 
 
 def take_lock(path: str) -> int | None:
-    """As ``Vfs.lock``."""
+    """Take an exclusive lock as ``Vfs.lock`` does, and return its descriptor, or None if another process holds it."""
     descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         if _try_lock(descriptor) and _same_file(descriptor, path):
@@ -36,7 +36,7 @@ def take_lock(path: str) -> int | None:
 
 
 def is_locked(path: str) -> bool:
-    """As ``Vfs.is_locked``."""
+    """Return True if another holder has the lock, as ``Vfs.is_locked`` does."""
     with _opened(path) as descriptor:
         if descriptor is None:
             return False

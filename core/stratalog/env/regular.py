@@ -1,4 +1,4 @@
-"""Opening a path that must lead to a regular file: nothing else is read or written, and nothing is waited for."""
+"""Open paths that must be regular files: other kinds of files are refused, and opening never blocks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 from stratalog.errors.system import IrregularFileError
 
 _FILE_MODE: Final = 0o600
-_NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)  # opening a FIFO would wait for its other end; a file is read as without
-# Of a socket, a device, a link, a folder that is opened for writing.
+_NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)  # otherwise opening a FIFO waits for its other end; no effect on files
+# Errors of opening a socket, a device, a link, or (for writing) a folder.
 _UNOPENED: Final = frozenset({errno.ENXIO, errno.EOPNOTSUPP, errno.ENODEV, errno.ELOOP, errno.EISDIR})
-_KINDS: Final = (  # the last one fits all
+_KINDS: Final = (  # the last entry matches every mode
     (stat.S_ISDIR, "a folder", errno.EISDIR),
     (stat.S_ISFIFO, "a FIFO", errno.ENXIO),
     (stat.S_ISSOCK, "a socket", errno.ENXIO),
@@ -23,7 +23,7 @@ _KINDS: Final = (  # the last one fits all
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a file, with ``flags`` as of ``os.open``; IrregularFileError if it is none."""
+    """Open a file with the ``flags`` of ``os.open``; raise IrregularFileError if it is not a regular file."""
     try:
         descriptor = os.open(path, flags | _NO_WAIT, _FILE_MODE)
     except OSError as error:
@@ -39,7 +39,7 @@ def open_regular(path: str, flags: int) -> int:
 
 
 def _mode_at(path: str) -> int:
-    """The mode of what has this name; that of a file if it cannot be known."""
+    """Return the mode of the entry at ``path``, or the mode of a regular file if it cannot be read."""
     try:
         return os.lstat(path).st_mode
     except OSError:

@@ -1,4 +1,4 @@
-"""Threads are started here, named, and joined on close."""
+"""Named threads, which are joined on close. All threads of stratalog are started here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stratalog.env.forks import ends_with_fork
 
 _LOGGER: Final = logging.getLogger(__name__)
 
-_PAUSE_MS: Final = 1000  # after a step that failed
+_PAUSE_MS: Final = 1000  # wait after a failed step
 
 Job = Callable[[], None]
 T = TypeVar("T")
@@ -20,12 +20,12 @@ R = TypeVar("R")
 
 
 class OwnThread(threading.Thread):
-    """A daemon thread that stratalog starts, and no caller runs on.
+    """A daemon thread that stratalog starts; no caller's code runs on it.
 
     Args:
-        target: what the thread runs.
-        name: of the thread.
-        args: of ``target``.
+        target: function that the thread runs.
+        name: name of the thread.
+        args: arguments of ``target``.
     """
 
     def __init__(self, target: Callable[..., object], name: str, args: tuple[object, ...] = ()) -> None:
@@ -33,29 +33,30 @@ class OwnThread(threading.Thread):
 
 
 def is_own_thread() -> bool:
-    """Return True on a thread that stratalog started: an exception that ends it reaches no caller."""
+    """Return True on a thread that stratalog started: an exception that ends such a thread reaches no caller."""
     return isinstance(threading.current_thread(), OwnThread)
 
 
 class Worker:
-    """One named thread that runs jobs in order, started by the first. Thread-safe.
+    """One named thread that runs jobs in order; the first job starts it. Thread-safe.
 
-    The queue is bounded: ``submit`` drops and counts what does not fit. ``limit`` 0 is for jobs that are bounded elsewhere.
+    The queue is bounded: if it is full, ``submit`` drops the job and counts it. Use ``limit`` 0 (unbounded) only if the
+    number of jobs is bounded elsewhere.
     """
 
     def __init__(self, name: str, limit: int = 10_000) -> None:
         self._jobs: queue.Queue[Job | None] = queue.Queue(limit)  # None ends the thread
         self._thread = OwnThread(self._run, name)
-        self._lock = threading.Lock()  # over _started and _closed, so that nothing is queued behind the end
+        self._lock = threading.Lock()  # over _started and _closed: no job is queued after the None that ends the thread
         self._started = False
         self._closed = False
-        self._ends_when_empty = False  # closed, though the queue may be full
-        self._left = False  # nobody waits any more: what is queued is not run
+        self._ends_when_empty = False  # closed without a None in the queue, which may have been full
+        self._left = False  # close stopped waiting: queued jobs are not run
         self.dropped = 0
         ends_with_fork(self)
 
     def submit(self, job: Job) -> bool:
-        """Run ``job`` later. True if it will, not after ``close`` or if the queue is full. What it raises is logged."""
+        """Queue ``job``. Return False after ``close`` or if the queue is full. Exceptions of the job are logged."""
         with self._lock:
             if self._closed:
                 return False
@@ -70,18 +71,18 @@ class Worker:
             return True
 
     def drain(self) -> None:
-        """Wait until everything submitted before has run. A job that asks does not wait for itself."""
+        """Wait until all jobs submitted before have run. Return at once if a job of this worker calls it."""
         if threading.current_thread() is not self._thread and not self._left:
             self._jobs.join()
 
     def close(self, wait_s: float | None = None) -> bool:
-        """Run what is queued, then end the thread. Twice is fine; a job that asks does not wait for itself.
+        """Run the queued jobs, then end the thread. Idempotent. Does not wait if a job of this worker calls it.
 
         Args:
-            wait_s: how long to wait for that; None is until it is done.
+            wait_s: how long to wait for the thread to end; None waits without limit.
 
         Returns:
-            False if the job that runs has taken longer: the thread ends after it, and what is queued is not run.
+            False if the thread did not end in time: it ends after the running job, and the queued jobs are not run.
         """
         inside = threading.current_thread() is self._thread
         with self._lock:
@@ -91,7 +92,7 @@ class Worker:
         if ends and not inside:
             try:
                 self._jobs.put_nowait(None)
-            except queue.Full:  # then the thread is not waiting for a job, and sees this after the last one
+            except queue.Full:  # the thread has jobs left, and checks this flag after the last one
                 self._ends_when_empty = True
         if not self._started or inside:
             return True
@@ -111,18 +112,18 @@ class Worker:
                 if job is None:
                     return
                 job()
-            except BaseException:  # whatever a job raises, SystemExit too, the jobs after it are not its business
+            except BaseException:  # later jobs must run even if this one raises SystemExit
                 _LOGGER.exception("a job of thread %s failed", self._thread.name)
             finally:
                 self._jobs.task_done()
 
 
 class Loop:
-    """One named thread that does a step again and again, waiting in between for as long as the step says. Thread-safe.
+    """One named thread that repeats a step; each step returns the time to wait before the next one. Thread-safe.
 
     Args:
-        name: of the thread.
-        step: its result is how long (ms) to wait before the next one.
+        name: name of the thread.
+        step: does one step, and returns how long (ms) to wait before the next step.
     """
 
     def __init__(self, name: str, step: Callable[[], float]) -> None:
@@ -133,7 +134,7 @@ class Loop:
         ends_with_fork(self)
 
     def start(self) -> None:
-        """Begin; again, or after ``close``: nothing."""
+        """Start the thread. Do nothing if it was started or closed before."""
         with self._lock:
             if not self._closed.is_set() and self._thread.ident is None:
                 self._thread.start()
@@ -143,7 +144,7 @@ class Loop:
         self._woken.set()
 
     def close(self) -> None:
-        """End after the step that runs now, which is waited for, unless it is the step that asks. Twice is fine."""
+        """Wait for the running step, then end the thread. Idempotent. Does not wait if the step itself calls it."""
         with self._lock:
             self._closed.set()
         self._woken.set()
@@ -159,22 +160,24 @@ class Loop:
                 return
             try:
                 wait_ms = self._step()
-            except BaseException:  # the next step may do better
+            except BaseException:  # the next step may succeed
                 wait_ms = _PAUSE_MS
                 _LOGGER.exception("a step of thread %s failed", self._thread.name)
 
 
 def outcomes(items: Sequence[T], work: Callable[[T], R], threads: int, name: str) -> list[R | Exception]:
-    """Do ``work`` to each item, several at a time; what came of each, results and errors, in the order of the items.
+    """Call ``work`` with each item in parallel; return the results and exceptions in the order of the items.
 
     Args:
-        items: taken in their order.
-        work: must be thread-safe.
-        threads: how many at a time; with one item or one thread the work is done on the caller's.
-        name: of the threads, a number behind it.
+        items: items to work on, started in this order.
+        work: function of one item; must be thread-safe.
+        threads: maximum number of threads, including the caller's. With one item or one thread, only the caller's
+            works.
+        name: prefix of the threads' names; a number is appended.
 
     Raises:
-        BaseException: what is no Exception, an interrupt say; work that has begun is waited for, no other begins.
+        BaseException: an exception that is not an Exception, such as KeyboardInterrupt. Work in progress is finished
+            first, and no further work starts.
     """
     batch = SharedWork(items, work)
     beside = [OwnThread(batch.run_beside, f"{name}-{number}") for number in range(1, min(threads, len(items)))]
@@ -193,12 +196,12 @@ def outcomes(items: Sequence[T], work: Callable[[T], R], threads: int, name: str
 
 
 class SharedWork(Generic[T, R]):
-    """Items that several threads work on, each taking the next one.
+    """Items that several threads work on; each thread takes the next item.
 
     Args:
-        items: taken in their order.
-        work: must be thread-safe.
-        ends_on_error: whether nothing further begins after an error.
+        items: items to work on, started in this order.
+        work: function of one item; must be thread-safe.
+        ends_on_error: True if no further work starts after an error.
     """
 
     def __init__(self, items: Sequence[T], work: Callable[[T], R], *, ends_on_error: bool = False) -> None:
@@ -211,7 +214,7 @@ class SharedWork(Generic[T, R]):
             self._left.put(index)
 
     def run(self) -> None:
-        """Work until nothing is left."""
+        """Work until no item is left, or ``stop`` is called."""
         while not self._stopping.is_set():
             try:
                 index = self._left.get_nowait()
@@ -219,13 +222,13 @@ class SharedWork(Generic[T, R]):
                 return
             try:
                 self.found[index] = self._work(self._items[index])
-            except Exception as error:  # noqa: BLE001 - it is the outcome
+            except Exception as error:  # noqa: BLE001 - it is stored as the item's result
                 self.found[index] = error
                 if self._ends_on_error:
                     self.stop()
 
     def run_beside(self) -> None:
-        """The same, on a thread of its own: what ends it is for the caller."""
+        """Work as ``run`` does, on an additional thread. Store an exception that ends it in ``ending``."""
         try:
             self.run()
         except BaseException as error:  # noqa: BLE001 - the caller raises it
@@ -233,5 +236,5 @@ class SharedWork(Generic[T, R]):
             self.stop()
 
     def stop(self) -> None:
-        """Begin nothing further."""
+        """Start no further work."""
         self._stopping.set()

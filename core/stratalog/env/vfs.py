@@ -1,7 +1,7 @@
-"""Files, behind a port: everything the engine does to a disk goes through a ``Vfs``.
+"""The file system interface: the engine accesses disks only through a ``Vfs``.
 
-Descriptors are plain ints as ``os`` gives them. Errors are those of ``os`` (OSError); the segment store turns them
-into typed ones.
+Descriptors are plain ints, as in ``os``. Errors are those of ``os`` (OSError); the segment store converts them to typed
+errors.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _MAX_PARTS: Final = 1024  # IOV_MAX
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """What a folder says of one entry.
+    """Attributes of one entry of a folder.
 
-    ``is_file`` is False for a FIFO, a socket, a device or a symbolic link, as it is for a folder. ``file_id`` is that of
-    ``Vfs.file_id``. ``is_private`` is False if users of the system other than the owner may read or write it; a group may
-    read what root owns, as services are given secrets so.
+    ``is_file`` is False for a folder, a FIFO, a socket, a device or a symbolic link. ``file_id`` is that of
+    ``Vfs.file_id``. ``is_private`` is False if users other than the owner may read or write the file. If root owns the
+    file, its group may read it and ``is_private`` stays True, because services get their secrets in such files.
     """
 
     name: str
@@ -48,57 +48,58 @@ class FileStat:
 
 
 class Vfs(Protocol):
-    """The file system port."""
+    """The file system interface."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Open a file; ``create`` makes it, for writing, and fails with FileExistsError if it is there.
+        """Open a file; ``create`` creates it for writing, and raises FileExistsError if it exists.
 
-        IrregularFileError if the path leads to anything else than a file. The call waits for no other process.
+        Raises IrregularFileError if the path is not a regular file. The call never waits for another process.
         """
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""
 
     def size_bytes(self, descriptor: int) -> int:
-        """The size of an open file."""
+        """Return the size of an open file."""
 
     def stamp(self, descriptor: int) -> tuple[int, ...]:
-        """What an open file is known by: other numbers once it was written to, or another one has its name."""
+        """Return numbers that identify an open file and its state: a write or another file at its path changes them."""
 
     def file_id(self, descriptor: int) -> tuple[int, int]:
-        """Return two numbers that no other file has while this one is open, whatever its name is."""
+        """Return two numbers that no other file has while this one is open, even if the file is renamed."""
 
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
         """Read up to ``size_bytes``; fewer only at the end of the file."""
 
     def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
-        """The same into memory of the caller's; how many bytes there were."""
+        """Read into the caller's memory, and return the number of bytes; fewer only at the end of the file."""
 
     def is_cached(self, descriptor: int, position: int) -> bool:
-        """Whether the system has this byte at hand, so that reading it waits for no disk; False if that cannot be told."""
+        """Return True if this byte is in the system's page cache; False if it is not, or if that is unknown."""
 
     def read_cached(self, descriptor: int, position: int, into: memoryview) -> bool:
-        """As ``read_into``, if the system has all of it in memory; True if it had.
+        """Read as ``read_into`` does if all bytes are in the system's page cache. Return True if they were.
 
-        If it has not, or if that cannot be told, ``into`` may hold anything.
+        If the method returns False, the contents of ``into`` are undefined.
         """
 
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
-        """Write at a position; returns how many bytes went in, fewer than given if the disk filled up."""
+        """Write at a position, and return the number of bytes written: fewer than given if the disk is full."""
 
     def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
-        """Give bytes to the socket ``to`` without reading them; how many it took, 0 at the end of the file."""
+        """Send bytes to the socket ``to`` without reading them. Return the number sent, 0 at the end of the file."""
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         """Cut or extend a file."""
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Reserve disk space up to a size, so that writing through a map cannot fail. ENOSPC raises."""
+        """Reserve disk space up to a size, or raise OSError (ENOSPC). Writes through a map then cannot fail."""
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
-        """Reserve disk space behind the end of a file for bytes to come. Its size stays; ``truncate`` frees the space.
+        """Reserve disk space after the end of a file for future writes. The file size does not change.
 
-        Does nothing on a system without such a call. After an OSError the file can be written to all the same.
+        ``truncate`` frees the space. On a system without such a call, the method does nothing. After an OSError the
+        file can still be written to.
         """
 
     def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
@@ -111,34 +112,37 @@ class Vfs(Protocol):
         """Make names in a folder durable."""
 
     def rename(self, old: str, new: str) -> None:
-        """Rename, replacing what is there."""
+        """Rename a file; an existing file ``new`` is replaced."""
 
     def link(self, old: str, new: str) -> None:
-        """Give a file a second name; FileExistsError if that is taken: one of several racers wins."""
+        """Give a file a second name; raise FileExistsError if that name exists. Only one of several racers succeeds."""
 
     def remove(self, path: str) -> None:
         """Delete a file."""
 
     def make_folder(self, path: str) -> None:
-        """Make a folder, with its parents; FileExistsError if it is there."""
+        """Create a folder with its parents; raise FileExistsError if it exists."""
 
     def remove_folder(self, path: str) -> None:
         """Delete an empty folder."""
 
     def list(self, path: str) -> list[FileStat]:
-        """What is in a folder, by name."""
+        """Return the entries of a folder, sorted by name."""
 
     def stat(self, path: str) -> FileStat | None:
-        """What is at a path, or None."""
+        """Return the attributes of the entry at a path, or None if there is no entry."""
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """Set a file's time, as a copied segment keeps that of its source."""
+        """Set a file's modification time: a copied segment keeps that of its source."""
 
     def lock(self, path: str) -> int | None:
-        """Take an exclusive lock on a file, made if missing; None if another holds it. Close to release."""
+        """Take an exclusive lock on a file, created if missing, and return its descriptor, or None if the lock is held.
+
+        Close the descriptor to release the lock.
+        """
 
     def is_locked(self, path: str) -> bool:
-        """Whether somebody holds the lock of a file; makes and takes nothing."""
+        """Return True if the lock of a file is held. Creates no file and takes no lock."""
 
 
 class PosixVfs:
@@ -157,21 +161,21 @@ class PosixVfs:
         os.close(descriptor)
 
     def size_bytes(self, descriptor: int) -> int:
-        """The size of an open file."""
+        """Return the size of an open file."""
         return os.fstat(descriptor).st_size
 
     def stamp(self, descriptor: int) -> tuple[int, ...]:
-        """Device, number, size and time of the last change."""
+        """Return device, inode number, size and modification time."""
         found = os.fstat(descriptor)
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def file_id(self, descriptor: int) -> tuple[int, int]:
-        """Device and number."""
+        """Return device and inode number."""
         found = os.fstat(descriptor)
         return found.st_dev, found.st_ino
 
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
-        """Read, going on after short reads."""
+        """Read, and continue after short reads."""
         data = os.pread(descriptor, size_bytes, position)
         if len(data) == size_bytes or not data:
             return data
@@ -183,7 +187,7 @@ class PosixVfs:
         return b"".join(parts)
 
     def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
-        """Read, going on after short reads."""
+        """Read into the caller's memory, and continue after short reads."""
         done = os.preadv(descriptor, [into], position)
         while 0 < done < len(into):
             more = os.preadv(descriptor, [into[done:]], position + done)
@@ -193,21 +197,21 @@ class PosixVfs:
         return done
 
     def is_cached(self, descriptor: int, position: int) -> bool:
-        """By a read that does not wait."""
+        """Return True if a read that does not wait succeeds."""
         return self.read_cached(descriptor, position, memoryview(bytearray(1)))
 
     def read_cached(self, descriptor: int, position: int, into: memoryview) -> bool:
-        """By a read that does not wait, where there is such a call."""
+        """Read without waiting; return False if the system has no such call."""
         try:
             return os.preadv(descriptor, [into], position, os.RWF_NOWAIT) == len(into)
-        except (OSError, AttributeError):  # not at hand; or no such flag on this system, or for this file
+        except (OSError, AttributeError):  # not cached, or this system or file does not support the flag
             return False
 
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
-        """Write, going on after short writes until nothing more goes in."""
+        """Write, and continue after short writes until all is written or the disk is full."""
         count = written = _write_some(descriptor, position, parts)
         if len(parts) == 1 and written == memoryview(parts[0]).nbytes:
-            return written  # nearly always
+            return written  # the usual case
         left = [memoryview(part).cast("B") for part in parts]
         first = 0
         while True:
@@ -223,7 +227,7 @@ class PosixVfs:
             written += count
 
     def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
-        """Send by the system's ``sendfile``."""
+        """Send with the system's ``sendfile``."""
         return os.sendfile(to, descriptor, position, size_bytes)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
@@ -235,12 +239,12 @@ class PosixVfs:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size_bytes)
             return
-        have = os.fstat(descriptor).st_size  # macOS: write the zeros, a hole would fail later as SIGBUS
+        have = os.fstat(descriptor).st_size  # macOS: write zeros, because a hole can cause SIGBUS later
         while have < size_bytes:
             have += os.pwrite(descriptor, bytes(min(1 << 20, size_bytes - have)), have)
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
-        """By Linux's ``fallocate``, for which Python has no name."""
+        """Reserve disk space with Linux's ``fallocate``, which Python does not offer."""
         allocate = _fallocate()
         if allocate is not None and allocate(descriptor, _KEEP_SIZE, position, size_bytes) != 0:
             failure = ctypes.get_errno()
@@ -263,7 +267,7 @@ class PosixVfs:
             os.close(descriptor)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename, replacing what is there."""
+        """Rename a file; an existing file ``new`` is replaced."""
         os.replace(old, new)
 
     def link(self, old: str, new: str) -> None:
@@ -275,7 +279,7 @@ class PosixVfs:
         os.unlink(path)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder, with its parents, all for this user alone."""
+        """Create a folder with its parents, accessible to this user only."""
         missing = [parent for parent in Path(path).parents if not parent.exists()]
         for parent in reversed(missing):
             parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
@@ -286,7 +290,7 @@ class PosixVfs:
         os.rmdir(path)
 
     def list(self, path: str) -> list[FileStat]:
-        """What is in a folder, by name; entries that vanish meanwhile are left out."""
+        """Return the entries of a folder, sorted by name, without entries that are deleted meanwhile."""
         found = []
         with os.scandir(path) as entries:
             for entry in entries:
@@ -295,22 +299,23 @@ class PosixVfs:
         return sorted(found, key=lambda item: item.name)
 
     def stat(self, path: str) -> FileStat | None:
-        """What is at a path, or None."""
+        """Return the attributes of the entry at a path, or None if there is no entry."""
         try:
             return _described(os.path.basename(path), os.stat(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """Set a file's time."""
+        """Set a file's modification time."""
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def lock(self, path: str) -> int | None:
         """Take an exclusive lock.
 
-        An open-file-description lock where there is one: it conflicts with the record lock that a running Kafka
-        broker holds on ``.lock``, conflicts between two engines of one process too, and is not dropped when some
-        other descriptor of the file closes. Elsewhere ``flock``. The file is never unlinked, and checked by inode.
+        On Linux it is an open-file-description lock. Such a lock conflicts with the record lock that a running Kafka
+        broker holds on ``.lock``, and with that of another engine in the same process. It is not released when another
+        descriptor of the file closes. Other systems use ``flock``. The lock file is never unlinked. After locking, the
+        inode is compared with that at ``path``.
         """
         descriptor = take_lock(path)
         if descriptor is not None:
@@ -318,12 +323,12 @@ class PosixVfs:
         return descriptor
 
     def is_locked(self, path: str) -> bool:
-        """Whether somebody holds the lock; a file that is not there is not locked."""
+        """Return True if the lock is held; False if the file does not exist."""
         return is_locked(path)
 
 
 def _write_some(descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
-    """Write as much as one call does, 0 bytes if the disk is full."""
+    """Write with one system call. Return the number of bytes written, 0 if the disk is full."""
     try:
         if len(parts) == 1:
             return os.pwrite(descriptor, parts[0], position)
@@ -336,7 +341,7 @@ def _write_some(descriptor: int, position: int, parts: Sequence[bytes | bytearra
 
 @functools.cache
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    """``fallocate`` of the C library; None where there is none."""
+    """Return ``fallocate`` of the C library, or None if it has none."""
     library = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     found = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
     if found is None:

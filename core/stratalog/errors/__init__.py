@@ -1,4 +1,4 @@
-"""Every error that stratalog raises, in one tree.
+"""All errors that stratalog raises, as one class tree.
 
 ::
 
@@ -15,7 +15,7 @@
     │   ├── PluginImportError
     │   ├── PluginClashError
     │   └── UnknownComponentError
-    ├── RecordError                 the records handed in are refused, nothing was written
+    ├── RecordError                 the appended records are refused, nothing was written
     │   ├── InvalidRecordError
     │   │   ├── InvalidTimestampError
     │   │   └── UnsupportedForMessageFormatError
@@ -33,7 +33,7 @@
     │   └── UnexpectedAppendOffsetError
     ├── OffsetOutOfRangeError       ask for an offset that the log has
     ├── NoOffsetError               a group has committed nothing here: seek, or set auto_offset_reset
-    ├── CorruptionError             bytes are not what they should be: repair, never retry
+    ├── CorruptionError             stored bytes are damaged: repair, never retry
     │   ├── CorruptBatchError
     │   ├── CorruptIndexError
     │   ├── CorruptSnapshotError
@@ -60,13 +60,13 @@
     │   ├── BucketNotFoundError
     │   ├── StoreTimeoutError       retriable
     │   ├── StoreThrottledError     retriable
-    │   ├── TierUnavailableError    retriable; the store was away when the engine was opened
+    │   ├── TierUnavailableError    retriable; the store was unavailable when the engine was opened
     │   └── StoreUntrustedError
     ├── LocalLimitError             retriable; appends wait for the tier
     ├── FencedEpochError            another writer owns this log's tier now: stop
     │   ├── EngineAheadError        an engine holds records that the tier does not have
     │   └── LogInUseError           an engine may be writing to the log: stop it, then take over
-    ├── ReplicaError                the log is not in the role or epoch that the call takes for granted
+    ├── ReplicaError                the log is not in the role or epoch that the call requires
     │   ├── NotLeaderOrFollowerError    retriable
     │   ├── StaleLeaderEpochError
     │   ├── UnknownLeaderEpochError     retriable
@@ -74,9 +74,9 @@
     │   └── EpochsExhaustedError
     └── ClosedError                 used after close
 
-``retriable`` says whether the same call may succeed later; ``kafka_code`` is the code that Kafka's protocol gives the
-same condition (-1 where it has none). Arguments are positional and handed to ``super()``, so errors cross process
-borders.
+``retriable`` is True if the same call may succeed later. ``kafka_code`` is the error code of Kafka's protocol for the
+same condition, or -1 if Kafka has none. Constructor arguments are positional and passed to ``super()``: errors can be
+pickled and sent to another process.
 """
 
 from __future__ import annotations
@@ -238,4 +238,4 @@ __all__ = [
 ]
 
 for _name in __all__:
-    globals()[_name].__module__ = __name__  # the public place: in tracebacks, and where another process finds it
+    globals()[_name].__module__ = __name__  # the public module, for tracebacks and for unpickling in another process

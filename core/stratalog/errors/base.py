@@ -1,4 +1,4 @@
-"""The root of the tree, and errors of calls, settings and plugins."""
+"""The base class of all errors, and errors of calls, settings and plugins."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import ClassVar
 
 
 class StorageError(Exception):
-    """The root of the tree."""
+    """Base class of all errors that stratalog raises."""
 
     retriable: ClassVar[bool] = False
     kafka_code: ClassVar[int] = -1
     advice: ClassVar[str] = ""
 
     def __init__(self, reason: str, *details: object) -> None:
-        super().__init__(reason, *details)  # what is called again when the error is unpickled
+        super().__init__(reason, *details)  # unpickling passes these arguments to the constructor again
         self.reason = reason
 
     def _where(self) -> str:
@@ -31,11 +31,11 @@ class ConfigError(StorageError):
 
 
 class WrongTypeError(ConfigError, TypeError):
-    """An argument has another type than the call takes. Fix the call; nothing was done."""
+    """An argument has the wrong type. Fix the call; nothing was done."""
 
 
 class UnknownSettingError(ConfigError):
-    """No setting has this name. ``nearest`` is the closest one there is, or ""."""
+    """No setting has this name. ``nearest`` is the most similar name of a setting, or ""."""
 
     def __init__(self, name: str, source: str, nearest: str = "") -> None:
         super().__init__(name, source, nearest)
@@ -54,33 +54,33 @@ class InvalidTopicError(ConfigError):
 
 
 class TopicExistsError(ConfigError):
-    """The topic is there already. Open it, or choose another name."""
+    """The topic exists already. Open it, or choose another name."""
 
     kafka_code = 36
 
 
 class AttachError(ConfigError):
-    """A directory cannot take over a tier as it is. Give an empty one, or open it without ``attach``."""
+    """A directory with its present contents cannot take over a tier. Use an empty one, or open without ``attach``."""
 
 
 class UnknownTopicError(ConfigError):
-    """There is no such topic or partition here. Create it, or look at ``topics()``."""
+    """The topic or partition does not exist here. Create it, or see ``topics()`` for those that exist."""
 
     kafka_code = 3
 
 
 class PolicyViolationError(ConfigError):
-    """The topic's settings do not allow it. Change them first, or leave it."""
+    """The topic's settings do not allow the call. Change the settings first."""
 
     kafka_code = 44
 
 
 class PluginError(StorageError):
-    """A plugin breaks the contract. Fix or block it."""
+    """A plugin breaks the plugin contract. Fix or block the plugin."""
 
 
 class PluginImportError(PluginError):
-    """A plugin, or what it needs, cannot be imported. Install what the text names, or block the plugin."""
+    """A plugin or one of its dependencies cannot be imported. Install the package in the text, or block the plugin."""
 
     def __init__(self, reason: str, plugin: str, install: str = "") -> None:
         super().__init__(reason, plugin, install)
@@ -92,8 +92,8 @@ class PluginImportError(PluginError):
 
 
 class PluginClashError(PluginError):
-    """Two distributions offer the same name or scheme. Uninstall or block one, or choose in the settings."""
+    """Two distributions offer the same name or scheme. Uninstall or block one, or choose one in the settings."""
 
 
 class UnknownComponentError(PluginError):
-    """Nothing installed offers this name, scheme or version. Install a plugin that does."""
+    """No installed plugin offers this name, scheme or version. Install a plugin that does."""

@@ -1,4 +1,4 @@
-"""Errors of bytes that are not what they should be."""
+"""Errors of damaged or changed bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from stratalog.errors.base import StorageError
 
 
 class CorruptionError(StorageError):
-    """Bytes are not what they should be. ``file`` and ``position`` (bytes) say where; never retry."""
+    """Stored bytes are damaged, at ``position`` (bytes) in ``file``. Never retry."""
 
     kafka_code = 2
 
@@ -19,19 +19,19 @@ class CorruptionError(StorageError):
 
 
 class CorruptBatchError(CorruptionError):
-    """The bytes at ``position`` are no valid record batch."""
+    """The bytes at ``position`` are not a valid record batch."""
 
     advice = "restore this range from a replica or the tier; an engine cuts a damaged tail when it opens uncleanly"
 
 
 class CorruptIndexError(CorruptionError):
-    """An index contradicts its log. Indexes are disposable: it is rebuilt from the log."""
+    """An index contradicts its log. Indexes are disposable: the index is rebuilt from the log."""
 
     advice = "delete the index file, it is rebuilt from the .log at the next open"
 
 
 class CorruptSnapshotError(CorruptionError):
-    """A producer snapshot is damaged. An older one, or the log, is read instead."""
+    """A producer snapshot is damaged. An older snapshot, or the log, is read instead."""
 
     advice = "delete the snapshot, an older one or the log is read instead"
 
@@ -49,13 +49,13 @@ class CorruptManifestError(CorruptionError):
 
 
 class TamperedManifestError(CorruptManifestError):
-    """A manifest is not what a writer with the key made of it: it was changed, replaced, moved, or rolled back."""
+    """A manifest fails its authentication with the key: it was changed, replaced, moved or rolled back."""
 
     advice = "find out who wrote to the bucket, and bring back the newest state that the key authenticates"
 
 
 class CorruptObjectError(CorruptionError):
-    """An object of the tier is not what the manifest says it is."""
+    """An object of the tier differs from its description in the manifest."""
 
     advice = "restore the object from a version or a copy of the bucket; never delete local data for it"
 

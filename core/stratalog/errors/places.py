@@ -6,7 +6,7 @@ from stratalog.errors.base import StorageError
 
 
 class LogDirError(StorageError):
-    """A log directory cannot be used. ``path`` names it, or the file in it."""
+    """A log directory cannot be used. ``path`` is the directory or a file in it."""
 
     kafka_code = 56
 
@@ -19,7 +19,7 @@ class LogDirError(StorageError):
 
 
 class LogDirNotFoundError(LogDirError):
-    """There is no log directory here."""
+    """There is no log directory at this path."""
 
     advice = "check the path; a log directory holds one folder a partition, named topic-partition"
 
@@ -31,7 +31,7 @@ class LogDirLockedError(LogDirError):
 
 
 class LogDirPermissionError(LogDirError):
-    """The operating system does not let this user do what was asked."""
+    """The operating system does not permit this user the operation."""
 
     advice = "let this user read and write the directory, or read a copy of it"
 
@@ -43,15 +43,15 @@ class LogDirOfflineError(LogDirError):
 
 
 class NotAFileError(LogDirError):
-    """A folder, FIFO, socket, device or symbolic link has the name of a file. Only the log that it belongs to is affected."""
+    """A folder, FIFO, socket, device or symbolic link has the name of a file. Only the log of that file is affected."""
 
     advice = "move it away, and restore the file from a copy if it held data"
 
 
 class FileReplacedError(LogDirError):
-    """Another process removed, replaced or cut a file that the engine writes to. The log is out of service; others go on.
+    """Another process removed, replaced or cut a file that the engine writes to.
 
-    Records that were not durable before this error may be lost.
+    The log is out of service; other logs stay in service. Records that were not durable before this error may be lost.
     """
 
     advice = "stop the process that changes files of the log, restore them, and open the engine again"
@@ -69,26 +69,26 @@ class SystemLimitError(OutOfResourcesError):
 
 
 class DiskFullError(OutOfResourcesError):
-    """No space is left. The append was cut back; reads go on."""
+    """No space is left. The append was undone; reads still work."""
 
     advice = "free space or offload and evict, then append again"
 
 
 class SegmentGoneError(LogDirError):
-    """A segment's file was deleted by retention while it was read. Read again from the same offset."""
+    """Retention deleted a segment's file while it was read. Read again from the same offset."""
 
     retriable = True
     advice = "read again from the same offset: retention took the file, the log goes on without it or from the tier"
 
 
 class ReadOnlyError(LogDirError):
-    """A write was asked of something opened for reading."""
+    """A write was called on an object that was opened for reading."""
 
     advice = "it was opened for reading alone: open it for writing"
 
 
 class StoreError(StorageError):
-    """An object store refused or failed. ``key`` names the object or prefix."""
+    """An object store refused a request or failed. ``key`` is the object or prefix."""
 
     kafka_code = 56
 
@@ -117,14 +117,14 @@ class BucketNotFoundError(StoreError):
 
 
 class StoreTimeoutError(StoreError):
-    """The store did not answer inside the deadline."""
+    """The store did not answer before the deadline."""
 
     retriable = True
     advice = "check the network and the endpoint; the same call may succeed later"
 
 
 class StoreThrottledError(StoreError):
-    """The store asks for fewer requests; for none at all during ``retry_after_ms``, if it said so (else 0)."""
+    """The store throttles requests. Send none for ``retry_after_ms``, which is 0 if the store gave no time."""
 
     retriable = True
     advice = "lower the request rate; the same call may succeed later"
@@ -132,9 +132,9 @@ class StoreThrottledError(StoreError):
 
 
 class TierUnavailableError(StoreError):
-    """The store of the tier was away when the engine was opened, and has not been back since.
+    """The store of the tier was unavailable when the engine was opened, and has been unavailable since.
 
-    What is on local disk is served. What the tier alone has is neither lost nor out of range: ask again later.
+    Records on local disk can be read. Records that only the tier has are not lost and not out of range: retry later.
     """
 
     retriable = True
@@ -142,13 +142,13 @@ class TierUnavailableError(StoreError):
 
 
 class StoreUntrustedError(StoreError):
-    """The store came back and does not keep what it promises, so the engine leaves it alone until it is opened again."""
+    """The store is available again but failed its checks. The engine does not use it until the next open."""
 
     advice = "correct the store or the tier URI, then open the engine again; what is on local disk is served meanwhile"
 
 
 class LocalLimitError(StorageError):
-    """Local disk holds as much of a tiered log as it may, and the tier takes nothing. Later the append may succeed."""
+    """A tiered log has reached its limit on local disk, and offloading makes no progress. Retry the append later."""
 
     retriable = True
     kafka_code = 89

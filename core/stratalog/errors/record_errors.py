@@ -1,4 +1,4 @@
-"""Errors of records that are refused, and of offsets that are not there."""
+"""Errors of refused records, and of offsets that do not exist."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from stratalog.errors.base import StorageError
 
 
 class RecordError(StorageError):
-    """The records handed in are refused; nothing was written."""
+    """The appended records are refused; nothing was written."""
 
     kafka_code = 87
 
 
 class InvalidRecordError(RecordError):
-    """Contents break a rule. ``record_errors`` holds (index, message) where single records do.
+    """Records break a rule. ``record_errors`` holds (index, message) for each record that breaks it, if known.
 
-    The index counts from the first record handed in, or from the first one of the batch whose position the text names.
+    The index counts from the first appended record. If the text names the position of a batch, the index counts from
+    that batch's first record.
     """
 
     def __init__(self, reason: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
@@ -35,7 +36,7 @@ class InvalidTimestampError(InvalidRecordError):
 
 
 class UnsupportedForMessageFormatError(InvalidRecordError):
-    """The topic's ``record.version`` has no place for producer ids and transactions. Set it to 2, or write without."""
+    """The topic's ``record.version`` does not support producer ids and transactions. Set it to 2, or omit them."""
 
     kafka_code = 43
 
@@ -47,7 +48,7 @@ class RecordTooLargeError(RecordError):
 
 
 class RecordBatchTooLargeError(RecordError):
-    """One append is above ``segment.bytes``. Append less at once or raise the setting."""
+    """One append is above ``segment.bytes``. Split the append or raise the setting."""
 
     kafka_code = 18
 
@@ -59,55 +60,55 @@ class OutOfOrderSequenceError(RecordError):
 
 
 class InvalidProducerEpochError(RecordError):
-    """A newer instance of this producer has written already. Stop this one."""
+    """A newer instance of this producer has written already. Stop this instance."""
 
     kafka_code = 47
 
 
 class ProducerFencedError(InvalidProducerEpochError):
-    """A newer producer has this transactional id, or the transaction took too long. Close this one."""
+    """A newer producer has this transactional id, or the transaction timed out. Close this producer."""
 
     kafka_code = 90
 
 
 class InvalidTxnStateError(RecordError):
-    """A transactional rule is broken: a plain batch inside an open transaction, say. Abort it first."""
+    """A rule of transactions is broken, such as a plain batch in an open transaction. Abort the transaction first."""
 
     kafka_code = 48
 
 
 class TransactionCoordinatorFencedError(RecordError):
-    """A newer coordinator has ended a transaction of this producer already. Stop this one."""
+    """A newer coordinator has ended a transaction of this producer already. Stop this coordinator."""
 
     kafka_code = 52
 
 
 class OffsetsExhaustedError(RecordError):
-    """The log would pass the last offset that there is, 2^63 - 2. Go on in another topic."""
+    """The log would pass the last possible offset, 2^63 - 2. Continue in another topic."""
 
     kafka_code = -1
 
 
 class TransactionAbortedError(RecordError):
-    """A transaction misses a record, or was aborted before this record was sent. Abort it and begin again."""
+    """A transaction lacks a record, or was aborted before this record was sent. Abort it and begin a new one."""
 
     kafka_code = 120
 
 
 class UnsupportedCompressionError(RecordError):
-    """The codec does not go with this record format or is not installed. Choose another ``compression.type``."""
+    """The record format does not support the codec, or it is not installed. Choose another ``compression.type``."""
 
     kafka_code = 76
 
 
 class OffsetsOutOfOrderError(RecordError):
-    """Offsets do not ascend in what a follower was given. Fetch it again: the leader, or the way from it, is at fault."""
+    """Offsets do not ascend in a follower's append. Fetch again: the leader or the transfer from it is at fault."""
 
     kafka_code = -1
 
 
 class UnexpectedAppendOffsetError(RecordError):
-    """A follower was given a batch that begins below its log end. Fetch from the log end, or truncate first."""
+    """A batch appended to a follower begins below its log end. Fetch from the log end, or truncate first."""
 
     kafka_code = -1
 
@@ -122,7 +123,7 @@ class UnexpectedAppendOffsetError(RecordError):
 
 
 class OffsetOutOfRangeError(StorageError):
-    """The offset is below the log start or above the log end. Ask again inside [log_start, log_end]."""
+    """The offset is below the log start or above the log end. Use an offset in [log_start, log_end]."""
 
     kafka_code = 1
 
@@ -136,4 +137,4 @@ class OffsetOutOfRangeError(StorageError):
 
 
 class NoOffsetError(StorageError):
-    """There is no offset to begin at: none was committed, and ``auto_offset_reset`` is ``none``. Seek first."""
+    """There is no offset to start at: none was committed, and ``auto_offset_reset`` is ``none``. Seek first."""

@@ -1,9 +1,9 @@
-"""Errors of the operating system, and the typed error that each one becomes: the one table for all log directories.
+"""Errors of the operating system, and the table of the typed errors that they become, for all log directories.
 
-An error condemns a log directory unless the table names it: only an error that certainly says nothing about the disk is
-listed. A failed sync of a log's file or folder is final, whatever its error number, and does not go through the table.
+The table lists only errors that are certainly not failures of the disk. Any other error takes the log directory out of
+service. A failed sync of a log's file or folder is final for every error number, and does not use the table.
 
-Source: apache/kafka LogDirFailureChannel takes every IOException for a failed disk, "too many open files" included.
+Source: apache/kafka LogDirFailureChannel treats every IOException as a failed disk, including "too many open files".
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ _TABLE: Final[tuple[tuple[frozenset[int], type[LogDirError]], ...]] = (
 
 
 class IrregularFileError(OSError):
-    """A path leads to a folder, FIFO, socket or device. ``Vfs.open`` raises it and never waits for a FIFO's other end."""
+    """A path is a folder, FIFO, socket, device or link. ``Vfs.open`` raises it, and never waits at a FIFO."""
 
 
 def log_dir_error(error: OSError, path: str) -> LogDirError:
     """Return the typed error for an error of the operating system; LogDirOfflineError if the table does not list it.
 
     Args:
-        error: what the operating system raised.
-        path: of the file or folder.
+        error: raised by the operating system.
+        path: path of the file or folder.
     """
     reason = error.strerror or type(error).__name__
     if isinstance(error, IrregularFileError):
