@@ -1,4 +1,4 @@
-"""What the producers and consumers of one engine share."""
+"""Creation of an engine's producers and consumers, and the state that they share."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class ProducerKeywords(TypedDict, total=False):
 
 
 class Clients:
-    """Makes producers and consumers. Thread-safe. Nothing is read, created or started before the first of them.
+    """Factory of producers and consumers. Thread-safe. Reads, creates and starts nothing before the first client.
 
     Args:
         logs: the engine.
-        parts: formats and codecs of the engine, and the outside world.
-        compact: compacts a log in which clients keep their state; see ``StateTopic``.
+        parts: formats, codecs and environment of the engine.
+        compact: compacts a log that stores the state of clients; see ``StateTopic``.
     """
 
     def __init__(self, logs: Logs, parts: Components, compact: Compact | None = None) -> None:
@@ -50,15 +50,16 @@ class Clients:
         self.coordinator = Coordinator(logs, parts.env, compact)
 
     def producer(self, *, transactional_id: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
-        """A producer; see ``ProducerOptions`` for its options.
+        """Create a producer; see ``ProducerOptions`` for its options.
 
         Args:
-            transactional_id: makes it transactional: of all producers with the same one, only the latest can write.
-            options: how it works.
+            transactional_id: makes the producer transactional. Of all producers with the same id, only the latest can
+                write.
+            options: fields of ``ProducerOptions``.
 
         Raises:
             ConfigError, UnsupportedCompressionError: an option is wrong.
-            StorageError: what an older producer left cannot be aborted.
+            StorageError: the open transaction of an older producer cannot be aborted.
         """
         chosen = ProducerOptions(**options)
         chosen.codec(self._parts)
@@ -94,7 +95,7 @@ class Clients:
         isolation: str = "read_uncommitted",
         auto_offset_reset: str = "latest",
     ) -> Consumer:
-        """A consumer of all partitions of ``topics``; arguments and errors as ``Consumer``."""
+        """Create a consumer of all partitions of ``topics``; arguments and errors are those of ``Consumer``."""
         self.coordinator.recover()
         return Consumer(
             self._logs,
@@ -107,7 +108,7 @@ class Clients:
         )
 
     def close(self) -> None:
-        """Close the producers that are open, all of them even if one cannot end its transaction. Twice is fine."""
+        """Close all open producers, even if one of them cannot end its transaction. Idempotent."""
         with self._lock:
             self._closed = True
         with contextlib.ExitStack() as closing:
@@ -116,7 +117,10 @@ class Clients:
 
 
 def _check_transactional(transactional_id: str, options: ProducerOptions) -> None:
-    """Source: apache/kafka ProducerConfig, its rules for ``transactional.id``."""
+    """Raise ConfigError if the options do not allow transactions.
+
+    Source: apache/kafka ProducerConfig, its rules for ``transactional.id``.
+    """
     if not transactional_id:
         raise ConfigError("transactional_id is a name, not ''; None is no transactions")
     if not options.idempotent:

@@ -1,6 +1,6 @@
-"""A consumer: all partitions of some topics, from where a group has got to.
+"""A consumer of all partitions of some topics, which starts at a group's committed offsets.
 
-Source: apache/kafka KafkaConsumer, OffsetsInitializer; there is one reader of a group, and so no rebalancing.
+Source: apache/kafka KafkaConsumer, OffsetsInitializer. A group has one consumer, so there is no rebalancing.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from stratalog.model.offsets import Isolation
 from stratalog.model.records import Record
 
 MAX_POLL_RECORDS: Final = 500
-LOOK_AGAIN_MS: Final = 100  # logs tell of what they get, but not of another one that has taken their place
+LOOK_AGAIN_MS: Final = 100  # a log notifies of new records, but not of its replacement by another log
 
 
 class OffsetReset(StrEnum):
-    """Where reading begins without a committed offset, or where the log no longer has it."""
+    """Start position if there is no committed offset, or if the log no longer has it."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -37,7 +37,7 @@ class OffsetReset(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> OffsetReset:
-        """The choice named ``value``; ConfigError names all."""
+        """Return the member named ``value``, or raise ConfigError with all names."""
         try:
             return cls(value)
         except ValueError:
@@ -45,23 +45,24 @@ class OffsetReset(StrEnum):
 
 
 class Consumer(CheckedArguments, Closeable):
-    """Reads topics of an engine. A context manager; for one thread at a time. Made by ``Engine.consumer``.
+    """A reader of an engine's topics. A context manager; for one thread at a time. Created by ``Engine.consumer``.
 
-    Positions are chosen when it is made: the group's committed offsets, else by ``auto_offset_reset``. Nothing is
-    committed but by ``commit``. Partitions that a topic gets later are seen by the next consumer.
+    The constructor sets the positions to the group's committed offsets. A partition without a committed offset starts
+    according to ``auto_offset_reset``. Only ``commit`` commits offsets. Partitions that are added to a topic later
+    are not read; a new consumer reads them.
 
     Args:
-        logs: of the engine.
-        clock: of the engine.
-        offsets: where groups' offsets stand.
-        topics: what is read.
-        group: whose offsets are committed; None commits nothing.
+        logs: logs of the engine.
+        clock: clock of the engine.
+        offsets: committed offsets of all groups.
+        topics: topics to read.
+        group: group whose offsets are used and committed; None for no group.
         isolation: ``read_uncommitted`` or ``read_committed``.
         auto_offset_reset: ``earliest``, ``latest`` or ``none``.
 
     Raises:
-        UnknownTopicError: one of the topics is not here.
-        ConfigError: another word is given.
+        UnknownTopicError: one of the topics does not exist here.
+        ConfigError: ``isolation`` or ``auto_offset_reset`` is another word, or ``group`` is empty.
     """
 
     def __init__(
@@ -96,18 +97,19 @@ class Consumer(CheckedArguments, Closeable):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def poll(self, max_records: Positive = MAX_POLL_RECORDS, timeout_ms: int = 0) -> dict[TopicPartition, list[Record]]:
-        """The next records by partition, in order within each; partitions take turns.
+        """Return the next records by partition, in offset order within each. Successive calls rotate the partitions.
 
         Args:
-            max_records: of all partitions together.
+            max_records: maximum number of records of all partitions together.
             timeout_ms: how long to wait for a first record.
 
         Returns:
-            Only partitions with records; positions are behind them.
+            Only partitions with records. Their positions are advanced past the records.
 
         Raises:
-            NoOffsetError: ``auto_offset_reset`` is none, and the group has committed no offset of a partition.
-            OffsetOutOfRangeError: the same, and the log no longer has a position, or was cut below what was committed.
+            NoOffsetError: ``auto_offset_reset`` is none, and the group has no committed offset of a partition.
+            OffsetOutOfRangeError: ``auto_offset_reset`` is none, and the log no longer has a position, or was truncated
+                below the committed offset.
             UnknownTopicError: a topic was deleted.
             CorruptBatchError: a partition is damaged at its position; all good records before it have been returned.
         """
@@ -116,7 +118,7 @@ class Consumer(CheckedArguments, Closeable):
         return found if found or timeout_ms <= 0 else self._wait(max_records, timeout_ms)
 
     def _wait(self, max_records: int, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
-        """The next records, as soon as a log tells of some; nothing when the time is over."""
+        """Wait until a log has records, and return them; return an empty mapping when the time is over."""
         end_ns = self._clock.monotonic_ns() + timeout_ms * NS_IN_MS
         moved = threading.Event()
         with contextlib.ExitStack() as subscribed:
@@ -151,9 +153,9 @@ class Consumer(CheckedArguments, Closeable):
         return found
 
     def __iter__(self) -> Iterator[tuple[TopicPartition, Record]]:
-        """All records that there are now, each with its partition; ends where ``poll`` would return nothing.
+        """Iterate over all available records, each with its partition; end where ``poll`` would return nothing.
 
-        ``position`` is always behind the record that was given last.
+        ``position`` is always one past the last record that was returned.
         """
         found = True
         while found:
@@ -169,7 +171,11 @@ class Consumer(CheckedArguments, Closeable):
                     yield cursor.name, records[0]
 
     def _settle(self, cursor: Cursor) -> None:
-        """Give a cursor a position that its log has: if that was cut below it, the cut, from where other records follow."""
+        """Move a cursor to a position that its log has.
+
+        If the log was truncated below the position, reading continues at the truncation offset, where new records
+        follow.
+        """
         if cursor.cut_at is not None and self._reset is not OffsetReset.NONE:
             cursor.seek(cursor.cut_at)
         if cursor.cut_at is None and cursor.is_in_range():
@@ -188,71 +194,74 @@ class Consumer(CheckedArguments, Closeable):
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """The partitions that are read."""
+        """The partitions that the consumer reads."""
         return tuple(self._cursors)
 
     def position(self, name: TopicPartition) -> int | None:
-        """The offset of the next record of a partition; None if ``auto_offset_reset`` is none and nothing was chosen."""
+        """Return the offset of a partition's next record, or None if no position is set (``auto_offset_reset`` none)."""
         return self._cursor(name).position
 
     def seek(self, name: TopicPartition, offset: NotNegative) -> None:
-        """Go on at an offset; one that the log does not have is treated by ``auto_offset_reset`` at the next poll."""
+        """Continue at an offset. If the log does not have it, the next poll applies ``auto_offset_reset``."""
         self._cursor(name).seek(offset)
 
     def seek_to_beginning(self, *names: TopicPartition) -> None:
-        """Go on at the log start, in these partitions or all."""
+        """Continue at the log start, in these partitions, or in all if none is given."""
         for cursor in self._chosen(names):
             cursor.seek(cursor.first())
 
     def seek_to_end(self, *names: TopicPartition) -> None:
-        """Go on at the end of what the isolation shows, in these partitions or all."""
+        """Continue at the end of the records visible at the isolation level, in these partitions, or in all."""
         for cursor in self._chosen(names):
             cursor.seek(cursor.end())
 
     def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """For each partition the offset of the first record at or above a timestamp; None if there is none."""
+        """Return for each partition the offset of the first record at or above a timestamp, None if there is none."""
         return {name: self._cursor(name).offset_for_timestamp(stamp) for name, stamp in timestamps_ms.items()}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets each partition has up to what the isolation shows; from its start without a position."""
+        """Return for each partition the number of offsets from its position to the end visible at the isolation level.
+
+        Without a position, the lag counts from the log start.
+        """
         return {
             cursor.name: max(cursor.end() - (cursor.first() if cursor.position is None else cursor.position), 0)
             for cursor in self._cursors.values()
         }
 
     def pause(self, *names: TopicPartition) -> None:
-        """Pass partitions over, these or all, until ``resume``."""
+        """Stop reading these partitions, or all if none is given, until ``resume``."""
         for cursor in self._chosen(names):
             cursor.paused = True
 
     def resume(self, *names: TopicPartition) -> None:
-        """Read partitions again, these or all."""
+        """Resume reading these partitions, or all if none is given."""
         for cursor in self._chosen(names):
             cursor.paused = False
 
     @property
     def paused(self) -> tuple[TopicPartition, ...]:
-        """The partitions that are passed over."""
+        """The paused partitions."""
         return tuple(cursor.name for cursor in self._cursors.values() if cursor.paused)
 
     # --- committed offsets -------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Committable | None = None, durability: str | None = None) -> None:
-        """Store how far the group has got: everything that was returned so far, or what ``offsets`` says.
+        """Commit the group's offsets: the current positions, or the given ``offsets``.
 
         Args:
-            offsets: of each partition the next one to read.
+            offsets: offset of the next record to read, by partition.
             durability: ``written`` or ``durable``; None is the engine's setting.
 
         Raises:
             ConfigError: the consumer has no group, or an offset is negative.
-            UnknownTopicError: a partition is not here.
+            UnknownTopicError: a partition does not exist here.
         """
         self._check_open()
         self._offsets.commit(self._named_group(), self.positions() if offsets is None else offsets, durability)
 
     def positions(self) -> dict[TopicPartition, CommittedOffset]:
-        """What ``commit`` stores, and ``Producer.send_offsets`` takes."""
+        """Return the current positions, as ``commit`` stores them and for ``Producer.send_offsets``."""
         return {
             cursor.name: CommittedOffset(cursor.position, cursor.leader_epoch)
             for cursor in self._cursors.values()
@@ -260,7 +269,7 @@ class Consumer(CheckedArguments, Closeable):
         }
 
     def committed(self) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed of the partitions that are read; those without are left out.
+        """Return the group's committed offsets of the consumer's partitions; partitions without one are omitted.
 
         Raises:
             ConfigError: the consumer has no group.
@@ -271,7 +280,7 @@ class Consumer(CheckedArguments, Closeable):
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop reading; nothing is committed. Twice is fine."""
+        """Close the consumer without a commit. Idempotent."""
         self._closed = True
 
     def _check_open(self) -> None:

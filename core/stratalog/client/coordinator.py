@@ -1,8 +1,8 @@
-"""Who is in a transaction, and how it ends: the state in ``__transaction_state``, and the markers in the logs.
+"""Transaction coordinator: the state of transactions in ``__transaction_state``, and the end markers in the logs.
 
-A transaction ends in three steps, each of which a crash may follow: PREPARE is stored (from here on its outcome is
-settled), markers are appended to every partition, COMPLETE is stored. What a crash left is brought to its end before
-anything else is done.
+A transaction ends in three steps. First PREPARE is stored, which decides the outcome. Then markers are appended to
+every partition. Last, COMPLETE is stored. A crash may follow each step; after a crash, unfinished transactions are
+ended before anything else is done.
 
 Source: apache/kafka TransactionCoordinator, TransactionMetadata, TransactionStateManager.
 """
@@ -43,12 +43,12 @@ _PREPARED: Final = {
 
 
 class Coordinator:
-    """The transactional producers of an engine. Thread-safe.
+    """Coordinator of the transactional producers of an engine. Thread-safe.
 
     Args:
-        logs: of the engine.
-        env: clock and chance.
-        compact: as of ``StateTopic``.
+        logs: logs of the engine.
+        env: clock and random source.
+        compact: as in ``StateTopic``.
     """
 
     def __init__(self, logs: Logs, env: Env, compact: Compact | None = None) -> None:
@@ -60,7 +60,9 @@ class Coordinator:
     # --- for producers -----------------------------------------------------------------------------------------------
 
     def open(self, transactional_id: str, timeout_ms: int) -> ProducerId:
-        """Id and epoch for a producer; older ones with the same transactional id are fenced, and what they left aborted.
+        """Return the id and epoch for a new producer, and fence older producers with the same transactional id.
+
+        The open transaction of an older producer is aborted.
 
         Raises:
             StorageError: a log cannot be written.
@@ -85,11 +87,11 @@ class Coordinator:
             return identity
 
     def add_partitions(self, transactional_id: str, identity: ProducerId, names: Iterable[TopicPartition]) -> None:
-        """Note that a transaction writes to partitions, before it does; the first begin it.
+        """Store that a transaction writes to partitions, before the write. The first call begins the transaction.
 
         Raises:
             ProducerFencedError: another producer has the transactional id now.
-            InvalidTxnStateError: the transaction is about to end.
+            InvalidTxnStateError: the end of the transaction has started.
         """
         with self._lock:
             state = self._state_of(transactional_id, identity)
@@ -111,13 +113,13 @@ class Coordinator:
             self._store(transactional_id, changed)
 
     def end(self, transactional_id: str, identity: ProducerId, *, commit: bool, durability: str | None = None) -> None:
-        """End a transaction. If it fails, calling it again goes on where it was.
+        """End a transaction. If the call fails, a repeated call continues at the failed step.
 
-        With the durability ``durable`` each step is on disk before the next one is taken.
+        With the durability ``durable`` each step is on disk before the next step.
 
         Raises:
             ProducerFencedError: another producer has the transactional id now.
-            InvalidTxnStateError: there is none, or it is about to end the other way.
+            InvalidTxnStateError: no transaction is open, or its end has started with the opposite outcome.
         """
         wanted = TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT
         with self._lock:
@@ -125,7 +127,7 @@ class Coordinator:
             if state.status == TransactionStatus.ONGOING:
                 state = self._prepared(transactional_id, state, wanted, durability)
             elif state.status == _PREPARED[wanted]:
-                return  # an earlier call got so far
+                return  # an earlier call has completed it
             elif state.status != wanted:
                 found = TransactionStatus(state.status).name
                 raise InvalidTxnStateError(
@@ -134,7 +136,7 @@ class Coordinator:
             self._complete(transactional_id, state, durability)
 
     def is_committing(self, transactional_id: str, identity: ProducerId) -> bool:
-        """Whether it is settled that the transaction counts: nothing but its commit is left then, or it is done.
+        """Return True if the transaction is prepared for commit, or committed. An abort is no longer possible then.
 
         Raises:
             ProducerFencedError: another producer has the transactional id now.
@@ -143,13 +145,14 @@ class Coordinator:
             status = self._state_of(transactional_id, identity).status
             return status in {TransactionStatus.PREPARE_COMMIT, TransactionStatus.COMPLETE_COMMIT}
 
-    # --- what others left ----------------------------------------------------------------------------------------------
+    # --- unfinished transactions
+    # ---------------------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """Bring to their end the transactions that an engine before this one left; later calls do nothing.
+        """End the transactions that an earlier engine left unfinished; later calls do nothing.
 
-        Those whose outcome was settled get it. Open ones are aborted: a producer of ours is gone with its engine. Those
-        of a broker's clients are left to go on, until their timeout.
+        Prepared transactions get their decided outcome. Open transactions of stratalog's producers are aborted, because
+        those producers ended with their engine. Open transactions of a broker's clients continue until their timeout.
         """
         with self._lock:
             if self._recovered:
@@ -165,21 +168,27 @@ class Coordinator:
             self.abort_expired()
 
     def _abort_unknown(self, name: TopicPartition) -> None:
-        """Abort what producers of ours left open in a log, and a loss of power took out of the state."""
+        """Abort transactions of stratalog's producers that are open in a log but missing in the state.
+
+        A power failure can lose their state.
+        """
         try:
             log = self._logs.log(*name)
             for found in log.open_transactions():
                 if is_ours(found.producer_id):
                     epoch = min(found.producer_epoch + 1, LAST_EPOCH)
-                    known = max(found.coordinator_epoch, 0)  # a lower one than its last marker has is fenced
+                    known = max(found.coordinator_epoch, 0)  # an epoch below that of the last marker is fenced
                     log.end_transaction(found.producer_id, epoch, commit=False, coordinator_epoch=known)
         except StorageError:
             _LOGGER.exception("a transaction of which nothing is known could not be aborted log=%s", name)
 
     def abort_expired(self) -> tuple[str, ...]:
-        """Abort transactions that are open for longer than their timeout, and fence their producers; whose they were.
+        """Abort transactions that are open longer than their timeout, and fence their producers.
 
-        Those whose outcome is settled, and that a full disk kept from their end, are brought to it.
+        Prepared transactions whose end failed earlier, for instance because the disk was full, are completed.
+
+        Returns:
+            The transactional ids of the aborted transactions, sorted.
         """
         with self._lock:
             self.recover()
@@ -194,14 +203,14 @@ class Coordinator:
             return tuple(sorted(ended))
 
     def _settle(self, transactional_id: str) -> None:
-        """End what is under way; where a log fails it waits for the next time, and nobody else for it."""
+        """End the unfinished transaction of one id. If a log fails, log the error and leave it for the next attempt."""
         try:
             self._settled(transactional_id)
         except StorageError:
             _LOGGER.exception("a transaction could not be ended transactional_id=%s", transactional_id)
 
     def states(self) -> dict[str, TransactionState]:
-        """Where each transactional producer stands, by transactional id."""
+        """Return the state of each transactional producer, by transactional id."""
         with self._lock:
             self._topic.refresh_all()
             return dict(self._topic.states)
@@ -209,7 +218,7 @@ class Coordinator:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _settled(self, transactional_id: str) -> TransactionState | None:
-        """The state without a transaction under way: what there is is completed, or aborted."""
+        """Complete a prepared transaction or abort an open one, and return the state; None if the id is unknown."""
         state = self._topic.state(transactional_id)
         if state is None:
             return None
@@ -229,7 +238,7 @@ class Coordinator:
         return state
 
     def _abort(self, transactional_id: str, state: TransactionState) -> TransactionState:
-        """Abort with the next epoch, so that the producer that began it can write no more."""
+        """Abort with the next producer epoch, which fences the producer that began the transaction."""
         fencing = dataclasses.replace(state, producer_epoch=min(state.producer_epoch + 1, LAST_EPOCH))
         prepared = self._prepared(transactional_id, fencing, TransactionStatus.PREPARE_ABORT)
         return self._complete(transactional_id, prepared)
@@ -275,7 +284,7 @@ class Coordinator:
 
 
 def partitions_in(state: TransactionState) -> list[TopicPartition]:
-    """The partitions that a transaction wrote to."""
+    """Return the partitions of a transaction."""
     return [
         TopicPartition(found.topic, partition) for found in state.partitions or () for partition in found.partitions
     ]
@@ -294,16 +303,16 @@ class _TransactionsTopic(StateTopic):
         self.states: dict[str, TransactionState] = {}
 
     def state(self, transactional_id: str) -> TransactionState | None:
-        """Where a producer stands; None if it is not known."""
+        """Return the state of a producer, or None if the id is unknown."""
         self.refresh(self.partition_of(transactional_id))
         return self.states.get(transactional_id)
 
     def log_of(self, transactional_id: str) -> Log:
-        """The log that holds a producer's state."""
+        """Return the log that stores a producer's state."""
         return self.log(self.partition_of(transactional_id))
 
     def apply(self, partition: int, record: Record) -> None:
-        del partition  # an id says which is its own
+        del partition  # place_of computes it from the id
         parsed = parse_transaction_record(record.key, record.value)
         if parsed is None:
             return

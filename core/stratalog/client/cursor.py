@@ -1,4 +1,4 @@
-"""Where a consumer stands in one partition."""
+"""A consumer's position in one partition."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from stratalog.model.records import Record
 
 
 class Cursor:
-    """A position, and the records from there on.
+    """A position in a partition, and the records from there on.
 
-    The log is asked for each time: it may be deleted, made again, or move to another directory.
+    Each call gets the log from ``logs``, because the log may be deleted, created again, or moved to another directory.
 
     Args:
-        logs: of the engine.
-        name: of the partition.
-        isolation: how far is read.
+        logs: logs of the engine.
+        name: name of the partition.
+        isolation: isolation level, which bounds the readable records.
 
     Attributes:
-        name: of the partition.
-        position: offset of the next record; None before one was chosen.
-        leader_epoch: of the record before the position, -1 if it is not known.
-        cut_at: where the log was cut below the position since that record was read, None if it was not.
-        paused: whether a poll passes it over.
+        name: name of the partition.
+        position: offset of the next record; None if no position was set.
+        leader_epoch: leader epoch of the record before the position, -1 if unknown.
+        cut_at: offset at which the log was truncated, below the position, after that record was read; None if it was
+            not.
+        paused: True if polls skip the partition.
     """
 
     def __init__(self, logs: Logs, name: TopicPartition, isolation: Isolation) -> None:
@@ -39,21 +40,21 @@ class Cursor:
         self.cut_at: int | None = None
         self._logs, self._isolation = logs, isolation
         self._records: Iterator[Record] | None = None
-        self._source: LogReader | None = None  # of _records
-        self._end = 0  # where _records end
+        self._source: LogReader | None = None  # log that _records reads
+        self._end = 0  # exclusive end offset of _records
 
     @property
     def _log(self) -> LogReader:
         return self._logs.log(*self.name)
 
     def seek(self, position: int | None) -> None:
-        """Go on elsewhere."""
+        """Continue at another position."""
         self.position, self.leader_epoch, self.cut_at, self._records = position, NO_EPOCH, None, None
 
     def seek_behind(self, position: int, leader_epoch: int) -> None:
-        """Go on behind a record of ``leader_epoch``, and see whether the log still has it.
+        """Continue after a record of ``leader_epoch``, and set ``cut_at`` if the log no longer has that record.
 
-        A log that goes on from its tier, or that an unclean leader cut, gives the same offsets to other records, in
+        If a log continues from its tier, or an unclean leader truncated it, the same offsets hold other records in
         another epoch. Source: KIP-320, the consumer's validation of positions by OffsetsForLeaderEpoch.
         """
         self.seek(position)
@@ -62,31 +63,32 @@ class Cursor:
         self.cut_at = end if 0 <= end < position else None
 
     def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Have ``callback`` called when there may be more to read; what is returned ends that."""
+        """Call ``callback`` when there may be more records. Return a function that cancels the subscription."""
         return self._logs.log(*self.name).subscribe(lambda _: callback())
 
     def first(self) -> int:
-        """The log start."""
+        """Return the log start offset."""
         return self._log.offsets().log_start
 
     def end(self) -> int:
-        """The offset that the isolation does not go past."""
+        """Return the exclusive end of the offsets visible at the isolation level."""
         return self._log.offsets().bound(self._isolation)
 
     def last(self) -> int:
-        """The log end."""
+        """Return the log end offset."""
         return self._log.offsets().log_end
 
     def is_in_range(self) -> bool:
-        """Whether there is a position, and the log has it."""
+        """Return True if a position is set, and the log has it."""
         offsets = self._log.offsets()
         return self.position is not None and offsets.log_start <= self.position <= offsets.log_end
 
     def read(self, limit: int) -> list[Record]:
-        """The next records, at most ``limit``; fewer if there are no more now.
+        """Return the next records, at most ``limit``; fewer if no more are available.
 
         Raises:
-            StorageError: nothing could be read; what was read before an error is returned, and the error raised next.
+            StorageError: no record could be read. Records read before an error are returned; the next call raises the
+                error.
         """
         assert self.position is not None
         log = self._log
@@ -107,12 +109,12 @@ class Cursor:
             self._pass(found)
             return found
         self._pass(found)
-        if len(found) < limit:  # what follows up to the end are no records to show: markers, say
+        if len(found) < limit:  # the rest up to the end has no visible records, only markers for instance
             self.position, self._records = max(self.position, self._end), None
         return found
 
     def _check_damage(self) -> None:
-        """At the log end: raise what keeps the log from going on, if it is damaged there."""
+        """Raise the log's damage if the position is at the log end and the log is damaged there."""
         view = self._log.view()
         if view.damage is not None and self.position == view.offsets.log_end:
             raise view.damage.with_traceback(None)
@@ -122,5 +124,5 @@ class Cursor:
             self.position, self.leader_epoch = found[-1].offset + 1, found[-1].leader_epoch
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        """The offset of the first record at or above a timestamp; None if there is none."""
+        """Return the offset of the first record at or above a timestamp, or None if there is none."""
         return self._log.offset_for_timestamp(timestamp_ms, self._isolation)

@@ -1,4 +1,4 @@
-"""Appending a producer's batches, and telling each record's future how it went.
+"""Delivery of a producer's batches: append to the log, and the result for each record's future.
 
 Source: apache/kafka Sender, ProducerBatch.
 """
@@ -40,7 +40,7 @@ Futures = Sequence[Future[RecordMetadata]]
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOptions:
-    """How batches are written. ``codec`` None is no compression, ``durability`` None the engine's setting."""
+    """Options of the delivery. ``codec`` None means no compression, ``durability`` None means the engine's setting."""
 
     codec: Codec | None
     durability: str | None
@@ -49,14 +49,16 @@ class DeliveryOptions:
 
 
 class Delivery:
-    """Encodes batches of a producer and appends them. Called by its threads, for different partitions at once.
+    """Function that encodes a producer's batches and appends them.
+
+    The producer's threads call it concurrently, for different partitions.
 
     Args:
-        logs: where to.
+        logs: logs of the engine.
         parts: formats, and the clock.
-        options: how.
-        sequences: None for a producer that is not idempotent.
-        failed: told of each error that kept records from being written, and whether they may have been all the same.
+        options: options of the delivery.
+        sequences: sequence numbers; None for a producer that is not idempotent.
+        failed: called with each error of an append, and with True if the records may have been written in spite of it.
     """
 
     def __init__(
@@ -72,10 +74,10 @@ class Delivery:
         self._sequences, self._failed = sequences, failed
 
     def __call__(self, batch: PendingBatch) -> None:
-        """Deliver a batch: afterwards each of its futures has a result or an error."""
+        """Deliver a batch. Afterwards each of its futures has a result or an error."""
         try:
             self._deliver(batch.name, batch.records, batch.futures)
-        except BaseException as error:  # noqa: BLE001 - whoever waits for a future must hear of it
+        except BaseException as error:  # noqa: BLE001 - it is set in the futures, otherwise their callers wait for ever
             self._fail(batch.name, [future for future in batch.futures if not future.done()], error)
 
     def _deliver(self, name: TopicPartition, records: Sequence[Record], futures: Futures) -> None:
@@ -98,15 +100,17 @@ class Delivery:
                 future.set_result(RecordMetadata(*name, result.base_offset + index, stamp))
 
     def _append(self, name: TopicPartition, records: Sequence[Record]) -> tuple[AppendResult, bool]:
-        """Append records as one batch, again and again while that may help: sequences keep it from standing twice.
+        """Append records as one batch, and retry while the append may succeed later.
+
+        Sequence numbers prevent duplicates.
 
         Returns:
-            The result, and whether the records keep their own times.
+            The result, and True if the records keep their own timestamps.
         """
         log = self._logs.log(*name)
         sequences = self._sequences
         if log.config.record_version < MAGIC and not self._options.transactional:
-            sequences = None  # Kafka refuses such batches: older formats have no place for producers
+            sequences = None  # older formats have no field for producer ids; Kafka refuses such batches
         data = self._encoded(name, records, sequences)
         end_ns = self._clock.monotonic_ns() + self._options.timeout_ms * NS_IN_MS
         while True:
@@ -138,7 +142,7 @@ class Delivery:
     def _without_bad(
         self, name: TopicPartition, records: Sequence[Record], futures: Futures, error: InvalidRecordError
     ) -> None:
-        """Fail the records that the log names, and deliver the others. Kafka's client gives up the others as well."""
+        """Fail the records that the log names, and deliver the other records. Kafka's client fails all of them."""
         bad = dict(error.record_errors)
         if not bad:
             self._fail(name, futures, error)
@@ -159,12 +163,12 @@ class Delivery:
 
 
 def _is_moving(log: Log, error: StorageError) -> bool:
-    """Whether the log is closed and nothing is wrong with it: it is opened again in another directory, or was deleted."""
+    """Return True if the log is closed but healthy: it is being moved to another directory, or was deleted."""
     return isinstance(error, ClosedError) and log.healthy
 
 
 def _may_be_written(error: BaseException) -> bool:
-    """Whether the log may hold the records all the same, or refuses to go on with their sequences."""
+    """Return True if the log may contain the records in spite of the error, or refuses their sequence numbers."""
     if isinstance(error, OutOfOrderSequenceError):
         return True
     return not isinstance(error, RecordError | UnknownTopicError | DiskFullError)

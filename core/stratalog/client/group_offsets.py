@@ -29,12 +29,12 @@ from stratalog.model.messages.offsets_topic import (
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import Record
 
-VALUE_VERSION: Final = 3  # what brokers write; each from 2.1 on reads it
+VALUE_VERSION: Final = 3  # the version that brokers write; brokers from 2.1 on read it
 _LOGGER: Final = logging.getLogger("stratalog.client")
 
 
 class CommittedOffset(NamedTuple):
-    """Where a group goes on reading: ``offset`` is the next one, ``leader_epoch`` that of the record before it."""
+    """Committed position of a group: ``offset`` of the next record, ``leader_epoch`` of the record before it."""
 
     offset: int
     leader_epoch: int = NO_EPOCH
@@ -53,9 +53,9 @@ class GroupOffsets(CheckedArguments):
     """The committed offsets of all groups. Thread-safe.
 
     Args:
-        logs: of the engine.
-        clock: commits carry its time.
-        compact: as of ``StateTopic``.
+        logs: logs of the engine.
+        clock: clock for the timestamps of commits.
+        compact: as in ``StateTopic``.
     """
 
     def __init__(self, logs: Logs, clock: Clock, compact: Compact | None = None) -> None:
@@ -63,7 +63,7 @@ class GroupOffsets(CheckedArguments):
         self._lock = threading.Lock()
 
     def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
-        """What a group has committed, by partition; transactions count once they are committed."""
+        """Return the committed offsets of a group, by partition. Offsets in open transactions are not included."""
         with self._lock:
             if not self._topic.exists():
                 return {}
@@ -71,7 +71,7 @@ class GroupOffsets(CheckedArguments):
             return {name: found.committed for name, found in self._topic.groups.get(group, {}).items()}
 
     def groups(self) -> tuple[str, ...]:
-        """All groups that have committed offsets, sorted."""
+        """Return all groups that have committed offsets, sorted."""
         with self._lock:
             self._topic.refresh_all()
             return tuple(sorted(self._topic.groups))
@@ -79,23 +79,23 @@ class GroupOffsets(CheckedArguments):
     def commit(
         self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset | None], durability: str | None = None
     ) -> None:
-        """Store offsets, all in one batch; None deletes.
+        """Store offsets in one batch; None deletes an offset.
 
         Raises:
             ConfigError: an offset is negative.
-            UnknownTopicError: a partition is not here; nothing was stored.
+            UnknownTopicError: a partition does not exist here; nothing was stored.
             InvalidRecordError: a text does not fit Kafka's schema.
-            StorageError: they could not be appended.
+            StorageError: the offsets could not be appended.
         """
         if offsets:
             name, records = self.records(group, offsets)
             self._topic.append(name.partition, records, durability)
 
     def forget_topic(self, topic: str) -> None:
-        """Delete, durably, what groups have committed of a topic that is deleted: a new one of its name begins without.
+        """Delete durably the committed offsets of all groups for a topic that is deleted.
 
-        Else groups would pass over the first records of the new one. What the disk refuses is logged: a topic can be
-        deleted all the same, to make room, say.
+        Otherwise groups would skip the first records of a new topic with the same name. Errors are logged and not
+        raised, because the deletion of a topic must succeed even on a full disk.
 
         Source: apache/kafka OffsetMetadataManager.onPartitionsDeleted.
         """
@@ -106,7 +106,7 @@ class GroupOffsets(CheckedArguments):
                 for group, offsets in self._topic.groups.items()
             }
             for group, name in self._topic.pending_names():
-                if name.topic == topic:  # in a transaction that may be committed later
+                if name.topic == topic:  # an open transaction may commit this offset later
                     gone.setdefault(group, {})[name] = None
         for group, offsets in gone.items():
             try:
@@ -117,7 +117,7 @@ class GroupOffsets(CheckedArguments):
     def records(
         self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset | None]
     ) -> tuple[TopicPartition, list[Record]]:
-        """The records that commit offsets, and the partition that they belong to; the topic is there afterwards."""
+        """Return the partition to append to, and the records that commit offsets. Creates the topic if necessary."""
         for wanted, given in offsets.items():
             if given is not None:
                 self._check_here(TopicPartition(*wanted))
@@ -127,7 +127,10 @@ class GroupOffsets(CheckedArguments):
         ]
 
     def _partition_of(self, group: str) -> int:
-        """Where a group's offsets stand. The topic is created with no lock held: the engine's comes before ours."""
+        """Return the partition of a group's offsets; create the topic if necessary.
+
+        The lock is released before the topic is created, because the engine's lock must be taken before this lock.
+        """
         while True:
             with self._lock:
                 if self._topic.exists():
@@ -135,7 +138,7 @@ class GroupOffsets(CheckedArguments):
             self._topic.create()
 
     def _check_here(self, name: TopicPartition) -> None:
-        """Raise UnknownTopicError unless there is such a log, whether or not it can be opened."""
+        """Raise UnknownTopicError if the log does not exist. A log that cannot be opened exists."""
         try:
             self._logs.log(*name)
         except UnknownTopicError:
@@ -173,7 +176,7 @@ class _OffsetsTopic(StateTopic):
         self._of_partition.setdefault(partition, set()).add(group)
         before = offsets.get(name)
         if before is not None and before.position > record.offset:
-            return  # a transaction that ended late: what was committed after its record stands
+            return  # this record's transaction ended late; the offset that was committed after the record is newer
         if isinstance(parsed.value, OffsetCommit):
             found = parsed.value
             offsets[name] = _Found(record.offset, CommittedOffset(found.offset, found.leader_epoch, found.metadata))
@@ -183,7 +186,7 @@ class _OffsetsTopic(StateTopic):
             del self.groups[group]
 
     def pending_names(self) -> Iterator[tuple[str, TopicPartition]]:
-        """Whose offsets open transactions would commit, and of what."""
+        """Iterate over the groups and partitions whose offsets open transactions would commit."""
         for record in self.pending():
             with contextlib.suppress(InvalidRecordError):
                 parsed = parse_offsets_record(record.key, None)

@@ -1,4 +1,4 @@
-"""What producers and consumers need of an engine."""
+"""Interface through which producers and consumers use an engine's logs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from stratalog.model.names import TopicPartition
 
 
 class Logs(Protocol):
-    """The logs of an engine; its own methods of these names tell more."""
+    """The logs of an engine. The methods of ``Engine`` with the same names have the full descriptions."""
 
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """All logs, sorted."""
+        """Return the names of all logs, sorted."""
 
     def log(self, topic: str, partition: int) -> Log:
-        """One log; UnknownTopicError if it is not here."""
+        """Return one log, or raise UnknownTopicError if it does not exist here."""
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> object:
-        """Create a topic; TopicExistsError if it is there."""
+        """Create a topic, or raise TopicExistsError if it exists."""
 
 
 def partitions_of(logs: Logs, topic: str) -> tuple[TopicPartition, ...]:
-    """The partitions of a topic, sorted.
+    """Return the partitions of a topic, sorted.
 
     Raises:
-        UnknownTopicError: there is none.
+        UnknownTopicError: the topic does not exist.
     """
     found = tuple(name for name in logs.partitions() if name.topic == topic)
     if not found:

@@ -1,4 +1,4 @@
-"""Which partition a record, a group or a transactional id belongs to.
+"""Choice of the partition of a record, a group or a transactional id.
 
 Source: apache/kafka Utils.murmur2, BuiltInPartitioner (KIP-794), GroupCoordinatorService.partitionFor.
 """
@@ -18,7 +18,7 @@ _INT_MAX: Final = 0x7FFF_FFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2 of a key, unsigned."""
+    """Return Kafka's 32-bit murmur2 hash of a key, unsigned."""
     size = len(data)
     found = _SEED ^ size
     whole = size & ~3
@@ -33,12 +33,12 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """Where Kafka's producer puts a record with this key."""
+    """Return the partition to which Kafka's producer sends a record with this key."""
     return (murmur2(key) & _INT_MAX) % partitions
 
 
 def java_hash(text: str) -> int:
-    """Java's ``String.hashCode``, signed: over UTF-16 units."""
+    """Return Java's ``String.hashCode`` of a text: signed, over UTF-16 units."""
     found = 0
     for (unit,) in Struct("<H").iter_unpack(text.encode("utf-16-le", "surrogatepass")):
         found = (found * 31 + unit) & _MASK
@@ -46,27 +46,28 @@ def java_hash(text: str) -> int:
 
 
 def partition_of_name(name: str, partitions: int) -> int:
-    """Where a group's offsets, or a transactional id's state, stand; the hash -2**31 counts as 0, as in Kafka."""
+    """Return the partition of a group's offsets or a transactional id's state. As in Kafka, hash -2**31 counts as 0."""
     found = java_hash(name)
     return (0 if found == -_INT_MAX - 1 else abs(found)) % partitions
 
 
 class StickyPartitioner:
-    """Partitions for records without a key: one is kept until it got a batch full of bytes, then chance chooses.
+    """Choice of partitions for records without a key: after each full batch of bytes, a random partition is chosen.
 
-    Full batches cost less than records spread one by one, and over time each partition gets as many bytes.
+    Full batches cost less than records that alternate between partitions. Over time all partitions get the same number
+    of bytes.
 
     Args:
-        batch_size_bytes: after how many bytes another partition is chosen.
-        chance: chooses.
+        batch_size_bytes: number of bytes after which the next partition is chosen.
+        chance: random source of the choice.
     """
 
     def __init__(self, batch_size_bytes: int, chance: random.Random) -> None:
         self._batch_size_bytes, self._chance = batch_size_bytes, chance
-        self._current: dict[str, tuple[int, int]] = {}  # by topic: partition, and bytes that it got
+        self._current: dict[str, tuple[int, int]] = {}  # by topic: current partition, and bytes sent to it
 
     def choose(self, topic: str, partitions: int, size_bytes: int) -> int:
-        """The partition of a record of ``size_bytes``."""
+        """Return the partition for a record of ``size_bytes``."""
         partition, used = self._current.get(topic, (partitions, 0))
         if partition >= partitions or used >= self._batch_size_bytes:
             partition, used = self._chance.randrange(partitions), 0

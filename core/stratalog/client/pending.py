@@ -1,4 +1,4 @@
-"""Records that wait to be appended, as batches by partition. No locks, threads or clocks: the owner has them.
+"""Records that wait to be appended, in batches by partition. The owner supplies locks, threads and time.
 
 Source: apache/kafka RecordAccumulator.
 """
@@ -16,7 +16,7 @@ from stratalog.model.records import Record
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went. ``timestamp_ms`` is the one that is stored."""
+    """Partition, offset and stored timestamp of an appended record."""
 
     topic: str
     partition: int
@@ -28,7 +28,7 @@ class RecordMetadata(NamedTuple):
 class PendingBatch:
     """Records of one partition, each with its future.
 
-    ``created_ns`` is of a monotonic clock; ``finished`` says that every future has its result.
+    ``created_ns`` is monotonic time. ``finished`` is True when the batch is delivered or dropped.
     """
 
     name: TopicPartition
@@ -40,31 +40,31 @@ class PendingBatch:
 
 
 class Accumulator:
-    """Batches that fill up, and batches that are due.
+    """Open batches, full batches, and batches in delivery, by partition.
 
-    A batch is due when it is full or ``linger_ns`` old. Of each partition one batch is out at a time, so that records
-    keep their order; what comes meanwhile joins the next batch.
+    A batch is due when it is full or ``linger_ns`` old. Only one batch of a partition is in delivery at a time, to
+    keep the order of its records. Records that are added meanwhile join the next batch.
 
     Args:
-        batch_size_bytes: of a full batch.
-        linger_ns: how long a batch waits for more.
+        batch_size_bytes: size of a full batch.
+        linger_ns: how long a batch waits for more records.
     """
 
     def __init__(self, batch_size_bytes: int, linger_ns: int) -> None:
         self._batch_size_bytes, self._linger_ns = batch_size_bytes, linger_ns
         self._open: dict[TopicPartition, PendingBatch] = {}  # oldest first
         self._full: dict[TopicPartition, deque[PendingBatch]] = {}
-        self._ready: deque[TopicPartition] = deque()  # have a full batch, and none out
+        self._ready: deque[TopicPartition] = deque()  # partitions with a full batch, and no batch in delivery
         self._out: dict[TopicPartition, PendingBatch] = {}
-        self.size_bytes = 0  # of all that is not finished
+        self.size_bytes = 0  # of all batches that are not finished
 
     def add(
         self, name: TopicPartition, record: Record, size_bytes: int, now_ns: int
     ) -> tuple[Future[RecordMetadata], bool]:
-        """Take a record in.
+        """Add a record.
 
         Returns:
-            Its future, which cannot be cancelled, and whether ``due_in_ns`` may have changed.
+            The record's future, which cannot be cancelled, and True if ``due_in_ns`` may have changed.
         """
         batch = self._open.get(name)
         changed = batch is None
@@ -92,7 +92,10 @@ class Accumulator:
         waiting.append(batch)
 
     def take(self, now_ns: int, *, everything: bool = False) -> PendingBatch | None:
-        """The next batch that is due (``everything``: any), which then is out until ``finish``; None if there is none."""
+        """Return the next batch that is due, or None. The batch is in delivery until ``finish``.
+
+        With ``everything``, a batch need not be due.
+        """
         batch = self._next_open(now_ns, everything=everything)
         if self._ready:
             full = self._full[self._ready[0]]
@@ -109,16 +112,16 @@ class Accumulator:
         return batch
 
     def _next_open(self, now_ns: int, *, everything: bool = False) -> PendingBatch | None:
-        """The oldest batch that is not full, but due."""
+        """Return the oldest batch that is due but not full, or None."""
         for name, batch in self._open.items():
             if not everything and now_ns - batch.created_ns < self._linger_ns:
-                break  # the others are younger
+                break  # the remaining batches are younger
             if name not in self._out and name not in self._full:
                 return batch
         return None
 
     def due_in_ns(self, now_ns: int, *, everything: bool = False) -> int | None:
-        """How long until ``take`` finds something; None if it will not by time alone."""
+        """Return the time until ``take`` returns a batch, or None if only another event can make one due."""
         if self._ready:
             return 0
         for name, batch in self._open.items():
@@ -127,7 +130,7 @@ class Accumulator:
         return None
 
     def finish(self, batch: PendingBatch) -> None:
-        """Take note that a batch is no longer out."""
+        """Record that the delivery of a batch is over."""
         del self._out[batch.name]
         self._forget(batch)
         if batch.name in self._full:
@@ -138,14 +141,14 @@ class Accumulator:
         self.size_bytes -= batch.size_bytes
 
     def unfinished(self) -> Iterator[PendingBatch]:
-        """All batches, those that are out as well."""
+        """Iterate over all batches, including those in delivery."""
         yield from self._out.values()
         for waiting in self._full.values():
             yield from waiting
         yield from self._open.values()
 
     def drop_waiting(self) -> list[PendingBatch]:
-        """Give up every batch that is not out; their futures are the caller's to end."""
+        """Remove and return every batch that is not in delivery. The caller must set the results of their futures."""
         dropped = [batch for batch in self.unfinished() if batch is not self._out.get(batch.name)]
         self._open.clear()
         self._full.clear()

@@ -1,4 +1,4 @@
-"""A producer: records in, batches out.
+"""A producer, which collects records in batches and appends them to logs.
 
 Source: apache/kafka KafkaProducer.
 """
@@ -33,25 +33,25 @@ from stratalog.segment.components import Components
 from stratalog.spi.codecs import Codec
 
 UNCOMPRESSED: Final = "none"
-RECORD_OVERHEAD_BYTES: Final = 21  # of a record with its numbers at their usual sizes
+RECORD_OVERHEAD_BYTES: Final = 21  # of a record whose varints have their usual sizes
 HEADER_OVERHEAD_BYTES: Final = 4
 
 
 @checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """How a producer works.
+    """Options of a producer.
 
     Attributes:
-        batch_size_bytes: a batch with so many bytes of records waits for no more.
-        linger_ms: how long one that is not full waits for more; 0 sends as soon as a thread is free.
+        batch_size_bytes: size of a full batch, which is sent at once.
+        linger_ms: how long a batch that is not full waits for more records; 0 sends as soon as a thread is free.
         compression: ``none``, or the name of a codec; a topic's ``compression.type`` may choose another.
-        max_in_flight: how many batches, each of another partition, are appended at once.
-        buffer_bytes: ``send`` waits while so many bytes of records wait.
-        idempotent: records carry an id and sequence numbers, so that none stands twice after a retry.
+        max_in_flight: maximum number of batches, each of another partition, that are appended concurrently.
+        buffer_bytes: ``send`` waits while this many bytes of records are buffered.
+        idempotent: True if records carry a producer id and sequence numbers, which prevent duplicates after a retry.
         durability: ``written`` or ``durable``; None is the engine's setting.
-        delivery_timeout_ms: how long an append that may succeed later is repeated.
-        transaction_timeout_ms: how long a transaction may be open before it may be aborted by others.
+        delivery_timeout_ms: how long a failed append is retried if it may succeed later.
+        transaction_timeout_ms: how long a transaction may be open before the coordinator aborts it.
     """
 
     batch_size_bytes: Positive = 16_384
@@ -69,20 +69,20 @@ class ProducerOptions:
             Durability.of(self.durability)
 
     def codec(self, parts: Components) -> Codec | None:
-        """The codec; UnsupportedCompressionError if it is not installed."""
+        """Return the codec, None for no compression; raise UnsupportedCompressionError if it is not installed."""
         return None if self.compression == UNCOMPRESSED else parts.codecs.by_name(self.compression)
 
 
 class Producer(CheckedArguments, Closeable):
-    """Sends records to the logs of an engine. A context manager; thread-safe. Made by ``Engine.producer``.
+    """A sender of records to the logs of an engine. A context manager; thread-safe. Created by ``Engine.producer``.
 
     Args:
-        logs: of the engine.
+        logs: logs of the engine.
         parts: formats, codecs and the clock.
-        options: how it works.
-        offsets: where groups' offsets stand.
-        transaction: of a transactional producer, else None.
-        closed: told once, when the producer is closed.
+        options: options of the producer.
+        offsets: committed offsets of all groups.
+        transaction: transaction state of a transactional producer, None for others.
+        closed: called once, when the producer is closed.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class Producer(CheckedArguments, Closeable):
     ) -> None:
         self._logs, self._clock, self._offsets = logs, parts.env.clock, offsets
         self._transaction, self._on_close = transaction, closed
-        # Not the system's source itself: asking it lets another thread take over, which costs milliseconds.
-        chance = random.Random(parts.env.chance.getrandbits(64))  # noqa: S311 - nobody has to guess a partition
+        # Not the system's random source: a call to it switches to another thread, which costs milliseconds.
+        chance = random.Random(parts.env.chance.getrandbits(64))  # noqa: S311 - a partition is no secret
         self._partitioner = StickyPartitioner(options.batch_size_bytes, chance)
         self._partitions: dict[str, tuple[TopicPartition, ...]] = {}
         sequences = None
@@ -138,22 +138,23 @@ class Producer(CheckedArguments, Closeable):
         timestamp_ms: int = NO_TIMESTAMP,
         partition: int | None = None,
     ) -> Future[RecordMetadata]:
-        """Send a record, later and together with others; the future tells where it went, or why not.
+        """Queue a record, to be sent in a batch. The future's result is the record's metadata, or an error.
 
-        Waits while the buffer is full. A callback of the future runs in a thread of the producer and holds up its
-        partition.
+        Waits while the buffer is full. A callback of the future runs in a thread of the producer, and blocks the
+        delivery of its partition.
 
         Args:
-            topic: where to.
-            key: records with equal keys go to one partition, the same one as with Kafka's own clients.
+            topic: topic of the record.
+            key: records with equal keys go to the same partition, which is also the one that Kafka's clients choose.
             value: None is a tombstone in a compacted topic.
             headers: pairs of name and value.
             timestamp_ms: -1 is the clock's time.
-            partition: where to, whatever the key.
+            partition: partition of the record; None chooses one by the key.
 
         Raises:
-            UnknownTopicError: there is no such topic or partition.
-            InvalidTxnStateError: the producer is transactional, and in no transaction that could still be committed.
+            UnknownTopicError: the topic or partition does not exist.
+            InvalidTxnStateError: the producer is transactional, and no transaction is open, or its end has started.
+            TransactionAbortedError: an earlier record of the transaction was not appended.
             ProducerFencedError: another producer has the transactional id now.
             ClosedError: after ``close``.
         """
@@ -188,7 +189,7 @@ class Producer(CheckedArguments, Closeable):
         return known[self._partitioner.choose(topic, len(known), size_bytes)]
 
     def flush(self) -> None:
-        """Wait until all that was sent is appended, or has failed; how it went is told by the futures.
+        """Wait until all queued records are appended or have failed; the futures have the results.
 
         Raises:
             ConfigError: called from a future's callback.
@@ -198,7 +199,7 @@ class Producer(CheckedArguments, Closeable):
     # --- transactions ------------------------------------------------------------------------------------------------
 
     def begin_transaction(self) -> None:
-        """Begin a transaction: what is sent until its end is seen by ``read_committed`` readers at once, or never.
+        """Begin a transaction. ``read_committed`` readers see all of its records after its commit, or none of them.
 
         Raises:
             InvalidTxnStateError: the producer is not transactional, or a transaction is open.
@@ -211,7 +212,7 @@ class Producer(CheckedArguments, Closeable):
         """Commit a group's offsets as part of the transaction.
 
         Raises:
-            InvalidTxnStateError, ProducerFencedError: as ``send``.
+            InvalidTxnStateError, TransactionAbortedError, ProducerFencedError: as ``send``.
             ConfigError, UnknownTopicError: as ``Consumer.commit``.
         """
         self._check_open()
@@ -221,12 +222,12 @@ class Producer(CheckedArguments, Closeable):
             self._put(name, record, _size(record))
 
     def commit_transaction(self) -> None:
-        """Send what waits, and end the transaction.
+        """Send the queued records, and commit the transaction.
 
         Raises:
             TransactionAbortedError: a record could not be appended: abort the transaction.
-            InvalidTxnStateError: there is none.
-            ProducerFencedError: another producer has the transactional id now, or the transaction took too long.
+            InvalidTxnStateError: no transaction is open.
+            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
         """
         transaction = self._transactional()
         self._check_open()
@@ -235,11 +236,11 @@ class Producer(CheckedArguments, Closeable):
             self._sender.flush()
 
     def abort_transaction(self) -> None:
-        """End the transaction as if nothing had been sent; futures of what still waited raise TransactionAbortedError.
+        """Abort the transaction. The futures of records that were still queued raise TransactionAbortedError.
 
         Raises:
-            InvalidTxnStateError: there is none.
-            ProducerFencedError: another producer has the transactional id now, or the transaction took too long.
+            InvalidTxnStateError: no transaction is open.
+            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
         """
         transaction = self._transactional()
         self._check_open()
@@ -259,19 +260,20 @@ class Producer(CheckedArguments, Closeable):
 
     def _failed(self, error: BaseException, unsure: bool) -> None:  # noqa: FBT001 - of a callback
         if isinstance(error, UnknownTopicError):
-            self._partitions.clear()  # a topic was deleted, and may be made again with other partitions
+            self._partitions.clear()  # the topic was deleted; a new one may have another number of partitions
         if self._transaction is not None:
             self._transaction.failed(error, unsure=unsure)
 
     # --- end ---------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Send what waits, abort an open transaction, and end the threads. Twice is fine.
+        """Send the queued records, abort an open transaction, and end the threads. Idempotent.
 
-        A transaction whose commit failed half way is committed: that was settled, and some may have seen it.
+        A transaction whose commit was prepared but failed is committed, because readers may have seen it already.
 
         Raises:
-            StorageError: the transaction could not be ended; the background duties try again, and whoever uses its id.
+            StorageError: the transaction could not be ended. The background duties and the next producer with the same
+                transactional id retry.
         """
         if self._closed:
             return
@@ -291,7 +293,7 @@ class Producer(CheckedArguments, Closeable):
 
 
 def _size(record: Record) -> int:
-    """About the bytes of a record in a batch."""
+    """Return the approximate size of a record in a batch."""
     size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size += HEADER_OVERHEAD_BYTES + len(name) + len(value or b"")

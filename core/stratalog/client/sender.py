@@ -1,4 +1,4 @@
-"""The threads of a producer: they take batches that are due, and deliver them."""
+"""The threads of a producer, which deliver the batches that are due."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ NS_IN_S: Final = 1_000_000_000
 
 
 class Sender:
-    """Delivers what is put in, in order within a partition. Thread-safe.
+    """Queue of records and the threads that deliver them, in order within a partition. Thread-safe.
 
-    Threads are started when there is work for them, up to ``max_in_flight``, and end with ``close``.
+    Threads are started on demand, up to ``max_in_flight``, and end with ``close``.
 
     Args:
-        waiting: the records that wait; taken over.
-        deliver: appends a batch and ends its futures; raises nothing.
-        clock: tells when a batch is due.
-        max_in_flight: how many batches, each of another partition, are delivered at once.
-        buffer_bytes: ``put`` waits while so much waits already.
+        waiting: the waiting records; only the sender uses it afterwards.
+        deliver: appends a batch and sets the results of its futures; raises nothing.
+        clock: clock that decides when a batch is due.
+        max_in_flight: maximum number of batches, each of another partition, that are delivered concurrently.
+        buffer_bytes: ``put`` waits while this many bytes are waiting.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Sender:
         self._waiting, self._deliver, self._clock = waiting, deliver, clock
         self._max_in_flight, self._buffer_bytes = max_in_flight, buffer_bytes
         self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)  # something may be due
+        self._work = threading.Condition(self._lock)  # a batch may be due
         self._progress = threading.Condition(self._lock)  # a batch is finished
         self._threads: list[threading.Thread] = []
         self._idle = 0
@@ -52,7 +52,7 @@ class Sender:
         ends_with_fork(self)
 
     def put(self, name: TopicPartition, record: Record, size_bytes: int) -> Future[RecordMetadata]:
-        """Take a record in; waits while the buffer is full.
+        """Add a record; wait while the buffer is full.
 
         Raises:
             ClosedError: after ``close``.
@@ -68,15 +68,15 @@ class Sender:
             return future
 
     def _hurry(self) -> None:
-        """Wait for one batch to be finished, whether it was due or not."""
+        """Treat all batches as due, and wait until one is finished. The caller holds the lock."""
         with self._everything_due():
             self._progress.wait()
 
     def flush(self) -> None:
-        """Wait until everything that was put in before is delivered, successfully or not.
+        """Wait until all records that were added before are delivered or have failed.
 
         Raises:
-            ConfigError: called by a thread of the producer, from a future's callback: it would wait for itself.
+            ConfigError: a future's callback called it on a thread of the producer, which would wait for itself.
         """
         self.check_outside()
         with self._lock:
@@ -85,7 +85,7 @@ class Sender:
                 self._progress.wait_for(lambda: all(batch.finished for batch in listed))
 
     def check_outside(self) -> None:
-        """Raise ConfigError in a thread of the producer, which cannot wait for itself."""
+        """Raise ConfigError on a thread of the producer, which cannot wait for itself."""
         if self._inside():
             raise ConfigError(
                 "a callback of a producer's future cannot wait for the producer: let another thread do it"
@@ -101,7 +101,10 @@ class Sender:
             self._flushing -= 1
 
     def drop_waiting(self) -> list[PendingBatch]:
-        """Give up what no thread delivers yet, and wait for what one does; the caller ends the futures."""
+        """Remove and return the batches that are not in delivery, and wait for those that are.
+
+        The caller must set the results of the futures of the returned batches.
+        """
         with self._lock:
             dropped = self._waiting.drop_waiting()
             self._progress.notify_all()
@@ -109,7 +112,7 @@ class Sender:
         return dropped
 
     def close(self) -> None:
-        """Deliver everything, then end the threads. Twice is fine."""
+        """Deliver all waiting records, then end the threads. Idempotent."""
         self.flush()
         with self._lock:
             self._closed = True
@@ -122,7 +125,7 @@ class Sender:
         return threading.current_thread() in self._threads
 
     def _wake(self) -> None:
-        """Get a thread to look for work, if there is some or will be."""
+        """Wake an idle thread, or start one if a batch is due or will be due. The caller holds the lock."""
         due = self._waiting.due_in_ns(self._clock.monotonic_ns(), everything=self._flushing > 0)
         if self._idle:
             self._work.notify()
@@ -141,13 +144,13 @@ class Sender:
                     self._progress.notify_all()
 
     def _next(self) -> PendingBatch | None:
-        """The next batch that is due, waiting for it; None at the end."""
+        """Wait for the next batch that is due, and return it; None after ``close``."""
         with self._lock:
             while True:
                 now = self._clock.monotonic_ns()
                 batch = self._waiting.take(now, everything=self._closed or self._flushing > 0)
                 if batch is not None:
-                    self._wake()  # there may be more for another thread
+                    self._wake()  # more batches may be due, for another thread
                     return batch
                 if self._closed:
                     return None

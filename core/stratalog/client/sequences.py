@@ -17,22 +17,22 @@ _FIRST_ID: Final = 1 << 62
 
 
 class ProducerId(NamedTuple):
-    """Who writes: a higher epoch fences the lower ones."""
+    """Producer id and epoch: a higher epoch fences lower epochs of the same id."""
 
     producer_id: int
     epoch: int
 
 
 def new_producer_id(chance: random.Random) -> ProducerId:
-    """An id that nobody has: by chance, from the upper half of what there is.
+    """Return a random unused producer id from the upper half of the positive ids, with epoch 0.
 
-    Kafka counts its ids up from 0, so that none of them is met, and nothing has to be stored to know which were given.
+    Kafka assigns ids upwards from 0, so the ids do not collide with Kafka's. No record of used ids has to be stored.
     """
     return ProducerId(_FIRST_ID | chance.getrandbits(62), 0)
 
 
 def is_ours(producer_id: int) -> bool:
-    """Whether ``new_producer_id`` made it, and not a broker."""
+    """Return True if ``new_producer_id`` created the id, and not a broker."""
     return producer_id >= _FIRST_ID
 
 
@@ -45,11 +45,12 @@ class _Numbers:
 class Sequences:
     """The next sequence number of each partition.
 
-    A partition's numbers are asked for and changed by whoever has its batch; different partitions at once are fine.
+    Only the thread that delivers a partition's batch uses that partition's numbers. Different threads may use different
+    partitions concurrently.
 
     Args:
-        identity: under which every partition begins.
-        chance: for another id, when the epochs of one are used up.
+        identity: producer id and epoch with which every partition starts.
+        chance: random source for a new id, when all epochs of an id are used.
     """
 
     def __init__(self, identity: ProducerId, chance: random.Random) -> None:
@@ -57,22 +58,22 @@ class Sequences:
         self._numbers: dict[TopicPartition, _Numbers] = {}
 
     def begin(self, identity: ProducerId) -> None:
-        """Go on under another id or epoch: every partition begins at 0. Nothing may be under way."""
+        """Continue with another id or epoch: every partition starts at sequence 0. No batch may be in delivery."""
         self._identity = identity
         self._numbers.clear()
 
     def of(self, name: TopicPartition) -> tuple[ProducerId, int]:
-        """Id and sequence of the next record of a partition."""
+        """Return the producer id, and the sequence number of the next record of a partition."""
         numbers = self._numbers.setdefault(name, _Numbers(self._identity))
         return numbers.identity, numbers.sequence
 
     def advance(self, name: TopicPartition, count: int) -> None:
-        """Take note that ``count`` records were written; after 2147483647 comes 0."""
+        """Advance a partition's sequence number by ``count`` written records; 0 follows 2147483647."""
         numbers = self._numbers[name]
         numbers.sequence = (numbers.sequence + count) % _SEQUENCES
 
     def restart(self, name: TopicPartition) -> None:
-        """Begin a partition anew under another epoch, as nobody knows which of its records were written."""
+        """Restart a partition's sequence numbers in a new epoch, because it is unknown which records were written."""
         (producer_id, epoch), _ = self.of(name)
         following = ProducerId(producer_id, epoch + 1) if epoch < LAST_EPOCH else new_producer_id(self._chance)
         self._numbers[name] = _Numbers(following)

@@ -1,7 +1,7 @@
-"""Compacted topics that hold somebody's state: Kafka's ``__consumer_offsets`` and ``__transaction_state``.
+"""Compacted topics that store the state of clients: Kafka's ``__consumer_offsets`` and ``__transaction_state``.
 
-The log is the only truth: what is known of a partition is read from it, from where the last reading ended. A partition in
-which most records were replaced by later ones is compacted, so that the next engine does not read all that ever was.
+The log is the only source of the state: each refresh reads a partition from the end of the previous refresh. A
+partition in which later records replaced most records is compacted, to shorten the first read of the next engine.
 
 Source: apache/kafka GroupMetadataManager, CoordinatorLoaderImpl, TransactionStateManager.
 """
@@ -34,10 +34,11 @@ from stratalog.segment.framing import scan
 
 PARTITIONS: Final = 50
 READ_BYTES: Final = 1 << 20
-COMPACT_RECORDS: Final = 4096  # fewer are read in less time than compacting them takes
-_REPLACED: Final = 4  # records a key: then most of them are of no use
+COMPACT_RECORDS: Final = 4096  # reading fewer records takes less time than compacting them
+_REPLACED: Final = 4  # records per key from which on a partition is compacted
 _LOGGER: Final = logging.getLogger("stratalog.client")
-# Source: apache/kafka GroupCoordinatorConfig, TransactionLogConfig: what brokers create these topics with.
+# Source: apache/kafka GroupCoordinatorConfig, TransactionLogConfig: the settings with which brokers create these
+# topics.
 CONFIG: Final = {"cleanup.policy": "compact", "segment.bytes": 100 << 20}
 
 
@@ -46,10 +47,14 @@ Compact = Callable[[Log], object]
 
 @dataclass(slots=True)
 class _Read:
-    """How far a partition was read, and what its open transactions hold, by producer id.
+    """Progress of reading one partition.
 
-    ``records`` were read since the partition was last compacted, of so many ``keys``. ``gathered`` are those of one step, by
-    key: of each only the newest is parsed.
+    Attributes:
+        position: offset of the next record to read.
+        pending: records of open transactions, by producer id.
+        records: number of records read since the partition was last compacted.
+        keys: keys of these records.
+        gathered: records of one step, by key; only the newest valid one of each key is applied.
     """
 
     position: int = 0
@@ -60,12 +65,12 @@ class _Read:
 
 
 class StateTopic(ABC):
-    """One such topic. Not thread-safe: its owner has a lock.
+    """Base class of one state topic. Not thread-safe: its owner has a lock.
 
     Args:
-        logs: of the engine.
-        topic: its name.
-        compact: compacts one of its logs, its active segment included; None: it is never compacted from here.
+        logs: logs of the engine.
+        topic: name of the topic.
+        compact: compacts one of its logs, including the active segment; None for no compaction by this class.
     """
 
     def __init__(self, logs: Logs, topic: str, compact: Compact | None = None) -> None:
@@ -75,17 +80,20 @@ class StateTopic(ABC):
 
     @abstractmethod
     def apply(self, partition: int, record: Record) -> None:
-        """Take note of a record that counts, perhaps not of all that came before it with the same key.
+        """Apply a record to the state. Earlier records with the same key may have been skipped.
 
-        Those of transactions count when they are committed. Raises InvalidRecordError if Kafka's schemas do not explain it.
+        Records of a transaction are applied after its commit.
+
+        Raises:
+            InvalidRecordError: the record does not fit Kafka's schemas.
         """
 
     @abstractmethod
     def forget(self, partition: int) -> None:
-        """Give up all that is known of a partition: it is read from its start again."""
+        """Discard the state of a partition, which is then read again from its start."""
 
     def exists(self) -> bool:
-        """Whether the topic is there."""
+        """Return True if the topic exists."""
         if self._count:
             self._check_still_there()
         if not self._count:
@@ -94,7 +102,7 @@ class StateTopic(ABC):
         return self._count > 0
 
     def _check_still_there(self) -> None:
-        """Give up all that is known of a topic that was deleted."""
+        """Discard the state if the topic was deleted."""
         try:
             self._logs.log(self._topic, self._count - 1)
         except UnknownTopicError:
@@ -103,21 +111,21 @@ class StateTopic(ABC):
             self._read.clear()
             self._count = 0
         except StorageError:
-            return  # it is there, and cannot be opened
+            return  # the log exists, but cannot be opened
 
     def partition_of(self, name: str) -> int:
-        """Where the state of a group, or of a transactional id, stands; the topic is created if it is missing."""
+        """Return the partition for the state of a group or a transactional id; create the topic if it is missing."""
         if not self.exists():
             self.create()
         assert self.exists()
         return self.place_of(name)
 
     def place_of(self, name: str) -> int:
-        """As ``partition_of``, of a topic that is there."""
+        """Return the partition as ``partition_of`` does, for a topic that exists."""
         return partition_of_name(name, self._count)
 
     def create(self) -> None:
-        """Create the topic, unless somebody has. Takes the engine's lock, which whoever deletes a topic holds."""
+        """Create the topic if it does not exist. Takes the engine's lock, which the deletion of a topic also holds."""
         with contextlib.suppress(TopicExistsError):
             self._logs.create_topic(self._topic, partitions=PARTITIONS, config=CONFIG)
 
@@ -126,24 +134,24 @@ class StateTopic(ABC):
         return self.log(partition).append(records, durability)
 
     def log(self, partition: int) -> Log:
-        """The log of a partition."""
+        """Return the log of a partition."""
         return self._logs.log(self._topic, partition)
 
     def name(self, partition: int) -> TopicPartition:
-        """The name of a partition."""
+        """Return the name of a partition."""
         return TopicPartition(self._topic, partition)
 
     def names(self) -> tuple[TopicPartition, ...]:
-        """The partitions that are here; none before the topic is."""
+        """Return the partitions that exist here; none if the topic does not exist."""
         return partitions_of(self._logs, self._topic) if self.exists() else ()
 
     def refresh_all(self) -> None:
-        """Read on in every partition that is here; errors as ``refresh``."""
+        """Refresh every partition that exists here; errors are those of ``refresh``."""
         for name in self.names():
             self.refresh(name.partition)
 
     def refresh_readable(self) -> None:
-        """As ``refresh_all``; a partition that cannot be read keeps nobody from the others."""
+        """Refresh as ``refresh_all`` does, but log the error of a partition that cannot be read, and continue."""
         for name in self.names():
             try:
                 self.refresh(name.partition)
@@ -151,13 +159,13 @@ class StateTopic(ABC):
                 _LOGGER.exception("what clients have stored cannot be read log=%s", name)
 
     def pending(self) -> Iterator[Record]:
-        """What open transactions hold, as far as was read."""
+        """Iterate over the records of open transactions that were read so far."""
         for read in self._read.values():
             for records in read.pending.values():
                 yield from records
 
     def refresh(self, partition: int) -> None:
-        """Read on in a partition, up to its end.
+        """Read the new records of a partition, up to its end.
 
         Raises:
             StorageError: the log cannot be read.
@@ -185,7 +193,7 @@ class StateTopic(ABC):
             _LOGGER.exception("what clients have stored could not be compacted log=%s", log.name)
 
     def _step(self, log: LogReader, partition: int, read: _Read) -> int:
-        """Read some batches; where to go on."""
+        """Read some batches. Return the offset of the next step."""
         with log.fetch(read.position, READ_BYTES, Isolation.LOG_END) as fetched:
             data, parts = fetched.read(), fetched.parts
             found = scan(parts.formats, data, 0, len(data), check_crc=True)
@@ -198,7 +206,7 @@ class StateTopic(ABC):
             return fetched.next_offset
 
     def _read_table(self, data: Buffer, table: BatchTable, read: _Read, parts: Components, partition: int) -> None:
-        """Gather the records that count, of all batches at once unless some of them belong to transactions."""
+        """Gather the records of a table: of all batches at once, unless some of them belong to transactions."""
         form = parts.formats.of(table.magic, str(self.name(partition)), 0)
         decode = partial(form.decode, data, fields=Fields.ALL, limit_bytes=parts.limits.decompressed_bytes)
         if not any(map((CONTROL_BIT | TRANSACTIONAL_BIT).__and__, table.attributes)):
@@ -215,7 +223,7 @@ class StateTopic(ABC):
                     self._take(read, batch.producer_id if is_open else None, columns.iter_records(partition))
 
     def _take(self, read: _Read, producer_id: int | None, records: Iterator[Record]) -> None:
-        """Take note of records; those of a transaction, whose producer is told, wait for its end."""
+        """Gather records. Records of a transaction, which have a ``producer_id``, wait for its end."""
         wanted = (record for record in records if record.offset >= read.position)
         if producer_id is not None:
             read.pending.setdefault(producer_id, []).extend(wanted)
@@ -233,7 +241,7 @@ class StateTopic(ABC):
                 read.gathered.setdefault(record.key, []).append(record)
 
     def _apply_gathered(self, partition: int, read: _Read) -> None:
-        """Of each key apply the newest record that can be parsed: what Kafka's schemas do not explain is no state of ours."""
+        """Apply the newest valid record of each key. Records that do not fit Kafka's schemas are ignored."""
         for key, records in read.gathered.items():
             read.records += len(records)
             read.keys.add(key)

@@ -1,6 +1,6 @@
 """The transactions of one producer, one after the other.
 
-Source: apache/kafka TransactionManager, its states and who may go from which to which.
+Source: apache/kafka TransactionManager, its states and their transitions.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class _Stage(StrEnum):
     READY = "ready"
     OPEN = "open"
     ENDING = "ending"
-    FENCED = "fenced"  # nothing is left
+    FENCED = "fenced"  # final
 
 
 class Transaction:
-    """Where a transactional producer stands. Thread-safe.
+    """Transaction state of one transactional producer. Thread-safe.
 
-    Making it opens the transactional id: a transaction that an older producer left open is aborted, and the older
-    producer fenced.
+    The constructor registers the transactional id: the open transaction of an older producer with the same id is
+    aborted, and the older producer is fenced.
 
     Args:
-        coordinator: keeps the state of all transactional producers.
-        transactional_id: whose.
+        coordinator: stores the state of all transactional producers.
+        transactional_id: id of the producer.
         timeout_ms: how long a transaction may be open.
-        durability: of its end; None is the engine's setting.
-        chance: of the engine.
+        durability: durability of the end of a transaction; None is the engine's setting.
+        chance: random source of the engine.
     """
 
     def __init__(
@@ -55,36 +55,36 @@ class Transaction:
         self._durability = durability
         self._identity = coordinator.open(transactional_id, timeout_ms)
         self.sequences = Sequences(self._identity, chance)
-        self._changed = threading.Condition(threading.RLock())  # over _stage and _sending; held for moments only
+        self._changed = threading.Condition(threading.RLock())  # over _stage and _sending; held only briefly
         self._stage = _Stage.READY
         self._sending = 0
         self._partitions: set[TopicPartition] = set()
-        self._cause: BaseException | None = None  # why a record is missing: an abort alone is left
-        self._unsure = False
-        self._ends = False  # the coordinator was asked to end it, and did not say that it has
+        self._cause: BaseException | None = None  # error of a lost record: only an abort is possible then
+        self._unsure = False  # True if a failed record may have been written
+        self._ends = False  # True from the call to the coordinator to end the transaction until its success
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a transaction that an abort would end."""
+        """True if a transaction is open."""
         return self._stage is _Stage.OPEN
 
     def begin(self) -> None:
-        """Begin; InvalidTxnStateError if one is open."""
+        """Begin a transaction, or raise InvalidTxnStateError if one is open."""
         with self._changed:
             self._check(_Stage.READY)
             self._stage = _Stage.OPEN
 
     def check_open(self) -> None:
-        """Raise InvalidTxnStateError unless a transaction is open, TransactionAbortedError if it cannot be committed."""
+        """Raise InvalidTxnStateError if no transaction is open, TransactionAbortedError if it can only be aborted."""
         with self._changed:
             self._check(_Stage.OPEN)
-            if self._ends:  # its markers may be in some logs: what came behind them would be in no transaction
+            if self._ends:  # some logs may have its marker already; later records there would be in no transaction
                 raise InvalidTxnStateError(f"the transaction is about to end: end it again transactional_id={self._id}")
             self._check_whole()
 
     @contextlib.contextmanager
     def sending(self, name: TopicPartition) -> Iterator[None]:
-        """While a record is handed over that is part of the transaction; errors as ``check_open``."""
+        """Return a context manager for sending one record in the transaction; errors are those of ``check_open``."""
         with self._changed:
             self.check_open()
             self._sending += 1
@@ -101,9 +101,9 @@ class Transaction:
 
     @contextlib.contextmanager
     def ending(self, *, commit: bool) -> Iterator[None]:
-        """End the transaction, after what the caller does inside: get the records delivered, or drop them.
+        """Return a context manager that ends the transaction on exit. Inside, the caller delivers or drops the records.
 
-        If something fails the transaction stays open, and ending it can be tried again.
+        If it fails, the transaction stays open, and the caller can try again to end it.
         """
         with self._changed:
             self._check(_Stage.OPEN)
@@ -122,7 +122,7 @@ class Transaction:
 
     @property
     def is_committing(self) -> bool:
-        """Whether a commit failed when it was settled already: then it can be completed, and not be aborted any more."""
+        """True if a commit failed after it was prepared: it can be completed, but no longer aborted."""
         with self._fencing():
             return self._ends and self._coordinator.is_committing(self._id, self._identity)
 
@@ -139,7 +139,7 @@ class Transaction:
         self._stage = _Stage.READY
 
     def failed(self, error: BaseException, *, unsure: bool) -> None:
-        """A record was not appended; if ``unsure`` nobody knows."""
+        """Record that an append failed. If ``unsure``, its records may have been written."""
         self._cause = error
         self._unsure = self._unsure or unsure
         if isinstance(error, InvalidProducerEpochError):

@@ -1,4 +1,4 @@
-"""Engine settings and the one value that holds every bound."""
+"""Engine settings, and the limits on memory, descriptors and sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stratalog.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits(Section):
-    """Every bound on memory, descriptors and sizes read from outside."""
+    """All limits on memory, on descriptors, and on sizes read from files and objects."""
 
     title: ClassVar[str] = "Limits"
 
@@ -84,7 +84,7 @@ class Limits(Section):
     fetch_chunk_bytes: int = key("limits.fetch.chunk.bytes", 4 << 20, at_least=4096, doc="One ranged read of the tier.")
 
     def check_partitions(self, topic: str, partitions: int) -> None:
-        """Raise ConfigError unless ``topic`` may have so many partitions."""
+        """Raise ConfigError if ``topic`` may not have this number of partitions."""
         if partitions < 1:
             raise ConfigError(f"topic {topic}: a topic has at least 1 partition, not {partitions}")
         if partitions > self.topic_partitions:
@@ -94,7 +94,7 @@ class Limits(Section):
             )
 
     def check_index(self, size_bytes: int, what: str) -> None:
-        """Raise ConfigError if an index or another small file of a segment, called ``what``, is larger than is read."""
+        """Raise ConfigError if an index or another small file, named ``what`` in the text, is above ``index_bytes``."""
         if size_bytes > self.index_bytes:
             raise ConfigError(
                 f"{what}: {size_bytes} bytes are above limits.index.bytes={self.index_bytes}: raise the limit"
@@ -111,7 +111,7 @@ def _not_pairs(words: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig(Section):
-    """Settings of an engine as a whole; those of topics are in TopicConfig, those of plugins in their own sections."""
+    """Settings of the whole engine. TopicConfig holds settings of topics; plugins have their own sections."""
 
     title: ClassVar[str] = "Engine settings"
 
@@ -313,5 +313,5 @@ class EngineConfig(Section):
 
     @property
     def preferred_stores(self) -> dict[str, str]:
-        """``plugins.prefer`` as URI scheme to provider name."""
+        """``plugins.prefer`` as a mapping from URI scheme to provider name."""
         return {scheme.lower(): name for scheme, _, name in (word.partition("=") for word in self.plugins_prefer)}

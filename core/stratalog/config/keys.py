@@ -1,4 +1,4 @@
-"""Settings as frozen dataclasses: each field carries its key, default, bounds and sentence in one place."""
+"""Settings as frozen dataclasses: each field holds its name, default, bounds and description."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no",
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Key:
-    """What is known of one setting: its name, default, bounds, choices and sentence."""
+    """Definition of one setting: its name, default, bounds, choices and description."""
 
     name: str
     default: object
@@ -45,16 +45,16 @@ def key(
     choices: tuple[str, ...] = (),
     check: Callable[[Any], str] | None = None,
 ) -> Any:
-    """A dataclass field for the setting ``name``.
+    """Return a dataclass field for the setting ``name``.
 
     Args:
-        name: as users write it, ``segment.bytes`` for instance.
-        default: of the field's type; a mutable one is given as a callable that makes it.
-        doc: one sentence; it becomes the reference page.
-        at_least: lower bound, inclusive; without one a number is bounded by 64 bits.
-        at_most: upper bound, inclusive; the same.
-        choices: the words allowed; for a tuple field each item is one of them.
-        check: returns "" or what is wrong with a value that passed the other checks.
+        name: name of the setting as users write it, such as ``segment.bytes``.
+        default: default value, of the field's type; for a mutable value, a callable that creates it.
+        doc: one sentence, printed on the reference page.
+        at_least: lower bound, inclusive; None limits a number to 64 bits.
+        at_most: upper bound, inclusive; None limits a number to 64 bits.
+        choices: allowed words; in a tuple field each item must be one of them.
+        check: called with a value that passed the other checks; returns the reason why it is wrong, or "".
     """
     setting = Key(name, default, doc, at_least, at_most, choices, check)
     if callable(default):
@@ -64,31 +64,31 @@ def key(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Base of every group of settings. Values come in by ``from_mapping``, checked, whatever the source."""
+    """Base class of all groups of settings. ``from_mapping`` checks the values of every source."""
 
     title: ClassVar[str] = ""
 
     @classmethod
     def keys(cls) -> dict[str, Key]:
-        """All settings, by name."""
+        """Return the definitions of all settings, by name."""
         return {found.name: found for _, found, _ in _described(cls)}
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, object], source: str) -> Self:
-        """Settings from names to values; text is converted to the setting's type.
+        """Create settings from a mapping of names to values; text is converted to the setting's type.
 
         Args:
-            values: names as users write them, or tables of them; a missing one takes its default.
-            source: where they come from (a file, "environment", a call), for error texts.
+            values: values by name as users write it, or nested tables; a missing setting gets its default.
+            source: origin of the values (a file, "environment", a call), for error texts.
 
         Raises:
-            UnknownSettingError: a name is unknown; the nearest one is in the text.
+            UnknownSettingError: a name is unknown; the text contains the most similar name.
             ConfigError: a value has the wrong type or is out of bounds, or two values contradict each other.
         """
         return cls().replaced(values, source)
 
     def replaced(self, values: Mapping[str, object], source: str) -> Self:
-        """A copy with some settings changed; errors as ``from_mapping``."""
+        """Return a copy with some settings changed. Raises the errors of ``from_mapping``."""
         changed = self.merged(values, source)
         wrong = changed.contradiction()
         if wrong:
@@ -96,7 +96,10 @@ class Section:
         return changed
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
-        """The same where the values were checked together once, over other defaults: each is checked by itself alone."""
+        """Return a copy with some settings changed, without the check for contradictions between settings.
+
+        Use it for values that were checked together before, with other defaults. Each value is still checked alone.
+        """
         described = {found.name: (attribute, found, kind) for attribute, found, kind in _described(type(self))}
         tables = [name for name, (_, _, kind) in described.items() if typing.get_origin(_plain(kind)) is dict]
         changes: dict[str, Any] = {}
@@ -109,13 +112,14 @@ class Section:
         return dataclasses.replace(self, **changes)
 
     def contradiction(self) -> str:
-        """What is wrong with the settings taken together, or ""."""
+        """Return the reason why settings contradict each other, or ""."""
         return ""
 
     def to_mapping(self, *, only_changed: bool = False) -> dict[str, object]:
-        """Names to values, as ``from_mapping`` takes them; ``only_changed`` leaves out defaults.
+        """Return names and values in the form that ``from_mapping`` reads; ``only_changed`` omits defaults.
 
-        Several words are one text with commas, as Kafka writes them; a list if a word has a comma itself, or a space at its end.
+        Several words become one text with commas, as in Kafka. They become a list if a word contains a comma, or
+        begins or ends with a space.
         """
         plain = type(self)()
         result: dict[str, object] = {}
@@ -127,10 +131,10 @@ class Section:
 
 
 def flat_names(values: Mapping[str, object], source: str, tables: Iterable[str] = ()) -> dict[str, object]:
-    """Join nested tables with dots: ``{"log": {"dirs": x}}`` is ``{"log.dirs": x}``. ``tables`` stay tables.
+    """Join nested tables with dots: ``{"log": {"dirs": x}}`` becomes ``{"log.dirs": x}``. ``tables`` stay tables.
 
     Raises:
-        ConfigError: both spellings are there.
+        ConfigError: a setting is given in both spellings, or a name is not text.
     """
     whole, result = frozenset(tables), dict[str, object]()
     for name, value in _leaves(values, "", whole):
@@ -155,10 +159,10 @@ def _joined(words: tuple[str, ...]) -> str | list[str]:
 
 
 def _described(section: type[Section]) -> tuple[tuple[str, Key, Any], ...]:
-    return _looked_up(typing.cast(Hashable, section))  # mypy takes the __hash__ of its values for that of the class
+    return _looked_up(typing.cast(Hashable, section))  # mypy confuses the __hash__ of instances with that of the class
 
 
-@functools.cache  # slow, and asked for each topic that an engine opens; what a class has does not change
+@functools.cache  # slow, and called for each topic that an engine opens; the fields of a class do not change
 def _looked_up(section: Any) -> tuple[tuple[str, Key, Any], ...]:
     hints = typing.get_type_hints(section)
     return tuple(
@@ -169,7 +173,7 @@ def _looked_up(section: Any) -> tuple[tuple[str, Key, Any], ...]:
 
 
 def _plain(kind: Any) -> Any:
-    """The type of a setting without its ``| None``."""
+    """Return the type of a setting without its ``| None``."""
     if typing.get_origin(kind) not in {types.UnionType, typing.Union}:
         return kind
     return next(choice for choice in typing.get_args(kind) if choice is not types.NoneType)

@@ -1,4 +1,4 @@
-"""Where settings come from: a TOML file or a call, then the environment; later ones win."""
+"""Sources of settings: a TOML file or a mapping, then environment variables, which override the former."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, UnknownSettingError
 
 ENVIRONMENT_PREFIX: Final = "STRATALOG_"
-CONFIG_VARIABLE: Final = "STRATALOG_CONFIG"  # the path of a settings file, where a caller names none
-_SWITCHES: Final = frozenset({"STRATALOG_NO_EXTENSIONS", CONFIG_VARIABLE})  # variables that are no settings
+CONFIG_VARIABLE: Final = "STRATALOG_CONFIG"  # the path of a settings file, used if the caller names none
+_SWITCHES: Final = frozenset({"STRATALOG_NO_EXTENSIONS", CONFIG_VARIABLE})  # variables that are not settings
 _TOPIC_DEFAULTS: Final = "topic_defaults"
 _LIMITS: Final = "limits."
 _PLUGINS: Final = "plugins."
@@ -26,10 +26,11 @@ _PLUGIN_VARIABLES: Final = "STRATALOG_PLUGINS_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that configures one engine.
+    """The complete settings of one engine.
 
-    ``plugins`` holds the raw values of ``[plugins.NAME]`` sections, ``plugin_variables`` those of the environment that may
-    override them, by variable: only the plugins that are loaded say which settings there are.
+    ``plugins`` holds the unchecked values of ``[plugins.NAME]`` sections. ``plugin_variables`` holds the environment
+    variables that override them, by variable name. Both are checked when the plugins are loaded, because only the
+    plugins know their settings.
     """
 
     engine: EngineConfig = field(default_factory=EngineConfig)
@@ -42,20 +43,20 @@ class Settings:
 def read_settings(
     config: os.PathLike[str] | str | Mapping[str, object] | None, environment: Mapping[str, str]
 ) -> Settings:
-    """Settings from a TOML file or a mapping, overridden by ``STRATALOG_*`` of ``environment``.
+    """Return the settings of a TOML file or a mapping, overridden by the ``STRATALOG_*`` variables of ``environment``.
 
     Nested tables are joined with dots, so ``[log] dirs = [...]`` and ``"log.dirs" = [...]`` are the same.
-    ``STRATALOG_LOG_DIRS`` is ``log.dirs``: dots become underscores. A variable that is set and empty is a value, too.
+    ``STRATALOG_LOG_DIRS`` is ``log.dirs``: dots become underscores. An empty variable also overrides a setting.
     ``STRATALOG_PLUGINS_S3_ALLOW_HTTP`` is ``allow_http`` of ``[plugins.s3]``.
 
     Args:
-        config: path of a file, or a mapping of the same shape. None reads the file that ``STRATALOG_CONFIG`` names; if the
-            variable is empty or not set there is no file. A file in the working directory is not looked for.
+        config: path of a file, or a mapping of the same shape. None reads the file that ``STRATALOG_CONFIG`` names. If
+            that variable is empty or not set, no file is read: the working directory is not searched for one.
         environment: variables, by name.
 
     Raises:
-        ConfigError: the file cannot be read, is no TOML, or holds a wrong value, or one setting twice.
-        UnknownSettingError: there is an unknown name.
+        ConfigError: the file cannot be read, is not valid TOML, or contains a wrong value or a setting twice.
+        UnknownSettingError: a name is unknown.
     """
     if config is None:
         config = environment.get(CONFIG_VARIABLE) or None
@@ -70,7 +71,7 @@ def read_settings(
     values = flat_names(tree, source)
     limits = {name: values.pop(name) for name in list(values) if name.startswith(_LIMITS)}
     topic_defaults = flat_names(defaults, source)
-    plain = TopicConfig()  # what plugins have is known when they are loaded
+    plain = TopicConfig()  # the settings of plugins are checked when the plugins are loaded
     plain.replaced(plain.known(topic_defaults), f"{source} [{_TOPIC_DEFAULTS}]")
     engine_values, limit_values, plugin_variables = _from_environment(environment)
     return Settings(
@@ -83,14 +84,14 @@ def read_settings(
 
 
 def plugin_values(settings: Settings, known: Mapping[str, Iterable[str]]) -> dict[str, dict[str, str]]:
-    """Values of plugin settings from the environment: by section, then by setting.
+    """Return the plugin settings of the environment, by section and then by setting.
 
     Args:
-        settings: with the variables.
-        known: the settings of each ``[plugins.NAME]`` section, by ``NAME``.
+        settings: settings with the variables of the environment.
+        known: the names of the settings of each ``[plugins.NAME]`` section, by ``NAME``.
 
     Raises:
-        UnknownSettingError: a variable is that of no setting.
+        UnknownSettingError: a variable belongs to no setting.
     """
     places = {_variable(f"{_PLUGINS}{section}.{name}"): (section, name) for section in known for name in known[section]}
     found = dict[str, dict[str, str]]()
@@ -104,14 +105,14 @@ def plugin_values(settings: Settings, known: Mapping[str, Iterable[str]]) -> dic
 
 
 def load_settings(file: os.PathLike[str] | str) -> dict[str, object]:
-    """The contents of a settings file, for ``read_settings`` in another process.
+    """Return the contents of a settings file, as a mapping for ``read_settings``, also in another process.
 
     Raises:
-        ConfigError: the file cannot be read, or is no TOML.
+        ConfigError: the file cannot be read, or is not valid TOML.
     """
     path = Path(file)
     try:
-        if path.exists() and not path.is_file():  # opening a FIFO would wait for its other end
+        if path.exists() and not path.is_file():  # opening a FIFO would block until its other end is opened
             raise ConfigError(f"{path} is not a regular file: name a settings file")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -125,7 +126,10 @@ def load_settings(file: os.PathLike[str] | str) -> dict[str, object]:
 
 
 def _take_sections(tree: dict[str, object]) -> dict[str, Mapping[str, object]]:
-    """Take ``[plugins.NAME]`` out of ``tree``, as it stands: only the plugin knows which of its settings are tables."""
+    """Remove ``[plugins.NAME]`` sections from ``tree`` and return them unchanged.
+
+    Their tables are not flattened, because only the plugin knows which of its settings are tables.
+    """
     sections = dict[str, Mapping[str, object]]()
     table = tree.get("plugins")
     if isinstance(table, Mapping):
@@ -141,7 +145,7 @@ def _take_sections(tree: dict[str, object]) -> dict[str, Mapping[str, object]]:
 def _from_environment(
     environment: Mapping[str, str],
 ) -> tuple[dict[str, object], dict[str, object], dict[str, str]]:
-    """The engine's settings and the limits, by their names as settings; those of plugins, by variable."""
+    """Return the engine's settings and the limits, both by setting name, and plugin settings by variable name."""
     engine_names = {_variable(name): name for name in EngineConfig.keys()}  # noqa: SIM118 - a classmethod, not a dict
     limit_names = {_variable(name): name for name in Limits.keys()}  # noqa: SIM118 - the same
     engine, limits, plugins = dict[str, object](), dict[str, object](), dict[str, str]()

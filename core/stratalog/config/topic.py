@@ -1,6 +1,6 @@
-"""Topic settings: Kafka's LogConfig, with its names, defaults and bounds, and what stratalog adds.
+"""Topic settings: those of Kafka's LogConfig with Kafka's names, defaults and bounds, and those that stratalog adds.
 
-Source: apache/kafka LogConfig, TopicConfig; KIP-405 for the remote ones.
+Source: apache/kafka LogConfig, TopicConfig; KIP-405 for the remote settings.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from stratalog.errors import UnknownSettingError
 
 USE_TOTAL: Final = -2  # local.retention.*: "the same as retention.*"
 UNLIMITED: Final = -1
-NO_EFFECT: Final = "no effect here"  # of what a broker has and a log has not: it may be set, and is kept
+NO_EFFECT: Final = "no effect here"  # for settings that only a broker uses: they can be set, and are stored
 COMPRESSION_CHOICES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
-# Settings of a broker that hold for all its topics, and are called otherwise as settings of one; the others differ by a
-# prefix. Source: apache/kafka ServerTopicConfigSynonyms.
+# A broker's default settings of topics whose names differ from the topic settings' names. All other such settings only
+# have a prefix. Source: apache/kafka ServerTopicConfigSynonyms.
 _BROKER_PREFIXES: Final = ("log.cleaner.", "log.")
 _BROKER_NAMES: Final = {
     "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
@@ -44,7 +44,7 @@ _BROKER_NAMES: Final = {
 
 
 def _throttled(value: tuple[str, ...]) -> str:
-    """Source: apache/kafka ThrottledReplicaListValidator."""
+    """Return the reason why throttled replicas are wrong, or "". Source: apache/kafka ThrottledReplicaListValidator."""
     is_right = value == ("*",) or all(re.fullmatch(r"\d+:\d+", item) for item in value)
     return "" if is_right else "must be * or a list of PARTITION:BROKER"
 
@@ -55,9 +55,9 @@ def _gzip_level(value: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig(Section):
-    """The settings of one topic; those of Kafka carry Kafka's names and mean what they mean there.
+    """The settings of one topic. Settings of Kafka have the same names and meanings as in Kafka.
 
-    ``sections`` holds the settings of plugins, by provider name; it says which of them there are.
+    ``sections`` holds the settings of plugins, by provider name. It also determines which names of plugins are known.
     """
 
     title: ClassVar[str] = "Topic settings"
@@ -241,7 +241,7 @@ class TopicConfig(Section):
     sections: Mapping[str, Section] = dataclasses.field(default_factory=dict, hash=False)
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
-        """As ``Section.merged``, with those of plugins."""
+        """Return a merged copy as ``Section.merged`` does, including settings of plugins."""
         flat = flat_names(values, source)
         sections = dict(self.sections)
         for name, section in sections.items():
@@ -258,28 +258,31 @@ class TopicConfig(Section):
         return dataclasses.replace(Section.merged(self, flat, source), sections=sections)
 
     def to_mapping(self, *, only_changed: bool = False) -> dict[str, object]:
-        """Names to values, those of plugins included; else as ``Section.to_mapping``."""
+        """Return names and values as ``Section.to_mapping`` does, including settings of plugins."""
         result = Section.to_mapping(self, only_changed=only_changed)
         for section in self.sections.values():
             result |= section.to_mapping(only_changed=only_changed)
         return result
 
     def names_of_plugins(self) -> frozenset[str]:
-        """The names of the settings that plugins have."""
+        """Return the names of the plugins' settings."""
         return frozenset(name for section in self.sections.values() for name in section.keys())  # noqa: SIM118 - a classmethod, not a dict
 
     def known(self, values: Mapping[str, object]) -> dict[str, object]:
-        """``values`` without those of plugins that are not installed now."""
+        """Return ``values`` without settings of plugins that are not installed."""
         theirs = self.names_of_plugins()
         return {name: value for name, value in values.items() if name in theirs or not is_of_plugin(name)}
 
     def recognised(self, values: Mapping[str, object]) -> dict[str, object]:
-        """``values`` without those that neither stratalog nor an installed plugin has: of stored settings, these are kept."""
+        """Return those of the stored ``values`` that stratalog or an installed plugin knows."""
         names = {*type(self).keys(), *self.names_of_plugins()}
         return {name: value for name, value in values.items() if name in names}
 
     def contradiction(self) -> str:
-        """Kafka's rules for settings taken together (LogConfig.validateValues, validateRemoteStorage...)."""
+        """Return the first broken rule between settings, or "".
+
+        Source: apache/kafka LogConfig.validateValues, validateRemoteStorage...
+        """
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             return "min.compaction.lag.ms must not be above max.compaction.lag.ms"
         for name, total, local in (
@@ -312,25 +315,25 @@ class TopicConfig(Section):
         return self.retention_bytes if self.local_retention_bytes == USE_TOTAL else self.local_retention_bytes
 
     def compression_level(self, codec: str) -> int | None:
-        """The configured level for this codec, None for "the codec's own default"."""
+        """Return the configured level for this codec, or None for the codec's own default."""
         if codec == "gzip":
             return None if self.compression_gzip_level == -1 else self.compression_gzip_level
         return {"lz4": self.compression_lz4_level, "zstd": self.compression_zstd_level}.get(codec)
 
 
 def _of_broker(name: str) -> str:
-    """What a broker's setting for all topics is called as a setting of one; "" if it is none."""
+    """Return the topic setting that a broker's setting is the default of, or "" if there is none."""
     known = TopicConfig.keys()
     without = (name.removeprefix(prefix) for prefix in _BROKER_PREFIXES if name.startswith(prefix))
     return _BROKER_NAMES.get(name) or next((found for found in without if found in known), "")
 
 
 def is_of_plugin(name: str) -> bool:
-    """Whether a setting can only be a plugin's: the first word of its name begins no setting of Kafka or of ours."""
+    """Return True if only a plugin can have this setting: no setting of Kafka or stratalog has the same first word."""
     first, mark, _ = name.partition(".")
     return bool(mark) and first not in _first_words()
 
 
-@functools.cache  # asked for each setting of each topic that an engine opens
+@functools.cache  # called for each setting of each topic that an engine opens
 def _first_words() -> frozenset[str]:
     return frozenset(known.partition(".")[0] for known in TopicConfig.keys())  # noqa: SIM118 - a classmethod, not a dict
