@@ -1,4 +1,4 @@
-"""Log directories on local disk, as Kafka lays them out: the segment store ``local``."""
+"""Segment store ``local``: log directories on local disk, in Kafka's layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _open_local(context: OpenContext) -> SegmentStore:
 
 @hookimpl
 def stratalog_segment_stores() -> Iterable[Provider[SegmentStore]]:
-    """``local``, for paths without a scheme and ``file://`` ones."""
+    """Return the provider of ``local``, for paths without a scheme and ``file://`` paths."""
     return (
         Provider(
             name="local",

@@ -1,4 +1,4 @@
-"""State that the parts of one store share."""
+"""State that all parts of one store share."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _LOCKS: Final = 64
 
 @dataclass(slots=True)
 class Disk:
-    """One store's way to the disk. ``closed`` is set once, when the store closes.
+    """Access of one store to the disk.
 
-    ``changing`` are the locks of its indexes: a few for all, as each would cost more memory than it is worth.
+    ``closed`` is set once, when the store closes. ``changing`` holds the locks of the store's indexes. Many indexes
+    share one lock, because a lock per index would cost too much memory.
     """
 
     files: Vfs

@@ -1,4 +1,4 @@
-"""The folder of one log."""
+"""Files in the folder of one log."""
 
 from __future__ import annotations
 
@@ -20,22 +20,27 @@ from stratalog_local.segment_file import LocalSegmentFile
 
 
 class LocalLogFiles(LogFiles):
-    """Files of one log. Open ones must be closed before they are renamed; they may be removed."""
+    """Files of one log. Close an open file before it is renamed; an open file may be removed."""
 
     def __init__(self, disk: Disk, folder: Folder, name: str) -> None:
         self.name = name
         self._disk, self._folder = disk, folder
 
     def path(self, name: str = "") -> str:
-        """Where a file is."""
+        """Return the path of a file, or of the folder if ``name`` is empty."""
         return self._folder.path(name)
 
     def list(self) -> list[FileStat]:
-        """What is in the folder, by name."""
+        """Return the entries of the folder, sorted by name."""
         return self._folder.list()
 
     def open_segment(self, name: str, *, create: bool = False, preallocate_bytes: int = 0) -> SegmentFile:
-        """Open a ``.log`` file; SegmentGoneError if it is not there, FileExistsError if it is and ``create``."""
+        """Open a ``.log`` file.
+
+        Raises:
+            SegmentGoneError: the file is missing.
+            FileExistsError: ``create`` is set and the file exists.
+        """
         path = self._folder.path(checked_name(name))
         if create:
             self._disk.check_writable(path)
@@ -68,11 +73,11 @@ class LocalLogFiles(LogFiles):
         return PlainIndex(file, path, max_bytes)
 
     def read_small(self, name: str) -> bytes | None:
-        """A whole small file, or None."""
+        """Return the content of a small file, or None if it is missing."""
         return self._folder.read_small(name)
 
     def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace a small file, durable on return."""
+        """Replace a small file. The change is durable on return."""
         self._folder.replace_small(name, data)
 
     def rename(self, old: str, new: str) -> None:
@@ -84,7 +89,7 @@ class LocalLogFiles(LogFiles):
         self._folder.remove(name)
 
     def set_modified(self, name: str, modified_ms: int) -> None:
-        """Set a file's time."""
+        """Set a file's modification time."""
         self._folder.set_modified(name, modified_ms)
 
     def sync(self) -> None:

@@ -1,4 +1,4 @@
-"""One folder: checked names, typed errors, and small files that are replaced as a whole."""
+"""One folder: checked names, typed errors, and atomic replacement of small files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stratalog.spi import (
 from stratalog_local.disk import Disk, checked_name
 
 _NEW: Final = ".tmp"
-# Errors of opening a folder, which no sync returns.
+# Errors that only opening a folder returns, never a sync.
 _NOT_OPENED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES})
 
 
@@ -28,21 +28,21 @@ class Folder:
     """A folder on disk. Thread-safe.
 
     Args:
-        disk: of the store; borrowed.
-        path: of the folder, which need not exist yet.
+        disk: disk of the store; borrowed.
+        path: path of the folder, which need not exist yet.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk, self._path = disk, path
-        self._failed = False  # a sync of the folder failed: names may be lost, and a second sync would not tell
+        self._failed = False  # A sync of the folder failed: names may be lost, and a second sync would not report that.
         self._replacing = threading.Lock()  # two writers of one small file would share its temporary name
 
     def path(self, name: str = "") -> str:
-        """Where the folder, or something in it, is."""
+        """Return the path of the folder, or of an entry in it."""
         return f"{self._path}/{checked_name(name)}" if name else self._path
 
     def list(self) -> list[FileStat]:
-        """What is in it, by name."""
+        """Return the entries of the folder, sorted by name."""
         self._disk.check_open(self._path)
         try:
             return self._disk.handles.with_room(lambda: self._disk.files.list(self._path))
@@ -50,16 +50,16 @@ class Folder:
             raise log_dir_error(error, self._path) from error
 
     def stat(self, name: str) -> FileStat | None:
-        """What has this name, or None."""
+        """Return the entry with this name, or None."""
         return self._stat(self.path(checked_name(name)))
 
     def exists(self) -> bool:
-        """Whether the folder is there."""
+        """Return True if the folder exists."""
         found = self._stat(self._path)
         return found is not None and found.is_folder
 
     def read_small(self, name: str) -> bytes | None:
-        """A whole file, or None if it is not there."""
+        """Return the content of a file, or None if the file is missing."""
         path, files = self.path(checked_name(name)), self._disk.files
         self._disk.check_open(path)
         try:
@@ -79,7 +79,7 @@ class Folder:
             files.close(descriptor)
 
     def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace a file: temporary name, write, sync, rename, sync of the folder."""
+        """Replace a file: write a temporary file, sync it, rename it, and sync the folder."""
         path = self.path(checked_name(name))
         self._disk.check_writable(path)
         with self._replacing:
@@ -87,7 +87,7 @@ class Folder:
             self.sync()
 
     def rename(self, old: str, new: str) -> bool:
-        """Rename; False if there was nothing of that name."""
+        """Rename an entry; return False if ``old`` does not exist."""
         old_path, new_path = self.path(checked_name(old)), self.path(checked_name(new))
         self._disk.check_writable(old_path)
         try:
@@ -99,7 +99,7 @@ class Folder:
         return True
 
     def remove(self, name: str) -> bool:
-        """Delete a file; False if it was not there."""
+        """Delete a file; return False if the file did not exist."""
         path = self.path(checked_name(name))
         self._disk.check_writable(path)
         try:
@@ -111,7 +111,7 @@ class Folder:
         return True
 
     def set_modified(self, name: str, modified_ms: int) -> None:
-        """Set a file's time."""
+        """Set a file's modification time."""
         path = self.path(checked_name(name))
         self._disk.check_writable(path)
         try:
@@ -120,7 +120,7 @@ class Folder:
             raise log_dir_error(error, path) from error
 
     def remove_tree(self, name: str) -> None:
-        """Delete a folder with everything in it; one that is not there is no error."""
+        """Delete a folder with everything in it. A missing folder is no error."""
         path = self.path(checked_name(name))
         self._disk.check_writable(path)
         inside = Folder(self._disk, path)
@@ -139,16 +139,16 @@ class Folder:
             raise log_dir_error(error, path) from error
 
     def make(self) -> None:
-        """Make the folder, and the missing ones above it, durable on return.
+        """Create the folder and its missing parents, durable on return.
 
         Raises:
-            FileExistsError: something of that name is there.
+            FileExistsError: an entry with that name exists.
         """
         self._disk.check_writable(self._path)
         files, above = self._disk.files, _parent(self._path)
         try:
             if files.stat(above) is None:
-                with contextlib.suppress(FileExistsError):  # another thread or process made it meanwhile
+                with contextlib.suppress(FileExistsError):  # another thread or process created it in between
                     Folder(self._disk, above).make()
             files.make_folder(self._path)
             self._disk.handles.with_room(lambda: files.sync_folder(above))
@@ -160,7 +160,7 @@ class Folder:
     def sync(self) -> None:
         """Make the names in it durable. After a failed sync every later call raises: it is never retried.
 
-        A folder that cannot be opened was not synced: the call may be repeated.
+        If the folder cannot be opened, nothing was synced, and the call may be repeated.
         """
         self._disk.check_writable(self._path)
         if self._failed:
@@ -183,7 +183,7 @@ class Folder:
 
 
 def replace_file(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
-    """Put a new file in the place of ``path``, whole or not at all; its name is not durable yet.
+    """Replace ``path`` by a new file, completely or not at all. The new name is not durable on return.
 
     Raises:
         DiskFullError: no space; the old file stays.

@@ -1,7 +1,7 @@
-"""Index files: grown as a map in an active segment, plain elsewhere.
+"""Index files: a growing memory map in an active segment, a plain file elsewhere.
 
-A map is never closed by hand, because a reader may still look through it: the last view to go takes it along. Space is
-allocated before it is mapped, since writing through a map to a full disk kills the process.
+A map is never closed explicitly, because a reader may still use it. The map is freed with its last view. Space is
+allocated before it is mapped, because a write through a map to a full disk kills the process.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ FIRST_BYTES: Final = 4096
 
 
 class PlainIndex(IndexFile):
-    """A file that holds entries and nothing else at any moment.
+    """A file that holds only entries, without reserved space.
 
     Args:
-        file: the opened file; taken over.
-        path: of the file.
-        max_bytes: it never grows past this.
+        file: the opened file; this object takes ownership.
+        path: path of the file.
+        max_bytes: upper bound of the file's size.
     """
 
     __slots__ = ("_file", "_max_bytes", "_path", "_read")
@@ -44,11 +44,11 @@ class PlainIndex(IndexFile):
     def __init__(self, file: LocalSegmentFile, path: str, max_bytes: int) -> None:
         self._file, self._path = file, path
         self._max_bytes = max(max_bytes, file.size_bytes)
-        self._read = memoryview(b"")  # as of the last view; entries are only added, or cut by truncate
+        self._read = memoryview(b"")  # content at the last view; between truncations the file only grows
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of entries."""
+        """Size of the entries in bytes."""
         return self._file.size_bytes
 
     def append(self, entries: Buffer) -> None:
@@ -60,7 +60,7 @@ class PlainIndex(IndexFile):
             self._file.append([entries])
 
     def view(self) -> memoryview:
-        """The entries, read once and kept until there are more."""
+        """Return the entries. They are read once and cached until the file grows."""
         size, read = self.size_bytes, self._read
         if len(read) < size:
             self._read = read = self._file.read(0, size)
@@ -72,14 +72,14 @@ class PlainIndex(IndexFile):
         self._read = memoryview(b"")
 
     def trim(self) -> None:
-        """Nothing: no space is reserved."""
+        """Do nothing: no space is reserved."""
 
     def sync(self) -> None:
         """Make the entries durable."""
         self._file.sync()
 
     def close(self) -> None:
-        """Close; what is to be read later is read now."""
+        """Close the file. The entries are read first, so later views still work."""
         try:
             with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):
                 self.view()
@@ -88,15 +88,15 @@ class PlainIndex(IndexFile):
 
 
 class MappedIndex(PooledFile, IndexFile):
-    """A file that grows as a map, by doubling. One writer; readers take views without a lock.
+    """A file that is written through a memory map and grows by doubling. One writer; readers take views without a lock.
 
-    A sync of the file covers what was written through maps of it.
+    A sync of the file also covers bytes that were written through its maps.
 
     Args:
-        disk: of the store; borrowed.
-        path: of the file, which is there.
-        size_bytes: of it; all are entries.
-        max_bytes: it never grows past this.
+        disk: disk of the store; borrowed.
+        path: path of the file, which exists.
+        size_bytes: size of the file; all bytes are entries.
+        max_bytes: upper bound of the file's size.
     """
 
     __slots__ = ("_allocated_bytes", "_capacity", "_copy", "_map", "_maps", "_max_bytes", "_size_bytes")
@@ -105,14 +105,17 @@ class MappedIndex(PooledFile, IndexFile):
         super().__init__(disk, path, writable=True)
         self._size_bytes = self._capacity = size_bytes
         self._max_bytes = max(max_bytes, size_bytes)
-        self._allocated_bytes = 0  # how much may be written through a map: a file we find may have holes
+        self._allocated_bytes = 0  # bytes that may be written through a map; an existing file may have holes
         self._map: mmap.mmap | None = None  # replaced under _changing; the pool may set it to None at any time
-        self._maps: tuple[weakref.ref[mmap.mmap], ...] = ()  # those that somebody may still look through
-        self._copy: bytes | None = None  # of a closed index: what readers see
+        self._maps: tuple[weakref.ref[mmap.mmap], ...] = ()  # maps that a view may still use
+        self._copy: bytes | None = None  # content that readers see after close
 
     @property
     def _changing(self) -> threading.Lock:
-        """Held while the map or the file changes. Some other indexes have the same; whoever has one takes no other."""
+        """Lock that is held while the map or the file changes.
+
+        Several indexes share one lock. A thread that holds one of these locks must not take another.
+        """
         return self._disk.changing[hash(self.path) % len(self._disk.changing)]
 
     @property
@@ -126,7 +129,7 @@ class MappedIndex(PooledFile, IndexFile):
         start, mapped = self._size_bytes, self._map
         end = start + len(data)
         if mapped is None or end > self._allocated_bytes or self._failed is not None or self._disk.closed:
-            self.check_writable()  # what is mapped is open, and for writing
+            self.check_writable()  # a mapped file is open, and open for writing
             if not data:
                 return
             check_fits(end, self._max_bytes, self.path)
@@ -138,8 +141,8 @@ class MappedIndex(PooledFile, IndexFile):
         self._size_bytes = end
 
     def view(self) -> memoryview:
-        """The entries, through the map; of a closed index a copy."""
-        mapped, size = self._map, self._size_bytes  # in this order: a map is never shorter than the size before it
+        """Return the entries as a view of the map, or of a copy if the index is closed."""
+        mapped, size = self._map, self._size_bytes  # in this order: a later map is never shorter than an earlier size
         if mapped is None or len(mapped) < size:
             with self._changing:
                 size = self._size_bytes
@@ -161,13 +164,13 @@ class MappedIndex(PooledFile, IndexFile):
             self._cut(views_see_more=shrinks)
 
     def trim(self) -> None:
-        """Give back the space behind the entries."""
+        """Release the reserved space after the entries."""
         self.check_writable()
         with self._changing:
             self._cut(views_see_more=False)
 
     def close(self) -> None:
-        """Trim and let everything go."""
+        """Trim the file and release its map and descriptor."""
         with self._changing:
             if self._copy is not None:
                 return
@@ -182,7 +185,7 @@ class MappedIndex(PooledFile, IndexFile):
                 self._disk.handles.drop((self, "map"))
                 self.let_go()
 
-    # --- inside: all under _changing ---------------------------------------------------------------------------------
+    # --- internal: the caller holds _changing -----------------------------------------------------------------------
 
     def _grow(self, at_least: int) -> None:
         capacity = max(self._capacity, min(FIRST_BYTES, self._max_bytes))
@@ -191,7 +194,7 @@ class MappedIndex(PooledFile, IndexFile):
         try:
             self.allocate(capacity)
         except OutOfResourcesError:
-            self.cut(self._capacity)  # a part may have been allocated
+            self.cut(self._capacity)  # a part of the space may have been allocated
             raise
         self._capacity = self._allocated_bytes = capacity
         self._map = None
@@ -202,7 +205,8 @@ class MappedIndex(PooledFile, IndexFile):
             return mapped
         descriptor = self.pin_for_change()
         try:
-            if self._disk.files.size_bytes(descriptor) < self._capacity:  # reading past its end would be fatal
+            # a read beyond the file's end would kill the process
+            if self._disk.files.size_bytes(descriptor) < self._capacity:
                 raise FileReplacedError("another process cut the index file", self.path)
             mapped = self._disk.handles.with_room(lambda: self._disk.files.map(descriptor, self._capacity, write=True))
         except OSError as error:
@@ -218,20 +222,24 @@ class MappedIndex(PooledFile, IndexFile):
         return self.read_bytes(0, self._size_bytes) if self._size_bytes else b""
 
     def _let_map_go(self) -> None:
-        """Called by the pool, on any thread, when others need the map's descriptor."""
+        """Drop the map. The pool calls this on any thread when it needs the map's descriptor."""
         self._map = None
         changing = self._changing
-        if changing.acquire(blocking=False):  # who has it may be about to note another map
+        if changing.acquire(blocking=False):  # if the lock is held, its holder may be adding another map
             if not self._is_seen():
                 self._maps = ()
             changing.release()
 
     def _is_seen(self) -> bool:
-        """Whether somebody may look through a map of the file."""
+        """Return True if a view may still use a map of the file."""
         return any(known() is not None for known in self._maps)
 
     def _cut(self, *, views_see_more: bool) -> None:
-        """Cut the file to its entries. A view that sees more of it than that would be fatal to use: it keeps the old file."""
+        """Cut the file to its entries.
+
+        Access beyond the end of a cut file kills the process. If a view covers more than the entries, a new file
+        replaces the old one, and the view keeps the old file.
+        """
         self._disk.handles.drop((self, "map"))
         self._map = None
         if views_see_more and self._is_seen():
@@ -243,6 +251,9 @@ class MappedIndex(PooledFile, IndexFile):
 
 
 def check_fits(size_bytes: int, max_bytes: int, path: str) -> None:
-    """Raise PluginError if an index would grow past its bound: its builder should have said that it is full."""
+    """Raise PluginError if an index would exceed its bound.
+
+    Its builder should have reported earlier that it is full.
+    """
     if size_bytes > max_bytes:
         raise PluginError(f"an index of {size_bytes} bytes is above its bound max_bytes={max_bytes} path={path}")

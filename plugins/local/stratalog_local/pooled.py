@@ -1,4 +1,4 @@
-"""A file whose descriptor comes from the pool: open while it is used, closed when others need the place."""
+"""A file whose descriptor comes from the pool, which may close it while it is not in use."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from stratalog_local.disk import Disk
 
 
 class PooledFile:
-    """A file of a log; what the ``.log`` files and the indexes of 10,000 logs are, so without a dictionary each.
+    """Base of ``.log`` and index files. It uses slots, because 10,000 logs have many such files.
 
-    Its path must stay the same until it is closed. A write or sync that failed takes it out of service for writing
-    for good: what the page cache holds after that is no longer known.
+    The path must stay the same until the file is closed. After a failed write or sync the file stays out of service for
+    writing, because the content of the page cache is no longer known.
 
     Args:
-        disk: of the store; borrowed.
-        path: of the file.
-        writable: whether it may be changed.
+        disk: disk of the store; borrowed.
+        path: path of the file.
+        writable: True if the file may be changed.
     """
 
     __slots__ = ("_disk", "_failed", "_is_gone", "_writable", "path")
@@ -36,10 +36,10 @@ class PooledFile:
         self._is_gone = False
 
     def pin(self) -> int:
-        """The descriptor, not closed before ``unpin``.
+        """Return the descriptor, which stays open at least until ``unpin``.
 
         Raises:
-            SegmentGoneError: the file was closed, or is not there any more.
+            SegmentGoneError: the file was closed, or no longer exists.
             ClosedError: the store was closed.
         """
         if self._is_gone:
@@ -50,14 +50,14 @@ class PooledFile:
             raise self._gone() from error
         except OSError as error:
             raise log_dir_error(error, self.path) from error
-        if self._was_let_go():  # meanwhile, by another thread: that drop came too early
+        if self._was_let_go():  # another thread closed the file in between, before the descriptor was in the pool
             self.unpin(descriptor)
             self._disk.handles.drop(self)
             raise self._gone()
         return descriptor
 
     def pin_for_change(self) -> int:
-        """As ``pin``, for a change of the file.
+        """Return the descriptor as ``pin`` does, for a change of the file.
 
         Raises:
             FileReplacedError: another process removed the file.
@@ -70,32 +70,35 @@ class PooledFile:
             raise FileReplacedError("another process removed the file", self.path) from error
 
     def unpin(self, descriptor: int) -> None:
-        """Give back what ``pin`` returned."""
+        """Return a descriptor that ``pin`` returned."""
         self._disk.handles.unpin(self, descriptor)
 
     @property
     def in_service(self) -> bool:
-        """Whether the file may still be changed, as far as the disk and the store go."""
+        """True if the file may be changed, given its mode and the state of the disk and the store."""
         return self._writable and self._failed is None and not self._disk.closed
 
     def check_writable(self) -> None:
-        """Raise what keeps the file from being changed, if anything does."""
+        """Raise the reason why the file may not be changed, if there is one."""
         disk = self._disk
         if self._is_gone or not self._writable or self._failed is not None or disk.closed or disk.read_only:
             self._refuse()
 
     def fail(self, error: OSError) -> StorageError:
-        """Take the file out of service for good; the error to raise."""
+        """Take the file out of service permanently, and return the error to raise."""
         self._failed = LogDirOfflineError(log_dir_error(error, self.path).reason, self.path)
         return self._failed
 
     def refused(self, error: OSError) -> StorageError:
-        """The error to raise for a change that was not made; the file stays in service if the disk is not at fault."""
+        """Return the error to raise for a change that was not made.
+
+        The file stays in service if a resource limit caused the error.
+        """
         found = log_dir_error(error, self.path)
         return found if isinstance(found, OutOfResourcesError) else self.fail(error)
 
     def cut(self, size_bytes: int) -> None:
-        """Give the file this size on disk."""
+        """Set the size of the file on disk."""
         descriptor = self.pin_for_change()
         try:
             self._disk.files.truncate(descriptor, size_bytes)
@@ -105,7 +108,10 @@ class PooledFile:
             self.unpin(descriptor)
 
     def allocate(self, size_bytes: int) -> None:
-        """Take disk space up to ``size_bytes``; OutOfResourcesError leaves the file in service, perhaps with a part of it."""
+        """Allocate disk space up to ``size_bytes``.
+
+        After an OutOfResourcesError the file stays in service and may have a part of the space.
+        """
         descriptor = self.pin_for_change()
         try:
             self._disk.files.allocate(descriptor, size_bytes)
@@ -115,7 +121,7 @@ class PooledFile:
             self.unpin(descriptor)
 
     def read_bytes(self, position: int, size_bytes: int) -> bytes:
-        """Up to ``size_bytes`` from ``position``."""
+        """Read up to ``size_bytes`` from ``position``."""
         descriptor = self.pin()
         try:
             return self.read_pinned(descriptor, position, size_bytes)
@@ -123,7 +129,10 @@ class PooledFile:
             self.unpin(descriptor)
 
     def read_pinned(self, descriptor: int, position: int, size_bytes: int) -> bytes:
-        """The same by a descriptor from ``pin``; nothing if ``size_bytes`` is not above 0."""
+        """Read as ``read_bytes`` does, by a descriptor from ``pin``.
+
+        Return nothing if ``size_bytes`` is not above 0.
+        """
         if size_bytes <= 0:
             return b""
         try:
@@ -132,7 +141,7 @@ class PooledFile:
             raise log_dir_error(error, self.path) from error
 
     def read_into(self, position: int, into: memoryview) -> int:
-        """As many bytes from ``position`` as there are and fit; how many that was."""
+        """Read bytes from ``position`` until ``into`` is full or the file ends; return their number."""
         descriptor = self.pin()
         try:
             return self._disk.files.read_into(descriptor, position, into)
@@ -154,7 +163,7 @@ class PooledFile:
             self.unpin(descriptor)
 
     def let_go(self) -> None:
-        """Close; descriptors still pinned close when they are unpinned."""
+        """Close the file. Pinned descriptors are closed when they are unpinned."""
         self._is_gone = True
         self._disk.handles.drop(self)
 

@@ -23,8 +23,9 @@ from stratalog.spi import (
 from stratalog_local.disk import Disk
 from stratalog_local.pooled import PooledFile
 
-AHEAD_BYTES: Final = 1 << 20  # reserved at a time
-LARGE_BYTES: Final = 8 * AHEAD_BYTES  # of a file in which that is done: of a smaller one it would be too large a part
+AHEAD_BYTES: Final = 1 << 20  # space that is reserved in one step
+# Space is reserved only in files above this size: in a smaller file it would be too large a share.
+LARGE_BYTES: Final = 8 * AHEAD_BYTES
 UNBOUNDED: Final = 1 << 63
 
 
@@ -32,15 +33,16 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     """An append-only file. One writer; readers see bytes once they are all written.
 
     Args:
-        disk: of the store; borrowed.
-        path: of the file.
-        size_bytes: how much of it counts.
-        modified_ms: when it was last written.
-        writable: whether it may be changed.
-        reserved: space was taken in advance: the file on disk is larger than ``size_bytes`` says, until it is closed.
+        disk: disk of the store; borrowed.
+        path: path of the file.
+        size_bytes: size of the valid content.
+        modified_ms: time of the last write.
+        writable: True if the file may be changed.
+        reserved: True if space was preallocated: the file on disk is larger than ``size_bytes`` until it is closed.
 
-    Without that, space for the next appends is reserved while a large file grows: else each of them looks for some, which is
-    a tenth of the time of a write of 16 KiB. The size of the file stays that of what was written.
+    Without preallocation, the file reserves space for the next appends once it is large. Otherwise each append
+    allocates blocks, which costs a tenth of the time of a 16 KiB write. The reserved space does not change the file's
+    size.
     """
 
     __slots__ = ("_closed", "_file_id", "_has_ahead", "_modified_ms", "_reserved", "_room_bytes", "_size_bytes")
@@ -49,18 +51,20 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self, disk: Disk, path: str, *, size_bytes: int, modified_ms: int, writable: bool, reserved: bool = False
     ) -> None:
         super().__init__(disk, path, writable=writable)
-        self._size_bytes = size_bytes  # moved by the writer, after the bytes are there: readers need no lock
+        self._size_bytes = size_bytes  # the writer updates it after the bytes are written, so readers need no lock
         self._modified_ms, self._reserved = modified_ms, reserved
-        self._has_ahead = False  # space behind the end of the file
-        self._room_bytes = (
-            UNBOUNDED if reserved else LARGE_BYTES
-        )  # while the file is no larger, nothing more is reserved
+        self._has_ahead = False  # True if space is reserved after the end of the file
+        self._room_bytes = UNBOUNDED if reserved else LARGE_BYTES  # an append up to this size reserves nothing more
         self._closed = False
-        self._file_id: tuple[int, int] | None = None  # of the file as it was opened first, for writing
+        self._file_id: tuple[int, int] | None = None  # identity of the file when it was first opened for writing
 
     @classmethod
     def create(cls, disk: Disk, path: str, preallocate_bytes: int) -> LocalSegmentFile:
-        """Make the file; FileExistsError if it is there. Nothing is left of it if its space cannot be had."""
+        """Create the file. If its space cannot be allocated, remove the file again.
+
+        Raises:
+            FileExistsError: the file exists.
+        """
         files = disk.files
         try:
             descriptor = disk.handles.with_room(lambda: files.open(path, write=True, create=True))
@@ -83,12 +87,12 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes written so far."""
+        """Number of bytes written so far."""
         return self._size_bytes
 
     @property
     def modified_ms(self) -> int:
-        """When the file was last written; for one that is gone, what was known of it."""
+        """Time of the last write. If the file is gone, the last known time."""
         with contextlib.suppress(OSError):
             found: FileStat | None = self._disk.files.stat(self.path)
             if found is not None:
@@ -96,7 +100,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return self._modified_ms
 
     def append(self, parts: Sequence[Buffer]) -> int:
-        """Write all parts at the end, or none."""
+        """Append all parts, or none, and return the position of the first byte."""
         disk, start = self._disk, self._size_bytes
         if self._is_gone or not self._writable or self._failed is not None or disk.closed:
             self.check_writable()
@@ -119,17 +123,20 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return start
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Up to ``size_bytes`` from ``position``."""
+        """Read up to ``size_bytes`` from ``position``."""
         wanted = min(size_bytes, self._size_bytes - position)
         return memoryview(self.read_bytes(position, wanted) if wanted > 0 else b"")
 
     def read_into(self, position: int, into: memoryview) -> int:
-        """The same into memory of the caller's."""
+        """Read bytes from ``position`` into the caller's memory, and return their number."""
         wanted = min(len(into), self._size_bytes - position)
         return super().read_into(position, into[:wanted]) if wanted > 0 else 0
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """The same, with the file's descriptor, which stays open until the slice is released."""
+        """Read up to ``size_bytes`` from ``position``.
+
+        The slice keeps the file's descriptor open until it is released.
+        """
         descriptor = self.pin()
         try:
             data = self.read_pinned(descriptor, position, min(size_bytes, self._size_bytes - position))
@@ -139,7 +146,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return FileSlice(memoryview(data), position, descriptor, partial(self.unpin, descriptor))
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut, reserved space included."""
+        """Cut the file to ``size_bytes``, and cut its reserved space."""
         self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
             raise ValueError(f"cannot cut {self._size_bytes} bytes to {size_bytes}")
@@ -151,26 +158,29 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             raise
 
     def trim(self) -> bool:
-        """Cut reserved space: after a loss of power it would be zeros that follow the last record."""
+        """Cut preallocated space: after a power loss, zeros would follow the last record.
+
+        Return True if there was such space.
+        """
         self.check_writable()
         grew = self._reserved
         self._give_back()
         return grew
 
     def sync(self) -> None:
-        """Make the bytes durable, in the file that has the name.
+        """Make the bytes durable, and check that the path still names the same file.
 
         Raises:
-            FileReplacedError: another process removed, replaced or cut the file: the bytes may be gone.
+            FileReplacedError: another process removed, replaced or cut the file; bytes may be lost.
         """
         super().sync()
-        if self._lost_bytes():  # a truncation of our own may have come in between
+        if self._lost_bytes():  # check twice: a truncation by this process may have happened in between
             reason = self._lost_bytes()
             if reason:
                 raise FileReplacedError(reason, self.path)
 
     def close(self) -> None:
-        """Cut reserved space and let the descriptor go."""
+        """Cut reserved space and release the descriptor."""
         if self._closed:
             return
         self._closed = True
@@ -182,7 +192,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             self.let_go()
 
     def _open(self) -> int:
-        """Open the file; for writing, only the one that was opened first: another one of that name is not ours to change."""
+        """Open the file. For writing, refuse a different file with the same name: this object must not change it."""
         descriptor = super()._open()
         if self._writable:
             found = self._disk.files.file_id(descriptor)
@@ -194,7 +204,10 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return descriptor
 
     def _pin_reopened(self) -> int:
-        """As ``pin_for_change``, of a file that is not open: a new one may have the number of one that was removed."""
+        """Pin the file for a change when it is not open.
+
+        The size is checked because a new file may have the inode number of a removed one.
+        """
         descriptor = self.pin_for_change()
         if self._disk.files.size_bytes(descriptor) < self._size_bytes:
             self.unpin(descriptor)
@@ -202,7 +215,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return descriptor
 
     def _lost_bytes(self) -> str:
-        """Say what another process did to the file that was opened; "" if all that was written has the name still."""
+        """Return what another process did to the opened file, or "" if the path still has all written bytes."""
         size = self._size_bytes
         try:
             found = self._disk.files.stat(self.path)
@@ -217,28 +230,31 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return ""
 
     def _reserve(self, end: int) -> None:
-        """Take space up to ``AHEAD_BYTES`` behind ``end``. Where there is none, the write tells whether it needs that."""
+        """Reserve space up to ``AHEAD_BYTES`` after ``end``.
+
+        If the disk is full, the write itself reports it when it needs the space.
+        """
         self._room_bytes = end + AHEAD_BYTES
         descriptor = self.pin()
-        self._has_ahead = True  # even where a full disk ends it: part of it may have been taken
+        self._has_ahead = True  # set first: on a full disk a part of the space may have been reserved
         try:
             self._disk.files.reserve(descriptor, self._size_bytes, self._room_bytes - self._size_bytes)
         except OSError as error:
             if not isinstance(
                 log_dir_error(error, self.path), OutOfResourcesError
-            ):  # no such thing on this file system
+            ):  # the file system does not support it
                 self._room_bytes, self._has_ahead = UNBOUNDED, False
         finally:
             self.unpin(descriptor)
 
     def _give_back(self) -> None:
-        """Cut space that was reserved. The file keeps the time of its last append, by which retention may go."""
+        """Cut reserved space. The file keeps the time of its last append, because retention may depend on it."""
         if self._reserved:
             self._cut()
         elif self._has_ahead:
             modified_ms = self.modified_ms
             self._cut()
-            with contextlib.suppress(OSError):  # then its records live longer
+            with contextlib.suppress(OSError):  # if this fails, retention deletes the records later
                 self._disk.files.set_modified(self.path, modified_ms)
 
     def _cut(self) -> None:
@@ -246,11 +262,14 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self._has_nothing_ahead()
 
     def _not_written(self, descriptor: int, error: OSError) -> StorageError:
-        """Cut back what a failed write left; the error to raise. The file stays in service if nothing is left."""
+        """Cut the remains of a failed write, and return the error to raise.
+
+        The file stays in service if nothing remains and a resource limit caused the error.
+        """
         found = self.refused(error)
         try:
             self._cut_back(descriptor)
-        except OSError as uncut:  # recovery cuts what this leaves
+        except OSError as uncut:  # recovery cuts the remains
             return self.fail(uncut) if isinstance(found, OutOfResourcesError) else found
         return found
 

@@ -1,6 +1,7 @@
 """A log directory on local disk: its lock, its folders, its small files.
 
-Locking goes against the lock that a running Kafka broker takes on the same file, so one of the two stays out.
+The lock is the one that a running Kafka broker takes on the same file. A broker and an engine therefore exclude each
+other.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from stratalog_local.folder import Folder
 
 
 class LocalStore(SegmentStore):
-    """One log directory. Opening it touches nothing; ``acquire`` is the first to write.
+    """One log directory. Opening it changes nothing on disk; ``acquire`` makes the first write.
 
     Args:
         context: ``location`` is the directory's path, with or without ``file://`` before it.
@@ -39,21 +40,21 @@ class LocalStore(SegmentStore):
             small_limit_bytes=context.limits.checkpoint_bytes,
         )
         self._folder = Folder(self._disk, _plain_path(context.location))
-        self._lock: int | None = None  # the descriptor that holds the lock
+        self._lock: int | None = None  # descriptor that holds the lock
 
     def path(self, name: str = "") -> str:
-        """Where the directory, or a file in it, is."""
+        """Return the path of the directory, or of a file in it."""
         return self._folder.path(name)
 
     def acquire(self) -> None:
-        """Take the directory, made if missing."""
+        """Lock the directory, and create it if it is missing."""
         path, files = self.path(), self._disk.files
         self._disk.check_writable(path)
         if self._lock is not None:
             return
         try:
             if not self._folder.exists():
-                with contextlib.suppress(FileExistsError):  # another process made it meanwhile
+                with contextlib.suppress(FileExistsError):  # another process created it in between
                     self._folder.make()
             self._lock = self._disk.handles.with_room(lambda: files.lock(self.path(LOCK_FILE)))
         except OSError as error:
@@ -65,7 +66,7 @@ class LocalStore(SegmentStore):
             raise LogDirLockedError("another engine or a running broker holds the directory", path)
 
     def is_acquired_elsewhere(self) -> bool:
-        """Whether somebody else holds the lock now."""
+        """Return True if another process holds the lock now."""
         path = self.path(LOCK_FILE)
         self._disk.check_open(path)
         if self._lock is not None:
@@ -76,11 +77,16 @@ class LocalStore(SegmentStore):
             raise log_dir_error(error, path) from error
 
     def logs(self) -> list[str]:
-        """The names of the folders in the directory."""
+        """Return the names of the folders in the directory."""
         return [entry.name for entry in self._folder.list() if entry.is_folder]
 
     def open_log(self, name: str, *, create: bool = False) -> LogFiles:
-        """Open a log's folder; LogDirNotFoundError if it is not there, FileExistsError if it is and ``create``."""
+        """Open a log's folder.
+
+        Raises:
+            LogDirNotFoundError: the folder is missing, or with ``create`` the directory is.
+            FileExistsError: ``create`` is set and the folder exists.
+        """
         folder = Folder(self._disk, self.path(checked_name(name)))
         if create:
             if not self._folder.exists():
@@ -91,18 +97,22 @@ class LocalStore(SegmentStore):
         return LocalLogFiles(self._disk, folder, name)
 
     def rename_log(self, old: str, new: str) -> None:
-        """Rename a log's folder, durable on return; LogDirNotFoundError if it is not there."""
+        """Rename a log's folder, durable on return.
+
+        Raises:
+            LogDirNotFoundError: the folder is missing.
+        """
         if not self._folder.rename(old, new):
             raise LogDirNotFoundError("there is no such folder", self.path(old))
         self._folder.sync()
 
     def remove_log(self, name: str) -> None:
-        """Delete a log's folder with all files in it, durable on return; one that is missing is no error."""
+        """Delete a log's folder with all its files, durable on return. A missing folder is no error."""
         self._folder.remove_tree(name)
         self._folder.sync()
 
     def read_small(self, name: str) -> bytes | None:
-        """A whole small file, or None."""
+        """Return the content of a small file, or None if it is missing."""
         return self._folder.read_small(name)
 
     def replace_small(self, name: str, data: Buffer) -> None:
@@ -115,7 +125,7 @@ class LocalStore(SegmentStore):
             self._folder.sync()
 
     def close(self) -> None:
-        """Release the directory. What was opened through the store can then only be closed."""
+        """Release the directory. Files opened through the store can then only be closed."""
         self._disk.closed = True
         lock, self._lock = self._lock, None
         if lock is not None:
@@ -124,6 +134,6 @@ class LocalStore(SegmentStore):
 
 def _plain_path(location: str) -> str:
     path = location.removeprefix("file://")
-    if not path:  # the folder one is in has a name: "."
+    if not path:  # the current folder has a name: "."
         raise ConfigError(f"{location!r} names no log directory: a path or file:///PATH does")
     return path.rstrip("/") or path[:1]

@@ -1,10 +1,10 @@
-"""Object stores over fsspec: S3 and what speaks its protocol, local folders, memory, and the other clouds.
+"""Object stores over fsspec: S3 and compatible services, local folders, memory, and other clouds.
 
-Options (``tier_options``) go to the file system below: ``key``, ``secret``, ``token``, ``client_kwargs``,
-``config_kwargs``, ``s3_additional_kwargs`` for S3; AWS's own environment variables and files are read too.
-``credentials`` is a function that returns ``key``, ``secret``, ``token`` and ``expires_ms`` (Unix time), asked again
-when they end. Where the service is (``endpoint_url``, ``region``, ``addressing``, ``allow_http``) and how S3 keeps
-objects is set in ``[plugins.s3]``, or by options of the same names.
+Options (``tier_options``) are passed to the fsspec file system: ``key``, ``secret``, ``token``, ``client_kwargs``,
+``config_kwargs`` and ``s3_additional_kwargs`` for S3. AWS's own environment variables and files are read too.
+``credentials`` is a function that returns ``key``, ``secret``, ``token`` and ``expires_ms`` (Unix time); it is called
+again when these credentials expire. ``[plugins.s3]`` sets the address of the service (``endpoint_url``, ``region``,
+``addressing``, ``allow_http``) and how S3 stores objects. Options of the same names do that too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GENERIC_SCHEMES: Final = frozenset({
 
 @hookimpl
 def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
-    """Offer the stores; nothing of fsspec is imported before one is opened."""
+    """Return the providers of the stores. fsspec is imported when the first store is opened."""
     return (
         Provider(
             name="s3",

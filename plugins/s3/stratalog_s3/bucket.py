@@ -1,4 +1,4 @@
-"""Requests about one bucket, before one deadline."""
+"""Requests to one bucket, with one deadline."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _CONTENT_RANGE: Final = re.compile(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)\Z")
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket through a connected s3fs file system (Any: it has no types), for the calls of one operation.
+    """A bucket through a connected s3fs file system (Any: s3fs has no types), for the requests of one operation.
 
     Attributes:
-        filesystem: on its own event loop.
-        name: of the bucket.
-        clock: of the deadline.
-        deadline_ns: of all requests together.
-        sent: counts requests, by botocore's names; changed on the event loop only.
-        renew: called when the credentials of a client have ended; whether it helps to send the request again.
+        filesystem: the file system, with its own event loop.
+        name: name of the bucket.
+        clock: clock of the deadline.
+        deadline_ns: deadline of all requests together.
+        sent: number of requests by botocore's method name; changed on the event loop only.
+        renew: called when the credentials of a client have expired; returns True if a retry with new credentials can
+            succeed.
     """
 
     filesystem: Any
@@ -37,26 +38,29 @@ class Bucket:
     renew: Callable[[Any], Awaitable[bool]]
 
     def ask(self, method: str, **parameters: object) -> Any:
-        """One request, by botocore's name of it; raises what s3fs raises, and TimeoutError."""
+        """Send one request, named as botocore names it, and return the answer.
+
+        Raises what s3fs raises, or TimeoutError.
+        """
         return self.begin(method, **parameters).result()
 
     def begin(self, method: str, **parameters: object) -> Pending[Any]:
-        """Send a request and do not wait for the answer."""
+        """Send a request without waiting for the answer."""
         left_s = seconds_left(self.clock, self.deadline_ns, str(parameters.get("Key", "")))
         return Pending(self.filesystem.loop, lambda: self._call(method, parameters), left_s)
 
     def get(self, name: str, start: int | None, end: int | None) -> bytes:
-        """Bytes [start, end) of an object, its body included in the deadline.
+        """Read bytes [start, end) of an object. The deadline includes the transfer of the body.
 
         Raises:
-            StoreError: the store answered with another range.
+            StoreError: the store answered with another range, or sent too few bytes.
         """
         return run(
             self.filesystem.loop, lambda: self._get(name, start, end), seconds_left(self.clock, self.deadline_ns, name)
         )
 
     async def _call(self, method: str, parameters: dict[str, Any]) -> Any:
-        """One request; a second one if the first was refused because the credentials had ended."""
+        """Send one request. If it is refused because the credentials have expired, renew them and retry once."""
         client = self.filesystem._s3  # noqa: SLF001 - s3fs has no public name for it
         try:
             return await self._once(method, parameters)
@@ -69,7 +73,7 @@ class Bucket:
         self.sent[method] += 1
         body = parameters.get("Body")
         if isinstance(body, io.BytesIO):
-            body.seek(0)  # a request that was refused has read some of it: what is left would be sent, and no more
+            body.seek(0)  # a refused request has read part of the body; a retry must send all of it
         call: Coroutine[Any, Any, Any] = self.filesystem._call_s3(  # noqa: SLF001 - s3fs has no public async one
             method, Bucket=self.name, **parameters
         )
@@ -86,7 +90,7 @@ class Bucket:
             if is_past_the_end(error):
                 return b""
             raise
-        async with answer["Body"] as body:  # closed unread if it is refused: a whole object may be large
+        async with answer["Body"] as body:  # a refused body is closed unread: a whole object may be large
             size_bytes = int(answer["ContentLength"])
             served = _served(answer.get("ContentRange"), size_bytes)
             if (
@@ -102,7 +106,7 @@ class Bucket:
 
 
 class _Served(NamedTuple):
-    """What a reply says that it holds: bytes [start, end) of an object of so many bytes."""
+    """Content of a reply, as its headers describe it: bytes [start, end) of an object of ``of`` bytes."""
 
     start: int
     end: int
@@ -110,7 +114,7 @@ class _Served(NamedTuple):
 
 
 def _served(content_range: str | None, size_bytes: int) -> _Served:
-    """From the ``Content-Range`` of a reply; without one it is the whole object."""
+    """Parse the ``Content-Range`` of a reply; a reply without one holds the whole object."""
     if content_range is None:
         return _Served(0, size_bytes, size_bytes)
     found = _CONTENT_RANGE.match(content_range)

@@ -1,6 +1,7 @@
-"""Checksums that a store checks uploads by.
+"""Checksums by which a store verifies uploads.
 
-Made here: where botocore makes them the body's encoding changes, which not every server of S3's protocol understands.
+They are computed here because botocore's own checksums change the encoding of the body, and some S3-compatible servers
+do not understand that encoding.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ class Checksum(NamedTuple):
     """A kind of checksum.
 
     Attributes:
-        parameter: of the requests; "" for none.
-        algorithm: what an upload in parts is announced with; "" if it is not.
-        of: computes it.
+        parameter: request parameter that carries the checksum; "" for none.
+        algorithm: algorithm that a multipart upload announces; "" if it announces none.
+        of: function that computes the checksum.
     """
 
     parameter: str
@@ -31,7 +32,7 @@ class Checksum(NamedTuple):
     of: Callable[[Buffer], bytes]
 
     def said(self, data: Buffer) -> dict[str, str]:
-        """The parameter of a request with this body."""
+        """Return the checksum parameter of a request with this body."""
         return {self.parameter: base64.b64encode(self.of(data)).decode()} if self.parameter else {}
 
 

@@ -1,4 +1,4 @@
-"""Clouds whose fsspec libraries create conditionally: Google's and Azure's. One request each, decided by the store."""
+"""Stores on Google's and Azure's clouds. Their fsspec libraries create an object by one conditional request."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ CONDITIONS: Final[Mapping[str, Mapping[str, object]]] = MappingProxyType(
 
 
 class ConditionalStore(FsspecStore):
-    """A store whose file system takes a keyword that makes its upload conditional.
+    """A store whose file system makes an upload conditional by a keyword argument.
 
-    A file system that would drop the keyword in silence, as old ones do, is refused before anything is written.
+    If a file system would silently ignore the keyword, as old versions do, the store raises before it writes anything.
     """
 
     @property
     def capabilities(self) -> Capability:
-        """CREATE alone: fsspec lists whole folders."""
+        """CREATE only: fsspec lists whole folders."""
         return create_capability(self._location.scheme)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write only if the key is free."""
+        """Write the object only if the key is free."""
         path = self._writable(key)
         with self._errors(key):
-            self._filesystem()  # what fails here has sent nothing
+            self._filesystem()  # an error here means that nothing was sent
         with self._create_errors(key) as outcome:
             try:
                 self._call("pipe_file", path, bytes(data), deadline_ns=deadline_ns, **CONDITIONS[self._location.scheme])
@@ -53,6 +53,6 @@ class ConditionalStore(FsspecStore):
 
 
 def open_conditional(context: OpenContext) -> ObjectStore:
-    """A store over Google's or Azure's storage."""
+    """Open a store on Google's or Azure's storage."""
     location, options = parse_location(context.location), checked_options(context)
     return ConditionalStore(location, options, context.env.clock, read_only=context.read_only)

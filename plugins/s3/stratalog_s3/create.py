@@ -1,4 +1,4 @@
-"""How a create-only-if-absent is made, by protocol. fsspec promises nothing of the kind."""
+"""Strategies of create-only-if-absent by protocol. fsspec itself guarantees nothing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from stratalog.spi import Capability
 
 
 class CreateStrategy(Enum):
-    """Who decides which of several racers made an object.
+    """How a store decides which of several concurrent writers creates an object.
 
-    NATIVE: the store, in one conditional request. LINK: the file system, by a hard link to a finished file. NONE:
-    nobody: look first, then write. That is good for one writer, and the store does not declare CREATE.
+    NATIVE: the store decides, by one conditional request. LINK: the file system decides, by a hard link to a finished
+        file. NONE: nothing decides. The writer checks first and then writes, which is safe for one writer only, and the
+        store does not declare CREATE.
     """
 
     NATIVE = auto()
@@ -38,6 +39,6 @@ STRATEGIES: Final[Mapping[str, CreateStrategy]] = MappingProxyType(
 
 
 def create_capability(protocol: str) -> Capability:
-    """CREATE if the protocol has a strategy that is atomic."""
+    """Return CREATE if the protocol's strategy is atomic."""
     atomic = STRATEGIES.get(protocol, CreateStrategy.NONE) is not CreateStrategy.NONE
     return Capability.CREATE if atomic else Capability.NONE

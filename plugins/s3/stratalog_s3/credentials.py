@@ -1,4 +1,7 @@
-"""Credentials that change while a store is open: asked for again when they end, or when the store says that they did."""
+"""Credentials that change while a store is open.
+
+They are requested again shortly before they expire, or when the store reports that they have expired.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +13,31 @@ from typing import Any, Final, NoReturn
 from stratalog.spi import Clock, ConfigError, StorePermissionError
 from stratalog_s3.secret import SecretOptions
 
-EARLY_MS: Final = 60_000  # asked for again so long before they end
+EARLY_MS: Final = 60_000  # time before expiry at which new credentials are requested
 _FIELDS: Final = frozenset({"key", "secret", "token", "expires_ms"})
 CredentialProvider = Callable[[], Mapping[str, object]]
 
 
 class RotatingCredentials:
-    """What the user's function returned last. Never shown, never pickled. Thread-safe.
+    """The last credentials that the user's function returned. They are never printed or pickled. Thread-safe.
 
     Args:
-        provider: returns ``key``, ``secret``, and if there are such ``token`` and ``expires_ms`` (Unix time).
-        clock: tells when they end.
-        secrets: learns them, to strike them out of texts.
+        provider: returns ``key``, ``secret``, and optionally ``token`` and ``expires_ms`` (Unix time).
+        clock: clock for the expiry.
+        secrets: receives the credentials, to redact them in texts.
     """
 
     def __init__(self, provider: CredentialProvider, clock: Clock, secrets: SecretOptions) -> None:
         self._provider, self._clock, self._secrets = provider, clock, secrets
         self._lock = threading.Lock()
-        self._current: tuple[str, str, str | None] | None = None  # under _lock, with when they end
+        self._current: tuple[str, str, str | None] | None = None  # under _lock, as is _expires_ms
         self._expires_ms = 0
 
     def current(self) -> tuple[str, str, str | None]:
-        """Key, secret and token; calls the provider if need be.
+        """Return key, secret and token. Call the provider if there are none or they expire soon.
 
         Raises:
-            StorePermissionError: it failed, or returned something else.
+            StorePermissionError: the provider failed, or returned invalid credentials.
         """
         with self._lock:
             if self._current is None or (self._expires_ms and self._clock.now_ms() >= self._expires_ms - EARLY_MS):
@@ -42,15 +45,18 @@ class RotatingCredentials:
             return self._current
 
     def expired(self) -> None:
-        """Ask again at the next use, because the store says that they ended."""
+        """Discard the credentials because the store reports them as expired; the next use requests new ones."""
         with self._lock:
             self._current = None
 
     def _asked(self) -> tuple[tuple[str, str, str | None], int]:
-        """Nothing here has a name that a traceback could show the value of."""
+        """Call the provider.
+
+        No credential has a local name here, because a traceback can show the values of local names.
+        """
         try:
             found = self._sound(dict(self._provider()))
-        except Exception as error:  # noqa: BLE001 - the user's function raises what it likes, maybe with a secret in it
+        except Exception as error:  # noqa: BLE001 - the user's function may raise anything, maybe with a secret in it
             text = f"the function that gives credentials failed: {type(error).__name__}"
             raise StorePermissionError(text, "") from self._secrets.safe_cause(error)
         if found is None:
@@ -74,10 +80,10 @@ class RotatingCredentials:
 
 
 def take_provider(options: dict[str, object]) -> CredentialProvider | None:
-    """Take ``credentials`` out of the options.
+    """Remove ``credentials`` from the options and return it.
 
     Raises:
-        ConfigError: it is no function, or there are fixed credentials beside it.
+        ConfigError: it is not callable, or there are fixed credentials too.
     """
     provider = options.pop("credentials", None)
     if provider is None:
@@ -91,19 +97,19 @@ def take_provider(options: dict[str, object]) -> CredentialProvider | None:
 
 
 def rotating_session(credentials: RotatingCredentials) -> Any:
-    """A session of aiobotocore whose requests are signed with what ``credentials`` are then."""
+    """Return an aiobotocore session that signs each request with the current ``credentials``."""
     from aiobotocore.credentials import AioCredentials  # noqa: PLC0415 - an extra, and slow to import
     from aiobotocore.session import AioSession  # noqa: PLC0415 - the same
     from botocore.credentials import ReadOnlyCredentials  # noqa: PLC0415 - the same
 
     class Signing(AioCredentials):  # type: ignore[misc]  # published without types
-        """Asks at each signature, on another thread: the user's function may wait."""
+        """Requests the credentials for each signature, on another thread because the user's function may block."""
 
         async def get_frozen_credentials(self) -> Any:
             return ReadOnlyCredentials(*await asyncio.to_thread(credentials.current))
 
     class Given:
-        """The first of the places where a session looks for credentials."""
+        """The first source in which a session looks for credentials."""
 
         METHOD = CANONICAL_NAME = "stratalog"
 

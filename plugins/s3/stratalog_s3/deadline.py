@@ -1,4 +1,4 @@
-"""Our own deadline around every call: libraries' time-outs start again with each byte that drips in."""
+"""A deadline for every call. The libraries' own timeouts restart with each received byte."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from typing import Any, Final, Generic, TypeVar
 from stratalog.spi import Clock, StoreTimeoutError
 
 T = TypeVar("T")
-_GRACE_S: Final = 5.0  # for a cancelled call to let go; only a blocked event loop needs it
+_GRACE_S: Final = 5.0  # time for a cancelled call to end; only a blocked event loop needs it
 
 
 def seconds_left(clock: Clock, deadline_ns: int, key: str) -> float:
-    """Seconds until the deadline; StoreTimeoutError if it has passed: then nothing was sent."""
+    """Return the seconds until the deadline.
+
+    Raises:
+        StoreTimeoutError: the deadline has passed, and nothing was sent.
+    """
     left_ns = deadline_ns - clock.monotonic_ns()
     if left_ns <= 0:
         raise StoreTimeoutError("the deadline has passed before the request", key)
@@ -22,7 +26,7 @@ def seconds_left(clock: Clock, deadline_ns: int, key: str) -> float:
 
 
 class Pending(Generic[T]):
-    """A coroutine that runs on a loop in another thread, and is cancelled after ``timeout_s``."""
+    """A coroutine that runs on a loop in another thread and is cancelled after ``timeout_s``."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, T]], timeout_s: float
@@ -31,27 +35,30 @@ class Pending(Generic[T]):
         self._future: Future[T] = asyncio.run_coroutine_threadsafe(_bounded(call, timeout_s), loop)
 
     def result(self) -> T:
-        """Wait for it.
+        """Wait for the coroutine and return its result.
 
         Raises:
-            TimeoutError: it did not end in time.
+            TimeoutError: the coroutine did not end in time.
         """
         try:
             return self._future.result(self._timeout_s + _GRACE_S)
         finally:
-            self.cancel()  # does nothing once it is done; after an interrupt nothing goes on in the background
+            self.cancel()  # no effect on a finished coroutine; after an interrupt it stops the background work
 
     def when_over(self, call: Callable[[], None]) -> None:
-        """Call this, on any thread, once it is done, failed or cancelled."""
+        """Call ``call`` on any thread when the coroutine has finished, failed or been cancelled."""
         self._future.add_done_callback(lambda _: call())
 
     def cancel(self) -> None:
-        """Stop it, if it still runs."""
+        """Cancel the coroutine if it still runs."""
         self._future.cancel()
 
 
 def run(loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> T:
-    """Run a coroutine on a loop in another thread and wait for it; errors as ``Pending.result``."""
+    """Run a coroutine on a loop in another thread and wait for it.
+
+    Errors are those of ``Pending.result``.
+    """
     return Pending(loop, call, timeout_s).result()
 
 

@@ -1,11 +1,11 @@
-"""Ranged GETs past aiohttp: a thread a request receives straight into the bytes that are returned.
+"""Ranged GETs that bypass aiohttp: one thread per request receives the body directly into the returned bytes.
 
-Requests are made, signed and understood by aiobotocore as all others are; only who sends them is another. aiohttp copies
-a body four times on the one thread that runs the event loop, and so that thread, not the network, bounds what many
-readers get together. Here each body is copied once, out of the kernel (and decrypted, where that is to be done), by a
-thread that holds no lock of the interpreter meanwhile.
+aiobotocore builds and signs the requests and parses the answers, as for all other requests. Only the sending differs.
+aiohttp copies a body four times on the one thread that runs the event loop. That thread, not the network, then limits
+the total throughput of many readers. Here each body is copied once, from the kernel (and decrypted with TLS), by a
+thread that does not hold the interpreter lock meanwhile.
 
-Imported when a store connects, never before: aiobotocore is slow to import.
+This module is imported when a store connects, never earlier, because aiobotocore is slow to import.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from urllib3.util import wait_for_read
 from stratalog_s3.tls import checked_bundle
 
 _RANGE: Final = re.compile(r"bytes=([0-9]+)-([0-9]+)\Z")
-_ERROR_BYTES: Final = 64 << 10  # of what a store says when it refuses
-_IDLE_S: Final = 12.0  # after which a connection is not used again, as aiobotocore's own
+_ERROR_BYTES: Final = 64 << 10  # maximum length of an error body that is read
+_IDLE_S: Final = 12.0  # idle connections are not reused after this time, as in aiobotocore
 _DEFAULT_PORTS: Final = {"http": http.client.HTTP_PORT, "https": http.client.HTTPS_PORT}
-_USUAL: Final = frozenset({"keepalive_timeout"})  # what aiobotocore tells a connector by itself
+_USUAL: Final = frozenset({"keepalive_timeout"})  # argument that aiobotocore itself gives to a connector
 _Connection: TypeAlias = http.client.HTTPConnection
 
 
@@ -54,7 +54,7 @@ class _Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A signed request, and how many bytes may come."""
+    """A signed request and the maximum size of its body."""
 
     origin: _Origin
     target: str
@@ -64,7 +64,7 @@ class _Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What came; a body that is longer than what was asked for is not read, and None."""
+    """The answer to a request. ``body`` is None if the body was longer than requested and so was not read."""
 
     status: int
     headers: dict[str, str]
@@ -72,7 +72,7 @@ class _Answer:
 
 
 class _Connections:
-    """Kept connections. Thread-safe; moments are seconds of the event loop's clock."""
+    """Idle connections that are kept for reuse. Thread-safe; times are seconds of the event loop's clock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -80,7 +80,7 @@ class _Connections:
         self._closed = False  # under _lock
 
     def take(self, origin: _Origin, now_s: float) -> _Connection | None:
-        """One that was used lately and is still open, as far as can be seen; None if there is none."""
+        """Return a recently used connection that seems to be still open, or None."""
         while True:
             with self._lock:
                 kept = self._idle.get(origin)
@@ -92,7 +92,7 @@ class _Connections:
             connection.close()
 
     def give_back(self, origin: _Origin, connection: _Connection, now_s: float) -> None:
-        """Keep one on which nothing is under way."""
+        """Keep a connection that has no request in progress."""
         stale: list[_Connection] = []
         with self._lock:
             if self._closed:
@@ -106,7 +106,7 @@ class _Connections:
             each.close()
 
     def close(self) -> None:
-        """Close what is idle, and what comes back from now on."""
+        """Close the idle connections now, and each connection that is returned later."""
         with self._lock:
             self._closed = True
             idle = [connection for kept in self._idle.values() for _, connection in kept]
@@ -116,7 +116,7 @@ class _Connections:
 
 
 class _Transfer:
-    """One request on its way, on a thread. ``abort`` may be called on any other."""
+    """One request in progress on a thread. Any other thread may call ``abort``."""
 
     def __init__(self, wanted: _Wanted, connections: _Connections, session: DirectSession, now_s: float) -> None:
         self._wanted, self._connections, self._session, self._now_s = wanted, connections, session, now_s
@@ -125,7 +125,7 @@ class _Transfer:
         self._aborted = False  # under _lock
 
     def run(self) -> _Answer:
-        """Send it and receive the answer; a kept connection that has ended costs another one."""
+        """Send the request and return the answer. If a kept connection has ended, use a new one."""
         kept = self._connections.take(self._wanted.origin, self._now_s)
         if kept is not None:
             with contextlib.suppress(http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
@@ -133,7 +133,7 @@ class _Transfer:
         return self._on(self._session.connection(self._wanted.origin))
 
     def abort(self) -> None:
-        """Have ``run`` end soon, with an error."""
+        """Make ``run`` end soon with an error."""
         with self._lock:
             self._aborted = True
             connection = self._connection
@@ -166,14 +166,14 @@ class _Transfer:
 
 
 class _Body:
-    """A body that has come already, as aiobotocore reads one of aiohttp's."""
+    """A body that was already received, with the interface of an aiohttp body."""
 
     def __init__(self, url: str, data: bytes | None) -> None:
         self.url, self._data = url, data
         self.content = self
 
     async def read(self, amount: int = -1) -> bytes:
-        """Up to so many bytes of it, all if negative."""
+        """Return up to ``amount`` bytes, or all if it is negative."""
         data = self._data or b""
         if amount < 0:
             self._data = b""
@@ -182,36 +182,36 @@ class _Body:
         return data[:amount]
 
     def at_eof(self) -> bool:
-        """Whether nothing is left."""
+        """Return True if no bytes are left."""
         return not self._data
 
     def close(self) -> None:
-        """Let go of what is left."""
+        """Release the remaining bytes."""
         self._data = b""
 
 
 class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without types
-    """The HTTP session of an S3 client: bounded ranged GETs go on threads of its own, all else as ever.
+    """HTTP session of an S3 client that sends bounded ranged GETs on its own threads.
 
-    So does everything where a proxy is to be used, or where the user has said how to connect. Given to aiobotocore as
-    ``http_session_cls`` of its configuration.
+    All other requests use aiohttp. Ranged GETs use aiohttp too if a proxy applies or the user configured the connector.
+    aiobotocore receives this class as ``http_session_cls`` of its configuration.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        checked_bundle(self._verify or False, "verify")  # from wherever botocore has it
+        checked_bundle(self._verify or False, "verify")  # whatever source botocore has it from
         self._connections = _Connections()
         self._threads = ThreadPoolExecutor(self._max_pool_connections, "stratalog-s3-read")
-        self._context: ssl.SSLContext | None = None  # making it twice in a race does no harm
+        self._context: ssl.SSLContext | None = None  # a race that creates it twice does no harm
 
     async def __aexit__(self, *details: object) -> None:
-        """Close all connections; what is under way ends by itself."""
+        """Close all connections. Requests in progress end by themselves."""
         self._connections.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         await super().__aexit__(*details)
 
     async def send(self, request: Any) -> Any:
-        """One request, and its body if it came so; errors are botocore's, as of the session below."""
+        """Send one request and return the answer. Errors are those of the base class."""
         wanted = self._wanted(request)
         if wanted is None:
             return await super().send(request)
@@ -228,14 +228,14 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
             raise ReadTimeoutError(endpoint_url=request.url, error=error) from error
         except ssl.SSLError as error:
             raise SSLError(endpoint_url=request.url, error=error) from error
-        except ValueError:  # it shows the header, which may be a token
+        except ValueError:  # the error shows the header, which may be a token
             raise HTTPClientError(error="a header holds what no header may") from None
         except (OSError, http.client.HTTPException) as error:
             raise ConnectionClosedError(error=error, request=request, endpoint_url=request.url) from error
         return AioAWSResponse(request.url, answer.status, answer.headers, _Body(request.url, answer.body))
 
     def connection(self, origin: _Origin) -> _Connection:
-        """A new connection, not opened yet."""
+        """Return a new connection that is not opened yet."""
         timeout_s = self._timeout.sock_connect
         if origin.scheme == "http":
             return http.client.HTTPConnection(origin.host, origin.port, timeout=timeout_s)
@@ -243,10 +243,10 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         return http.client.HTTPSConnection(origin.host, origin.port, timeout=timeout_s, context=context)
 
     def connect(self, connection: _Connection) -> None:
-        """Open it.
+        """Open the connection.
 
         Raises:
-            _NeverConnectedError: that failed: no request has left.
+            _NeverConnectedError: connecting failed; no request was sent.
         """
         url = f"{connection.host}:{connection.port}"
         try:
@@ -260,7 +260,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         connection.sock.settimeout(self._timeout.sock_read)
 
     def _wanted(self, request: Any) -> _Wanted | None:
-        """What to do here; None if it is for the session below."""
+        """Return the request to send here, or None if the base class sends it."""
         if request.method != "GET" or not request.stream_output:
             return None
         headers = {name: _text(value) for name, value in request.headers.items()}
@@ -275,7 +275,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         return _Wanted(origin, target, headers, int(found[2]) + 1 - int(found[1]))
 
     def _made_context(self) -> ssl.SSLContext:
-        """As the session below makes it; certificates are always verified."""
+        """Create the TLS context as the base class does. Certificates are always verified."""
         context: ssl.SSLContext = create_urllib3_context()
         context.check_hostname = True
         authorities = get_cert_path(self._verify)
@@ -287,7 +287,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
 
 
 class _NeverConnectedError(Exception):
-    """No connection came to be; ``problem`` is botocore's error for it."""
+    """Connecting failed; ``problem`` is botocore's error for it."""
 
     def __init__(self, problem: Exception) -> None:
         super().__init__(str(problem))
@@ -295,13 +295,13 @@ class _NeverConnectedError(Exception):
 
 
 def with_direct_reads(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments for s3fs with this session, unless the user has named another one."""
+    """Return keyword arguments for s3fs with this session, unless the user configured another one."""
     config = options["config_kwargs"]
     return {**options, "config_kwargs": {"http_session_cls": DirectSession, **config}}
 
 
 def _received(response: http.client.HTTPResponse, most_bytes: int) -> _Answer:
-    """An answer with its body, unless that is longer than it may be or does not say how long it is."""
+    """Return an answer with its body. The body is None if it is too long or its length is unknown."""
     headers = {name.lower(): value for name, value in response.getheaders()}
     if response.status >= http.client.MULTIPLE_CHOICES:
         return _Answer(response.status, headers, response.read(_ERROR_BYTES))
@@ -311,7 +311,7 @@ def _received(response: http.client.HTTPResponse, most_bytes: int) -> _Answer:
 
 
 def _has_ended(connection: _Connection) -> bool:
-    """Whether the other side has closed an idle connection, or says what nobody asked for."""
+    """Return True if the server has closed an idle connection, or has sent unexpected bytes on it."""
     if connection.sock is None:
         return True
     try:

@@ -1,7 +1,7 @@
-"""What libraries raise, as the outcomes that the contract knows.
+"""Conversion of library errors to the errors of the store contract.
 
-Nothing here imports botocore, aiohttp or a cloud's library: errors are told apart by S3's codes, HTTP statuses and
-class names, so that one table serves every file system.
+This module does not import botocore, aiohttp or any cloud library. It distinguishes errors by S3's codes, HTTP statuses
+and class names, and one table serves every file system.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _BY_STATUS: Final[dict[int, type[StoreError]]] = {
     403: StorePermissionError,
     404: ObjectNotFoundError,
     408: StoreTimeoutError,
-    409: StoreThrottledError,  # a conflicting request is under way; neither has won yet
+    409: StoreThrottledError,  # a conflicting request is in progress; neither has won yet
     429: StoreThrottledError,
     500: StoreTimeoutError,
     502: StoreTimeoutError,
@@ -57,7 +57,7 @@ _BY_STATUS: Final[dict[int, type[StoreError]]] = {
     504: StoreTimeoutError,
 }
 _BY_CLASS_NAME: Final[dict[str, type[StoreError]]] = {
-    "SSLError": StoreError,  # before the ConnectionError that it is: a wrong certificate does not heal
+    "SSLError": StoreError,  # before its base class ConnectionError: a retry does not help against a wrong certificate
     "NoCredentialsError": StorePermissionError,
     "PartialCredentialsError": StorePermissionError,
     "CredentialRetrievalError": StorePermissionError,
@@ -86,16 +86,14 @@ _WHERE_CREDENTIALS_STAND: Final = (
     "neither in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE), nor in AWS's files, nor in "
     "tier_options"
 )
-_NO_ANSWERS: Final = frozenset(
-    {"HttpProcessingError"}
-)  # of aiohttp: a reply cut short, with a "code" of its own making
+_NO_ANSWERS: Final = frozenset({"HttpProcessingError"})  # of aiohttp: a truncated reply, with a "code" of aiohttp's own
 _EXPIRED: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
-_LONGEST_DIGITS: Final = 7  # of a Retry-After in seconds
+_LONGEST_DIGITS: Final = 7  # maximum digits of a Retry-After in seconds
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Reply(NamedTuple):
-    """What a store answered: S3's code ("" if there is none), the HTTP status (0 likewise) and its sentence."""
+    """Answer of a store: S3's code ("" if there is none), the HTTP status (0 if there is none) and the message."""
 
     code: str
     status: int
@@ -103,7 +101,7 @@ class Reply(NamedTuple):
 
 
 def reply_of(error: BaseException) -> Reply | None:
-    """The store's answer in an error or its cause; None if there was none."""
+    """Return the store's answer from an error or its cause, or None if there is none."""
     for found in (error, error.__cause__):
         if any(kind.__name__ in _NO_ANSWERS for kind in type(found).__mro__):
             continue
@@ -120,7 +118,7 @@ def reply_of(error: BaseException) -> Reply | None:
 
 
 def typed(error: Exception, key: str, uri: str, secrets: SecretOptions) -> StorageError:
-    """The contract's error for what a library raised; the caller raises it ``from secrets.safe_cause(error)``."""
+    """Return the contract's error for a library's error. The caller raises it ``from secrets.safe_cause(error)``."""
     if isinstance(error, StorageError):
         return error
     reply = reply_of(error)
@@ -139,20 +137,20 @@ def typed(error: Exception, key: str, uri: str, secrets: SecretOptions) -> Stora
 
 
 def typed_code(reply: Reply, key: str, uri: str, secrets: SecretOptions) -> StoreError:
-    """The contract's error for an answer, of a request or of one key in it."""
+    """Return the contract's error for the answer to a request, or to one key of a request."""
     kind = _BY_CODE.get(reply.code) or _BY_STATUS.get(reply.status) or StoreError
     text = f"{reply.code or reply.status}: {secrets.redact(reply.message)}"
     return kind(text, uri if kind is BucketNotFoundError or not key else key)
 
 
 def failed_create(error: Exception, key: str, uri: str, secrets: SecretOptions) -> Created | StorageError:
-    """How a conditional create ended that raised.
+    """Return the outcome of a conditional create that raised.
 
     Returns:
-        EXISTS if the store said so. The error to raise if nothing was written: the request was refused, or never
-        left. 409 is among those: the store wants the request again, and taking it for EXISTS would believe in an
-        object that may never come to be. Else UNKNOWN: no answer, or one of 500 and above, which may come from
-        something between us and the store.
+        EXISTS if the store reported that the object exists. The error to raise if nothing was written: the request was
+        refused or never sent. 409 is such an error: the store asks for a retry. EXISTS would be wrong for 409, because
+        the object may never exist. UNKNOWN otherwise: there was no answer, or a status of 408 or of 500 and above,
+        which may come from a proxy before the store.
     """
     reply = reply_of(error)
     if reply is None:
@@ -166,13 +164,13 @@ def failed_create(error: Exception, key: str, uri: str, secrets: SecretOptions) 
 
 
 def is_expired(error: Exception) -> bool:
-    """Whether a request was refused because its credentials have ended: with others it may go well."""
+    """Return True if a request was refused because its credentials have expired; new credentials may succeed."""
     reply = reply_of(error)
     return reply is not None and reply.code in _EXPIRED
 
 
 def retry_after_ms(error: BaseException) -> int:
-    """For how long the store asks to be left alone, 0 if it does not say."""
+    """Return the delay that the store asks for before a retry, or 0 if it asks for none."""
     for found in (error, error.__cause__):
         response = getattr(found, "response", None)
         if isinstance(response, dict):
@@ -182,7 +180,7 @@ def retry_after_ms(error: BaseException) -> int:
 
 
 def is_past_the_end(error: Exception) -> bool:
-    """Whether a ranged read was refused because the object ends before the range starts."""
+    """Return True if a ranged read was refused because the object ends before the range starts."""
     reply = reply_of(error)
     return reply is not None and (reply.status == 416 or reply.code == "InvalidRange")
 
@@ -193,7 +191,10 @@ def _kind_by_class(error: BaseException) -> type[StoreError]:
 
 
 def _never_sent(error: BaseException) -> bool:
-    """Whether no request left. aiobotocore has one error for no connection and for a broken one: look inside."""
+    """Return True if no request was sent.
+
+    aiobotocore uses one error for a failed and for a broken connection, so the inner error decides.
+    """
     inner = getattr(error, "kwargs", {}).get("error")
     return any(kind.__name__ in _NEVER_SENT for kind in (*type(error).__mro__, *type(inner).__mro__))
 

@@ -1,6 +1,7 @@
-"""Objects as files in a folder: written under a temporary name, synced, then linked or renamed into place.
+"""Objects as files in a folder.
 
-All access goes through the engine's ``Vfs``, which syncs, keeps files private and follows no link.
+A file is written under a temporary name, synced, and then linked or renamed to its final name. All access uses the
+engine's ``Vfs``, which syncs, keeps files private and follows no symbolic link.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ from stratalog_s3.location import Location, check_key, check_prefix, key_at, par
 from stratalog_s3.secret import SecretOptions
 from stratalog_s3.uploads import counted
 
-STALE_MS: Final = 86_400_000  # a temporary file this old belongs to nobody that still runs
+STALE_MS: Final = 86_400_000  # a temporary file this old has no live writer
 _TEMPORARY: Final = ".stratalog-"
-_TEMPORARY_NAME: Final = re.compile(r"\.stratalog-[0-9a-f]{32}-(.+)\.tmp\Z")  # of the file that it becomes
-_LONGEST_NAME: Final = 150  # bytes that a temporary name may repeat of it: file systems take 255
+_TEMPORARY_NAME: Final = re.compile(r"\.stratalog-[0-9a-f]{32}-(.+)\.tmp\Z")  # group 1: name of the final file
+_LONGEST_NAME: Final = 150  # longest name in bytes that a temporary name repeats: file systems allow 255 bytes
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
 
 
 class FileStore(ObjectStore):
-    """One folder, which must exist. ``create`` is decided by ``link``, which never replaces a file."""
+    """Object store in one folder, which must exist. ``create`` uses ``link``, which never replaces a file."""
 
     def __init__(self, location: Location, env: Env, *, read_only: bool) -> None:
         self._location, self._read_only = location, read_only
@@ -57,7 +58,7 @@ class FileStore(ObjectStore):
         self._chance: random.Random = env.chance
         self._swept: dict[
             str, int
-        ] = {}  # when folders were cleared of stale temporary files; losing a race sweeps twice
+        ] = {}  # time at which each folder was last cleared of stale temporary files; a race only clears it twice
         self._closed = False
 
     @property
@@ -67,11 +68,11 @@ class FileStore(ObjectStore):
 
     @property
     def uri(self) -> str:
-        """Where it is."""
+        """URI of the folder."""
         return str(self._location)
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Write a temporary file in the same folder, sync it, rename it, sync the folder."""
+        """Write a temporary file in the same folder, sync it, rename it, and sync the folder."""
         path = self._writable(key, deadline_ns)
         try:
             temporary = self._written(path, self._watched(source, key, deadline_ns))
@@ -86,11 +87,11 @@ class FileStore(ObjectStore):
         return ObjectInfo(key, source.size_bytes)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write a temporary file, sync it, and link it to its name, which fails if that is taken."""
+        """Write a temporary file, sync it, and link it to its final name. The link fails if the name exists."""
         path = self._writable(key, deadline_ns)
         try:
             if self._files.stat(path) is not None:
-                return Created.EXISTS  # spares the temporary file; the link decides all the same
+                return Created.EXISTS  # saves the temporary file; the link still decides
             temporary = self._written(path, [data])
             created = self._linked(temporary, path)
         except OSError as error:
@@ -99,11 +100,12 @@ class FileStore(ObjectStore):
             self._files.remove(temporary)
             self._files.sync_folder(_folder(path))
         except OSError:
-            return Created.UNKNOWN if created is Created.CREATED else created  # there, but for how long?
+            # the object exists, but may not be durable
+            return Created.UNKNOWN if created is Created.CREATED else created
         return created
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Bytes [start, end) of an object."""
+        """Read bytes [start, end) of an object."""
         path = self._path(check_key(key), deadline_ns)
         try:
             with self._opened(path) as descriptor:
@@ -114,14 +116,14 @@ class FileStore(ObjectStore):
             self._raise(error, key)
 
     def is_at_hand(self, key: str, start: int, end: int) -> bool:
-        """Whether the system has the end of this part of a file: it was read, or is being read, up to there."""
+        """Return True if the page cache holds the end of this range. Earlier bytes are then cached or being read."""
         del start
         with contextlib.suppress(OSError), self._opened(f"{self._root}/{place_of(check_key(key))}") as descriptor:
             return self._files.is_cached(descriptor, end - 1)
         return False
 
     def read_at_hand(self, key: str, start: int, into: memoryview) -> bool:
-        """By a read that does not wait for the disk."""
+        """Read from the page cache without waiting for the disk; return False if that is not possible."""
         if self._closed:
             return False
         try:
@@ -134,7 +136,7 @@ class FileStore(ObjectStore):
             self._files.close(descriptor)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """One page, cut out of all files in the folder that ``prefix`` names."""
+        """Return one page of objects, selected from all files in the folder that ``prefix`` names."""
         folder = check_prefix(prefix).rpartition("/")[0]
         self._path(folder, deadline_ns)
         try:
@@ -147,7 +149,10 @@ class FileStore(ObjectStore):
         return sorted(found, key=lambda info: info.key)[:limit]
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Remove files; folders stay. Not synced: what a power loss brings back is garbage that is collected again."""
+        """Remove files but not folders.
+
+        The removal is not synced. If a power loss restores a file, garbage collection deletes it again.
+        """
         failed: dict[str, StoreError] = {}
         for key in keys:
             path = self._writable(key, deadline_ns, make_folder=False)
@@ -159,7 +164,7 @@ class FileStore(ObjectStore):
         return failed
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
-        """Temporary files, of writers under way and of those that died."""
+        """Return the temporary files of live writers and of writers that died."""
         folder = check_prefix(prefix).rpartition("/")[0]
         self._path(folder, deadline_ns)
         found: list[UnfinishedUpload] = []
@@ -174,19 +179,19 @@ class FileStore(ObjectStore):
         return found
 
     def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
-        """Remove a temporary file; whoever still writes it fails when it is renamed."""
+        """Remove a temporary file. If a writer still uses it, the writer's rename fails."""
         path = self._writable(upload.key, deadline_ns, make_folder=False)
         folder, _, name = path.rpartition("/")
         of = _TEMPORARY_NAME.match(upload.upload_id)
         if of is None or of[1] != name:
-            return  # no upload of this key that ever was
+            return  # no upload of this key has such an id
         try:
             self._remove_if_there(f"{folder}/{upload.upload_id}")
         except OSError as error:
             self._raise(error, upload.key)
 
     def close(self) -> None:
-        """Refuse further calls. Twice is fine."""
+        """Refuse further calls. A second call has no effect."""
         self._closed = True
 
     def __repr__(self) -> str:
@@ -220,7 +225,7 @@ class FileStore(ObjectStore):
             raise BucketNotFoundError("the folder of the store is missing", self.uri)
 
     def _prepare(self, folder: str) -> None:
-        """Make a folder below the root with what is above it, each synced into the one before; sweep it now and then."""
+        """Create a folder and its parents below the root, and sync each into its parent. Sweep the folder regularly."""
         now_ms = self._clock.now_ms()
         if folder in self._swept:
             if now_ms - self._swept[folder] >= STALE_MS:
@@ -233,12 +238,12 @@ class FileStore(ObjectStore):
             if self._files.stat(made) is None:
                 with contextlib.suppress(FileExistsError):  # another writer was faster
                     self._files.make_folder(made)
-            self._files.sync_folder(above)  # also if it was there: who made it may not have come to this yet
+            self._files.sync_folder(above)  # even if the folder exists: its creator may not have synced it yet
         self._sweep(folder)
         self._swept[folder] = now_ms
 
     def _sweep(self, folder: str) -> None:
-        """Remove temporary files that writers left behind when they died."""
+        """Remove temporary files of writers that died."""
         oldest_ms = self._clock.now_ms() - STALE_MS
         for entry in self._files.list(folder):
             if entry.name.startswith(_TEMPORARY) and entry.modified_ms < oldest_ms:
@@ -255,7 +260,7 @@ class FileStore(ObjectStore):
             self._files.close(descriptor)
 
     def _written(self, path: str, chunks: Iterable[Buffer]) -> str:
-        """Write and sync a temporary file beside ``path``; nothing is left of it when that fails."""
+        """Write and sync a temporary file beside ``path``. If that fails, remove the file."""
         folder, _, name = path.rpartition("/")
         of = f"-{name}" if len(name.encode()) <= _LONGEST_NAME else ""
         temporary = f"{folder}/{_TEMPORARY}{self._chance.getrandbits(128):032x}{of}.tmp"
@@ -296,13 +301,13 @@ class FileStore(ObjectStore):
             yield chunk
 
     def _walk(self, folder: str) -> Iterator[ObjectInfo]:
-        """All objects below a folder, whose place is relative to the root, in any order."""
+        """Yield all objects below a folder, given relative to the root, in any order."""
         for place, entry in self._entries(folder):
             if not entry.name.startswith(_TEMPORARY):
                 yield ObjectInfo(key_at(place), entry.size_bytes, "", entry.modified_ms)
 
     def _entries(self, folder: str) -> Iterator[tuple[str, FileStat]]:
-        """All files below a folder, with their places."""
+        """Yield all files below a folder with their paths relative to the root."""
         try:
             entries = self._files.list(f"{self._root}/{folder}" if folder else self._root)
         except OSError as error:
@@ -329,7 +334,7 @@ class FileStore(ObjectStore):
 
 
 def open_file(context: OpenContext) -> ObjectStore:
-    """A store over a folder."""
+    """Open a store on a folder."""
     return FileStore(parse_location(context.location), context.env, read_only=context.read_only)
 
 

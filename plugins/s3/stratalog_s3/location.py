@@ -1,4 +1,4 @@
-"""Where a store is: URIs taken apart, and keys that cannot leave their place."""
+"""Locations of stores: parsed URIs, and keys that cannot leave their store."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 
 from stratalog.spi import ConfigError
 
-MAX_KEY_BYTES: Final = 1024  # S3's bound
-MAX_NAME_BYTES: Final = 255  # of file systems
-_GOES_ON: Final = "+"  # ends the name of a folder that is the beginning of a longer one
+MAX_KEY_BYTES: Final = 1024  # S3's limit
+MAX_NAME_BYTES: Final = 255  # limit of file systems
+_GOES_ON: Final = "+"  # last character of a folder's name that is the first part of a longer name
 _CUT: Final = re.compile(r"(?:(?<=/)|\A)([^/]{254})\+/", re.ASCII)
 _S3: Final = frozenset({"s3", "s3a"})
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)\Z", re.DOTALL)
@@ -30,19 +30,19 @@ class Location:
         return f"{self.scheme}://{'' if self.bucket else '/'}{path}"
 
     def name(self, key: str) -> str:
-        """The object's full name inside the bucket, for a key relative to the URI."""
+        """Return the object's full name inside the bucket, for a key relative to the URI."""
         return f"{self.prefix}/{key}" if self.prefix else key
 
     def key(self, name: str) -> str:
-        """The key relative to the URI, for a full name that starts with the prefix."""
+        """Return the key relative to the URI, for a full name that starts with the prefix."""
         return name.removeprefix(f"{self.prefix}/") if self.prefix else name
 
 
 def parse_location(uri: str) -> Location:
-    """Take a tier's URI apart; slashes at its end do not matter.
+    """Parse a tier's URI. Trailing slashes are ignored.
 
     Raises:
-        ConfigError: it is no URI, holds credentials, names no bucket, or has an empty or climbing part.
+        ConfigError: it is no URI, holds credentials, names no bucket, or has an empty, ``.`` or ``..`` part.
     """
     found = _URI.match(uri)
     if not found:
@@ -68,13 +68,16 @@ def parse_location(uri: str) -> Location:
 
 
 def _holds_credentials(scheme: str, authority: str, path: str) -> bool:
-    """Whether a URI looks as if it does; a secret may hold a slash, and the rest of it is taken for a path then."""
+    """Return True if a URI seems to hold credentials.
+
+    A secret may contain a slash; the rest of the secret is then parsed as the path.
+    """
     user, mark, _ = authority.partition("@")
     if mark:
         return ":" in user or scheme in _S3
     _, colon, port = authority.partition(":")
     if scheme in _S3:
-        return bool(colon) and not authority.startswith("arn:")  # no bucket's name has one
+        return bool(colon) and not authority.startswith("arn:")  # no bucket's name contains a colon
     return bool(colon) and not port.isdigit() and "@" in path
 
 
@@ -83,8 +86,8 @@ def check_key(key: str) -> str:
     """Return ``key`` if it may name an object.
 
     Raises:
-        ConfigError: it is empty or longer than 1,024 bytes, or has an empty, ``.`` or ``..`` part, or characters that
-            cannot be printed: as a file's name it could leave the store's folder.
+        ConfigError: the key is empty, is longer than 1,024 bytes, has an empty, ``.`` or ``..`` part, or has
+            unprintable characters. Such a key could leave the store's folder when it is used as a file name.
     """
     parts = key.split("/")
     if any(part in {"", ".", ".."} for part in parts) or not _sound(key):
@@ -93,7 +96,10 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return ``prefix`` if keys may start with it: "" or whole parts and the beginning of one; errors as for keys."""
+    """Return ``prefix`` if keys may start with it: "", or complete parts and the beginning of one.
+
+    Errors as for keys.
+    """
     parts = prefix.split("/")
     if any(part in {"", ".", ".."} for part in parts[:-1]) or parts[-1] == ".." or not _sound(prefix):
         raise ConfigError(f"key prefix {prefix[:80]!r} is not allowed")
@@ -103,10 +109,10 @@ def check_prefix(prefix: str) -> str:
 def place_of(key: str) -> str:
     """Return the path of an object below the folder of a store on a file system, where a name has at most 255 bytes.
 
-    A longer part of the key becomes a folder of its first 254 characters and ``+``, and the rest in it.
+    A longer part of the key is split: a folder with the first 254 characters and ``+``, which contains the rest.
 
     Raises:
-        ConfigError: the path would be read back as another key, or the rest would be ``.`` or ``..``.
+        ConfigError: the path would map back to another key, or the rest would be ``.`` or ``..``.
     """
     if len(key) < MAX_NAME_BYTES:
         return key
@@ -117,13 +123,14 @@ def place_of(key: str) -> str:
 
 
 def key_at(place: str) -> str:
-    """Return the key of the object that ``place_of`` has put there."""
+    """Return the key of the object that ``place_of`` maps to this path."""
     return place if len(place) < MAX_NAME_BYTES else _CUT.sub(r"\1", place)
 
 
 def _cut(part: str) -> str:
     pieces = []
-    while len(part) > MAX_NAME_BYTES and part.isascii():  # the system refuses long names of other characters
+    # long names of other characters are left to the system, which refuses them
+    while len(part) > MAX_NAME_BYTES and part.isascii():
         pieces.append(part[: MAX_NAME_BYTES - 1] + _GOES_ON)
         part = part[MAX_NAME_BYTES - 1 :]
     if pieces and part in {".", ".."}:

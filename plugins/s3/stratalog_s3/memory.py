@@ -1,4 +1,4 @@
-"""Objects in fsspec's memory, which the whole process shares: for tests, and for trying things out."""
+"""Objects in fsspec's memory, which the whole process shares. Meant for tests and experiments."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from stratalog_s3.store import FsspecStore
 
 
 class MemoryStore(FsspecStore):
-    """Two stores with one URI see the same objects; they are gone with the process."""
+    """Object store in memory. Two stores with one URI see the same objects, which live as long as the process."""
 
     in_process: ClassVar[bool] = True
 
     @property
     def capabilities(self) -> Capability:
-        """CREATE alone."""
+        """CREATE only."""
         return create_capability(self._location.scheme)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write only if the key is free.
+        """Write the object only if the key is free.
 
-        fsspec's own create checks and then writes, so several racers win. ``dict.setdefault`` is one step, and the
-        dictionary is the one that all instances share.
+        fsspec's own create checks and then writes, so several concurrent writers can succeed. ``dict.setdefault`` is
+        atomic, and all instances share the dictionary.
         """
         path = self._writable(key)
         seconds_left(self._clock, deadline_ns, key)
@@ -38,6 +38,6 @@ class MemoryStore(FsspecStore):
 
 
 def open_memory(context: OpenContext) -> ObjectStore:
-    """A store over fsspec's memory."""
+    """Open a store in fsspec's memory."""
     location, options = parse_location(context.location), SecretOptions(context.options)
     return MemoryStore(location, options, context.env.clock, read_only=context.read_only)

@@ -1,4 +1,4 @@
-"""Uploads in parts: a few at a time in memory, completed as a whole or aborted."""
+"""Multipart uploads: a few parts in memory at a time; the upload is completed as a whole or aborted."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LOGGER: Final = logging.getLogger("stratalog.s3")
 
 
 class PartBudget:
-    """Bounds the bytes of parts that are in memory, over all uploads of a store. Thread-safe.
+    """Limit of the bytes of parts in memory, over all uploads of a store. Thread-safe.
 
-    One part is always let in, however large: an upload makes progress whatever the bound.
+    One part is always admitted, however large, so an upload makes progress with any limit.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -32,10 +32,10 @@ class PartBudget:
         self._changed = threading.Condition()
 
     def take(self, size_bytes: int, timeout_s: float, key: str) -> None:
-        """Wait for room.
+        """Wait until a part of this size is admitted.
 
         Raises:
-            StoreTimeoutError: there was none in time.
+            StoreTimeoutError: there was no room in time.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._has_room(size_bytes), timeout_s):
@@ -43,7 +43,7 @@ class PartBudget:
             self._taken_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """The part is on its way no longer."""
+        """Release the room of a part that was sent or failed."""
         with self._changed:
             self._taken_bytes -= size_bytes
             self._changed.notify_all()
@@ -54,13 +54,13 @@ class PartBudget:
 
 @dataclass(frozen=True, slots=True)
 class PartUploads:
-    """How large objects are uploaded.
+    """Multipart upload of large objects.
 
     Attributes:
-        part_bytes: the size of a part, unless that would make too many of them.
-        checksum: of each part.
-        parameters: of the object.
-        budget: what the parts in memory share.
+        part_bytes: size of a part, unless the upload would then have too many parts.
+        checksum: checksum of each part.
+        parameters: request parameters of the object.
+        budget: memory limit that all parts share.
     """
 
     part_bytes: int
@@ -69,10 +69,10 @@ class PartUploads:
     budget: PartBudget
 
     def upload(self, bucket: Bucket, name: str, source: ByteSource, key: str) -> Any:
-        """Upload a large object; the store's answer to the last request.
+        """Upload a large object, and return the store's answer to the last request.
 
-        Nothing is visible before that request. If anything fails the upload is aborted, after the deadline too, or its
-        parts would be stored, and paid for, for ever.
+        The object becomes visible with that request only. If anything fails the upload is aborted, even after the
+        deadline. Otherwise the store would keep its parts, and charge for them, forever.
         """
         said = {"ChecksumAlgorithm": self.checksum.algorithm} if self.checksum.algorithm else {}
         upload = bucket.ask("create_multipart_upload", Key=name, **said, **self.parameters)["UploadId"]
@@ -98,7 +98,7 @@ class PartUploads:
     def _begun(
         self, bucket: Bucket, name: str, upload: str, number: int, bodies: Iterator[io.BytesIO], taken_bytes: int
     ) -> tuple[dict[str, Any], Pending[Any]]:
-        """Read and send a part; its room is given back when that is over, well or not."""
+        """Read a part and start to send it. Its room is released when the request ends, with or without an error."""
         try:
             body = next(bodies)
             said = self.checksum.said(body.getbuffer())
@@ -118,5 +118,5 @@ def _abort(bucket: Bucket, name: str, upload: str) -> None:
     late = replace(bucket, deadline_ns=bucket.clock.monotonic_ns() + _ABORT_NS)
     try:
         late.ask("abort_multipart_upload", Key=name, UploadId=upload)
-    except Exception as error:  # noqa: BLE001 - what made the upload fail is what counts
+    except Exception as error:  # noqa: BLE001 - the error of the upload itself is the one to raise
         _LOGGER.warning("an upload in parts could not be aborted key=%s error=%s", name, type(error).__name__)

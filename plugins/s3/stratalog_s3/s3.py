@@ -1,4 +1,4 @@
-"""S3 and what speaks its protocol: each call is one request, made through s3fs, inside our own deadline."""
+"""S3 and compatible services: each call is one request through s3fs, with a deadline of this plugin."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ from stratalog_s3.store import StoreBase
 from stratalog_s3.tls import UNENCRYPTED, check_client, check_endpoint
 from stratalog_s3.uploads import one_part
 
-PAGE_KEYS: Final = 1000  # S3's bound, for listing and for deleting
+PAGE_KEYS: Final = 1000  # S3's limit, for listing and for deleting
 _CLOSE_S: Final = 5.0
 _LOGGER: Final = logging.getLogger("stratalog.s3")
 
 
 class S3Store(StoreBase):
-    """A bucket, or a prefix of it. Connects at the first call, once a process.
+    """A bucket, or a prefix of it. It connects at the first call, once per process.
 
     Args:
-        location: where it is.
-        options: for s3fs, and ``credentials``.
-        clock: deadlines are moments of it.
-        read_only: refuse every write.
-        settings: how objects are uploaded.
-        upload_bytes: the most that parts of uploads take in memory.
+        location: location of the bucket and prefix.
+        options: options for s3fs, and ``credentials``.
+        clock: clock of the deadlines.
+        read_only: if True, refuse every write.
+        settings: settings for uploads.
+        upload_bytes: limit of the memory for parts of uploads.
     """
 
-    _connected: Any = None  # the file system whose client has been checked; checking twice in a race does no harm
+    _connected: Any = None  # the file system whose client was checked; a race that checks it twice does no harm
 
     def __init__(
         self,
@@ -77,19 +77,22 @@ class S3Store(StoreBase):
 
     @property
     def capabilities(self) -> Capability:
-        """All; the core probes CREATE, which some servers that speak S3's protocol accept and ignore."""
+        """All capabilities.
+
+        The core probes CREATE, because some S3-compatible servers accept the condition and ignore it.
+        """
         checked = Capability.CHECKSUM if self._checksum.parameter else Capability.NONE
         return create_capability(self._location.scheme) | Capability.LIST_AFTER | Capability.BATCH_DELETE | checked
 
     def sent(self) -> Mapping[str, int]:
-        """Requests so far, by S3's names of them."""
+        """Return the number of requests so far, by S3's names of them."""
         return {_name_of(method): count for method, count in self._sent.copy().items()}
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload in one request up to ``part.bytes``, in parts of that size above; a failed one is aborted.
+        """Upload in one request up to ``part.bytes``, and in parts of that size above; a failed upload is aborted.
 
-        A few parts are in memory at a time, whatever the object's size (``limits.upload.bytes``, over all uploads of the
-        store). Each request carries a checksum that the store checks.
+        A few parts are in memory at a time, whatever the object's size. ``limits.upload.bytes`` bounds them for all
+        uploads of the store. Each request carries a checksum that the store verifies.
         """
         name = self._writable(key)
         with self._errors(key):
@@ -101,24 +104,24 @@ class S3Store(StoreBase):
         return ObjectInfo(key, source.size_bytes, _etag(answer))
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write only if the key is free, by ``If-None-Match: *``.
+        """Write the object only if the key is free, by ``If-None-Match: *``.
 
-        One request as far as we can tell: on a kept connection that the server has closed the HTTP client below sends
-        it again, so that EXISTS may speak of our own object. Whoever must know reads it.
+        This plugin sends one request. If the server has closed a kept connection, the HTTP client may send the request
+        again, and EXISTS may then refer to our own object. A caller that must know has to read the object.
         """
         name, body = self._writable(key), bytes(data)
         with self._errors(key):
-            bucket = self._bucket(deadline_ns)  # what fails here has sent nothing
+            bucket = self._bucket(deadline_ns)  # an error here means that nothing was sent
         with self._create_errors(key) as outcome:
             said = {**self._checksum.said(body), **self._settings.of_objects}
             bucket.ask("put_object", Key=name, Body=body, IfNoneMatch="*", **said)
         return outcome[0]
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Bytes [start, end) of an object, in one GET; an empty range costs none.
+        """Read bytes [start, end) of an object, in one GET. An empty range needs no request.
 
         Raises:
-            StoreError: the store answered with another range than the one asked for.
+            StoreError: the store answered with another range.
         """
         name = self._location.name(check_key(key))
         if end is not None and end <= (start or 0):
@@ -127,7 +130,7 @@ class S3Store(StoreBase):
             return self._bucket(deadline_ns).get(name, start, end)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """One page, in one request a thousand keys."""
+        """Return one page of objects, with one request per thousand keys."""
         query = {"Prefix": self._location.name(check_prefix(prefix))}
         if after:
             query["StartAfter"] = self._location.name(after)
@@ -137,14 +140,14 @@ class S3Store(StoreBase):
             while len(found) < limit:
                 answer = bucket.ask("list_objects_v2", MaxKeys=min(limit - len(found), PAGE_KEYS), **query)
                 infos = [self._object_info(item) for item in answer.get("Contents", ())]
-                found += [info for info in infos if info.key]  # without the marker that consoles make for a "folder"
+                found += [info for info in infos if info.key]  # skip the marker that consoles create for a "folder"
                 if not answer.get("IsTruncated"):
                     break
                 query = {"Prefix": query["Prefix"], "ContinuationToken": answer["NextContinuationToken"]}
         return found
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Delete, a thousand keys a request."""
+        """Delete objects, with one request per thousand keys."""
         self._refuse_write()
         names = {self._location.name(check_key(key)): key for key in keys}
         failed: dict[str, StoreError] = {}
@@ -159,7 +162,7 @@ class S3Store(StoreBase):
         return failed
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
-        """Uploads in parts without an end, in one request a thousand."""
+        """Return the multipart uploads in progress, with one request per thousand."""
         query = {"Prefix": self._location.name(check_prefix(prefix))}
         found: list[UnfinishedUpload] = []
         with self._errors(prefix):
@@ -172,7 +175,7 @@ class S3Store(StoreBase):
                 query["KeyMarker"], query["UploadIdMarker"] = answer["NextKeyMarker"], answer["NextUploadIdMarker"]
 
     def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
-        """Abort an upload in parts; one that ended, or was aborted, is fine."""
+        """Abort a multipart upload. An upload that was completed or aborted already is no error."""
         name = self._writable(upload.key)
         try:
             with self._errors(upload.key):
@@ -193,7 +196,7 @@ class S3Store(StoreBase):
     def _refused(
         self, errors: Iterable[Mapping[str, str]], names: Mapping[str, str]
     ) -> Iterator[tuple[str, StoreError]]:
-        """What went wrong with single keys of a request; a missing one is success."""
+        """Yield the errors of single keys of a request. A missing key counts as deleted."""
         for item in errors:
             key = names.get(item.get("Key", ""), "")
             reply = Reply(item.get("Code", ""), 0, item.get("Message", ""))
@@ -208,11 +211,11 @@ class S3Store(StoreBase):
         return self._location.name(check_key(key))
 
     def _bucket(self, deadline_ns: int) -> Bucket:
-        """The bucket, for one operation. The first call connects: that sends nothing to the bucket."""
+        """Return the bucket for one operation. The first call connects, which sends nothing to the bucket."""
         made = self._filesystem()
         if self._connected is not made:
             client = self._connect(made, deadline_ns)
-            self._check_transport(client, made.session)  # also what the environment and AWS's own files say
+            self._check_transport(client, made.session)  # also covers the environment and AWS's own files
             known = client.meta.service_model.operation_model("PutObject").input_shape.members
             if not {"IfNoneMatch", "ChecksumCRC32C"} <= set(known):
                 raise PluginImportError("this botocore is too old: it would drop If-None-Match", "s3", "stratalog[s3]")
@@ -220,7 +223,7 @@ class S3Store(StoreBase):
         return Bucket(made, self._location.bucket, self._clock, deadline_ns, self._sent, self._renewed)
 
     def _check_transport(self, client: Any, session: Any) -> None:
-        """Check how requests would travel, and log once that they are not encrypted if that is allowed."""
+        """Check how requests would be sent. If unencrypted requests are allowed, log a warning once."""
         check_client(client, session)
         host = check_endpoint(client.meta.endpoint_url, allow_http=self._settings.allow_http)
         with self._lock:
@@ -230,9 +233,10 @@ class S3Store(StoreBase):
             _LOGGER.warning(UNENCRYPTED, host, self.uri)
 
     async def _renewed(self, client: Any) -> bool:
-        """Get other credentials than those of ``client``, which have ended; False if there are no others.
+        """Replace the expired credentials of ``client``; return False if there are no others.
 
-        Without a function that gives them they are read again where they came from: the environment, AWS's files.
+        Without a function that returns credentials, they are read again from their source: the environment or AWS's
+        files.
         """
         if self._credentials is not None:
             self._credentials.expired()
@@ -240,7 +244,7 @@ class S3Store(StoreBase):
         made = self._filesystem()
         if {"key", "session"} & set(self._options.reveal()):
             return False
-        if made._s3 is client:  # noqa: SLF001 - not renewed by another request meanwhile; s3fs has no name for it
+        if made._s3 is client:  # noqa: SLF001 - no other request renewed it in between; s3fs has no name for it
             self._check_transport(await made.set_session(refresh=True), made.session)
             await client.close()
         return True
@@ -270,7 +274,7 @@ class S3Store(StoreBase):
             return
         try:
             run(made.loop, made.s3.close, _CLOSE_S)
-        except Exception as error:  # noqa: BLE001 - nobody can do anything about it, and s3fs tries again at exit
+        except Exception as error:  # noqa: BLE001 - a close cannot be retried here, and s3fs tries again at exit
             _LOGGER.debug("connections were not closed uri=%s error=%s", self.uri, type(error).__name__)
 
     def _object_info(self, item: Mapping[str, Any]) -> ObjectInfo:
@@ -281,14 +285,14 @@ class S3Store(StoreBase):
 
 
 def open_s3(context: OpenContext) -> ObjectStore:
-    """A store over a bucket.
+    """Open a store on a bucket.
 
     Raises:
-        PluginImportError: s3fs is not installed; ``stratalog[s3]`` has it.
+        PluginImportError: s3fs is not installed; install ``stratalog[s3]``.
         ConfigError: the URI or an option is not allowed.
     """
     try:
-        import s3fs  # noqa: F401, PLC0415 - tells now whether it is there
+        import s3fs  # noqa: F401, PLC0415 - reports now if it is missing
     except ImportError as error:
         raise PluginImportError(f"S3 needs s3fs ({error})", "s3", "stratalog[s3]") from error
     location, options = parse_location(context.location), SecretOptions(context.options)
@@ -296,7 +300,7 @@ def open_s3(context: OpenContext) -> ObjectStore:
     try:
         _check(options, settings)
     except ConfigError as error:
-        raise error.with_traceback(None)  # noqa: B904 - it is the same one, without the frames that hold the options
+        raise error.with_traceback(None)  # noqa: B904 - the same error, without the frames that hold the options
     return S3Store(
         location,
         options,
@@ -308,7 +312,7 @@ def open_s3(context: OpenContext) -> ObjectStore:
 
 
 def _check(options: SecretOptions, settings: S3Section) -> None:
-    """Tell now what is wrong with them."""
+    """Raise now if the options are invalid."""
     plain = options.reveal()
     take_provider(plain)
     filesystem_options(plain, settings)
@@ -328,12 +332,12 @@ def _file_system(options: SecretOptions, settings: S3Section, credentials: Rotat
 
 
 def _name_of(method: str) -> str:
-    """S3's name for one of botocore's: ``PutObject`` for ``put_object``."""
+    """Return S3's name of a botocore method: ``PutObject`` for ``put_object``."""
     return "".join(word.capitalize() for word in method.split("_"))
 
 
 def _ms(item: Mapping[str, Any], name: str) -> int:
-    """A moment, 0 if it is not told."""
+    """Return a timestamp of an answer in milliseconds, or 0 if it is missing."""
     moment = item.get(name)
     return int(moment.timestamp() * 1000) if moment is not None else 0
 

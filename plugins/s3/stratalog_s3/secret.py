@@ -1,4 +1,4 @@
-"""Options with credentials among them: never shown, never pickled, struck out of texts."""
+"""Options that may contain credentials: never printed, never pickled, redacted in texts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final, NoReturn
 _STARS: Final = "***"
 _SECRET_WORDS: Final = ("key", "secret", "token", "password", "passphrase", "credential", "connection_string", "sas")
 _SECRET_VARIABLES: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-_LEARNED: Final = 12  # texts of credentials that rotate: the last few of them
-_SHORTEST: Final = 4  # striking out less would only garble texts
+_LEARNED: Final = 12  # number of secrets of rotated credentials that stay known
+_SHORTEST: Final = 4  # redacting shorter texts would only garble messages
 
 
 class SecretOptions:
-    """Options for a file system. ``reveal`` is the only way to the values."""
+    """Options for a file system. Only ``reveal`` returns the values."""
 
     __slots__ = ("_given", "_learned", "_options")
 
@@ -27,25 +27,26 @@ class SecretOptions:
         self._learned: tuple[str, ...] = ()
 
     def reveal(self) -> dict[str, object]:
-        """A copy of the options, secrets included."""
+        """Return a copy of the options, secrets included."""
         return dict(self._options)
 
     def learn(self, credentials: Mapping[str, object]) -> None:
-        """Strike these out from now on, too; of those learned before, the last few stay known."""
+        """Redact these credentials too from now on. Only the last few learned secrets stay known."""
         found = [text for text in _secret_texts(credentials) if len(text) >= _SHORTEST]
         self._learned = (*found, *(text for text in self._learned if text not in found))[:_LEARNED]
 
     def redact(self, text: str) -> str:
-        """``text`` with every secret struck out."""
-        for secret in sorted({*self._given, *self._learned}, key=len, reverse=True):  # one may hold another
+        """Return ``text`` with every secret replaced by stars."""
+        # longest first: one secret may contain another
+        for secret in sorted({*self._given, *self._learned}, key=len, reverse=True):
             text = text.replace(secret, _STARS)
         return text
 
     def safe_cause(self, error: BaseException) -> BaseException | None:
-        """``error``, to raise another one ``from`` it; None if its traceback would show a secret.
+        """Return ``error`` for use in ``raise ... from``, or None if its traceback would show a secret.
 
-        The frames of libraries are dropped: their local names hold signed requests and options, which some programs log
-        with every error. What is left says what went wrong.
+        The frames of libraries are dropped. Their local variables hold signed requests and options, and some programs
+        log these with every error. The remaining text describes the failure.
         """
         text = "".join(traceback.format_exception(error))
         for one in _chain(error):
@@ -72,7 +73,7 @@ def _secret_texts(value: object, *, secret: bool = False) -> Iterator[str]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, and all that it came from or was raised beside."""
+    """Yield an error and all its causes and contexts."""
     waiting, seen = [error], set[int]()
     while waiting:
         one = waiting.pop()

@@ -1,4 +1,4 @@
-"""Settings of the S3 store, ``[plugins.s3]``: where the service is, and how objects are uploaded and kept."""
+"""Settings of the S3 store, ``[plugins.s3]``: the address of the service, and how objects are uploaded and stored."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 
 from stratalog.spi import Section, key
 
-MIN_PART_BYTES: Final = 5 << 20  # S3's bound, for all parts but the last
-MAX_PART_BYTES: Final = 5 << 30  # the same
-MAX_TAGS: Final = 10  # S3's bound
+MIN_PART_BYTES: Final = 5 << 20  # S3's limit, for all parts except the last
+MAX_PART_BYTES: Final = 5 << 30  # S3's limit
+MAX_TAGS: Final = 10  # S3's limit
 _KMS: Final = frozenset({"aws:kms", "aws:kms:dsse"})
 _TAG_KEY: Final = re.compile(r"[\w +\-.:/@]{1,128}\Z")
 _TAG_VALUE: Final = re.compile(r"[\w +\-=.:/@]{0,256}\Z")
@@ -32,7 +32,10 @@ def _wrong_tags(tags: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportSection(Section):
-    """``[plugins.gcs]``, ``[plugins.abfs]``, ``[plugins.fsspec]``. A tier option of the same name wins."""
+    """Settings of ``[plugins.gcs]``, ``[plugins.abfs]`` and ``[plugins.fsspec]``.
+
+    A tier option of the same name overrides one.
+    """
 
     title: ClassVar[str] = "Object stores of other libraries"
 
@@ -45,9 +48,10 @@ class TransportSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Section(Section):
-    """``[plugins.s3]``. Tier options of the same names win. Storage classes whose objects must be restored before they can be read are not offered.
+    """Settings of ``[plugins.s3]``. Tier options of the same names override them.
 
-    The storage class is that of segments; manifests are small and short-lived, which colder classes charge for.
+    Storage classes whose objects must be restored before they can be read are not offered. The storage class applies to
+    segments only. Manifests are small and short-lived, and colder classes charge extra for such objects.
     """
 
     title: ClassVar[str] = "Object store s3"
@@ -101,14 +105,14 @@ class S3Section(Section):
     tags: tuple[str, ...] = key("tags", (), check=_wrong_tags, doc="name=value, for every object; at most 10.")
 
     def contradiction(self) -> str:
-        """What S3 would refuse."""
+        """Return the reason why S3 would refuse these settings, or ""."""
         if self.encryption_key_id and self.encryption not in _KMS:
             return "encryption.key.id needs encryption = aws:kms or aws:kms:dsse"
         return ""
 
     @property
     def of_objects(self) -> dict[str, object]:
-        """Parameters of each request that makes an object."""
+        """Parameters of each request that creates an object."""
         said: dict[str, object] = {}
         if self.encryption != "none":
             said["ServerSideEncryption"] = self.encryption
@@ -122,5 +126,5 @@ class S3Section(Section):
 
     @property
     def of_segments(self) -> dict[str, object]:
-        """The same, of one that makes a segment's object."""
+        """Parameters of each request that creates a segment's object."""
         return {**self.of_objects, **({"StorageClass": self.storage_class} if self.storage_class else {})}

@@ -1,4 +1,4 @@
-"""Object stores over any fsspec file system, and the one for protocols without an atomic create."""
+"""Object stores on any fsspec file system, and the store for protocols without an atomic create."""
 
 from __future__ import annotations
 
@@ -41,35 +41,35 @@ from stratalog_s3.tls import UNENCRYPTED, check_endpoint, check_options, endpoin
 from stratalog_s3.uploads import PART_BYTES, counted, whole
 
 _LOGGER: Final = logging.getLogger("stratalog.s3")
-FILE_SCHEMES: Final = frozenset({"hdfs", "webhdfs", "sftp", "ssh", "smb"})  # where a part of a key is a file's name
+FILE_SCHEMES: Final = frozenset({"hdfs", "webhdfs", "sftp", "ssh", "smb"})  # in these, a part of a key is a file's name
 _DISCARD_NS: Final = 5_000_000_000
 _TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 
 
 class StoreBase(ObjectStore):
-    """What all stores of this plugin share: names, errors, and a file system made once a process, at first use.
+    """Common part of this plugin's stores: names, errors, and a file system created once per process at first use.
 
     Args:
-        location: where it is.
-        options: for the file system.
-        clock: deadlines are moments of it.
-        read_only: refuse every write.
+        location: location of the store.
+        options: options for the file system.
+        clock: clock of the deadlines.
+        read_only: if True, refuse every write.
     """
 
     def __init__(self, location: Location, options: SecretOptions, clock: Clock, *, read_only: bool) -> None:
         self._location, self._options, self._clock, self._read_only = location, options, clock, read_only
         self._lock = threading.Lock()
         self._made: Any = None  # under _lock; Any: fsspec has no types
-        self._made_by = 0  # the process: event loops and connections do not survive a fork
+        self._made_by = 0  # process id: event loops and connections do not survive a fork
         self._closed = False
 
     @property
     def uri(self) -> str:
-        """Where it is, without secrets."""
+        """URI of the store, without secrets."""
         return str(self._location)
 
     def close(self) -> None:
-        """Refuse further calls. Twice is fine."""
+        """Refuse further calls. A second call has no effect."""
         with self._lock:
             self._closed = True
             made, self._made = self._made, None
@@ -80,7 +80,7 @@ class StoreBase(ObjectStore):
         return f"{type(self).__name__}({self.uri!r})"
 
     def _filesystem(self) -> Any:
-        """The file system of this process."""
+        """Return the file system of this process."""
         with self._lock:
             if self._closed:
                 raise ClosedError(f"the object store is closed uri={self.uri}")
@@ -90,22 +90,22 @@ class StoreBase(ObjectStore):
 
     @abstractmethod
     def _make(self) -> Any:
-        """Make the file system; connects to nothing."""
+        """Create the file system without connecting."""
 
     def _dispose(self, made: Any) -> None:
-        """Let go of a file system's connections; most have none."""
+        """Release the connections of a file system; most have none."""
 
     def _refuse_write(self) -> None:
         if self._read_only:
             raise ReadOnlyError("the object store was opened for reading", self.uri)
 
     def _typed(self, error: Exception, key: str) -> StorageError:
-        """The contract's error for what the file system raised."""
+        """Return the contract's error for an error of the file system."""
         return typed(error, key, self.uri, self._options)
 
     @contextlib.contextmanager
     def _errors(self, key: str) -> Iterator[None]:
-        """Turn what a library raises into the contract's errors."""
+        """Convert library errors to the contract's errors."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - libraries raise what they like
@@ -113,7 +113,7 @@ class StoreBase(ObjectStore):
 
     @contextlib.contextmanager
     def _create_errors(self, key: str) -> Iterator[list[Created]]:
-        """The same for a create: what it ended with, if it did not raise, is in the list."""
+        """Convert library errors of a create. If nothing is raised, the yielded list holds the outcome."""
         outcome = [Created.CREATED]
         try:
             yield outcome
@@ -124,7 +124,7 @@ class StoreBase(ObjectStore):
             outcome[0] = found
 
     def _raise(self, error: Exception, key: str) -> NoReturn:
-        """Raise the contract's error for ``error``; its traceback goes along unless it shows a secret."""
+        """Raise the contract's error for ``error``, with its traceback as the cause unless that shows a secret."""
         problem = self._typed(error, key)
         if problem is error:
             raise error
@@ -132,24 +132,25 @@ class StoreBase(ObjectStore):
 
 
 class FsspecStore(StoreBase):
-    """A store over any file system of fsspec, through its own methods, with caches off.
+    """A store on any file system of fsspec, through its own methods, with caches off.
 
-    For protocols without a create strategy: ``create`` looks first and then writes, which is good for one writer, and
-    the store does not declare CREATE.
+    For protocols without a create strategy. ``create`` checks the key and then writes, which is safe for one writer
+    only, and the store does not declare CREATE.
     """
 
     in_process: ClassVar[bool] = False  # True: calls cannot hang, and run on the caller's thread
 
     @property
     def capabilities(self) -> Capability:
-        """None: ``create`` here is no atomic one, and fsspec lists whole folders."""
+        """No capability: ``create`` is not atomic here, and fsspec lists whole folders."""
         return Capability.NONE
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload in one call of the file system; a large source is first written to a temporary file.
+        """Upload in one call of the file system. A large source is written to a temporary file first.
 
-        fsspec's ``open(..., "wb")`` would make half an object visible when a write fails; whole files do not. If the
-        upload fails all the same what there is of the object is deleted: keys are never overwritten.
+        fsspec's ``open(..., "wb")`` would make half an object visible when a write fails; uploads of whole files do
+        not. If the upload fails, any remains of the object are deleted. That is safe because keys are never
+        overwritten.
         """
         path = self._writable(key)
         with self._errors(key), self._discarding(path):
@@ -160,7 +161,7 @@ class FsspecStore(StoreBase):
         return ObjectInfo(key, source.size_bytes)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Look whether the key is free, then write."""
+        """Check that the key is free, then write."""
         path = self._writable(key)
         try:
             with self._errors(key):
@@ -172,7 +173,7 @@ class FsspecStore(StoreBase):
         return Created.EXISTS
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Bytes [start, end) of an object; an empty range costs no request."""
+        """Read bytes [start, end) of an object. An empty range needs no request."""
         path = self._path(check_key(key))
         if end is not None and end <= (start or 0):
             return b""
@@ -181,7 +182,7 @@ class FsspecStore(StoreBase):
         return bytes(data)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """One page, cut out of a listing of the whole folder that ``prefix`` names."""
+        """Return one page, selected from a listing of the whole folder that ``prefix`` names."""
         folder = self._path(check_prefix(prefix).rpartition("/")[0])
         try:
             with self._errors(prefix):
@@ -192,11 +193,11 @@ class FsspecStore(StoreBase):
         infos = {self._key_at(name.removeprefix(root)): info for name, info in found.items() if name.startswith(root)}
         keys = sorted(key for key in infos if key > after and key.startswith(prefix))[
             :limit
-        ]  # by code point, which is by UTF-8 byte too
+        ]  # order by code point equals order by UTF-8 byte
         return [_object_info(key, infos[key]) for key in keys]
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Delete one by one."""
+        """Delete objects one by one."""
         self._refuse_write()
         failed = {}
         for key in keys:
@@ -216,7 +217,7 @@ class FsspecStore(StoreBase):
         from fsspec.core import url_to_fs  # noqa: PLC0415 - imports every protocol's registry
 
         scheme = self._location.scheme
-        try:  # the options have no name here: a traceback may show what local names stand for
+        try:  # the options have no local name here: a traceback may show the values of local names
             made, root = url_to_fs(
                 self.uri, **{**self._options.reveal(), "skip_instance_cache": True, "use_listings_cache": False}
             )
@@ -243,7 +244,7 @@ class FsspecStore(StoreBase):
         return self._path(check_key(key))
 
     def _call(self, name: str, path: str, *args: object, deadline_ns: int, **kwargs: object) -> Any:
-        """Call a method of the file system inside the deadline, on its own loop if it has one."""
+        """Call a method of the file system within the deadline, on the file system's own loop if it has one."""
         left_s = seconds_left(self._clock, deadline_ns, path)
         made = self._filesystem()[0]
         if self.in_process:
@@ -261,28 +262,28 @@ class FsspecStore(StoreBase):
 
     @contextlib.contextmanager
     def _discarding(self, path: str) -> Iterator[None]:
-        """Delete what a failed upload may have left, as far as that works; the upload's own error is what counts."""
+        """Delete the remains of a failed upload if possible. The upload's own error is the one that is raised."""
         try:
             yield
         except BaseException:
             try:
                 self._call("rm_file", path, deadline_ns=self._clock.monotonic_ns() + _DISCARD_NS)
-            except Exception as error:  # noqa: BLE001 - mostly that there is nothing to delete
+            except Exception as error:  # noqa: BLE001 - in most cases there is nothing to delete
                 _LOGGER.debug("nothing discarded path=%s error=%s", path, type(error).__name__)
             raise
 
 
 def open_generic(context: OpenContext) -> ObjectStore:
-    """A store over whatever fsspec has for the scheme, for one writer."""
+    """Open a store on fsspec's file system for the scheme, for one writer."""
     location, options = parse_location(context.location), checked_options(context)
     return FsspecStore(location, options, context.env.clock, read_only=context.read_only)
 
 
 def checked_options(context: OpenContext) -> SecretOptions:
-    """Options for another library than s3fs.
+    """Return the options for a library other than s3fs.
 
     Raises:
-        ConfigError: TLS would not be verified, or left out without ``allow_http``.
+        ConfigError: TLS certificates would not be verified, or TLS would be off without ``allow_http``.
     """
     try:
         check_options(context.options)
@@ -292,7 +293,7 @@ def checked_options(context: OpenContext) -> SecretOptions:
             if host:
                 _LOGGER.warning(UNENCRYPTED, host, parse_location(context.location))
     except ConfigError as error:
-        raise error.with_traceback(None)  # noqa: B904 - it is the same one, without the frames that hold the options
+        raise error.with_traceback(None)  # noqa: B904 - the same error, without the frames that hold the options
     return SecretOptions(context.options)
 
 
@@ -302,7 +303,10 @@ def _object_info(key: str, info: Mapping[str, Any]) -> ObjectInfo:
 
 
 def _modified_ms(info: Mapping[str, Any]) -> int:
-    """When an object was written, by whatever name and type the file system has for it; 0 if it tells no time."""
+    """Return the time at which an object was written, or 0 if the file system reports none.
+
+    The name and the type of the value depend on the file system.
+    """
     found = next((info[name] for name in _TIMES if info.get(name)), None)
     if isinstance(found, str):
         try:

@@ -1,4 +1,4 @@
-"""Checks that requests are encrypted and that certificates are verified, whatever set the connection up."""
+"""Checks that requests are encrypted and certificates are verified, however the connection was configured."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _VERIFYING: Final = frozenset({
 
 
 def check_endpoint(url: str, *, allow_http: bool = False) -> str:
-    """Check the address of a service; return the host if requests to it cross a network unencrypted, else "".
+    """Check the address of a service. Return the host if requests to it are sent unencrypted over a network, else "".
 
     Args:
-        url: of the service.
+        url: URL of the service.
         allow_http: accept ``http://`` for hosts other than this machine.
 
     Raises:
@@ -52,10 +52,10 @@ def check_endpoint(url: str, *, allow_http: bool = False) -> str:
 
 
 def checked_bundle(value: object, what: str) -> str | bool | None:
-    """Return the value of a ``verify`` option, typed: True, the path of a CA bundle, or None for the default.
+    """Return the typed value of a ``verify`` option: True, the path of a CA bundle, or None for the default.
 
     Raises:
-        ConfigError: it is anything else; libraries stop verifying for every value that counts as false.
+        ConfigError: the value is anything else. Libraries stop verifying for every false value.
     """
     if value is None or value is True:
         return value
@@ -77,9 +77,9 @@ def check_variables(environment: Mapping[str, str]) -> None:
 
 
 def check_client(client: Any, session: Any) -> None:
-    """Check a client of botocore before its first request: AWS's files and the caller's session configure it, too.
+    """Check a botocore client before its first request. AWS's files and the caller's session configure it too.
 
-    Any: botocore has no types.
+    ``client`` and ``session`` are Any because botocore has no types.
 
     Raises:
         ConfigError: TLS would not be verified, or would end at a proxy.
@@ -94,7 +94,10 @@ def check_client(client: Any, session: Any) -> None:
 
 
 def endpoints(options: Mapping[str, object]) -> list[str]:
-    """Addresses of services in options for another library: ``endpoint_url``, and those in a connection string."""
+    """Return the service addresses in options for another library.
+
+    These are ``endpoint_url`` and those in a connection string.
+    """
     found = [options["endpoint_url"]] if options.get("endpoint_url") else []
     text = options.get("connection_string")
     fields = dict(part.split("=", 1) for part in text.split(";") if "=" in part) if isinstance(text, str) else {}
@@ -105,10 +108,10 @@ def endpoints(options: Mapping[str, object]) -> list[str]:
 
 
 def check_options(options: Mapping[str, object], path: str = "") -> None:
-    """Check options for any other library that talks to a store, nested tables included.
+    """Check options for any other library that connects to a store, nested tables included.
 
     Raises:
-        ConfigError: an option that such libraries call ``verify``, or alike, is false.
+        ConfigError: a verification option, such as ``verify``, is false.
     """
     for name, value in options.items():
         where = f"{path}{name}"

@@ -1,4 +1,4 @@
-"""Bytes on their way up: sources cut into parts of one size, and counted."""
+"""Bytes of uploads: sources split into equal parts, with their sizes checked."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Final
 from stratalog.spi import Buffer, ByteSource, StoreError
 
 CHUNK_BYTES: Final = 1 << 20
-PART_BYTES: Final = 16 << 20  # where nothing else is set
-MAX_PARTS: Final = 10_000  # S3's bound
+PART_BYTES: Final = 16 << 20  # if no other size is set
+MAX_PARTS: Final = 10_000  # S3's limit
 
 
 def part_bytes(size_bytes: int, wanted_bytes: int = PART_BYTES) -> int:
-    """How large the parts of an upload are: as wanted, or more where that would make too many of them."""
+    """Return the part size of an upload: ``wanted_bytes``, or more if the upload would have too many parts."""
     return max(wanted_bytes, -(-size_bytes // MAX_PARTS))
 
 
 def counted(source: ByteSource, key: str, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Buffer]:
-    """The chunks of a source.
+    """Yield the chunks of a source.
 
     Raises:
-        StoreError: it gave more or fewer bytes than it said; the upload must not become visible.
+        StoreError: the source returned more or fewer bytes than announced; the upload must not become visible.
     """
     seen = 0
     for chunk in source.chunks(chunk_bytes):
@@ -35,15 +35,16 @@ def counted(source: ByteSource, key: str, chunk_bytes: int = CHUNK_BYTES) -> Ite
 
 
 def whole(source: ByteSource, key: str) -> bytes:
-    """All bytes of a small source; errors as ``counted``."""
+    """Return all bytes of a small source; errors as ``counted``."""
     return b"".join(counted(source, key))
 
 
 def parts(source: ByteSource, key: str, size_bytes: int) -> Iterator[io.BytesIO]:
-    """The bytes of a source in parts of exactly ``size_bytes``, the last one shorter; errors as ``counted``.
+    """Yield the bytes of a source in parts of exactly ``size_bytes``, the last one shorter; errors as ``counted``.
 
-    Equal parts, because some stores that speak S3's protocol refuse others. Each is one buffer of its size, filled in
-    place and handed on as it is: bytes would be copied once here and once more by the HTTP client below.
+    The parts are equal because some S3-compatible stores refuse others. Each part is one buffer of its final size,
+    filled in place and passed on without a copy. A ``bytes`` object would be copied once here and once by the HTTP
+    client.
     """
     left_bytes = source.size_bytes
     part = _room(min(size_bytes, left_bytes))
@@ -59,12 +60,12 @@ def parts(source: ByteSource, key: str, size_bytes: int) -> Iterator[io.BytesIO]
 
 
 def one_part(source: ByteSource, key: str) -> io.BytesIO:
-    """All bytes of a source in one buffer; errors as ``counted``."""
+    """Return all bytes of a source in one buffer; errors as ``counted``."""
     return next(parts(source, key, max(1, source.size_bytes)))
 
 
 def _room(size_bytes: int) -> io.BytesIO:
-    """A buffer that need not grow."""
+    """Return a buffer that need not grow."""
     made = io.BytesIO()
     if size_bytes:
         made.seek(size_bytes - 1)
