@@ -1,4 +1,4 @@
-"""Kafka's cleanup policies, ``delete`` and ``compact``, and more, as plugins: they plan, the core executes."""
+"""Kafka's cleanup policies ``delete`` and ``compact``, and others, as plugins. A policy plans; the core executes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _open_ttl(context: OpenContext) -> CleanupPolicy:
 
 @hookimpl
 def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
-    """``delete`` by time, size and start offset; ``compact`` by key, or by key and version; ``ttl`` by record."""
+    """Return the providers of all cleanup policies."""
     return (
         Provider(name="delete", open=_open_delete, capabilities=("time", "size", "start offset", "local tier")),
         Provider(

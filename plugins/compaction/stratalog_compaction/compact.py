@@ -1,4 +1,4 @@
-"""Compacted topics: for each key the newest record stays.
+"""Compacted topics: the latest record of each key is kept.
 
 Source: apache/kafka LogCleanerManager (cleanableOffsets, calculateCleanableBytes, maxCompactionDelay), LogToClean, Cleaner.
 """
@@ -28,15 +28,16 @@ from stratalog_compaction.delete import below_log_start, plan_local, plan_prefix
 from stratalog_compaction.keymap import SLOT_BYTES, KeyMap, mark_bytes, open_key_map
 
 _SECRET_BITS: Final = 128
-_MARKS_SHARE: Final = 32  # what marks may take of the memory of a round
+_MARKS_SHARE: Final = 32  # largest share of a round's memory that the marks may take, as 1/32
 
 
 @dataclass(frozen=True, slots=True)
 class Dirt:
-    """Which part of a log may be compacted, and how dirty it is.
+    """The part of a log that may be compacted, and its dirty ratio.
 
-    Offsets in [``dirty_start``, ``end``) were not compacted before, and may be; ``limit`` says what is in the way of more.
-    ``clean_bytes`` and ``dirty_bytes`` are those of whole segments; the one where the dirt begins counts in both.
+    Offsets in [``dirty_start``, ``end``) have not been compacted and may be. ``limit`` is the reason why compaction
+    ends at ``end``. ``clean_bytes`` and ``dirty_bytes`` are sums over whole segments. The segment that contains
+    ``dirty_start`` counts in both.
     """
 
     start: int
@@ -49,13 +50,13 @@ class Dirt:
 
     @property
     def ratio(self) -> float:
-        """The share of what may be compacted that is dirty."""
+        """Share of dirty bytes in the clean and dirty bytes together."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
 
 class Limit(NamedTuple):
-    """Nothing from this offset on is compacted, and why."""
+    """An offset from which on nothing is compacted, and the reason."""
 
     offset: int
     reason: str
@@ -65,33 +66,36 @@ class CompactPolicy(CleanupPolicy):
     """Kafka's ``cleanup.policy=compact``.
 
     Args:
-        chance: where the secrets of the key maps come from.
+        chance: source of the secrets of the key maps.
     """
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Delete what lies below the log start; rewrite what may be compacted, if it is dirty enough or overdue."""
+        """Delete segments below the log start.
+
+        Rewrite the part that may be compacted if it is dirty enough or overdue.
+        """
         actions = [action for action in plan_prefix(log, (below_log_start(log),)) if isinstance(action, DeletePrefix)]
         start = actions[0].end if actions else log.segments[0].base_offset if log.segments else 0
         left = [segment for segment in log.segments if segment.base_offset >= start]
         return [*actions, *plan_rewrite(log, left, config, now_ms)]
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """What local.retention.* lets go, if the topic sets it."""
+        """Delete local segments by local.retention.* if the topic sets them."""
         return plan_local(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """A filter that remembers the newest offset of each key of the dirty range."""
+        """Return a filter that remembers the latest offset of each key of the dirty range."""
         drawn = self._chance.getrandbits(_SECRET_BITS).to_bytes(_SECRET_BITS // 8, "little")
         return LatestWins(job, job.secret or drawn)
 
 
 class LatestWins(RecordFilter):
-    """Drops a record if a later one of the dirty range has its key; and records without a key.
+    """Drops a record if the dirty range has a later one with its key. Drops records without a key.
 
-    The map takes no more memory than the round can fill: there is at most one key an offset.
+    The map is limited to the size that the round can fill: at most one key per offset.
     """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE
@@ -107,29 +111,32 @@ class LatestWins(RecordFilter):
         self.digest_kind = f"keys@1 {self._map.hash_name}" if job.secret else ""
 
     def observe(self, records: RecordColumns) -> int:
-        """Remember the offsets of the keys."""
+        """Remember the offsets of the keys, and return the number of records observed."""
         return self._map.observe(records)
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """The newest of each key stays, a tombstone until its horizon."""
+        """Keep the latest record of each key. Keep a tombstone until its horizon."""
         self._map.judge(records, verdicts)
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
-        """The keys that stay."""
+        """Return digest sections of the keys that are kept."""
         return self._map.digest(end=end)
 
     def spares(self, section: memoryview) -> bool:
-        """None of the keys of the dirty range is among them."""
+        """Return True if the digest section holds none of the keys of the dirty range."""
         return not self._map.holds_any_of(section)
 
     @property
     def load(self) -> float:
-        """Keys, of those that the memory it was given could hold."""
+        """Number of keys as a share of the number that the memory could hold."""
         return len(self._map) / self._usable if self._usable else 1.0
 
 
 def _marked(job: RewriteJob, usable: int) -> range:
-    """Offsets that the map may keep a bit of: none if that took slots which are to be filled, or much memory."""
+    """Return the offsets for which the map keeps a bit.
+
+    The range is empty if the bits would take slots that are needed, or too much memory.
+    """
     dirty = range(job.dirty_start, job.end)
     size = mark_bytes(dirty)
     is_little = size <= job.memory_bytes // _MARKS_SHARE and (job.memory_bytes - size) // SLOT_BYTES > usable
@@ -140,7 +147,7 @@ def _marked(job: RewriteJob, usable: int) -> range:
 
 
 def plan_rewrite(log: LogSummary, left: Sequence[SegmentSummary], config: TopicConfig, now_ms: int) -> Iterator[Action]:
-    """What happens to the segments that retention leaves."""
+    """Yield the actions for the segments that retention keeps."""
     if not left or left[-1].end_offset == left[0].base_offset:
         return
     tiered = [segment for segment in left if segment.is_remote]
@@ -161,7 +168,10 @@ def _plan_part(
     config: TopicConfig,
     now_ms: int,
 ) -> Iterator[Action]:
-    """What happens to the segments that the tier has, or to those that it has not: each part is compacted for itself."""
+    """Yield the actions for the segments in the tier, or for the local segments.
+
+    Each of the two parts is compacted alone.
+    """
     start, end = part[0].base_offset, part[-1].end_offset
     dirt = find_dirt(log, part, closed, checkpoint, config, now_ms)
     if dirt.end <= dirt.dirty_start:
@@ -191,7 +201,7 @@ def find_dirt(
     config: TopicConfig,
     now_ms: int,
 ) -> Dirt:
-    """Of segments that follow each other, those that may be compacted: below ``closed``, dirty from ``checkpoint`` on."""
+    """Return which of consecutive segments may be compacted: those below ``closed``, dirty from ``checkpoint`` on."""
     dirty_start = max(checkpoint, part[0].base_offset)
     whole = [segment for segment in part if not segment.is_active]
     dirty = [segment for segment in whole if segment.end_offset > dirty_start]
@@ -216,6 +226,6 @@ def find_dirt(
 
 
 def checked(log: LogSummary, found: int | None) -> int:
-    """Where a checkpoint says, unless the log has passed it or ends below it: then the log start."""
+    """Return a checkpoint's offset, or the log start if the offset is not between the log's start and end."""
     offsets = log.offsets
     return found if found is not None and offsets.log_start <= found <= offsets.log_end else offsets.log_start

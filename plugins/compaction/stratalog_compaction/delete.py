@@ -12,12 +12,15 @@ from typing import Final
 from stratalog.spi import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, SegmentSummary, TopicConfig
 
 Why = Callable[[SegmentSummary], str]
-"""Why a segment may go, or "" if it stays. Asked from the oldest on; the first that stays ends the prefix."""
+"""Returns why a segment is deleted, or "" to keep it.
+
+Called from the oldest on; the first kept segment ends the prefix.
+"""
 
 Rule = Callable[[Sequence[SegmentSummary]], Why]
-"""Given the segments that earlier rules left, oldest first, what to ask of each."""
+"""Returns the function that decides for each segment, given the segments that earlier rules kept, oldest first."""
 
-USE_TOTAL: Final = -2  # of local.retention.*: as the retention of the whole log
+USE_TOTAL: Final = -2  # value of local.retention.*: use the retention of the whole log
 KEPT: Final = "inside every retention limit"
 
 
@@ -25,7 +28,7 @@ class DeletePolicy(CleanupPolicy):
     """Kafka's ``cleanup.policy=delete``."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """The prefix that retention.ms, retention.bytes or the log start let go, the rest kept."""
+        """Delete the prefix that retention.ms, retention.bytes or the log start allows. Keep the rest."""
         rules = (
             below_log_start(log),
             _too_large(config.retention_bytes, "retention.bytes"),
@@ -34,7 +37,7 @@ class DeletePolicy(CleanupPolicy):
         return plan_prefix(log, rules)
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """The prefix of local segments that local.retention.ms or local.retention.bytes let go."""
+        """Delete the prefix of local segments that local.retention.ms or local.retention.bytes allows."""
         rules = (
             _too_large(config.local_limit_bytes, "local.retention.bytes"),
             too_old(config.local_limit_ms, now_ms, "local.retention.ms"),
@@ -43,7 +46,10 @@ class DeletePolicy(CleanupPolicy):
 
 
 def plan_local(log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-    """The same for topics whose records are not deleted by age or size: only what the topic itself says of local disk."""
+    """Plan local deletion for topics whose records are not deleted by age or size.
+
+    Only limits that the topic itself sets for the local disk apply.
+    """
     rules = list[Rule]()
     if config.local_retention_bytes != USE_TOTAL:
         rules.append(_too_large(config.local_retention_bytes, "local.retention.bytes"))
@@ -53,9 +59,9 @@ def plan_local(log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Ac
 
 
 def plan_prefix(log: LogSummary, rules: Sequence[Rule]) -> Sequence[Action]:
-    """Delete a prefix, each rule going on where the one before it stopped; keep the rest.
+    """Delete a prefix, and keep the rest. Each rule continues where the rule before it stopped.
 
-    Nothing at or above the high watermark goes, and no empty active segment.
+    Segments that end above the high watermark and an empty active segment are kept.
     """
     if not log.segments:
         return ()
@@ -81,7 +87,7 @@ def _deletable(log: LogSummary, left: Sequence[SegmentSummary]) -> Iterator[Segm
 
 
 def below_log_start(log: LogSummary) -> Rule:
-    """Segments whose next one begins at or below the log start."""
+    """Return the rule for segments whose successor begins at or below the log start."""
 
     def rule(left: Sequence[SegmentSummary]) -> Why:
         last = left[-1] if left else None
@@ -113,7 +119,7 @@ def _too_large(limit_bytes: int, name: str) -> Rule:
 
 
 def too_old(limit_ms: int, now_ms: int, name: str) -> Rule:
-    """Segments whose newest record is older than a limit; a negative one is none."""
+    """Return the rule for segments whose latest record is older than a limit. A negative limit deletes nothing."""
 
     def why(segment: SegmentSummary) -> str:
         age_ms = now_ms - segment.age_from_ms

@@ -1,10 +1,10 @@
-"""A table of hashes, compiled: what the maps of this plugin have in common.
+"""A hash table that the maps of this plugin share, compiled.
 
-Open addressing with linear probing, where a key that is far from its place takes that of one that is nearer (Robin Hood
-hashing): a search for a key that is not there ends as soon as one that is there.
+It uses open addressing with linear probing. A key that is far from its home slot takes the slot of a key that is nearer
+to its own (Robin Hood hashing). A search for an absent key therefore ends as early as one for a present key.
 
-A slot is some words: both halves of the hash, never 0 together, then what is known of the key. ``words`` is how many;
-callers pass a constant.
+A slot has ``words`` words: both halves of the hash, never 0 together, and then the value of the key. Callers pass
+    ``words`` as a constant.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -21,7 +21,7 @@ cdef struct Table:
 
 
 cdef inline void open_table(Table* table, void* slots, uint64_t size, int64_t usable, const void* secret) noexcept:
-    """A table over zeroed memory."""
+    """Open a table over zeroed memory."""
     table.slots, table.size, table.usable, table.count = <uint64_t*>slots, size, usable, 0
     memcpy(table.secret, secret, sizeof(table.secret))
 
@@ -35,18 +35,18 @@ cdef inline bint is_free(const uint64_t* slot) noexcept nogil:
 
 
 cdef inline uint64_t home_of(const Table* table, uint64_t a) noexcept nogil:
-    """The slot where a hash belongs."""
+    """Return the home slot of a hash."""
     return (a >> 32) * table.size >> 32
 
 
 cdef inline uint64_t distance_of(const Table* table, uint64_t a, uint64_t at) noexcept nogil:
-    """How far a hash at slot ``at`` is from where it belongs."""
+    """Return the distance of a hash at slot ``at`` from its home slot."""
     cdef uint64_t home = home_of(table, a)
     return at - home if at >= home else at + table.size - home
 
 
 cdef inline uint64_t* find(const Table* table, int words, Hash key) noexcept nogil:
-    """The slot of a key; NULL if it is not there."""
+    """Return the slot of a key, or NULL if the key is absent."""
     cdef uint64_t at = home_of(table, key.a), distance = 0
     cdef uint64_t* slot
     while True:
@@ -62,8 +62,9 @@ cdef inline uint64_t* find(const Table* table, int words, Hash key) noexcept nog
 
 
 cdef inline uint64_t* place(Table* table, int words, Hash key) noexcept nogil:
-    """The slot of a key, which is put there if it is not there: then ``table.count`` grows, and what is known of the key
-    is not set. A slot is free.
+    """Return the slot of a key, and insert the key if it is absent.
+
+    An insert increments ``table.count`` and leaves the value unset. The table must have a free slot.
     """
     cdef uint64_t at = home_of(table, key.a), distance = 0
     cdef uint64_t* slot
@@ -86,13 +87,16 @@ cdef inline uint64_t* place(Table* table, int words, Hash key) noexcept nogil:
 
 
 cdef inline void push_on(Table* table, int words, uint64_t first) noexcept nogil:
-    """Move what stands from ``first`` to the next free slot on by one: none comes before one that is farther from home."""
+    """Shift the entries from ``first`` up to the next free slot by one slot.
+
+    Entries stay ordered by their home slots.
+    """
     cdef uint64_t gap = first, slot_bytes = 8 * <uint64_t>words
     while not is_free(slot_at(table, words, gap)):
         gap += 1
         if gap == table.size:
             gap = 0
-    if gap < first:  # round the end
+    if gap < first:  # the shift wraps around the end of the table
         memmove(slot_at(table, words, 1), table.slots, gap * slot_bytes)
         gap = table.size - 1
         memcpy(table.slots, slot_at(table, words, gap), slot_bytes)

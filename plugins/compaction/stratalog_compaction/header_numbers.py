@@ -1,4 +1,4 @@
-"""Numbers in headers of records. ``headers_c`` is the compiled twin."""
+"""Numbers in headers of records. ``headers_c`` is the compiled twin of this module."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ EXTENSIONS: Final = ("stratalog_compaction.headers_c",)
 _INT64_BYTES: Final = 8
 _LONGEST_TEXT: Final = 20
 _BOUND: Final = 1 << 63
-_REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"  # stands in names where bytes are no UTF-8: only decoding tells
+# replaces invalid UTF-8 in names; only the Python twin, which decodes names, compares such names
+_REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 def header_numbers(records: RecordColumns, name: str, encoding: str, missing: int) -> memoryview:
-    """Of each record the number in its last header of this name.
+    """Return for each record the number in its last header with this name.
 
     Args:
-        records: with headers.
-        name: of the header.
-        encoding: ``int64`` is 8 bytes, the highest first, as Java's LongSerializer writes them; ``text`` is decimal.
-        missing: stands for the number of a record that has none that can be read.
+        records: records with headers.
+        name: name of the header.
+        encoding: ``int64`` is 8 bytes, big-endian, as Java's LongSerializer writes them; ``text`` is decimal.
+        missing: number of a record that has no readable number.
 
     Returns:
         A column of int64.
@@ -35,7 +36,7 @@ def header_numbers(records: RecordColumns, name: str, encoding: str, missing: in
 
 
 def python_numbers(records: RecordColumns, name: str, encoding: str, missing: int) -> Iterator[int]:
-    """The pure twin."""
+    """Yield the numbers, in pure Python."""
     for headers in records.headers():
         found = _number(headers, name, encoding)
         yield missing if found is None else found

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Numbers in headers of records, compiled; the twin of ``header_numbers``, which says what it does."""
+"""Numbers in headers of records, compiled; the twin of ``header_numbers``, which documents it."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
@@ -63,7 +63,7 @@ cdef int fill(
     const Wanted* wanted,
     int64_t* into,
 ) noexcept nogil:
-    """GOOD, or why not: OUTSIDE the arena is a field, STRAY are headers that are not there."""
+    """Return GOOD, OUTSIDE if a field is not inside the arena, or STRAY if a record refers to missing headers."""
     cdef int64_t row, at, end
     for row in range(rows):
         into[row] = wanted.missing

@@ -1,7 +1,10 @@
-"""Which keys a segment holds, in 4.5 bytes a key: for telling that it holds none of some others.
+"""Digests of the keys of a segment, with 4.5 bytes per key.
 
-A section sums up to ``SECTION_KEYS`` 64-bit hashes: the top bits choose a bucket, the next 32 bits stand in it. Docs:
-docs/formats/digest.md. Two keys are taken for each other once in 5 * 10^8; that only costs reading what need not be read.
+A digest shows that a segment holds none of some other keys.
+
+A section sums up to ``SECTION_KEYS`` 64-bit hashes. The top bits of a hash choose a bucket, which stores the next 32
+bits. Docs: docs/formats/digest.md. Two different keys match once in 5 * 10^8. A false match only costs an unnecessary
+read.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from struct import Struct
 from typing import Final
 
 SECTION_KEYS: Final = 1 << 18
-BUCKET_KEYS: Final = 8  # about so many
-HEAD: Final = Struct("<II")  # keys, bits that choose the bucket
+BUCKET_KEYS: Final = 8  # approximate number of keys in a bucket
+HEAD: Final = Struct("<II")  # number of keys, number of bits that choose the bucket
 _WORD_BYTES: Final = 4
 _HASH_BITS: Final = 64
 _REST_BITS: Final = 32
@@ -23,12 +26,12 @@ MAX_BITS: Final = 15
 
 
 def bucket_bits(count: int) -> int:
-    """How many bits choose the bucket in a section of ``count`` keys."""
+    """Return the number of bits that choose the bucket in a section of ``count`` keys."""
     return max((count // BUCKET_KEYS).bit_length() - 1, 0)
 
 
 def section_of(hashes: Iterable[int]) -> bytes:
-    """The section of some hashes (unsigned, 64 bits)."""
+    """Return the section of some hashes (unsigned, 64 bits)."""
     ordered = sorted(hashes)
     count, bits = len(ordered), bucket_bits(len(ordered))
     starts = [bisect_left(ordered, bucket << (_HASH_BITS - bits)) for bucket in range(1 << bits)]
@@ -37,7 +40,7 @@ def section_of(hashes: Iterable[int]) -> bytes:
 
 
 def holds_any(section: memoryview, hashes: Iterable[int]) -> bool:
-    """Whether a section seems to hold one of these hashes; also if it is none that can be read."""
+    """Return True if a section seems to hold one of these hashes, or if it cannot be read."""
     if section.nbytes < HEAD.size:
         return True
     count, bits = HEAD.unpack_from(section)
@@ -63,20 +66,20 @@ def _numbers(data: memoryview) -> Iterator[int]:
 
 
 class HashBuffer:
-    """Hashes of the keys that stay, until they fill a section."""
+    """Hashes of the kept keys, until they fill a section."""
 
     def __init__(self) -> None:
         self._hashes, self._done = array("Q"), list[bytes]()
 
     def add(self, found: int) -> None:
-        """Take one."""
+        """Add one hash."""
         self._hashes.append(found)
         if len(self._hashes) == SECTION_KEYS:
             self._done.append(section_of(self._hashes))
             self._hashes = array("Q")
 
     def take(self, *, end: bool) -> list[bytes]:
-        """The sections that are full; at the ``end`` also what is left, one section at least."""
+        """Return the full sections. At the ``end``, also return the rest, and at least one section."""
         if end and (self._hashes or not self._done):
             self._done.append(section_of(self._hashes))
             self._hashes = array("Q")

@@ -1,9 +1,9 @@
-"""The newest offset of each key, in bounded memory: 24 bytes a slot, whatever the keys' lengths.
+"""The latest offset of each key, in bounded memory: 24 bytes per slot, independent of the keys' lengths.
 
-A slot holds a keyed 128-bit hash of the key and an offset; equal hashes count as equal keys. Only the log's own files hold
-the secret, so that nobody can make keys that collide. ``keymap_c`` is the compiled twin.
+A slot holds a keyed 128-bit hash of the key and an offset. Equal hashes count as equal keys. Only the log's own files
+hold the secret, so an attacker cannot create keys that collide. ``keymap_c`` is the compiled twin.
 
-Source: apache/kafka SkimpyOffsetMap, Cleaner.buildOffsetMapForSegment; there the hash is MD5 without a secret.
+Source: apache/kafka SkimpyOffsetMap, Cleaner.buildOffsetMapForSegment. Kafka hashes by MD5 without a secret.
 """
 
 from __future__ import annotations
@@ -26,41 +26,45 @@ _KEEP, _DROP, _DROP_AT_HORIZON = bytes((Verdict.KEEP,)), bytes((Verdict.DROP,)),
 
 
 class KeyMap(Protocol):
-    """Remembers offsets of keys, and judges by them. Used by one thread.
+    """Map from keys to their latest offsets, which judges records by them. Used by one thread.
 
     Attributes:
-        hash_name: of the hash, which digests are made with too.
+        hash_name: name of the hash, which digests use too.
     """
 
     hash_name: str
 
     def __len__(self) -> int:
-        """Keys in it."""
+        """Return the number of keys."""
 
     def observe(self, records: RecordColumns) -> int:
-        """Remember the offset of each key, the last one winning; how many records were taken, from the first on.
+        """Remember the offset of each key; a later offset replaces an earlier one.
 
-        A record without a key is passed over. One with a key is not taken when the map is full, even if its key is in it.
+        Return how many first records were observed.
+
+        A record without a key is skipped. A record with a key is not observed if the map is full, even if its key is
+        known.
         """
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """One verdict a record: without a key, or older than what the map knows of the key, it goes."""
+        """Write one verdict per record. Drop a record without a key, or with an offset below the key's latest one."""
 
     def digest(self, *, end: bool) -> list[bytes]:
-        """Sections that sum up the keys of records that were not dropped, if the map was made to do so."""
+        """Return sections that sum up the keys of kept records, if the map was created with ``sums_up``."""
 
     def holds_any_of(self, section: memoryview) -> bool:
-        """Whether the map seems to hold a key that a section sums up; it never says no if it does."""
+        """Return True if the map may hold a key of a section. The answer False is always correct."""
 
 
 class PythonKeyMap:
-    """The pure twin: open addressing over one array.
+    """Key map in pure Python: open addressing over one array.
 
     Args:
-        slots: how many there are.
-        usable: how many may be filled, below ``slots``.
-        secret: 16 bytes that nobody else knows.
-        sums_up: whether ``judge`` keeps hashes for ``digest``: 2 MiB of them, and what was not taken yet.
+        slots: number of slots.
+        usable: number of slots that may be filled, below ``slots``.
+        secret: 16 random bytes, unknown to writers.
+        sums_up: True if ``judge`` keeps hashes for ``digest``: up to 2 MiB, and finished sections that are not yet
+            returned.
     """
 
     hash_name = "blake2b"
@@ -75,7 +79,7 @@ class PythonKeyMap:
         return self._count
 
     def observe(self, records: RecordColumns) -> int:
-        """Remember offsets."""
+        """Remember the offsets of the keys."""
         words = self._words
         for row, (key, offset) in enumerate(zip(records.keys(), records.offset, strict=True)):
             if key is None:
@@ -90,7 +94,7 @@ class PythonKeyMap:
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write verdicts."""
+        """Write one verdict per record."""
         made = [
             self._verdict(key, offset, size)
             for key, offset, size in zip(records.keys(), records.offset, records.value_size, strict=True)
@@ -109,16 +113,16 @@ class PythonKeyMap:
         return _KEEP if value_size >= 0 else _DROP_AT_HORIZON
 
     def digest(self, *, end: bool) -> list[bytes]:
-        """What was judged since the last call."""
+        """Return the sections finished since the last call."""
         return [] if self._kept is None else self._kept.take(end=end)
 
     def holds_any_of(self, section: memoryview) -> bool:
-        """Look for every key of the map."""
+        """Look up every key of the map in the section."""
         words = self._words
         return holds_any(section, (words[at] for at in range(0, len(words), _WORDS) if words[at] or words[at + 1]))
 
     def _find(self, key: bytes) -> tuple[int, int, int]:
-        """Where the key stands or would stand (words), and its hash, which is never 0."""
+        """Return the position (in words) of the key's slot, or of its free slot, and the hash. The hash is never 0."""
         digest = blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
         high, low = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") or 1
         words, slot = self._words, high % self._slots
@@ -130,33 +134,36 @@ class PythonKeyMap:
 
 
 def mark_bytes(marked: range) -> int:
-    """What a bit for each of these offsets takes."""
+    """Return the size of one bit for each of these offsets."""
     return -(-len(marked) // 8)
 
 
 def check_sizes(slots: int, usable: int, secret: bytes) -> None:
-    """Raise ValueError unless these make a map: a search ends at a free slot, so there always is one."""
+    """Raise ValueError unless these sizes make a valid map.
+
+    A search ends at a free slot, so one slot must stay free.
+    """
     if not 0 < usable < slots or len(secret) != _HASH_BYTES:
         raise ValueError(f"no map of {slots} slots, {usable} of them usable, with a secret of {len(secret)} bytes")
 
 
 def table_memory(size_bytes: int) -> mmap.mmap:
-    """Zeroed memory that costs nothing until it is touched, in large pages where the system has them."""
+    """Return zeroed memory that is allocated on first access, in large pages if the system has them."""
     if sys.platform == "win32":
         return mmap.mmap(-1, size_bytes)
-    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory has no large pages
+    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory gets no large pages
     advice = getattr(mmap, "MADV_HUGEPAGE", None)
     if advice is not None:
-        with contextlib.suppress(OSError):  # a kernel may have been built without them
+        with contextlib.suppress(OSError):  # the kernel may lack support
             memory.madvise(advice)
     return memory
 
 
 def open_key_map(slots: int, usable: int, secret: bytes, *, sums_up: bool = False, marked: range = range(0)) -> KeyMap:
-    """A map, compiled if it could be built.
+    """Return a key map, compiled if the extension is available.
 
-    That one keeps a bit for each offset of ``marked`` beside its slots: set, a later record has the key, and judging the
-    one at that offset needs no search.
+    The compiled map also keeps a bit for each offset of ``marked``. If the bit is set, a later record has the key, and
+    the record at that offset is judged without a search.
     """
     twin = extension(EXTENSIONS[0])
     if twin is None:

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""The newest offset of each key, compiled; the twin of ``keymap``, which says what each method does."""
+"""The latest offset of each key, compiled; the twin of ``keymap``, which documents each method."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -30,7 +30,7 @@ from stratalog_compaction.keys cimport (
 lanes_choose(ALL_LANES)
 
 cdef enum:
-    WORDS = 3  # of a slot: two of the hash, and the offset
+    WORDS = 3  # words of a slot: two of the hash, and the offset
     NONE = -1
     OUTSIDE = -2
 
@@ -38,26 +38,29 @@ cdef uint8_t KEEP = Verdict.KEEP.value
 cdef uint8_t DROP = Verdict.DROP.value
 cdef uint8_t DROP_AT_HORIZON = Verdict.DROP_AT_HORIZON.value
 
-cdef struct Kept:  # hashes of keys that stay; none if there is no room
+cdef struct Kept:  # hashes of kept keys; NULL if no digest is made
     uint64_t* hashes
     int64_t count
     int64_t room
 
 
-cdef struct Marks:  # a bit an offset: one is set if a later record has the key; no bits if nobody keeps any
+cdef struct Marks:  # one bit per offset, set if a later record has the key; NULL if no bits are kept
     uint8_t* bits
     int64_t first
     int64_t count
     int64_t newest
     int64_t notes
-    uint64_t noted[BLOCK]  # bits to be set when they have come from memory
+    uint64_t noted[BLOCK]  # bits to set once they have been fetched from memory
 
 
 # --- marks -------------------------------------------------------------------------------------------------------
 
 
 cdef inline void follow(Marks* marks, int64_t offset, int64_t before) noexcept nogil:
-    """Note the offset that a later one replaces, NONE if there is none; where they do not ascend all marks are void."""
+    """Note that a later offset replaces ``before`` (NONE if there is none).
+
+    If offsets do not ascend, discard all marks.
+    """
     cdef uint64_t at = <uint64_t>before - <uint64_t>marks.first
     if offset <= marks.newest:
         marks.bits = NULL
@@ -87,7 +90,7 @@ cdef inline bint is_marked(const Marks* marks, int64_t offset) noexcept nogil:
 
 
 cdef int64_t observe_all(Table* table, Marks* marks, const Keys* keys, int64_t count) noexcept nogil:
-    """How many records were taken; OUTSIDE if a key is not inside the arena."""
+    """Return how many records were observed, or OUTSIDE if a key is not inside the arena."""
     cdef Block[2] blocks
     cdef int64_t row = 0, turn = 0, refused = NONE
     blocks[0].count = blocks[1].count = 0
@@ -107,7 +110,7 @@ cdef int64_t observe_all(Table* table, Marks* marks, const Keys* keys, int64_t c
 
 
 cdef int64_t observe_block(Table* table, Marks* marks, const Keys* keys, const Block* block) noexcept nogil:
-    """The row of the first record that finds the table full; NONE if none does."""
+    """Return the row of the first record that finds the table full, or NONE."""
     cdef int64_t i, offset, before
     cdef uint64_t* slot
     mark(marks)
@@ -133,9 +136,9 @@ cdef int64_t judge_all(
     uint8_t* verdicts,
     Kept* kept,
 ) noexcept nogil:
-    """Write the verdicts of [row, count) while there is room for what stays.
+    """Write the verdicts of [row, count) while there is room for the kept hashes.
 
-    Where it ended; OUTSIDE if a key is not inside the arena.
+    Return the row at which it stopped, or OUTSIDE if a key is not inside the arena.
     """
     cdef Block[2] blocks
     cdef int64_t turn = 0
@@ -165,7 +168,7 @@ cdef void judge_block(
     uint8_t* verdicts,
     Kept* kept,
 ) noexcept nogil:
-    """Write the verdicts of a block; there is room for what stays."""
+    """Write the verdicts of a block. The caller ensures room for the kept hashes."""
     cdef int64_t i, row
     cdef const uint64_t* slot
     for i in range(block.count):
@@ -192,7 +195,7 @@ cdef inline uint32_t rest_of(uint64_t a, int bits) noexcept nogil:
 
 
 cdef void sum_up(const uint64_t* hashes, int64_t count, int bits, uint32_t* starts, uint32_t* rests) noexcept nogil:
-    """Sort by bucket. ``starts`` has a place more than there are buckets, and is all 0."""
+    """Sort the hashes by bucket. ``starts`` has one entry more than there are buckets, all 0 at first."""
     cdef int64_t i
     cdef uint64_t bucket
     for i in range(count):
@@ -208,7 +211,7 @@ cdef void sum_up(const uint64_t* hashes, int64_t count, int bits, uint32_t* star
 cdef bint holds_any(
     const Table* table, const uint32_t* starts, const uint32_t* rests, int bits, uint32_t count
 ) noexcept nogil:
-    """Whether a key of the table seems to be there; also if the starts are in no order."""
+    """Return True if the section may hold a key of the table, or if its starts are not in order."""
     cdef uint64_t at, bucket
     cdef uint32_t i, rest, end
     cdef const uint64_t* slot
@@ -234,7 +237,7 @@ cdef class CompiledKeyMap:
     cdef Marks marks
     cdef Kept kept
     cdef list sections
-    cdef object memory  # keeps the table, and the marks behind it
+    cdef object memory  # owns the memory of the table and of the marks after it
 
     hash_name = "siphash-1-3"
 
@@ -284,7 +287,7 @@ cdef class CompiledKeyMap:
         cdef const int32_t* value_size = <const int32_t*>start_of(sizes)
         if len(verdicts) < count:
             raise ValueError(f"there is room for {len(verdicts)} verdicts, {count} are needed")
-        view = memoryview(verdicts)  # nobody resizes it meanwhile
+        view = memoryview(verdicts)  # prevents a resize meanwhile
         while True:
             with nogil:
                 done = judge_all(&self.table, &self.marks, &keys, value_size, done, count, into, &self.kept)
@@ -337,5 +340,5 @@ cdef class CompiledKeyMap:
 
 
 def choose_lanes(int allowed):
-    """Hash as on a processor that has no more than 0: nothing, 1: AVX2, 2: AVX-512; for tests."""
+    """Hash as on a processor with at most 0: no vectors, 1: AVX2, 2: AVX-512. For tests."""
     lanes_choose(allowed)

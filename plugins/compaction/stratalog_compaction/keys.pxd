@@ -1,6 +1,6 @@
-"""The keys of records, block by block: hashed four at a time, and their slots fetched from memory together.
+"""The keys of records, in blocks: hashed four at a time, with their slots prefetched from memory together.
 
-A block is hashed while the one before it is still to be looked up: until that is done, its slots have come.
+Each block is hashed before the previous block is looked up. Its slots arrive from memory during that lookup.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -29,7 +29,7 @@ cdef extern from "lanes.h" nogil:
 cdef enum:
     BLOCK = 64  # records at a time
     LANES = 4
-    ALL_LANES = 2  # for lanes_choose: whatever the processor has
+    ALL_LANES = 2  # for lanes_choose: all that the processor has
 
 cdef struct Keys:
     Cursor arena
@@ -38,7 +38,7 @@ cdef struct Keys:
     const int32_t* size
     const int64_t* offset
 
-cdef struct Block:  # of keys, none of them null
+cdef struct Block:  # block of keys, none of them null
     int64_t count
     int64_t row[BLOCK]
     int32_t position[BLOCK]
@@ -47,7 +47,7 @@ cdef struct Block:  # of keys, none of them null
 
 
 cdef inline list open_keys(Keys* keys, records):
-    """Point ``keys`` at the columns; the caller holds the list while it reads."""
+    """Point ``keys`` at the columns. The caller must keep the returned list while it reads."""
     cdef int64_t count = records.count
     cdef list held = [
         memoryview(records.arena).cast("B"),
@@ -66,7 +66,7 @@ cdef inline object outside():
 
 
 cdef inline bint add(Block* block, const Keys* keys, int64_t row) noexcept nogil:
-    """Take the key of a row into a block that has room; False if it is not inside the arena."""
+    """Add the key of a row to a block that has room. Return False if the key is not inside the arena."""
     if not 0 <= keys.position[row] <= keys.arena_bytes - keys.size[row]:
         return False
     block.row[block.count], block.position[block.count], block.size[block.count] = row, keys.position[row], keys.size[row]
@@ -75,7 +75,7 @@ cdef inline bint add(Block* block, const Keys* keys, int64_t row) noexcept nogil
 
 
 cdef inline void hash_block(Block* block, const Keys* keys, const Table* table, int words) noexcept nogil:
-    """Hash all keys, and begin to fetch their slots."""
+    """Hash all keys, and prefetch their slots."""
     cdef int64_t i = 0
     cdef const uint64_t* slot
     while block.count - i >= LANES and hash_four(
@@ -87,4 +87,4 @@ cdef inline void hash_block(Block* block, const Keys* keys, const Table* table, 
     for i in range(block.count):
         slot = slot_at(table, words, home_of(table, block.hash[i].a))
         FETCH_SOON(slot)
-        FETCH_SOON(<Cursor>(slot + words) - 1)  # a slot may lie in two lines
+        FETCH_SOON(<Cursor>(slot + words) - 1)  # a slot may span two cache lines

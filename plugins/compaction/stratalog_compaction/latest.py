@@ -1,7 +1,7 @@
-"""Compaction by version: of each key the record with the greatest timestamp, or the greatest number in a header, stays.
+"""Compaction by version: the record with the greatest timestamp or header number of each key is kept.
 
-Offsets say in which order a broker got the records, not in which order they were made: with several writers, or one that
-sends anew, the last record of a key may be an old one. The wish is that of KIP-280.
+Offsets give the order in which a broker received the records, not the order in which they were created. With several
+writers, or a writer that sends a record again, the last record of a key may be an old one. KIP-280 describes this need.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _SECRET_BITS: Final = 128
 
 
 class LatestByTimestampPolicy(CleanupPolicy):
-    """``cleanup.policy=latest_by_timestamp``: due as ``compact`` is, and by the same settings.
+    """``cleanup.policy=latest_by_timestamp``. A round is due when it would be for ``compact``, by the same settings.
 
     Args:
-        chance: where the secrets of the maps come from.
+        chance: source of the secrets of the maps.
     """
 
     def __init__(self, chance: random.Random) -> None:
         self._chance, self._compact = chance, CompactPolicy(chance)
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """As ``compact``.
+        """Plan as ``compact`` does.
 
         Raises:
-            ConfigError: another policy keeps one record a key too: each would drop what the other one keeps.
+            ConfigError: another policy also keeps one record per key; each would drop records that the other one keeps.
         """
         rivals = [name for name in config.cleanup_policy if name in _ONE_OF]
         if len(rivals) > 1:
@@ -55,11 +55,11 @@ class LatestByTimestampPolicy(CleanupPolicy):
         return self._compact.plan(log, config, now_ms)
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """As ``compact``."""
+        """Plan local deletion as ``compact`` does."""
         return self._compact.local_plan(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """A filter that goes by timestamps."""
+        """Return a filter that compares timestamps."""
         return GreatestWins(job, self._secret())
 
     def _secret(self) -> bytes:
@@ -67,10 +67,10 @@ class LatestByTimestampPolicy(CleanupPolicy):
 
 
 class LatestByHeaderPolicy(LatestByTimestampPolicy):
-    """``cleanup.policy=latest_by_header``: a record without a version is older than all that have one."""
+    """``cleanup.policy=latest_by_header``. A record without a version counts as older than all records with one."""
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """A filter that goes by the header that the topic's settings name."""
+        """Return a filter that compares the header named by the topic's settings."""
         section = job.config.sections.get(BY_HEADER)
         return GreatestHeaderWins(
             job, self._secret(), section if isinstance(section, HeaderSection) else HeaderSection()
@@ -78,11 +78,11 @@ class LatestByHeaderPolicy(LatestByTimestampPolicy):
 
 
 class GreatestWins(RecordFilter):
-    """Drops a record if one with its key has a greater version; among equal ones the later wins. Also those without key.
+    """Drops a record if another record of its key has a greater version, and records without a key.
 
-    The map knows the dirty records when judging begins, and takes in the others on the way: these come first, so that a
-    dirty record older than what was kept before is dropped though it is the last one. No record is dropped but for one that
-    stays or stands further on.
+    Among equal versions the later record wins. When judging begins, the map knows the dirty records. It adds the other
+    records while it judges them. These come first, so a dirty record that is older than an earlier kept record is
+    dropped even if it is the last one. A record is only dropped if a kept or a later record replaces it.
     """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE | Fields.TIMESTAMP
@@ -94,11 +94,11 @@ class GreatestWins(RecordFilter):
         self._map = open_version_map(slots, min(max(self._usable, 1), slots - 1), secret)
 
     def observe(self, records: RecordColumns) -> int:
-        """Remember the greatest version of each key."""
+        """Remember the greatest version of each key, and return the number of records observed."""
         return self._map.observe(records, self._numbers(records))
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """The greatest of each key stays, a tombstone until its horizon."""
+        """Keep the record with the greatest version of each key. Keep a tombstone until its horizon."""
         self._map.judge(records, self._numbers(records), verdicts)
 
     def _numbers(self, records: RecordColumns) -> memoryview:
@@ -106,12 +106,12 @@ class GreatestWins(RecordFilter):
 
     @property
     def load(self) -> float:
-        """Keys, of those that the memory it was given could hold."""
+        """Number of keys as a share of the number that the memory could hold."""
         return len(self._map) / self._usable if self._usable else 1.0
 
 
 class GreatestHeaderWins(GreatestWins):
-    """The same by the number in a header."""
+    """The filter by the number in a header."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE | Fields.HEADERS
 

@@ -1,4 +1,4 @@
-"""The topic settings of the policies that have some."""
+"""Topic settings of the policies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OFF: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderSection(Section):
-    """Where ``latest_by_header`` finds versions."""
+    """Settings of ``latest_by_header``: the header that holds the version."""
 
     title: ClassVar[str] = "Compaction by a header"
 
@@ -30,7 +30,7 @@ class HeaderSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtlSection(Section):
-    """When records of a topic expire."""
+    """Settings of ``ttl``: the expiry of a topic's records."""
 
     title: ClassVar[str] = "Expiry of records"
 

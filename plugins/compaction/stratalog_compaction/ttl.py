@@ -1,7 +1,7 @@
-"""Records that expire one by one: by their timestamp, or at the moment that a header names.
+"""Expiry of single records, by their timestamp or at a time in a header.
 
-Retention deletes whole segments from the oldest on, so one young record keeps all that follow it. This policy takes expired
-records out from between the others.
+Retention deletes whole segments from the oldest on, and one young record keeps all segments after it. This policy
+removes expired records between the others.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _LONGEST_KIND: Final = 64
 
 
 class TtlPolicy(CleanupPolicy):
-    """``cleanup.policy=ttl``, alone or with others: rounds are due as those of ``compact`` are.
+    """``cleanup.policy=ttl``, alone or with others. Rounds are due as with ``compact``.
 
-    Segments that hold nothing but records older than ``ttl.ms`` go as a whole, from the oldest on, as with retention.ms.
+    Segments whose records are all older than ``ttl.ms`` are deleted as a whole, from the oldest on, as by retention.ms.
     """
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Delete a prefix of expired segments; rewrite what is left if it is dirty enough."""
+        """Delete a prefix of expired segments. Rewrite the rest if it is dirty enough."""
         section = section_of(config)
         rules = (below_log_start(log), too_old(section.after_ms, now_ms, "ttl.ms"))
         actions = [action for action in plan_prefix(log, rules) if isinstance(action, DeletePrefix)]
@@ -49,26 +49,26 @@ class TtlPolicy(CleanupPolicy):
         return [*actions, *plan_rewrite(log, left, config, now_ms)]
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """What local.retention.* lets go, if the topic sets it."""
+        """Delete local segments by local.retention.* if the topic sets them."""
         return plan_local(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """A filter for what has expired by the time that the round begins."""
+        """Return a filter for the records that have expired when the round begins."""
         section = section_of(job.config)
         return HeaderExpiry(job, section) if section.header else Expiry(job, section)
 
 
 def section_of(config: TopicConfig) -> TtlSection:
-    """The settings of a topic."""
+    """Return the policy's settings of a topic."""
     found = config.sections.get(NAME)
     return found if isinstance(found, TtlSection) else TtlSection()
 
 
 class Expiry(RecordFilter):
-    """Drops records by their timestamps; those without one stay.
+    """Drops records by their timestamps; records without a timestamp are kept.
 
-    Its digests are the least timestamp of what stays and the first moment that a header names: 16 bytes a segment, true
-    whatever ``ttl.ms`` says later.
+    A digest holds the smallest timestamp of the kept records and the earliest expiry time of a header. It has 16 bytes
+    per segment and stays valid if ``ttl.ms`` changes.
     """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.TIMESTAMP
@@ -80,22 +80,22 @@ class Expiry(RecordFilter):
         self.digest_kind = kind if kind.isascii() and len(kind) <= _LONGEST_KIND else ""
 
     def observe(self, records: RecordColumns) -> int:
-        """Nothing to learn."""
+        """Return the number of records: there is nothing to observe."""
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """What is older than ``ttl.ms`` goes."""
+        """Drop records older than ``ttl.ms``."""
         last_ms, stamps = self._last_ms, records.timestamp_ms
         verdicts[: records.count] = bytes(Verdict.DROP if 0 <= at < last_ms else Verdict.KEEP for at in stamps)
         self._oldest_ms = min(self._oldest_ms, min((at for at in stamps if at >= max(last_ms, 0)), default=_NEVER_MS))
 
     @property
     def _last_ms(self) -> int:
-        """What is older than this goes; nothing is older than 0."""
+        """Timestamp before which records are dropped; 0 means none."""
         return 0 if self._section.after_ms == OFF else self._now_ms - self._section.after_ms
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
-        """Of a segment's records that stay."""
+        """Return the digest of a segment's kept records at its end."""
         if not end:
             return ()
         said = _DIGEST.pack(self._oldest_ms, self._soonest_ms)
@@ -103,7 +103,7 @@ class Expiry(RecordFilter):
         return (said,)
 
     def spares(self, section: memoryview) -> bool:
-        """None has expired yet."""
+        """Return True if no record of the segment has expired yet."""
         if len(section) != _DIGEST.size:
             return False
         oldest_ms, soonest_ms = _DIGEST.unpack(section)
@@ -111,12 +111,12 @@ class Expiry(RecordFilter):
 
 
 class HeaderExpiry(Expiry):
-    """The same, and what a header says has expired; a header that cannot be read says nothing."""
+    """Drops expired records by timestamp, or by a header. A header that cannot be read is ignored."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.TIMESTAMP | Fields.HEADERS
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """What is older than ``ttl.ms``, or has come to the moment in its header, goes."""
+        """Drop records that are older than ``ttl.ms``, or that have reached the time in their header."""
         super().judge(records, verdicts)
         expiries = header_numbers(records, self._section.header, self._section.encoding, _NEVER_MS)
         for row, at_ms in enumerate(expiries):

@@ -1,7 +1,7 @@
-"""The greatest version of each key, in bounded memory: 32 bytes a slot, whatever the keys' lengths.
+"""The greatest version of each key, in bounded memory: 32 bytes per slot, independent of the keys' lengths.
 
-A version is a number and, among equal ones, the offset: the later record wins. Keys are told apart by a keyed hash of 128
-bits, as in ``keymap``. ``versions_c`` is the compiled twin.
+A version is a number and, among equal numbers, the offset: the later record wins. Keys are identified by a keyed
+128-bit hash, as in ``keymap``. ``versions_c`` is the compiled twin.
 """
 
 from __future__ import annotations
@@ -20,32 +20,38 @@ _HASH_BYTES: Final = 16
 
 
 class VersionMap(Protocol):
-    """Remembers versions of keys, and judges by them. Nothing is ever removed. Used by one thread."""
+    """Map from keys to their greatest versions, which judges records by them.
+
+    Nothing is ever removed. Used by one thread.
+    """
 
     def __len__(self) -> int:
-        """Keys in it."""
+        """Return the number of keys."""
 
     def observe(self, records: RecordColumns, numbers: Sequence[int]) -> int:
-        """Remember the greatest version of each key; how many records were taken, from the first on.
+        """Remember the greatest version of each key; return how many records, from the first on, were observed.
 
-        A record without a key is passed over. One whose key is not known is not taken when the map is full.
+        A record without a key is skipped. If the map is full, a record with an unknown key is not observed.
 
         Args:
-            records: with offsets and keys.
-            numbers: of their versions, a column of int64.
+            records: records with offsets and keys.
+            numbers: numbers of their versions, a column of int64.
         """
 
     def judge(self, records: RecordColumns, numbers: Sequence[int], verdicts: bytearray) -> None:
-        """One verdict a record: without a key, or below what is known of the key, it goes; what is above is remembered."""
+        """Write one verdict per record.
+
+        Drop a record without a key, or with a version below the key's. Remember a greater version of a known key.
+        """
 
 
 class PythonVersionMap:
-    """The pure twin: open addressing over two arrays, with linear probing.
+    """Version map in pure Python: open addressing over two arrays, with linear probing.
 
     Args:
-        slots: how many there are.
-        usable: how many may be filled, below ``slots``: a search ends at a free one.
-        secret: 16 bytes that nobody else knows, so that nobody can make keys that collide.
+        slots: number of slots.
+        usable: number of slots that may be filled, below ``slots``: a search ends at a free slot.
+        secret: 16 random bytes, unknown to writers, so that no writer can create keys that collide.
     """
 
     def __init__(self, slots: int, usable: int, secret: bytes) -> None:
@@ -59,14 +65,14 @@ class PythonVersionMap:
         return self._count
 
     def observe(self, records: RecordColumns, numbers: Sequence[int]) -> int:
-        """Remember versions."""
+        """Remember the versions of the keys."""
         for row, (key, number, offset) in enumerate(zip(records.keys(), numbers, records.offset, strict=True)):
             if key is not None and not self._raise_to(key, (number, offset)):
                 return row
         return records.count
 
     def judge(self, records: RecordColumns, numbers: Sequence[int], verdicts: bytearray) -> None:
-        """Write verdicts."""
+        """Write one verdict per record."""
         rows = zip(records.keys(), numbers, records.offset, records.value_size, strict=True)
         verdicts[: records.count] = bytes(self._verdict(*row) for row in rows)
 
@@ -81,7 +87,7 @@ class PythonVersionMap:
         return Verdict.KEEP if value_size >= 0 else Verdict.DROP_AT_HORIZON
 
     def _raise_to(self, key: bytes, version: tuple[int, int]) -> bool:
-        """Remember a version unless a greater one is known; False if the map is full without the key."""
+        """Remember a version unless a greater one is known. Return False if the map is full and lacks the key."""
         at, high, low = self._find(key)
         if not self._hashes[at + 1]:
             if self._count >= self._usable:
@@ -94,7 +100,7 @@ class PythonVersionMap:
         return True
 
     def _find(self, key: bytes) -> tuple[int, int, int]:
-        """Where the key stands or would stand, and its hash, whose second half is never 0."""
+        """Return the position of the key's slot, or of its free slot, and the hash. Its second half is never 0."""
         digest = blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
         high, low = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") or 1
         hashes, slot = self._hashes, high % self._slots
@@ -106,7 +112,7 @@ class PythonVersionMap:
 
 
 def open_version_map(slots: int, usable: int, secret: bytes) -> VersionMap:
-    """A map, compiled if it could be built."""
+    """Return a version map, compiled if the extension is available."""
     twin = extension(EXTENSIONS[0])
     if twin is None:
         return PythonVersionMap(slots, usable, secret)

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""The greatest version of each key, compiled; the twin of ``versions``, which says what each method does."""
+"""The greatest version of each key, compiled; the twin of ``versions``, which documents each method."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -26,7 +26,7 @@ from stratalog_compaction.keys cimport (
 lanes_choose(ALL_LANES)
 
 cdef enum:
-    WORDS = 4  # of a slot: two of the hash, the number, and the offset
+    WORDS = 4  # words of a slot: two of the hash, the number, and the offset
     NONE = -1
     OUTSIDE = -2
 
@@ -36,7 +36,7 @@ cdef uint8_t DROP_AT_HORIZON = Verdict.DROP_AT_HORIZON.value
 
 
 cdef inline bint is_below(const uint64_t* slot, int64_t number, int64_t offset) noexcept nogil:
-    """Whether the version in a slot is less than another one."""
+    """Return True if the version in a slot is less than the given one."""
     return <int64_t>slot[2] < number or (<int64_t>slot[2] == number and <int64_t>slot[3] < offset)
 
 
@@ -45,7 +45,7 @@ cdef inline void remember(uint64_t* slot, int64_t number, int64_t offset) noexce
 
 
 cdef int64_t take(Block* block, const Keys* keys, int64_t row, int64_t count) noexcept nogil:
-    """Fill a block with the keys from a row on; the row after them, OUTSIDE if a key is not inside the arena."""
+    """Fill a block with keys from ``row`` on. Return the next row, or OUTSIDE if a key is not inside the arena."""
     block.count = 0
     while row < count and block.count < BLOCK:
         if keys.size[row] >= 0 and not add(block, keys, row):
@@ -55,7 +55,7 @@ cdef int64_t take(Block* block, const Keys* keys, int64_t row, int64_t count) no
 
 
 cdef int64_t observe_all(Table* table, const Keys* keys, const int64_t* number, int64_t count) noexcept nogil:
-    """How many records were taken; OUTSIDE if a key is not inside the arena."""
+    """Return how many records were observed, or OUTSIDE if a key is not inside the arena."""
     cdef Block[2] blocks
     cdef int64_t row = 0, turn = 0, refused
     blocks[0].count = blocks[1].count = 0
@@ -72,7 +72,7 @@ cdef int64_t observe_all(Table* table, const Keys* keys, const int64_t* number, 
 
 
 cdef int64_t observe_block(Table* table, const Keys* keys, const int64_t* number, const Block* block) noexcept nogil:
-    """The row of the first record that finds the table full without its key; NONE if none does."""
+    """Return the row of the first record that finds the table full without its key, or NONE."""
     cdef int64_t i, row, before
     cdef uint64_t* slot
     for i in range(block.count):
@@ -93,11 +93,11 @@ cdef bint judge_all(
     int64_t count,
     uint8_t* verdicts,
 ) noexcept nogil:
-    """Write the verdicts; False if a key is not inside the arena."""
+    """Write the verdicts. Return False if a key is not inside the arena."""
     cdef Block[2] blocks
     cdef int64_t row = 0, turn = 0, i
     for i in range(count):
-        verdicts[i] = DROP  # and another one if there is a key, and no greater version of it
+        verdicts[i] = DROP  # replaced below if the record has a key without a greater version
     blocks[0].count = blocks[1].count = 0
     while row < count or blocks[turn].count:
         turn ^= 1
@@ -117,7 +117,7 @@ cdef void judge_block(
     const Block* block,
     uint8_t* verdicts,
 ) noexcept nogil:
-    """Write the verdicts of a block, and remember greater versions of keys that are there."""
+    """Write the verdicts of a block, and remember greater versions of known keys."""
     cdef int64_t i, row
     cdef uint64_t* slot
     for i in range(block.count):
@@ -131,7 +131,7 @@ cdef void judge_block(
 
 cdef class CompiledVersionMap:
     cdef Table table
-    cdef object memory  # keeps the table
+    cdef object memory  # owns the memory of the table
 
     def __init__(self, slots, usable, bytes secret):
         check_sizes(slots, usable, secret)
@@ -166,7 +166,7 @@ cdef class CompiledVersionMap:
         cdef const int32_t* value_size = <const int32_t*>start_of(sizes)
         if len(verdicts) < count:
             raise ValueError(f"there is room for {len(verdicts)} verdicts, {count} are needed")
-        view = memoryview(verdicts)  # nobody resizes it meanwhile
+        view = memoryview(verdicts)  # prevents a resize meanwhile
         with nogil:
             fits = judge_all(&self.table, &keys, number, value_size, count, into)
         if not fits:

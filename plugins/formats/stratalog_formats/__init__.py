@@ -1,4 +1,4 @@
-"""Kafka's bytes as plugins: record formats, codecs, indexes; and how a segment is laid out in a tier."""
+"""Kafka's bytes as plugins: record formats, codecs and indexes, and the layouts of segments in a tier."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from stratalog_formats import codecs, indexes, layouts, records
 
 @hookimpl
 def stratalog_record_formats() -> Iterable[Provider[RecordFormat]]:
-    """``v0``, ``v1`` and ``v2``."""
+    """Return the providers of ``v0``, ``v1`` and ``v2``."""
     return records.PROVIDERS
 
 
 @hookimpl
 def stratalog_codecs() -> Iterable[Provider[Codec]]:
-    """``gzip``, ``snappy``, ``lz4`` and ``zstd``."""
+    """Return the providers of ``gzip``, ``snappy``, ``lz4`` and ``zstd``."""
     return codecs.PROVIDERS
 
 
 @hookimpl
 def stratalog_index_formats() -> Iterable[Provider[IndexFormat[Any]]]:  # Any: entries of three kinds
-    """``offset``, ``time`` and ``transaction``."""
+    """Return the providers of ``offset``, ``time`` and ``transaction``."""
     return indexes.PROVIDERS
 
 
 @hookimpl
 def stratalog_tier_layouts() -> Iterable[Provider[TierLayout]]:
-    """``single``: one object a segment."""
+    """Return the providers of the tier layouts."""
     return layouts.PROVIDERS

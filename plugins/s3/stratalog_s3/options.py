@@ -1,4 +1,4 @@
-"""Keyword arguments of an S3 file system: the user's options and settings, typed, and what this plugin insists on."""
+"""Keyword arguments of an S3 file system: the user's typed options and settings, and values of this plugin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONFIG: Final[Mapping[str, Any]] = {
     "connect_timeout": 5,
     "read_timeout": 60,
     "max_pool_connections": 50,
-    "request_checksum_calculation": "when_required",  # uploads have ours
+    "request_checksum_calculation": "when_required",  # this plugin computes the checksums of uploads
 }
 _ONE_TRY: Final[Mapping[str, Any]] = {"total_max_attempts": 1, "mode": "standard"}
 _QUIET: Final = ("botocore", "aiobotocore")
@@ -27,7 +27,7 @@ _SOURCE: Final = "tier options"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Typed(Section):
-    """Options of s3fs that are no text: a word from a command line is converted, and "false" is no true value."""
+    """Options of s3fs that are not text. A word from a command line is converted, so "false" does not count as true."""
 
     title: ClassVar[str] = "Options of s3fs"
 
@@ -44,15 +44,15 @@ class _Typed(Section):
 
 
 def filesystem_options(options: Mapping[str, object], settings: S3Section | None = None) -> dict[str, Any]:
-    """Keyword arguments for s3fs: no caches, and one try a call, as retrying is the core's.
+    """Return the keyword arguments for s3fs: no caches, and one attempt per call, because the core retries.
 
     Args:
-        options: of the tier; they win over the settings.
-        settings: the endpoint, region and addressing of ``[plugins.s3]``.
+        options: options of the tier; they override the settings.
+        settings: endpoint, region and addressing of ``[plugins.s3]``.
 
     Raises:
-        ConfigError: an option is not the user's to set or has the wrong type, an endpoint is not allowed, or TLS would
-            not be verified.
+        ConfigError: the user may not set an option, an option has the wrong type, an endpoint is not allowed, or TLS
+            certificates would not be verified.
     """
     chosen = settings or S3Section()
     refused = sorted(_OURS & set(options))
@@ -80,7 +80,7 @@ def filesystem_options(options: Mapping[str, object], settings: S3Section | None
 
 
 def quieten_botocore() -> None:
-    """Keep botocore's loggers at INFO: below it they print session tokens."""
+    """Keep botocore's loggers at INFO. Below that level they print session tokens."""
     for name in _QUIET:
         logger = logging.getLogger(name)
         if logger.level < logging.INFO:
@@ -88,7 +88,10 @@ def quieten_botocore() -> None:
 
 
 def _check_texts(options: Mapping[str, object]) -> None:
-    """Credentials among them: an error names the option and shows no value."""
+    """Check that text options are text.
+
+    Some are credentials, so an error names the option and does not show its value.
+    """
     for name in _TEXTS:
         if not isinstance(options.get(name, ""), str):
             raise ConfigError(f"tier option {name!r} is text")

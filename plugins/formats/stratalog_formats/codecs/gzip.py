@@ -1,8 +1,9 @@
-"""gzip, codec 1: RFC 1952, concatenated members accepted, what follows the last one ignored.
+"""gzip, codec 1: RFC 1952, with concatenated members. Bytes after the last member are ignored.
 
-What nearly everybody writes, one member with a plain header, goes through libdeflate in one call. All else, damage
-included, is read member by member: headers and trailers here, because Java's reader and zlib's differ about them (Java
-ignores the reserved flags, and takes for the end what does not begin like a member), contents by zlib.
+Most writers make one member with a plain header, which libdeflate decompresses in one call. All other data, damaged
+data included, is read member by member. This module parses headers and trailers itself, because Java's reader and
+zlib's differ: Java ignores the reserved flags, and stops at bytes that do not begin like a member. zlib inflates the
+contents.
 
 Source: apache/kafka GzipCompression, over Java's GZIPInputStream.
 """
@@ -20,34 +21,38 @@ from stratalog.spi import Buffer, Codec, CorruptBatchError, DecompressedSizeErro
 from stratalog_formats.codecs.levels import checked_level
 from stratalog_formats.kernels.choice import KERNELS
 
-_DEFAULT_LEVEL: Final = 6  # of zlib, which level -1 stands for
+_DEFAULT_LEVEL: Final = 6  # zlib's default, for level -1
 _RAW_WINDOW: Final = -15  # zlib: 15 bits of window, no framing
-_START: Final = b"\x1f\x8b\x08"  # magic, and the only method there is
-_PLAIN_START: Final = _START + b"\0"  # no optional part
+_START: Final = b"\x1f\x8b\x08"  # magic, and the only defined method
+_PLAIN_START: Final = _START + b"\0"  # no optional fields
 _HEADER_CRC, _EXTRA, _NAME, _COMMENT = 0x02, 0x04, 0x08, 0x10
 _HEADER_BYTES: Final = 10
 _TRAILER: Final = Struct("<II")  # CRC-32 and size of the contents
 _SIZE: Final = Struct("<I")
-_NO_MEMBER_BYTES: Final = _HEADER_BYTES + _TRAILER.size  # what holds no contents between the two is none
-_MAX_RATIO: Final = 1032  # two bits of deflate stand for 258 bytes at most
-_CHUNK_BYTES: Final = 1 << 9  # bounds what zlib makes at a time, beside what is there: 516 KiB
+_NO_MEMBER_BYTES: Final = _HEADER_BYTES + _TRAILER.size  # a member has more bytes than this
+_MAX_RATIO: Final = 1032  # two bits of deflate produce at most 258 bytes
+_CHUNK_BYTES: Final = 1 << 9  # bounds zlib's output per call to 516 KiB
 _LARGE_BYTES: Final = 1 << 22
 _SEARCH_BYTES: Final = 1 << 16
 
 
 class GzipCodec(Codec):
-    """Deflate in gzip members; levels as zlib's."""
+    """Deflate in gzip members, with zlib's levels."""
 
     id: ClassVar[int] = 1
     levels: ClassVar[range | None] = range(1, 10)
 
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """One member; no name, no time. ConfigError for a level outside ``levels``."""
+        """Compress to one member without name and time.
+
+        Raises:
+            ConfigError: the level is outside ``levels``.
+        """
         del magic
         return bytes(deflate.gzip_compress(data, checked_level("gzip", level, range(1, 10), _DEFAULT_LEVEL)))
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """All members behind each other."""
+        """Decompress all concatenated members."""
         del magic
         view = memoryview(data)
         found = _only_member(view, limit_bytes)
@@ -57,24 +62,28 @@ class GzipCodec(Codec):
 
 
 def _only_member(view: memoryview, limit_bytes: int) -> bytearray | None:
-    """The contents, if ``view`` is one plain member for sure and keeps the limit."""
+    """Return the contents if ``view`` is certainly one plain member and within the limit, else None."""
     if len(view) < _NO_MEMBER_BYTES or view[: len(_PLAIN_START)].tobytes() != _PLAIN_START:
         return None
     size: int = _SIZE.unpack_from(view, len(view) - _SIZE.size)[0]
-    if not 0 < size <= min(limit_bytes, len(view) * _MAX_RATIO):  # allocated before libdeflate begins; 0 is "unknown"
+    if not 0 < size <= min(limit_bytes, len(view) * _MAX_RATIO):  # allocated before libdeflate begins; 0 means unknown
         return None
-    if size > _LARGE_BYTES and KERNELS.holds(view[1:], _START):  # not to be made in vain
+    # there may be another member: avoid a useless allocation
+    if size > _LARGE_BYTES and KERNELS.holds(view[1:], _START):
         return None
     try:
         found: bytearray = deflate.gzip_decompress(view, size)
     except deflate.DeflateError:
         return None
-    # The library does not say where the member ended. If another follows, the first one's size stands before it.
+    # libdeflate does not report where the member ended. If another member follows, the first one's size precedes it.
     return None if KERNELS.holds(view, _SIZE.pack(len(found)) + _START) else found
 
 
 def _members(view: memoryview, limit_bytes: int) -> bytearray:
-    """The contents of all members, read twice: memory is taken once, when it is known how much they are."""
+    """Return the contents of all members.
+
+    The data is read twice, so that memory is allocated once at the final size.
+    """
     size = 0
     for piece in _pieces(view):
         size += len(piece)
@@ -98,7 +107,7 @@ def _pieces(view: memoryview) -> Iterator[bytes]:
 
 
 def _header_end(view: memoryview, start: int) -> int | None:
-    """Where the contents of the member at ``start`` begin, None if no whole header is there."""
+    """Return the position of the contents of the member at ``start``, or None if there is no complete header."""
     if len(view) - start < _HEADER_BYTES or view[start : start + len(_START)].tobytes() != _START:
         return None
     flags, position = view[start + 3], start + _HEADER_BYTES
@@ -116,7 +125,7 @@ def _header_end(view: memoryview, start: int) -> int | None:
 
 
 def _text_end(view: memoryview, position: int) -> int:
-    """Behind the next zero byte, or the end."""
+    """Return the position after the next zero byte, or the end."""
     for start in range(position, len(view), _SEARCH_BYTES):
         zero = bytes(view[start : start + _SEARCH_BYTES]).find(0)
         if zero >= 0:
@@ -125,11 +134,15 @@ def _text_end(view: memoryview, position: int) -> int:
 
 
 def _inflated(view: memoryview, position: int) -> Generator[bytes, None, int]:
-    """The contents at ``position`` in pieces of at most 516 KiB; checks the trailer and gives the position after it."""
+    """Yield the contents at ``position`` in pieces of at most 516 KiB.
+
+    Check the trailer, and return the position after it.
+    """
     checksum = size = 0
     unpacker = zlib.decompressobj(_RAW_WINDOW)
     while not unpacker.eof:
-        chunk = view[position : position + _CHUNK_BYTES]  # what a member leaves over is copied: not all of it
+        # zlib copies the input after a member's end, so pass small chunks
+        chunk = view[position : position + _CHUNK_BYTES]
         if not chunk:
             raise CorruptBatchError("the gzip data is cut off", "", len(view))
         try:

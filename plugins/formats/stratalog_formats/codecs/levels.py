@@ -1,4 +1,4 @@
-"""Which compression levels a codec takes."""
+"""Check of compression levels."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from stratalog.spi import ConfigError
 
 
 def checked_level(name: str, level: int | None, levels: range, default: int) -> int:
-    """``level``, or ``default`` for None.
+    """Return ``level``, or ``default`` for None.
 
     Raises:
-        ConfigError: ``levels`` does not hold it.
+        ConfigError: ``level`` is not in ``levels``.
     """
     if level is None:
         return default

@@ -1,8 +1,8 @@
-"""lz4, codec 3: one LZ4 frame of independent blocks; V0 with its own broken header checksum.
+"""lz4, codec 3: one LZ4 frame of independent blocks. V0 has its own, broken header checksum.
 
-What Kafka wrote for magic 0 hashes the frame's magic bytes too (KAFKA-3160), and what it reads of magic 0 it does not
-check. It verifies neither content size nor content checksum, and takes no blocks that depend on each other. No library
-reads frames that way, so the frame is read here, and the library decompresses blocks.
+For magic 0, Kafka's writer includes the frame's magic bytes in the header checksum (KAFKA-3160), and its reader does
+not check it. Kafka verifies neither content size nor content checksum, and refuses blocks that depend on each other. No
+library reads frames this way, so this module parses the frame, and the library decompresses the blocks.
 
 Source: apache/kafka Lz4BlockInputStream, Lz4BlockOutputStream.
 """
@@ -31,17 +31,21 @@ _BLOCK_SIZES: Final = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 _FAST_LEVEL: Final = 9  # Kafka's default level selects its fast compressor, any other the high compression one
 _WORD: Final = Struct("<I")  # size of a block, or a checksum
 _STORED: Final = 1 << 31
-_MAX_RATIO: Final = 256  # a byte of a match's length stands for 255 bytes
+_MAX_RATIO: Final = 256  # one byte of a match length adds at most 255 bytes
 
 
 class Lz4Codec(Codec):
-    """Frames with blocks of 64 KiB, no checksums but the header's."""
+    """Frames with blocks of 64 KiB and no checksum except the header's."""
 
     id: ClassVar[int] = 3
     levels: ClassVar[range | None] = range(1, 18)
 
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """One frame. ConfigError for a level outside ``levels``."""
+        """Compress to one frame.
+
+        Raises:
+            ConfigError: the level is outside ``levels``.
+        """
         wanted = checked_level("lz4", level, range(1, 18), _FAST_LEVEL)
         frame: bytes = lz4.frame.compress(
             data,
@@ -55,7 +59,7 @@ class Lz4Codec(Codec):
         return frame
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """The first frame; what follows it is ignored, as Kafka does."""
+        """Decompress the first frame. Bytes after it are ignored, as in Kafka."""
         view = memoryview(data)
         flags, header_bytes = _checked_header(view, magic)
         block_bytes = _BLOCK_SIZES[view[5] >> 4]
@@ -64,7 +68,8 @@ class Lz4Codec(Codec):
         for block, stored in blocks:
             before_last_bytes += last_bytes
             last_bytes = len(block) if stored else min(block_bytes, len(block) * _MAX_RATIO)
-        found = KERNELS.room(min(before_last_bytes, limit_bytes) + block_bytes)  # each finds room for a whole block
+        # there is room for a whole block at each call
+        found = KERNELS.room(min(before_last_bytes, limit_bytes) + block_bytes)
         with memoryview(found) as into:
             for block, stored in blocks:
                 if stored:
@@ -79,7 +84,7 @@ class Lz4Codec(Codec):
 
 
 def _checked_header(view: memoryview, magic: int) -> tuple[int, int]:
-    """Flags and size of the frame header; magic 0 does not check its checksum."""
+    """Return the flags and the size of the frame header. The header checksum is not checked for magic 0."""
     if len(view) < 7 or view[:4].tobytes() != _MAGIC:
         raise CorruptBatchError("no lz4 frame", "")
     flags, descriptor = view[4], view[5]
@@ -98,7 +103,7 @@ def _checked_header(view: memoryview, magic: int) -> tuple[int, int]:
 
 
 def _blocks(view: memoryview, flags: int, position: int, block_bytes: int) -> Iterator[tuple[memoryview, bool]]:
-    """The blocks up to the end mark, and whether each is stored as it is; their checksums are verified."""
+    """Yield the blocks up to the end mark, and whether each is stored uncompressed. Block checksums are verified."""
     try:
         while size := (word := _WORD.unpack_from(view, position)[0]) & ~_STORED:
             position += 4
@@ -118,11 +123,11 @@ def _blocks(view: memoryview, flags: int, position: int, block_bytes: int) -> It
 
 
 def _unpack(block: memoryview, room: memoryview) -> int:
-    """Decompress a block into ``room``, which is a whole block's; the size of its contents.
+    """Decompress a block into ``room``, which has the size of a whole block, and return the size of the contents.
 
-    A block that fails the library tries again, taking its first four bytes for the size of the contents, or, where it
-    was told that a size is there, for contents. Neither may succeed: a size above the room never does, nor does
-    the size of a whole block as contents, for these would begin with a reference to what is before them.
+    If a block fails, the library retries it with the other reading of its first four bytes: as the size of the
+    contents, or as contents. Both retries must fail. A size above the room always fails. So does the size of a whole
+    block read as contents, because these would begin with a reference to earlier bytes.
     """
     try:
         if len(block) >= _WORD.size and _WORD.unpack_from(block)[0] > len(room):

@@ -22,17 +22,17 @@ _HEAD: Final = _MAGIC + Struct(">ii").pack(1, 1)
 _SIZE: Final = Struct(">i")
 _MAGIC_AS_SIZE: Final[int] = _SIZE.unpack_from(_MAGIC)[0]
 _BLOCK_BYTES: Final = 32_768
-_MAX_RATIO: Final = 22  # three bytes copy 64 at most
+_MAX_RATIO: Final = 22  # three bytes copy at most 64 bytes
 
 
 class SnappyCodec(Codec):
-    """Blocks of 32 KiB behind a header of 16 bytes."""
+    """Blocks of 32 KiB after a header of 16 bytes."""
 
     id: ClassVar[int] = 2
     levels: ClassVar[range | None] = None
 
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """A xerial stream."""
+        """Compress to a xerial stream."""
         del level, magic
         view = memoryview(data)
         parts: list[Buffer] = [_HEAD]
@@ -42,7 +42,7 @@ class SnappyCodec(Codec):
         return b"".join(parts)
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """A xerial stream, or one raw block."""
+        """Decompress a xerial stream, or one raw block."""
         del magic
         view = memoryview(data)
         if not view:
@@ -67,7 +67,7 @@ class SnappyCodec(Codec):
 
 
 def _blocks(view: memoryview) -> Iterator[memoryview]:
-    """The blocks of a xerial stream; fewer bytes than a size at the end are ignored, as Kafka does."""
+    """Yield the blocks of a xerial stream. A last fragment shorter than a size field is ignored, as in Kafka."""
     position, end = len(_HEAD), len(view)
     while end - position >= _SIZE.size:
         size: int = _SIZE.unpack_from(view, position)[0]
@@ -82,7 +82,10 @@ def _blocks(view: memoryview) -> Iterator[memoryview]:
 
 
 def _next_header_end(view: memoryview, position: int) -> int:
-    """A header may stand where a block's size is expected; of the first one, Kafka does not look at the versions."""
+    """Return the end of a stream header that is stored in place of a block's size.
+
+    Kafka checks the versions of such a header, but not of the first one.
+    """
     head = view[position : position + len(_HEAD)]
     if len(head) < len(_HEAD) or head[: len(_MAGIC)].tobytes() != _MAGIC or _SIZE.unpack_from(head, len(_MAGIC))[0] < 1:
         raise CorruptBatchError("bad snappy stream header", "", position)

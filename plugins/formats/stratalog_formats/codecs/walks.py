@@ -1,4 +1,4 @@
-"""Going through the blocks of a stream twice: to see what they may hold, and to decompress them."""
+"""Iteration over the blocks of a stream twice: to compute their maximum size, and to decompress them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 class _Walk(Generic[Item]):
-    """Walks anew each time."""
+    """Iterable that calls ``walk`` for each iteration."""
 
     def __init__(self, walk: Callable[[], Iterator[Item]]) -> None:
         self._walk = walk
@@ -22,9 +22,10 @@ class _Walk(Generic[Item]):
 
 
 def repeatable(walk: Callable[[], Iterator[Item]]) -> Iterable[Item]:
-    """What ``walk`` gives, to go through more than once.
+    """Return the items of ``walk`` as an iterable that can be used more than once.
 
-    A few are kept. Many are walked anew each time: a list of tiny blocks would be many times as large as they are.
+    A few items are kept in a list. Many items are walked again each time, because a list of tiny blocks would be much
+    larger than the blocks.
     """
     kept = list(islice(walk(), _FEW))
     return kept if len(kept) < _FEW else _Walk(walk)

@@ -1,4 +1,4 @@
-"""What Kafka's index formats share: entries of a fixed size, ascending, big-endian, without header or checksum."""
+"""Common part of Kafka's index formats: ascending big-endian entries of a fixed size, without header or checksum."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Entry = TypeVar("Entry")
 
 
 class EntryReader(IndexReader[Entry]):
-    """Searches entries where they lie; bytes after the last whole entry are left out.
+    """Searches entries in place. Bytes after the last complete entry are ignored.
 
     Args:
-        entries: the index, which is not copied.
-        base_offset: of the segment; relative offsets count from it.
+        entries: bytes of the index, which are not copied.
+        base_offset: base offset of the segment; relative offsets count from it.
     """
 
     layout: ClassVar[Struct]
     key: ClassVar[tuple[int, int]]
-    """Position and size (bytes) of the number that entries ascend by, as it is stored."""
+    """Position and size (bytes) of the stored number by which entries ascend."""
     is_key_relative: ClassVar[bool] = False
-    """Whether it counts from the base offset."""
+    """True if that number is relative to the base offset."""
 
     def __init__(self, entries: Buffer, base_offset: int, kernels: Kernels = KERNELS) -> None:
         self._entries, self._base_offset = memoryview(entries).cast("B"), base_offset
@@ -35,11 +35,11 @@ class EntryReader(IndexReader[Entry]):
 
     @abstractmethod
     def _entry(self, index: int) -> Entry:
-        """The entry at ``index``, in [0, len)."""
+        """Return the entry at ``index``, in [0, len)."""
 
     @abstractmethod
     def _fault(self, end_offset: int, size_bytes: int) -> tuple[int, str] | None:
-        """The first entry that contradicts the segment, and how."""
+        """Return the index of the first entry that contradicts the segment, and the reason, or None."""
 
     def __len__(self) -> int:
         return self._count
@@ -50,17 +50,21 @@ class EntryReader(IndexReader[Entry]):
         return self._entry(index if index >= 0 else index + self._count)
 
     def floor(self, target: int) -> Entry | None:
-        """The last entry whose key is at or below ``target``."""
+        """Return the last entry whose key is at or below ``target``, or None."""
         index = self._up_to(target)
         return self._entry(index - 1) if index else None
 
     def after(self, target: int) -> Entry | None:
-        """The first entry whose key is at or above ``target``."""
+        """Return the first entry whose key is at or above ``target``, or None."""
         index = self._up_to(target - 1)
         return self._entry(index) if index < self._count else None
 
     def check(self, end_offset: int, size_bytes: int) -> None:
-        """Compare every entry with the segment."""
+        """Check every entry against the segment.
+
+        Raises:
+            CorruptIndexError: an entry contradicts the segment, or the index ends inside an entry.
+        """
         fault = self._fault(end_offset, size_bytes)
         if fault is not None:
             raise CorruptIndexError(fault[1], "", fault[0] * self.layout.size)
@@ -69,17 +73,17 @@ class EntryReader(IndexReader[Entry]):
             raise CorruptIndexError("the index ends inside an entry", "", whole)
 
     def kept_bytes(self, end_offset: int) -> int:
-        """The size of the entries before the first one whose offset is at or above ``end_offset``."""
+        """Return the size of the entries before the first one whose offset is at or above ``end_offset``."""
         return bisect_left(range(self._count), end_offset, key=self._offset) * self.layout.size
 
     def _up_to(self, target: int) -> int:
-        """How many entries have a key at or below ``target``."""
+        """Return how many entries have a key at or below ``target``."""
         wanted = target - self._base_offset if self.is_key_relative else target
         return self._count_up_to(self._entries, self.layout.size, *self.key, wanted)
 
     @abstractmethod
     def _offset(self, index: int) -> int:
-        """The offset of an entry, by which it stays or goes when the log is truncated."""
+        """Return the offset of an entry, which decides if a truncation of the log keeps it."""
 
     def _fields(self, index: int) -> tuple[Any, ...]:
         return self.layout.unpack_from(self._entries, index * self.layout.size)

@@ -1,4 +1,4 @@
-"""The offset index, ``.index``: from an offset to where in the ``.log`` file to look for it.
+"""The offset index, ``.index``: from an offset to the position in the ``.log`` file where a search for it starts.
 
 An entry is 8 bytes: the last offset of a batch, relative to the segment's base (int32), and the position where the
 batch starts (int32, bytes). A search takes the greatest entry at or below its target and scans from there.
@@ -15,12 +15,12 @@ from stratalog_formats.kernels.entries import OFFSET_ENTRY
 
 
 class OffsetReader(EntryReader[OffsetPosition]):
-    """Searches by offset, ``after`` by position."""
+    """Searches by offset; ``after`` searches by position."""
 
     layout, key, is_key_relative = OFFSET_ENTRY, (0, 4), True
 
     def after(self, target: int) -> OffsetPosition | None:
-        """The first entry whose position (bytes) is at or above ``target``."""
+        """Return the first entry whose position (bytes) is at or above ``target``, or None."""
         index = self._count_up_to(self._entries, self.layout.size, 4, 4, target - 1)
         return self._entry(index) if index < len(self) else None
 
@@ -45,10 +45,10 @@ class OffsetReader(EntryReader[OffsetPosition]):
 
 
 class OffsetIndex(IndexFormat[OffsetPosition]):
-    """Entries are (offset, position).
+    """Index format whose entries are (offset, position).
 
     Args:
-        kernels: which twin does the work.
+        kernels: functions of the twin to use.
     """
 
     role = IndexRole.OFFSET
@@ -59,21 +59,21 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
         self._kernels = kernels
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """A builder that goes on after ``entries``."""
+        """Return a builder that continues after ``entries``."""
         written, most = OffsetReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
         last_offset = written[-1].offset if len(written) else -1
         return self._kernels.offset_entries(base_offset, config.index_interval_bytes, most, len(written), last_offset)
 
     def reader(self, entries: Buffer, base_offset: int) -> IndexReader[OffsetPosition]:
-        """A reader over ``entries``."""
+        """Return a reader over ``entries``."""
         return OffsetReader(entries, base_offset)
 
     def around(
         self, entries: Buffer, base_offset: int, target: int
     ) -> tuple[OffsetPosition | None, OffsetPosition | None, OffsetPosition | None]:
-        """The last entry at or below an offset, and the two after it."""
+        """Return the last entry at or below an offset, and the two entries after it."""
         return self._kernels.offsets_around(entries, base_offset, target)
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """The size of the entries with an offset below ``end_offset``."""
+        """Return the size of the entries with an offset below ``end_offset``."""
         return OffsetReader(entries, base_offset).kept_bytes(end_offset)

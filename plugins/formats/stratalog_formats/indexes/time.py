@@ -1,8 +1,8 @@
-"""The time index, ``.timeindex``: from a timestamp to an offset from which on to look for it.
+"""The time index, ``.timeindex``: from a timestamp to the offset where a search for it starts.
 
-An entry is 12 bytes: a timestamp (int64, ms) and an offset relative to the segment's base (int32). It says that no
-record up to the offset is newer than the timestamp. The offset is the last one of the first batch that has the
-timestamp as its maximum; writers before Kafka 3.8 stored the record's own.
+An entry is 12 bytes: a timestamp (int64, ms) and an offset relative to the segment's base (int32). No record up to the
+    offset is newer than the timestamp. The offset is the last one of the first batch that has the timestamp as its
+    maximum. Writers before Kafka 3.8 stored the record's own offset.
 
 Source: apache/kafka TimeIndex.
 """
@@ -51,10 +51,10 @@ class TimeReader(EntryReader[TimestampOffset]):
 
 
 class TimeIndex(IndexFormat[TimestampOffset]):
-    """Entries are (timestamp, offset).
+    """Index format whose entries are (timestamp, offset).
 
     Args:
-        kernels: which twin does the work.
+        kernels: functions of the twin to use.
     """
 
     role = IndexRole.TIME
@@ -65,7 +65,7 @@ class TimeIndex(IndexFormat[TimestampOffset]):
         self._kernels = kernels
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """A builder that goes on after ``entries``, whose last one holds the largest timestamp."""
+        """Return a builder that continues after ``entries``, whose last one holds the largest timestamp."""
         written, most = TimeReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
         last_ms, last_offset = written[-1] if len(written) else (NO_TIMESTAMP, base_offset)
         return self._kernels.time_entries(
@@ -73,9 +73,9 @@ class TimeIndex(IndexFormat[TimestampOffset]):
         )
 
     def reader(self, entries: Buffer, base_offset: int) -> IndexReader[TimestampOffset]:
-        """A reader over ``entries``."""
+        """Return a reader over ``entries``."""
         return TimeReader(entries, base_offset)
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """The size of the entries with an offset below ``end_offset``."""
+        """Return the size of the entries with an offset below ``end_offset``."""
         return TimeReader(entries, base_offset).kept_bytes(end_offset)

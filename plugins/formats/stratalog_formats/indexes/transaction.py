@@ -1,8 +1,8 @@
-"""The transaction index, ``.txnindex``: the transactions that were aborted by a marker in the segment.
+"""The transaction index, ``.txnindex``: the transactions whose abort marker is in the segment.
 
-An entry is 34 bytes: version (int16, 0), producer id, first offset, last offset (of the marker), last stable offset
-when it was written (int64 each). The first offset may lie in an earlier segment, so the index cannot be made from its
-segment alone.
+An entry is 34 bytes: version (int16, 0), producer id, first offset, last offset (of the marker), and last stable offset
+    at the time of writing (int64 each). The first offset may be in an earlier segment, so the index cannot be rebuilt
+    from its segment alone.
 
 Source: apache/kafka TransactionIndex, AbortedTxn.
 """
@@ -32,7 +32,7 @@ VERSION: Final = 0
 
 
 class TransactionReader(EntryReader[AbortedTransaction]):
-    """Searches by the marker's offset. Entries raise CorruptIndexError if they are of an unknown version."""
+    """Searches by the marker's offset. Access to an entry of an unknown version raises CorruptIndexError."""
 
     layout, key = LAYOUT, (18, 8)
 
@@ -61,12 +61,12 @@ class TransactionReader(EntryReader[AbortedTransaction]):
 
 
 def _is_unknown(version: int) -> bool:
-    """As Kafka, which looks at the first byte of the version alone."""
+    """Return True if the version is unknown. Kafka checks only the version's first byte."""
     return bool(version >> 8)
 
 
 class TransactionBuilder(IndexBuilder):
-    """One entry for each abort marker. It has no bound: an aborted transaction that is left out would be read."""
+    """Adds one entry for each abort marker, without a bound: a reader would return a transaction that has no entry."""
 
     __slots__ = ("_last_offset",)
 
@@ -76,14 +76,14 @@ class TransactionBuilder(IndexBuilder):
 
     @property
     def full(self) -> bool:
-        """Never."""
+        """Always False."""
         return False
 
     def add(self, appended: Appended) -> bytes:
-        """The entry for the transaction that the batch aborts.
+        """Return the entry for the transaction that the batch aborts, or nothing.
 
         Raises:
-            CorruptBatchError: the marker does not come after the last entry's.
+            CorruptBatchError: the marker is not above the last entry's.
         """
         aborted = appended.aborted
         if aborted is None:
@@ -98,36 +98,36 @@ class TransactionBuilder(IndexBuilder):
     def add_batch(
         self, position: int, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
     ) -> bytes:
-        """Nothing: the batch ends no aborted transaction."""
+        """Return nothing: the batch ends no aborted transaction."""
         del position, size_bytes, base_offset, last_offset, max_timestamp_ms
         return b""
 
     def add_table(self, table: BatchTable, position: int) -> bytes:
-        """Nothing: none of the batches ends an aborted transaction."""
+        """Return nothing: no batch of the table ends an aborted transaction."""
         del table, position
         return b""
 
     def finish(self) -> bytes:
-        """Nothing: there is no closing entry."""
+        """Return nothing: there is no closing entry."""
         return b""
 
 
 class TransactionIndex(IndexFormat[AbortedTransaction]):
-    """Entries are aborted transactions."""
+    """Index format whose entries are aborted transactions."""
 
     role = IndexRole.TRANSACTION
     suffix = ".txnindex"
     entry_bytes = LAYOUT.size
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """A builder that goes on after ``entries``."""
+        """Return a builder that continues after ``entries``."""
         del config
         return TransactionBuilder(base_offset, entries)
 
     def reader(self, entries: Buffer, base_offset: int) -> IndexReader[AbortedTransaction]:
-        """A reader over ``entries``."""
+        """Return a reader over ``entries``."""
         return TransactionReader(entries, base_offset)
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """The size of the entries before the first whose marker is at or above ``end_offset``."""
+        """Return the size of the entries before the first one whose marker is at or above ``end_offset``."""
         return TransactionReader(entries, base_offset).kept_bytes(end_offset)

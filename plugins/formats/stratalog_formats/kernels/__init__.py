@@ -1,7 +1,7 @@
-"""The loops over bytes, each in two forms that do the same: compiled, and pure Python where that could not be built.
+"""Loops over bytes, each in two equivalent forms: compiled, and pure Python for systems without the extension.
 
-Of each pair ``NAME.py`` is the reference and ``NAME_c.pyx`` its compiled twin; ``choice`` says which is in use.
-``pack_c``, ``survey_c`` and ``pick_c`` alone have none: what they do in one pass the others do in two.
+``NAME.py`` is the reference, and ``NAME_c.pyx`` its compiled twin; ``choice`` selects one. ``pack_c``, ``survey_c`` and
+``pick_c`` have no twin: each does in one pass what other functions do in two.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What codecs need of buffers, in pure Python."""
+"""Buffer functions for the codecs, in pure Python."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ _SEARCH_BYTES: Final = 1 << 16
 
 
 def room(size: int) -> bytearray:
-    """A buffer of ``size`` bytes, which may hold anything: whoever takes it fills it before anybody else sees it."""
+    """Return a buffer of ``size`` bytes with undefined content. The caller fills it before it passes it on."""
     return bytearray(size)
 
 
 def holds(data: Buffer, wanted: bytes) -> bool:
-    """Whether ``wanted`` is in ``data``; searched from behind in each piece, which CPython does twice as fast."""
+    """Return True if ``data`` contains ``wanted``.
+
+    Each piece is searched from its end, which is twice as fast in CPython.
+    """
     view = memoryview(data)
     for start in range(0, len(view), _SEARCH_BYTES):
         if bytes(view[start : start + _SEARCH_BYTES + len(wanted)]).rfind(wanted) >= 0:

@@ -1,4 +1,4 @@
-"""Which twin of the kernels does the work."""
+"""Choice between the compiled and the pure Python kernels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from stratalog_formats.kernels.encode import Body
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The functions of one twin; the modules of the pure one say what each does, ``*_c`` what it alone has."""
+    """Functions of one twin.
+
+    The modules of the pure twin document them; ``*_c`` documents those without a pure twin.
+    """
 
     name: str
     scan_batches: Callable[[Buffer, int, int, bool], BatchTable]
@@ -80,7 +83,7 @@ PYTHON: Final = Kernels(
 
 
 def _compiled() -> Kernels | None:
-    """The compiled twin, None if a part of it is missing."""
+    """Return the compiled twin, or None if an extension is missing."""
     modules = [extension(module) for module in EXTENSIONS]
     if None in modules:
         return None

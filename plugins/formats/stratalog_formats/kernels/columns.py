@@ -1,4 +1,4 @@
-"""Collecting records into columns over one arena, in pure Python."""
+"""Builder of record columns over one arena, in pure Python."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _NO_INTS: Final = memoryview(array("i"))
 
 
 class ColumnBuilder:
-    """Columns that grow record by record. The arrays are public: hot loops append to them directly.
+    """Columns that grow record by record. The arrays are public because hot loops append to them directly.
 
-    ``positions`` holds six numbers a record: position and size of the key, of the value, and first and count of its
-    headers; ``headers`` four numbers a header: position and size of its key and of its value. Sizes are -1 for null.
+    ``positions`` holds six numbers per record: position and size of the key and of the value, and first and count of
+        its headers. ``headers`` holds four numbers per header: position and size of its key and of its value. The size
+        of null is -1.
     """
 
     __slots__ = ("epochs", "headers", "offsets", "positions", "timestamps", "types")
@@ -29,7 +30,7 @@ class ColumnBuilder:
         self.headers = array("i")
 
     def build(self, arena: Buffer, fields: Fields) -> RecordColumns:
-        """The columns that were asked for."""
+        """Return the requested columns."""
         six, four = self.positions, self.headers
         with_key, with_value = Fields.KEY in fields, Fields.VALUE in fields
         with_headers, with_time = Fields.HEADERS in fields, Fields.TIMESTAMP in fields

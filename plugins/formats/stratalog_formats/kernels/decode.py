@@ -1,8 +1,8 @@
-"""Decoding the records of batches of magic 2 to columns, in pure Python.
+"""Decoding of the records of batches of magic 2 to columns, in pure Python.
 
 The loop reads one-byte and two-byte varints inline, because a call costs as much as the rest of a field. A position
-past the end shows when a record ends: each compares where it stopped with where it should have. Records of the same
-shape that follow each other are read column by column instead (``runs``).
+beyond a record's end is detected at the end of the record, where the loop compares the actual with the expected end.
+Consecutive records of the same shape are read column by column (``runs``).
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from stratalog_formats.kernels.varint import Bytes, read_varint
 
 _LAST_MS: Final = (1 << 63) - 1
 _LEAST_HEADER_BYTES: Final = 2
-_LONGEST_PAUSE: Final = 256  # records
-_SHORT_DELTA: Final = (1 << 13) - 1  # the largest in two bytes
+_LONGEST_PAUSE: Final = 256  # in records
+_SHORT_DELTA: Final = (1 << 13) - 1  # the largest delta in two bytes
 
 
 def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None, fields: Fields) -> RecordColumns:
-    """The records of uncompressed batches as columns.
+    """Return the records of uncompressed batches as columns.
 
     Args:
         data: the arena: bytes that hold the records of all batches.
-        batches: their headers.
-        bounds: start and end of each batch's records in ``data``, int64, one behind the other; None: they stand
-            behind the headers, where ``batches.position`` says.
-        fields: what to fill.
+        batches: headers of the batches.
+        bounds: start and end of each batch's records in ``data``, int64, alternating; None if the records follow the
+            headers at ``batches.position``.
+        fields: fields to fill.
 
     Raises:
-        CorruptBatchError: the records do not fit the batch or each other; position is the batch's.
-        IndexError: bounds that are not inside ``data``, or an arena too large for positions of 32 bits.
+        CorruptBatchError: the records do not fit the batch or each other; its position is the batch's.
+        IndexError: bounds are not inside ``data``, or the arena is too large for positions of 32 bits.
     """
     builder = ColumnBuilder()
     raw = _bytes_of(data)
@@ -52,13 +52,16 @@ def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None,
         if not 0 <= batch.record_count <= (end - start) // MIN_RECORD_BYTES:
             raise CorruptBatchError(f"{batch.record_count} records do not fit {end - start} bytes", "", batch.position)
     for batch, (start, end) in zip(rows, places, strict=True):
-        if batch.record_count:  # of an emptied batch, what follows the header is not looked at
+        if batch.record_count:  # the bytes after the header of an empty batch are ignored
             _decode_batch(raw, start, end, batch, builder)
     return builder.build(raw, fields)
 
 
 def _bytes_of(data: Buffer) -> Bytes:
-    """What ``data`` is a view of, because items of a view cost more; only a part of something is copied."""
+    """Return the object of which ``data`` is a complete view, because indexing a view is slower.
+
+    A partial view is copied.
+    """
     if isinstance(data, memoryview):
         whole = data.obj
         if isinstance(whole, bytes | bytearray) and data.c_contiguous and data.nbytes == len(whole):
@@ -91,7 +94,7 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call a field woul
     headers, left, wait, pause = into.headers, batch.record_count, 1, 1
     while left:
         wait -= 1
-        if wait == 0:  # look for a run now and then, the less often the fewer there are
+        if wait == 0:  # try to find a run, less often the fewer runs there are
             done, at = append_run(raw, at, limit, batch, left, into)
             left -= done
             pause = 1 if done else min(2 * pause, _LONGEST_PAUSE)
@@ -186,7 +189,7 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call a field woul
 
 def _decode_headers(raw: Bytes, at: int, end: int, into: ColumnBuilder) -> tuple[int, int]:
     count, at = read_varint(raw, at)
-    if not 0 <= count <= (end - at) // _LEAST_HEADER_BYTES:  # found here, a lie costs nothing
+    if not 0 <= count <= (end - at) // _LEAST_HEADER_BYTES:  # checked here, a wrong count costs no memory
         raise ValueError("header count")
     for _ in range(count):
         key_size, at = read_varint(raw, at)
@@ -204,7 +207,10 @@ def _decode_headers(raw: Bytes, at: int, end: int, into: ColumnBuilder) -> tuple
 
 
 def _time_adder(into: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
-    """Takes the times that short deltas give; chosen once a batch, so that the loop need not look for overflow."""
+    """Return the function that adds times of short deltas.
+
+    It is chosen once per batch, and the loop then needs no overflow check.
+    """
     append = into.timestamps.append
     if base_ms <= _LAST_MS - _SHORT_DELTA:
         return append
@@ -212,5 +218,5 @@ def _time_adder(into: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
 
 
 def _wrapped(value: int) -> int:
-    """As a Java long, which is what Kafka adds."""
+    """Wrap an integer to a Java long, as Kafka's addition does."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Decoding the records of batches of magic 2 to columns, compiled; the twin of ``decode``.
+"""Decoding of the records of batches of magic 2 to columns, compiled; the twin of ``decode``.
 
-Every read is checked by hand against the end of its record, so the compiler's own checks are off. Hostile bytes, and
-bytes that change meanwhile (a mapped file), make these functions raise; they stay inside their buffers.
+The compiler's checks are off, because the code checks every read against the end of its record. Hostile bytes, and
+bytes that change during the read (a mapped file), make these functions raise; no access leaves its buffer.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -50,13 +50,13 @@ cdef struct Columns:
     int32_t* value_size
     int32_t* header_first
     int32_t* header_count
-    int64_t headers  # in all
+    int64_t headers  # total number of headers
 
 
 cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) noexcept nogil:
-    """Decode one batch into the columns from row ``i`` on; -1 if its records do not fit it or each other.
+    """Decode one batch into the columns from row ``i`` on. Return -1 if its records do not fit it or each other.
 
-    ``header_first`` gets the position of a record's headers in the arena, if it has any, for ``fill_headers``.
+    For a record with headers, ``header_first`` gets their position in the arena, which ``fill_headers`` uses.
     """
     cdef Cursor at = arena + section.start
     cdef Cursor stop = arena + section.end
@@ -70,7 +70,7 @@ cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) no
     cdef int32_t* value_position = into.value_position
     cdef int32_t* value_size = into.value_size
     while i < last:
-        if i == zeroed:  # not all at once: a count that lies would take pages for records that are not there
+        if i == zeroed:  # in steps: a wrong count would use memory pages for records that do not exist
             zeroed = min(zeroed + ZEROED_ROWS, last)
             memset(into.header_first + i, 0, 4 * (zeroed - i))
             memset(into.header_count + i, 0, 4 * (zeroed - i))
@@ -97,7 +97,10 @@ cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) no
 
 
 cdef int fill_headers(Cursor arena, int64_t size, int64_t count, Columns* into, int32_t* flat) noexcept nogil:
-    """Fill the four flat columns, one behind the other, and ``header_first``; -1 if the bytes have changed meanwhile."""
+    """Fill the four flat columns, stored one after the other, and ``header_first``.
+
+    Return -1 if the bytes have changed.
+    """
     cdef Cursor p
     cdef Cursor end = arena + size
     cdef int64_t i, n, done = 0, total = into.headers
@@ -166,7 +169,7 @@ cdef void point(Columns* into, uint8_t* store, int64_t count) noexcept:
 
 
 cdef object columns_of(data, int64_t count, store, headers, int64_t header_total, int fields):
-    """The columns that were asked for."""
+    """Return the requested columns."""
     whole = memoryview(store)
     wide, narrow = whole[: 8 * WIDE * count].cast("q"), whole[8 * WIDE * count :].cast("i")
     flat_headers = memoryview(headers).cast("i")

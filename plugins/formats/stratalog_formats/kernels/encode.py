@@ -1,7 +1,7 @@
-"""Encoding records of magic 2, in pure Python.
+"""Encoding of records of magic 2, in pure Python.
 
-Column by column, so that most of it is done by ``map`` and slices; one list of small bytes objects, joined once; numbers
-below 4,096 come from a table.
+The work is done column by column, mostly by ``map`` and slices. The result is a list of small bytes objects that is
+joined once. Varints of numbers below 4,096 come from a table.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LARGEST_VARINT_BYTES: Final = 5  # of 32 bits
 
 
 Column: TypeAlias = Sequence[bytes] | bytes
-"""One value a record; plain ``bytes``: all have the same."""
+"""One value per record. Plain ``bytes`` if all records have the same value."""
 Sizes: TypeAlias = Iterable[int] | int
-"""How large they are; one number: all are."""
+"""Sizes of the values. One number if all are equal."""
 
 
 class Body(NamedTuple):
-    """Encoded records behind room for the header, so that sealing copies nothing. Timestamps are in ms."""
+    """Encoded records after room for the header, so that sealing copies nothing. Timestamps are in ms."""
 
     buffer: bytearray
     record_count: int
@@ -43,7 +43,8 @@ def encode_records(records: Sequence[Record]) -> Body:
     """Encode records with the offset deltas 0, 1, 2, ...
 
     Raises:
-        InvalidRecordError: there are none; a timestamp below -1; a header's name is no text; they need over 2 GiB.
+        InvalidRecordError: there are no records, a timestamp is below -1, a header's name is not text, or they need
+            over 2 GiB.
     """
     if not records:
         raise no_records()
@@ -55,11 +56,11 @@ def encode_records(records: Sequence[Record]) -> Body:
 
 
 def encode_columns(columns: RecordColumns, keep_offsets: bool) -> Body:  # noqa: FBT001 - as its twin
-    """Encode columns with the offset deltas 0, 1, 2, ... or, with ``keep_offsets``, those of the offset column.
+    """Encode columns with the offset deltas 0, 1, 2, ..., or with those of the offset column if ``keep_offsets``.
 
     Raises:
-        InvalidRecordError: as ``encode_records``; offsets that do not ascend or span more than 32 bits.
-        IndexError: positions that are not inside the arena.
+        InvalidRecordError: as ``encode_records``, or offsets do not ascend or span more than 32 bits.
+        IndexError: a position is not inside the arena.
     """
     if not columns.count:
         raise no_records()
@@ -80,7 +81,7 @@ def _joined(
     values: Sequence[bytes | None],
     headers: Sequence[bytes] | None,
 ) -> Body:
-    """The body of records given as columns; ``headers`` are encoded already, None if no record has any."""
+    """Return the body of records given as columns. ``headers`` are already encoded; None if no record has any."""
     count, base_ms, min_ms, max_ms = len(stamps), stamps[0], min(stamps), max(stamps)
     if max_ms > _LAST_MS or min_ms < NO_TIMESTAMP:
         for index, ms in enumerate(stamps):
@@ -99,7 +100,7 @@ def _joined(
 
 
 def _interleaved(columns: Sequence[Column], count: int) -> bytearray:
-    """The first value of each column, then the second of each, and so on, behind room for a header."""
+    """Return the first value of each column, then the second of each, and so on, after room for a header."""
     merged: list[Column] = []
     for column in columns:
         if merged and isinstance(column, bytes) and isinstance(merged[-1], bytes):
@@ -114,7 +115,7 @@ def _interleaved(columns: Sequence[Column], count: int) -> bytearray:
 
 
 def _varints(numbers: Sequence[int], low: int, high: int) -> Column:
-    """The encoded numbers, which lie between ``low`` and ``high``."""
+    """Return the encoded numbers, which are between ``low`` and ``high``."""
     if low == high:
         return varint(low)
     if low < 0 or high >= len(SMALL):
@@ -129,14 +130,14 @@ def _varint(number: int) -> bytes:
 
 
 def _bounds(sizes: Iterable[int]) -> tuple[int, int]:
-    """The smallest and the largest; sizes repeat, so that a set of them is small."""
+    """Return the smallest and the largest size. Sizes repeat, so the set of them is small."""
     different = set(sizes)
     return min(different), max(different)
 
 
 def _fields(items: Sequence[bytes | None]) -> tuple[Column, Column, Sizes]:
-    """The encoded lengths of nullable fields, the fields' bytes, and how many bytes those are."""
-    with suppress(TypeError):  # of len(None): looking for nulls first would cost as much again
+    """Return the encoded lengths of nullable fields, the fields' bytes, and the sizes of these bytes."""
+    with suppress(TypeError):  # raised by len(None); a search for nulls first would double the cost
         present = cast(Sequence[bytes], items)
         sizes = list(map(len, present))
         low, high = _bounds(sizes)
@@ -153,7 +154,7 @@ def _sizes(column: Column) -> Sizes:
 
 
 def _heads(columns: Iterable[Sizes], count: int) -> tuple[Column, int]:
-    """What each record begins with (its length, and attributes), and the size of all that is behind the lengths."""
+    """Return the start of each record (its length and attributes), and the total size without the lengths."""
     constant, varying = len(_ATTRIBUTES), list[Iterable[int]]()
     for sizes in columns:
         if isinstance(sizes, int):
@@ -186,7 +187,7 @@ def _encode_headers(headers: Headers, index: int) -> bytes:
 
 
 def _headers(columns: RecordColumns) -> Iterator[bytes]:
-    """The encoded headers of each record; names stay the bytes they are, UTF-8 or not."""
+    """Yield the encoded headers of each record. Names are copied as bytes, even if they are not UTF-8."""
     arena = columns.arena if isinstance(columns.arena, bytes) else bytes(columns.arena)
     for first, count in zip(columns.header_first, columns.header_count, strict=True):
         if not count:
@@ -203,7 +204,7 @@ def _headers(columns: RecordColumns) -> Iterator[bytes]:
 
 
 def _check_places(columns: RecordColumns) -> None:
-    """Every field lies in the arena, every header in the flat columns, and no header's name is null."""
+    """Raise IndexError if a field or header is outside its arena or columns, or a header's name is null."""
     arena_bytes, total = memoryview(columns.arena).nbytes, len(columns.header_key_position)
     for positions, sizes in (
         (columns.key_position, columns.key_size),
@@ -225,13 +226,13 @@ def _check_places(columns: RecordColumns) -> None:
 
 
 def check_timestamp(ms: int, index: int) -> None:
-    """Refuse what is below -1 or above 64 bits, with InvalidRecordError; ``index`` is the record's."""
+    """Raise InvalidRecordError if the timestamp of record ``index`` is below -1 or above 64 bits."""
     if not NO_TIMESTAMP <= ms <= _LAST_MS:
         raise bad_timestamp(ms, index)
 
 
 def check_offsets(offsets: memoryview) -> None:
-    """Refuse offsets that do not ascend, or are further from the first than a segment reaches."""
+    """Raise InvalidRecordError if offsets do not ascend, or exceed the first one by more than a segment can hold."""
     before = offsets[0] - 1
     for index, offset in enumerate(offsets):
         if not before < offset <= offsets[0] + MAX_ARENA_BYTES:
@@ -240,27 +241,27 @@ def check_offsets(offsets: memoryview) -> None:
 
 
 def bad_timestamp(ms: int, index: int) -> InvalidRecordError:
-    """A timestamp that no record has."""
+    """Return the error for an invalid timestamp."""
     return _refused(f"timestamp {ms} is {'negative' if ms < 0 else 'above 64 bits'}", index)
 
 
 def bad_header_name(name: str, index: int) -> InvalidRecordError:
-    """A header's name that UTF-8 cannot hold."""
+    """Return the error for a header's name that UTF-8 cannot encode."""
     return _refused(f"header name {name!r} is not Unicode text", index)
 
 
 def bad_offset(offset: int, index: int) -> InvalidRecordError:
-    """An offset that does not follow those before it, or is too far from the first."""
+    """Return the error for an offset that does not ascend or is too far from the first."""
     return _refused(f"offset {offset} is not above the one before it and within 32 bits of the first", index)
 
 
 def too_large(index: int) -> InvalidRecordError:
-    """More bytes than the size field of a batch can say."""
+    """Return the error for records that exceed the size field of a batch."""
     return _refused("the records of a batch need more than 2 GiB", index)
 
 
 def no_records() -> InvalidRecordError:
-    """An empty batch is written by cleaning alone."""
+    """Return the error for an empty batch; only cleaning writes empty batches."""
     return InvalidRecordError("a batch has at least one record")
 
 

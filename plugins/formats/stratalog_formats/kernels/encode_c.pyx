@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Encoding records of magic 2, compiled; the twin of ``encode``, which says what each function does.
+"""Encoding of records of magic 2, compiled; the twin of ``encode``, which documents each function.
 
-Objects are written in one pass into a buffer that grows, columns in two: sizes, then bytes into a buffer of exactly that
-size. In front there is room for the header.
+Objects are written in one pass into a growing buffer. Columns are written in two passes: the first computes the sizes,
+the second writes the bytes into a buffer of that size. The buffer begins with room for the header.
 """
 
 from cpython.bytearray cimport PyByteArray_Resize
@@ -34,16 +34,16 @@ from stratalog_formats.kernels.wire cimport (
 from stratalog_formats.kernels.encode import Body, bad_header_name, bad_offset, bad_timestamp, no_records, too_large
 
 RECORD = Record
-"""The class that ``encode_records`` takes."""
+"""The class that ``encode_records`` accepts."""
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
 
 cdef enum:
-    FIRST_BYTES = 1 << 20  # what a buffer grows by at first, unless the records to come look smaller
-    HEADER_OVERHEAD_BYTES = 4  # what ``survey`` counts beside name and value
-    LONGEST_SIZE = 5  # of the varint in front of a record
+    FIRST_BYTES = 1 << 20  # first growth of a buffer, unless the remaining records seem to need less
+    HEADER_OVERHEAD_BYTES = 4  # counted by ``survey`` in addition to name and value
+    LONGEST_SIZE = 5  # of the varint before a record
 
 
 cdef inline int64_t bytes_size(bytes data) noexcept:
@@ -57,7 +57,7 @@ cdef inline uint8_t* write_bytes(uint8_t* at, bytes data) noexcept:
 
 
 cdef inline int64_t record_size(int64_t ms, int64_t offset, int64_t key, int64_t value, int64_t headers) noexcept nogil:
-    """The size of a record behind its length, without the headers' bytes."""
+    """Return the size of a record after its length field, without the headers' bytes."""
     return 1 + varint_size(ms) + varint_size(offset) + field_size(key) + field_size(value) + varint_size(headers)
 
 
@@ -71,7 +71,7 @@ cdef inline uint8_t* write_head(uint8_t* at, int64_t size, int64_t ms, int64_t o
 
 
 cdef int64_t headers_size(tuple headers, int64_t index, int64_t* content) except -1:
-    """Of the headers of a record; ``content`` grows by what ``survey`` counts of them."""
+    """Return the size of a record's headers. ``content`` grows by the size that ``survey`` counts for them."""
     cdef int64_t size = 0
     cdef Py_ssize_t name_size
     cdef tuple header
@@ -95,7 +95,7 @@ cdef uint8_t* write_headers(uint8_t* at, tuple headers) except NULL:
     return at
 
 
-cdef struct Told:  # of the records that were written
+cdef struct Told:  # facts about the written records
     int64_t base_ms
     int64_t least_ms
     int64_t largest_ms
@@ -104,9 +104,9 @@ cdef struct Told:  # of the records that were written
 
 
 cdef bytearray write_records(list rows, int64_t now_ms, int64_t limit_bytes, int64_t overhead_bytes, Told* told):
-    """All records with the offset deltas 0, 1, 2, ... behind room for a header; ``now_ms`` is for those without a time.
+    """Return all records with the offset deltas 0, 1, 2, ..., after room for the header.
 
-    None if ``survey`` makes more than one group of them.
+    A record without a timestamp gets ``now_ms``. Return None if ``survey`` would split the records into several groups.
     """
     cdef int64_t count = len(rows), i, ms, size, key, value, used = BATCH_HEADER_BYTES, room = 0
     cdef int64_t least = 0, largest = 0
@@ -168,13 +168,13 @@ def encode_records(records):
 
 
 def encode_plain(records, int64_t now_ms, int64_t limit_bytes, int64_t overhead_bytes):
-    """As ``RecordFormat.encode_plain``."""
+    """Encode records as ``RecordFormat.encode_plain`` documents."""
     cdef list rows = listed(records)
     cdef Told told
     cdef Header header
     try:
         buffer = write_records(rows, now_ms, limit_bytes, overhead_bytes, &told)
-    except (InvalidRecordError, TypeError):  # to be told together with what else is wrong
+    except (InvalidRecordError, TypeError):  # the caller reports it together with other errors
         return None
     if buffer is None:
         return None
@@ -190,7 +190,7 @@ def encode_plain(records, int64_t now_ms, int64_t limit_bytes, int64_t overhead_
 
 cdef enum:
     LONGEST_VARINT = 10
-    SLACK_BYTES = 32  # room for what a record has before its key
+    SLACK_BYTES = 32  # room for the fields of a record before its key
 
 cdef enum Fault:
     FINE
@@ -201,12 +201,12 @@ cdef enum Fault:
 
 
 cdef inline bint fits(int32_t position, int32_t size, int64_t arena_bytes) noexcept nogil:
-    """Whether a field is null or lies in the arena."""
+    """Return True if a field is null or inside the arena."""
     return size < 0 or inside(position, size, arena_bytes)
 
 
 cdef int64_t row_size(const Source* source, int64_t i, int64_t delta, Fault* fault) noexcept nogil:
-    """The size of record ``i`` behind its length."""
+    """Return the size of record ``i`` after its length field."""
     cdef int64_t key = source.key_size[i], value = source.value_size[i], n, first, count = source.header_count[i], size
     if not fits(source.key_position[i], source.key_size[i], source.arena_bytes):
         fault[0] = OUTSIDE
@@ -244,7 +244,7 @@ cdef int64_t row_size(const Source* source, int64_t i, int64_t delta, Fault* fau
 cdef inline uint8_t* write_item(
     uint8_t* at, const uint8_t* end, const Source* source, int32_t position, int32_t size
 ) noexcept nogil:
-    """Write one field; NULL if the columns have changed since they were measured, so that it has no room."""
+    """Write one field. Return NULL if there is no room, because the columns have changed since they were measured."""
     if size > end - at - LONGEST_VARINT or not fits(position, size, source.arena_bytes):
         return NULL
     return write_field(at, source.arena + position, size if size >= 0 else -1)
@@ -253,7 +253,7 @@ cdef inline uint8_t* write_item(
 cdef uint8_t* write_row(
     uint8_t* p, const uint8_t* end, const Source* source, int64_t i, int64_t delta, int64_t size
 ) noexcept nogil:
-    """Write one record; NULL as ``write_item``."""
+    """Write one record; return NULL as ``write_item`` does."""
     cdef int64_t n, first = source.header_first[i], count = source.header_count[i]
     if end - p < SLACK_BYTES:
         return NULL
@@ -280,7 +280,7 @@ cdef uint8_t* write_row(
 cdef uint8_t* write_rows(
     uint8_t* p, const uint8_t* end, const Source* source, int64_t count, const int64_t* sizes
 ) noexcept nogil:
-    """Write all records; NULL as ``write_item``."""
+    """Write all records; return NULL as ``write_item`` does."""
     cdef int64_t i, delta
     for i in range(count):
         delta = i if source.offset == NULL else subtract(source.offset[i], source.offset[0])
@@ -291,7 +291,7 @@ cdef uint8_t* write_rows(
 
 
 cdef list open_source(Source* source, columns, int64_t count, bint keep_offsets):
-    """Point ``source`` at the columns; the caller holds the list while it reads."""
+    """Point ``source`` at the columns. The caller must keep the returned list while it reads."""
     cdef int64_t headers = len(columns.header_key_position)
     cdef list held = [
         flat(columns.arena),

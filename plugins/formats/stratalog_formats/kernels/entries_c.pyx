@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Making index entries, compiled; the twin of ``entries``, which says what each class does."""
+"""Builders of index entries, compiled; the twin of ``entries``, which documents each class."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -36,7 +36,7 @@ cdef class Entries:
     cdef int64_t taken(
         self, uint8_t* at, int64_t position, int64_t size_bytes, int64_t last_offset, int64_t max_timestamp_ms
     ) except -1:
-        """Count a batch and write its entry to ``at``; how many bytes that has, 0 if it gets none."""
+        """Count a batch and write its entry to ``at``. Return the size of the entry, or 0 if there is none."""
         raise NotImplementedError
 
     cdef bint due(self, int64_t position, int64_t size_bytes, int64_t last_offset) except -1:
@@ -76,7 +76,7 @@ cdef class Entries:
         good &= last[0] >= self.last_offset
         for row in range(rows):
             if not good and self.is_full():
-                break  # what is refused there is nobody's concern any more
+                break  # a full index needs no error for the remaining batches
             made += self.taken(at + made, position + start[row], size[row], last[row], stamp[row])
         return entries[:made]
 
@@ -125,7 +125,7 @@ cdef class TimeEntries(Entries):
         return self.pair(at) if due and self.count < self.max_entries - 1 else 0
 
     cdef int64_t pair(self, uint8_t* at) noexcept:
-        """Write an entry of the largest timestamp, if that is news; how many bytes that has."""
+        """Write an entry of the largest timestamp if it has grown. Return the size of the entry, or 0."""
         if self.largest_ms <= self.last_ms:
             return 0
         self.last_ms, self.last_offset = self.largest_ms, self.largest_offset

@@ -1,4 +1,4 @@
-"""The bytes of entries: positions, sizes, structs. Imports nothing of ours.
+"""Layout of entries in bytes: positions, sizes, structs. Imports no module of the project.
 
 Source: apache/kafka LegacyRecord, DefaultRecordBatch, DefaultRecord.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-OVERHEAD_BYTES: Final = 12  # offset and size; the size counts what follows them
+OVERHEAD_BYTES: Final = 12  # offset and size; the size field counts the bytes after it
 FRAME_BYTES: Final = 17  # up to and including the magic
 MIN_ENTRY_SIZE: Final = 14  # the smallest value of the size field: an empty message of magic 0
 

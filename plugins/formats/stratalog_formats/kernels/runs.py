@@ -1,7 +1,7 @@
-"""Runs of records whose bytes have the same shape: read column by column, at the speed of slices.
+"""Runs of records with equally shaped bytes, which are read column by column at the speed of slices.
 
-Records of one size are common (sensors, counters, fixed schemas), and from one to the next only timestamp and offset
-differ. Where the lengths of two records agree, slices with their distance as the step have the same field of each.
+Records of one size are common (sensors, counters, fixed schemas). Only timestamp and offset differ between consecutive
+ones. If two records have equal lengths, a slice with their distance as its step selects the same field of each.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from stratalog.spi import RecordBatch, TimestampType
 from stratalog_formats.kernels.columns import ColumnBuilder
 from stratalog_formats.kernels.varint import Bytes, read_varint
 
-_LEAST: Final = 8  # records; fewer are read one by one
+_LEAST: Final = 8  # in records; shorter runs are read one by one
 _MOST_VARINT_BYTES: Final = 3
-_LAST: Final = 1 << 7 * _MOST_VARINT_BYTES  # what such a varint adds at most
+_LAST: Final = 1 << 7 * _MOST_VARINT_BYTES  # largest absolute delta of such a varint
 _ONE_BYTE_NUMBERS: Final = tuple(number >> 1 ^ -(number & 1) for number in range(128))
 _LOW, _HIGH = bytes(range(128)), bytes(range(128, 256))
 
 
 def append_run(raw: Bytes, at: int, limit: int, batch: RecordBatch, left: int, into: ColumnBuilder) -> tuple[int, int]:
-    """Append the records from ``at`` on that have the shape of the first, if they are many.
+    """Append the records from ``at`` on that have the shape of the first, if there are enough of them.
 
     Returns:
-        How many, 0 if too few or if anything is unusual, and the position behind them.
+        The number of records, 0 if there are too few or anything is unusual, and the position after them.
 
     Raises:
-        IndexError, ValueError: the first is cut off or malformed.
+        IndexError, ValueError: the first record is cut off or malformed.
     """
     length, body_at = read_varint(raw, at)
     size = body_at + length - at
@@ -67,13 +67,16 @@ def append_run(raw: Bytes, at: int, limit: int, batch: RecordBatch, left: int, i
 
 
 def _alike(raw: Bytes, position: int, step: int, count: int, allowed: Bytes) -> int:
-    """How many of ``count`` bytes, ``step`` apart from ``position`` on, are among those allowed."""
+    """Return how many of ``count`` bytes at ``position``, ``step`` apart, are allowed, up to the first that is not."""
     column = raw[position : position + step * count : step]
     return len(column) - len(column.lstrip(allowed))
 
 
 def _numbers(raw: Bytes, start: int, end: int, step: int, count: int) -> tuple[list[int], int]:
-    """The varints from ``start`` on, ``step`` apart, as long as all take ``end - start`` bytes; and how many."""
+    """Return the varints at ``start``, ``step`` apart, and their number.
+
+    Stop at the first varint that does not take ``end - start`` bytes.
+    """
     if end - start > _MOST_VARINT_BYTES:
         return [], 0
     for position in range(start, end - 1):
@@ -89,7 +92,7 @@ def _numbers(raw: Bytes, start: int, end: int, step: int, count: int) -> tuple[l
 
 
 def _pairs(columns: list[Bytes], count: int) -> Iterator[int]:
-    """The numbers of two bytes each, whose bytes are in two columns."""
+    """Return the numbers of two bytes each, given as two columns."""
     pairs = bytearray(2 * count)
     pairs[0::2], pairs[1::2] = columns
     return map(_two_byte_numbers().__getitem__, memoryview(pairs).cast("H"))
@@ -97,7 +100,7 @@ def _pairs(columns: list[Bytes], count: int) -> Iterator[int]:
 
 @functools.cache
 def _two_byte_numbers() -> list[int]:
-    """What two bytes of a varint mean, by the number that the machine takes them for; 0 where they are none."""
+    """Return the value of each two-byte varint, indexed by its bytes as a native integer; 0 for other bytes."""
     numbers = [0] * (1 << 16)
     for low in range(128):
         for high in range(128):

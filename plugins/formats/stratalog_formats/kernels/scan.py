@@ -1,4 +1,4 @@
-"""Hopping over entries: headers become a table, nothing behind them is read but for the CRC. Pure Python.
+"""Scan of entries: headers become a table, and other bytes are read only to check the CRC. Pure Python.
 
 Source: apache/kafka DefaultRecordBatch, LegacyRecord, ByteBufferLogInputStream.
 """
@@ -35,14 +35,14 @@ from stratalog_formats.kernels.layout import (
     OVERHEAD_BYTES,
 )
 
-_LOW_BYTE = 0xFF  # readers look at this byte of the attributes alone
+_LOW_BYTE = 0xFF  # readers use only this byte of the attributes
 _INT32_MAX = (1 << 31) - 1
 _FRONT = Struct(">qii")  # base offset, size, leader epoch
 _LEADER_EPOCH_POSITION, _ATTRIBUTES_POSITION, _MAX_TIMESTAMP_POSITION = 12, 21, 35
 
 
 def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as its twin
-    """The whole batches of magic 2 in [start, end), as ``RecordFormat.scan`` says.
+    """Return the complete batches of magic 2 in [start, end), as ``RecordFormat.scan`` documents.
 
     Raises:
         IndexError: the range is not inside ``data``.
@@ -73,7 +73,7 @@ def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTa
 
 
 def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as its twin
-    """The whole entries of magic 0 or 1 in [start, end), as ``RecordFormat.scan`` says.
+    """Return the complete entries of magic 0 or 1 in [start, end), as ``RecordFormat.scan`` documents.
 
     Raises:
         IndexError: the range is not inside ``data``.
@@ -99,7 +99,10 @@ def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: boo
 
 
 def _framed(view: memoryview, at: int, end: int, magic: int) -> tuple[ScanStop, str, int]:
-    """Whether a whole entry of ``magic`` stands at ``at`` (END: it does), what is wrong, and its size in bytes."""
+    """Return a stop, its reason, and the size in bytes of the entry at ``at``.
+
+    The stop is END if there is a complete entry of ``magic``.
+    """
     if end - at < FRAME_BYTES:
         return ScanStop.PARTIAL, "", 0
     size = INT32.unpack_from(view, at + 8)[0]
@@ -120,7 +123,7 @@ def _check_range(view: memoryview, start: int, end: int) -> None:
 def assign_batches(
     data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
 ) -> None:
-    """Patch base offset and leader epoch, which no CRC covers; LogAppendTime also attributes, maximum and CRC.
+    """Set base offset and leader epoch, which no CRC covers. LogAppendTime also changes attributes, maximum and CRC.
 
     Raises:
         IndexError: a batch is not inside ``data``.
@@ -143,7 +146,7 @@ def assign_batches(
 
 
 def place_batch(data: bytearray, base_offset: int, leader_epoch: int) -> None:
-    """Write offset, size and leader epoch of the one batch that ``data`` is. No CRC covers them.
+    """Write offset, size and leader epoch of the one batch in ``data``. No CRC covers them.
 
     Raises:
         ValueError: ``data`` is shorter than a header, or larger than 2 GiB.
@@ -166,7 +169,7 @@ def seal_batch(
     base_sequence: int,
     record_count: int,
 ) -> None:
-    """Write the header, with the CRC, into the first 61 bytes of ``buffer``: one batch."""
+    """Write the header, with the CRC, into the first 61 bytes of ``buffer``, which holds one batch."""
     BATCH_HEADER.pack_into(
         buffer,
         0,

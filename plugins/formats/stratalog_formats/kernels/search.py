@@ -1,4 +1,4 @@
-"""Searching entries of a fixed size where they lie, in pure Python."""
+"""Search in entries of a fixed size without a copy, in pure Python."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ _OFFSET_ENTRY: Final = Struct(">ii")
 
 
 def entries_up_to(entries: Buffer, entry_bytes: int, key_position: int, key_bytes: int, target: int) -> int:
-    """How many entries have a key at or below ``target``, in entries that ascend by it; where they do not, some number.
+    """Return how many ascending entries have a key at or below ``target``.
+
+    If the entries do not ascend, the number is arbitrary.
 
     Args:
-        entries: behind each other; bytes after the last whole one are left out.
-        entry_bytes: of each.
-        key_position: where (bytes) in an entry its key is.
-        key_bytes: 4 or 8; keys are big-endian and have a sign.
+        entries: concatenated entries; bytes after the last complete one are ignored.
+        entry_bytes: size of an entry.
+        key_position: position (bytes) of the key in an entry.
+        key_bytes: 4 or 8; keys are signed and big-endian.
         target: any integer.
 
     Raises:
-        ValueError: there are no such keys in such entries.
+        ValueError: such an entry has no such key.
     """
     if key_bytes not in {4, 8} or not 0 <= key_position <= entry_bytes - key_bytes:
         raise ValueError(f"no key of {key_bytes} bytes is at {key_position} of an entry of {entry_bytes}")
@@ -38,7 +40,10 @@ def entries_up_to(entries: Buffer, entry_bytes: int, key_position: int, key_byte
 def offsets_around(
     entries: Buffer, base_offset: int, target: int
 ) -> tuple[OffsetPosition | None, OffsetPosition | None, OffsetPosition | None]:
-    """In an offset index the last entry at or below offset ``target``, and the two after it; None where there is none."""
+    """Return the last entry at or below offset ``target`` of an offset index, and the two after it.
+
+    A missing one is None.
+    """
     size = _OFFSET_ENTRY.size
     view = memoryview(entries).cast("B")
     count, index = len(view) // size, entries_up_to(view, size, 0, 4, target - base_offset)

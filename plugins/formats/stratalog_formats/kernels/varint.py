@@ -1,4 +1,4 @@
-"""Zigzag varints, as the fields of records in batches of magic 2.
+"""Zigzag varints of the fields of records in batches of magic 2.
 
 Source: apache/kafka ByteUtils.
 """
@@ -11,13 +11,13 @@ Bytes: TypeAlias = bytes | bytearray
 
 
 def read_varint(raw: Bytes, at: int, bits: int = 32) -> tuple[int, int]:
-    """The number at ``at`` and the position after it.
+    """Return the number at ``at`` and the position after it.
 
-    Bits that do not fit are dropped, as Kafka does; non-minimal forms are accepted.
+    Bits that do not fit are dropped, as in Kafka; non-minimal forms are accepted.
 
     Raises:
         ValueError: a sixth (for 64 bits an eleventh) byte would follow.
-        IndexError: the bytes end inside it.
+        IndexError: the bytes end inside the number.
     """
     value = shift = 0
     while True:
@@ -33,7 +33,7 @@ def read_varint(raw: Bytes, at: int, bits: int = 32) -> tuple[int, int]:
 
 
 def varint(value: int) -> bytes:
-    """The shortest form; a 64-bit difference that overflowed wraps, as a Java long does."""
+    """Return the shortest form. A 64-bit difference that overflowed wraps, as a Java long does."""
     value = (value + (1 << 63)) % (1 << 64) - (1 << 63)
     value = (value << 1) ^ (value >> 63)
     out = bytearray()
@@ -45,4 +45,4 @@ def varint(value: int) -> bytes:
 
 
 SMALL: Final = tuple(varint(value) for value in range(4096))
-"""The forms of lengths, offset deltas and small timestamp deltas, ready made."""
+"""Precomputed forms of lengths, offset deltas and small timestamp deltas."""
