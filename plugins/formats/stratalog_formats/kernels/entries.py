@@ -1,4 +1,4 @@
-"""Making the entries of Kafka's offset and time indexes, batch by batch or by tables of them, in pure Python.
+"""Builders of the entries of Kafka's offset and time indexes, per batch or per table of batches, in pure Python.
 
 A batch gets an entry whenever more than ``interval_bytes`` came since the last that got one. The bytes of a batch count
 from the next one on, so the first batch of a segment, or after reopening it, never gets an entry.
@@ -21,14 +21,14 @@ _MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 
 
 class _Entries(IndexBuilder):
-    """What both builders share.
+    """Common part of both builders.
 
     Args:
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
         interval_bytes: ``index.interval.bytes``.
-        max_entries: how many fit ``segment.index.bytes``.
-        count: entries there are.
-        last_offset: of the last of them.
+        max_entries: number of entries that fit ``segment.index.bytes``.
+        count: number of existing entries.
+        last_offset: offset of the last existing entry.
     """
 
     __slots__ = ("_base_offset", "_bytes_since", "_count", "_interval_bytes", "_last_offset", "_max_entries")
@@ -39,11 +39,11 @@ class _Entries(IndexBuilder):
         self._bytes_since = 0
 
     def add(self, appended: Appended) -> bytes:
-        """As ``add_batch``: what a batch aborts is in no entry."""
+        """Return the entry as ``add_batch`` does. An aborted transaction does not affect it."""
         return self.add_batch(*appended[:5])
 
     def _due(self, position: int, size_bytes: int, last_offset: int) -> bool:
-        """Count a batch; whether it gets an entry, if there is room.
+        """Count a batch. Return True if an entry is due for it.
 
         Raises:
             CorruptBatchError: the batch's last offset is below the base or too far above it.
@@ -59,7 +59,7 @@ class _Entries(IndexBuilder):
         return False
 
     def _due_rows(self, table: BatchTable) -> list[int]:
-        """Count all batches of a table, whose offsets are good; those that get an entry, if there is room."""
+        """Count all batches of a table with valid offsets. Return the rows for which an entry is due."""
         starts, due = table.position.tolist(), list[int]()
         counted_from = starts[0] - self._bytes_since
         row = bisect_right(starts, counted_from + self._interval_bytes)
@@ -73,25 +73,28 @@ class _Entries(IndexBuilder):
         return due
 
     def _are_good(self, table: BatchTable) -> bool:
-        """Whether the offsets of ascending batches are those of this segment."""
+        """Return True if the offsets of ascending batches can be in this segment."""
         first, last = table.last_offset[0], table.last_offset[-1]
         return self._base_offset <= first and last - self._base_offset <= _MAX_RELATIVE_OFFSET
 
 
 class OffsetEntries(_Entries):
-    """One entry an interval: last offset and position of the batch that comes after it."""
+    """Offset index builder.
+
+    Each interval gets one entry: last offset and position of the batch that follows the interval.
+    """
 
     __slots__ = ()
 
     @property
     def full(self) -> bool:
-        """Whether ``segment.index.bytes`` holds no further entry."""
+        """True if ``segment.index.bytes`` has no room for another entry."""
         return self._count >= self._max_entries
 
     def add_batch(
         self, position: int, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
     ) -> bytes:
-        """The entry for a batch, if one is due and there is room.
+        """Return the entry for a batch, or nothing if none is due or there is no room.
 
         Raises:
             CorruptBatchError: the offset is outside the segment, or not above the last entry's.
@@ -106,7 +109,10 @@ class OffsetEntries(_Entries):
         return OFFSET_ENTRY.pack(last_offset - self._base_offset, position)
 
     def add_table(self, table: BatchTable, position: int) -> bytes:
-        """As ``add_batch``, of many batches. What that would refuse is told one by one, for the same error."""
+        """Return the entries of many batches.
+
+        If a batch would be refused, the batches are added one by one, which raises the same error as ``add_batch``.
+        """
         if not len(table):
             return b""
         lasts, starts = table.last_offset, table.position
@@ -121,20 +127,22 @@ class OffsetEntries(_Entries):
         return b"".join([OFFSET_ENTRY.pack(lasts[row] - base, position + starts[row]) for row in due])
 
     def finish(self) -> bytes:
-        """Nothing: a closed segment's offset index has no closing entry."""
+        """Return nothing: a closed segment's offset index has no closing entry."""
         return b""
 
 
 class TimeEntries(_Entries):
-    """One entry an interval, and one at the end: the largest timestamp so far, if it has grown since the last entry.
+    """Time index builder.
+
+    Each interval and the end get one entry: the largest timestamp if it grew since the last entry.
 
     Args:
-        base_offset: as for both.
-        interval_bytes: the same.
-        max_entries: the same.
-        count: the same.
-        last_offset: the same; the base offset if there is no entry.
-        last_ms: the timestamp of the last entry, -1 if there is none.
+        base_offset: base offset of the segment.
+        interval_bytes: ``index.interval.bytes``.
+        max_entries: number of entries that fit ``segment.index.bytes``.
+        count: number of existing entries.
+        last_offset: offset of the last existing entry, or the base offset if there is none.
+        last_ms: timestamp of the last entry, or -1 if there is none.
     """
 
     __slots__ = ("_largest_ms", "_largest_offset", "_last_ms")
@@ -148,13 +156,15 @@ class TimeEntries(_Entries):
 
     @property
     def full(self) -> bool:
-        """Whether only the closing entry still fits ``segment.index.bytes``."""
+        """True if ``segment.index.bytes`` has only room for the closing entry."""
         return self._count >= self._max_entries - 1
 
     def add_batch(
         self, position: int, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
     ) -> bytes:
-        """The entry for the batches so far, if one is due, there is room and it says something new.
+        """Return the entry for the batches so far, or nothing.
+
+        An entry is returned if one is due, there is room, and the largest timestamp has grown.
 
         Raises:
             CorruptBatchError: the offset is outside the segment, or below the last entry's.
@@ -168,9 +178,10 @@ class TimeEntries(_Entries):
         return self._pair() if due and self._count < self._max_entries - 1 else b""
 
     def add_table(self, table: BatchTable, position: int) -> bytes:
-        """As ``add_batch``, of many batches. What that would refuse is told one by one, for the same error.
+        """Return the entries of many batches.
 
-        A full index learns the maximum still, for its closing entry.
+        If a batch would be refused, the batches are added one by one, which raises the same error as ``add_batch``. A
+        full index still records the maximum for its closing entry.
         """
         if not len(table):
             return b""
@@ -181,14 +192,14 @@ class TimeEntries(_Entries):
         rows = self._due_rows(table)
         for row in (*rows, len(stamps) - 1):
             if tops[row] > self._largest_ms:
-                at = stamps.index(tops[row], at)  # the first batch that has it
+                at = stamps.index(tops[row], at)  # the first batch that has this timestamp
                 self._largest_ms, self._largest_offset = tops[row], lasts[at]
             if len(made) < len(rows):
                 made.append(b"" if self.full else self._pair())
         return b"".join(made)
 
     def finish(self) -> bytes:
-        """The closing entry: the slot kept for it is used."""
+        """Return the closing entry, which uses the slot reserved for it."""
         return self._pair() if self._count < self._max_entries else b""
 
     def _pair(self) -> bytes:
@@ -200,5 +211,5 @@ class TimeEntries(_Entries):
 
 
 def not_ascending(what: str, value: int, last: int, position: int) -> CorruptBatchError:
-    """The error for a batch whose entry would not follow the last one."""
+    """Return the error for a batch whose entry would not ascend."""
     return CorruptBatchError(f"{what} {value} does not follow {last}", "", position)

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Decoding the records of batches of magic 2 into Arrow's buffers, in one pass and for records without headers.
+"""Decoding of the records of batches of magic 2 into Arrow's buffers, in one pass, for records without headers.
 
-What is unusual is left to ``decode`` and to whoever packs columns: they know every error and every detail. So this has
-no twin in pure Python, and nothing to say about bytes that are wrong.
+Unusual and invalid data is left to ``decode`` and to the code that packs columns, which handle every detail and raise
+the errors. This module therefore has no pure Python twin.
 
 Source: Arrow's columnar format, variable-size binary layout.
 """
@@ -28,10 +28,10 @@ from stratalog_formats.kernels.wire cimport (
 )
 
 cdef enum:
-    FIRST_BYTES = 16  # what short fields are copied in
+    FIRST_BYTES = 16  # size of the first piece in which short fields are copied
     PIECE_BYTES = 32
-    SHORT_BYTES = 2047  # those of at most so many are
-    LEAST_BYTES = 9  # the longest short number, and the head of a record behind it
+    SHORT_BYTES = 2047  # largest size of a short field
+    LEAST_BYTES = 9  # size of the longest short number plus the head of a record after it
 
 cdef extern from *:
     """
@@ -40,23 +40,23 @@ cdef extern from *:
     #define LAST_PLAIN_OFFSET (INT64_MAX - INT32_MAX)
     """
     const int64_t NO_TIMESTAMP
-    const int64_t LAST_MS  # microseconds have 64 bits too
-    const int64_t LAST_PLAIN_OFFSET  # any delta may be added to it
+    const int64_t LAST_MS  # the value in microseconds must fit 64 bits too
+    const int64_t LAST_PLAIN_OFFSET  # any delta may be added to it without overflow
 
 
-cdef struct Column:  # one of variable width, or the timestamps
+cdef struct Column:  # a column of variable width, or the timestamps
     int32_t* offsets
     uint8_t* data
     uint8_t* validity
-    int64_t used  # bytes of data
+    int64_t used  # size of the data in bytes
     int64_t nulls
 
-cdef struct Filling:  # one batch on its way into the columns
+cdef struct Filling:  # state of one batch that is being decoded into the columns
     Cursor at
     Cursor stop
-    Cursor safe  # what ends here may be copied in pieces that take along what follows
+    Cursor safe  # a field that ends before it may be copied in pieces that include following bytes
     int64_t row
-    int64_t last  # the row behind its own
+    int64_t last  # the row after the batch's last row
     int64_t base_offset
     int64_t base_ms
     int64_t append_ms
@@ -69,7 +69,7 @@ cdef inline void add_null(Column* into, int64_t i) noexcept nogil:
 
 
 cdef inline void copy(uint8_t* into, Cursor data, int64_t size) noexcept nogil:
-    """Copy in pieces; the last may take along what follows, in both places."""
+    """Copy in pieces. The last piece may copy bytes after the field, and write bytes after its place."""
     cdef int64_t n = FIRST_BYTES
     memcpy(into, data, FIRST_BYTES)
     while n < size:
@@ -78,7 +78,7 @@ cdef inline void copy(uint8_t* into, Cursor data, int64_t size) noexcept nogil:
 
 
 cdef void put(Column* into, int64_t i, Cursor data, int64_t size) noexcept nogil:
-    """Add field ``i``; -1 is null."""
+    """Add field ``i``; a size of -1 is null."""
     if size < 0:
         add_null(into, i)
         size = 0
@@ -88,10 +88,10 @@ cdef void put(Column* into, int64_t i, Cursor data, int64_t size) noexcept nogil
 
 
 cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys, Column* values) noexcept nogil:
-    """Decode records until one is not as nearly all are: of short numbers and fields, without headers.
+    """Decode usual records, with short numbers and fields and without headers, up to the first unusual one.
 
-    Nothing is written of the one that it ends at, and nothing said of it. The compiler keeps in registers what nobody
-    has the address of, and what no call in between needs.
+    Nothing is written for that record. The variables are locals without an address, and no call intervenes, so the
+    compiler can keep them in registers.
     """
     cdef Cursor p
     cdef Cursor end
@@ -107,7 +107,7 @@ cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys
     cdef uint8_t* key_data = keys.data
     cdef uint8_t* value_data = values.data
     cdef int64_t key_used = keys.used, value_used = values.used
-    if not 0 <= base_offset <= LAST_PLAIN_OFFSET:  # offsets may wrap round
+    if not 0 <= base_offset <= LAST_PLAIN_OFFSET:  # offsets may wrap around
         last = i
     while i < last:
         p = at
@@ -149,7 +149,7 @@ cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys
 
 
 cdef bint fill_one(Filling* of, int64_t* offsets, Column* stamps, Column* keys, Column* values) noexcept nogil:
-    """Decode one record whatever its numbers look like; False if it has headers or is wrong."""
+    """Decode one record with numbers of any size. Return False if it has headers or is invalid."""
     cdef Row row
     cdef int64_t ms, i = of.row
     if read_record(&of.at, of.stop, &row) or row.header_count:
@@ -178,10 +178,10 @@ cdef bint fill(
     Column* keys,
     Column* values,
 ) noexcept nogil:
-    """Decode one batch into rows from ``i`` on; False if anything is unusual.
+    """Decode one batch into the rows from ``i`` on. Return False if anything is unusual.
 
-    Each column has room for as many bytes as the batches have, more than fields that do not overlap can need, and for
-    a piece more.
+    Each column has room for as many bytes as all batches have, plus one piece. Fields that do not overlap cannot need
+    more.
     """
     cdef Filling of
     of.at, of.stop, of.safe = arena + section.start, arena + section.end, arena + max(size - PIECE_BYTES, 0)
@@ -196,7 +196,7 @@ cdef bint fill(
 
 
 cdef bint are_alike(const Section* section, int64_t number) noexcept nogil:
-    """Whether leader epoch and kind of timestamp are the same in all batches, as nearly always."""
+    """Return True if all batches have the same leader epoch and timestamp type, which is the usual case."""
     cdef int64_t n
     for n in range(1, number):
         if section[n].leader_epoch != section[0].leader_epoch or section[n].append_time != section[0].append_time:
@@ -226,7 +226,7 @@ cdef inline uint8_t* address_of(object buffer) except? NULL:
 
 
 cdef list opened(Column* column, object allocate, int64_t rows, int64_t room):
-    """Validity, offsets and data of a column of variable width that is to be filled."""
+    """Allocate validity, offsets and data of a column of variable width."""
     cdef list buffers = [allocate((rows + 7) // 8), allocate(4 * (rows + 1)), allocate(room, resizable=True)]
     column.validity, column.offsets = address_of(buffers[0]), <int32_t*>address_of(buffers[1])
     column.data = address_of(buffers[2])
@@ -241,7 +241,7 @@ cdef void all_valid(Column* column, int64_t rows) noexcept:
 
 
 cdef tuple closed(const Column* column, list buffers):
-    """The number of nulls and the buffers, none larger than need be."""
+    """Return the number of nulls, and the buffers shrunk to their content."""
     buffers[2].resize(column.used, shrink_to_fit=True)
     if not column.nulls:
         buffers[0] = None
@@ -249,17 +249,17 @@ cdef tuple closed(const Column* column, list buffers):
 
 
 def pack_batches(data, batches, bounds, int32_t partition, allocate):
-    """The records of uncompressed batches as Arrow's buffers; None if something is unusual, or wrong.
+    """Return the records of uncompressed batches as Arrow's buffers, or None if anything is unusual or invalid.
 
     Args:
         data: as for ``decode_batches``.
-        batches: the same.
-        bounds: the same.
-        partition: what the first column says in each row.
+        batches: as for ``decode_batches``.
+        bounds: as for ``decode_batches``.
+        partition: value of the first column in each row.
         allocate: pyarrow's ``allocate_buffer``.
 
     Raises:
-        IndexError: bounds that are not inside ``data``, or an arena too large for positions of 32 bits.
+        IndexError: bounds are not inside ``data``, or the arena is too large for positions of 32 bits.
     """
     view = flat(data)
     cdef Cursor arena = start_of(view)

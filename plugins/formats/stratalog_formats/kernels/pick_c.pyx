@@ -1,7 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Choosing the batches that a fetch returns by their headers, checked or not, and the record that a search by time is for.
+"""Selection of the batches that a fetch returns, and of the record that a search by timestamp returns.
 
-As in ``pack_c``, what is unusual is left to others, here to a scan or to ``decode``, so this has no twin in pure Python.
+The batches are selected by their headers, with or without a CRC check. As in ``pack_c``, unusual data is left to other
+code, here to a scan or to ``decode``. This module therefore has no pure Python twin.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -50,7 +51,7 @@ cdef int pick(
     bint check_crc,
     Picked* found,
 ) noexcept nogil:
-    """-1 if the first batch that is wanted is not seen, or something is wrong before it or with it."""
+    """Return 0, or -1 if the first wanted batch is not in the data, or if it or the data before it is invalid."""
     cdef int64_t at = 0, length = 0, first, last, before = 0
     cdef bint begun = False
     cdef Stop stop
@@ -96,7 +97,7 @@ cdef int pick(
 
 
 def pick_batches(data, int64_t base_offset, int64_t offset, int64_t max_bytes, int64_t bound, told, bint check_crc, int64_t beyond):
-    """As ``RecordFormat.pick``."""
+    """Select batches as ``RecordFormat.pick`` documents."""
     cdef Picked found
     cdef int missing
     if beyond < 0 or beyond >> 62:
@@ -108,9 +109,9 @@ def pick_batches(data, int64_t base_offset, int64_t offset, int64_t max_bytes, i
     if is_told:
         known = PyLong_AsLongLongAndOverflow(told, &overflow)
         if overflow:
-            return None  # no batch ends there
+            return None  # no batch can end there
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    if check_crc:  # which takes as long as reading the bytes
+    if check_crc:  # the check takes as long as reading the bytes
         with nogil:
             missing = pick(<Cursor>view.buf, view.len, beyond, base_offset, offset, max_bytes, bound, is_told, known, True, &found)
     else:
@@ -120,7 +121,7 @@ def pick_batches(data, int64_t base_offset, int64_t offset, int64_t max_bytes, i
 
 
 cdef int look(Cursor at, Cursor end, int64_t timestamp_ms, int64_t min_offset, int64_t* stamp, int64_t* offset) noexcept nogil:
-    """1 if there is such a record in the batch, 0 if there is none, -1 if something is wrong before it."""
+    """Return 1 if the batch has such a record, 0 if it has none, -1 if it is invalid before that record."""
     cdef int64_t base_offset = <int64_t>big_64(at), base_ms = <int64_t>big_64(at + 27)
     cdef int64_t append_ms = <int64_t>big_64(at + 35), count = <int32_t>big_32(at + 57), i
     cdef bint is_appended = at[22] & LOG_APPEND_TIME
@@ -139,7 +140,10 @@ cdef int look(Cursor at, Cursor end, int64_t timestamp_ms, int64_t min_offset, i
 
 
 def late_record(data, int64_t start, int64_t end, int64_t timestamp_ms, int64_t min_offset):
-    """As ``RecordFormat.first_late``, of an uncompressed batch: timestamp and offset, () if there is none, None if it is unusual."""
+    """Search an uncompressed batch as ``RecordFormat.first_late`` documents.
+
+    Return timestamp and offset, () if there is no such record, or None if the batch is unusual.
+    """
     cdef int64_t stamp = 0, offset = 0
     cdef int found = -1
     cdef Py_buffer view

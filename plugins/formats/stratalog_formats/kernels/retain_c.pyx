@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Cleaning batches that are not compressed, many at a time; ``records.retain`` does the same batch by batch.
+"""Cleaning of uncompressed batches, many at a time; ``records.retain`` does the same batch by batch.
 
-Every record of a batch that loses one is read and checked as for decoding. Records that stay are copied; where the base
-timestamp moves, with another delta.
+If a batch loses records, all its records are read and checked as for decoding. Kept records are copied. If the base
+timestamp changes, they get new timestamp deltas.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -47,7 +47,7 @@ crc_setup()
 cdef enum:
     DELETE_HORIZON = 0x40
     FLAGS = 0x38  # timestamp type, transactional, control
-    SLACK_BYTES = 16  # by how much a record may grow: another delta, another length
+    SLACK_BYTES = 16  # largest growth of a record: a longer delta, a longer length
 
 cdef int64_t NO_TIMESTAMP = -1
 cdef uint8_t DROP = Verdict.DROP.value
@@ -78,7 +78,7 @@ cdef inline int skip_field(Cursor* at, Cursor end) noexcept nogil:
 
 
 cdef int check_rest(Cursor at, Cursor end) noexcept nogil:
-    """Whether a record is whole behind its timestamp: -1 if not."""
+    """Return 0 if a record is valid after its timestamp, else -1."""
     cdef int64_t number, headers
     if read_int32(&at, end, &number) or skip_field(&at, end) or skip_field(&at, end):
         return -1
@@ -97,7 +97,10 @@ cdef int check_rest(Cursor at, Cursor end) noexcept nogil:
 cdef Kept keep_records(
     uint8_t* into, const Batch* batch, const uint8_t* words, int64_t base_ms, bint moves
 ) noexcept nogil:
-    """Write the records that are not dropped; their times count from ``base_ms``, which is that of the first if ``moves``."""
+    """Write the records that are not dropped.
+
+    Their timestamps are relative to ``base_ms``, or to the first kept record's if ``moves``.
+    """
     cdef Kept made
     cdef Cursor at = batch.at + BATCH_HEADER_BYTES
     cdef Cursor stop = batch.at + batch.size
@@ -150,7 +153,7 @@ cdef uint8_t* seal(
     int64_t max_ms,
     int64_t count,
 ) noexcept nogil:
-    """Write the header of a batch whose records are in place; the fields that stay are copied."""
+    """Write the header of a batch whose records are already written. Unchanged fields are copied."""
     memcpy(into, batch.at, BATCH_HEADER_BYTES)
     put_32(into + 8, <uint32_t>(end - into - OVERHEAD_BYTES))
     into[21], into[22] = <uint8_t>(attributes >> 8), <uint8_t>attributes
@@ -171,7 +174,7 @@ cdef int64_t dropped_of(const uint8_t* words, int64_t count) noexcept nogil:
 cdef uint8_t* retain_one(
     uint8_t* into, const Batch* batch, const uint8_t* words, bint sets_horizon, int64_t horizon_ms, bint stays_empty
 ) noexcept nogil:
-    """Write what stays of a batch, if anything; the end of it, NULL if its records do not fit it."""
+    """Write the rest of a batch, if any records remain. Return its end, or NULL if its records do not fit it."""
     cdef int64_t dropped = dropped_of(words, batch.count), attributes = batch.attributes & FLAGS, base_ms = 0
     cdef bint has_horizon = batch.attributes & DELETE_HORIZON != 0
     cdef bint is_due = sets_horizon and not has_horizon and memchr(words, DROP_AT_HORIZON, batch.count) != NULL
@@ -195,7 +198,7 @@ cdef uint8_t* retain_one(
 
 
 def retain_plain(data, batches, verdicts, horizon_ms, retain_empty):
-    """What stays of batches that are not compressed, one behind the other; arguments and errors as ``RecordFormat.retain``."""
+    """Return the rest of uncompressed batches, concatenated; arguments and errors as ``RecordFormat.retain``."""
     cdef int64_t rows = len(batches), row, records = 0, total = 0
     view = flat(data)
     cdef Cursor start = start_of(view)

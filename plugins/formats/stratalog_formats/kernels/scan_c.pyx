@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Hopping over entries, compiled; the twin of ``scan``, which says what each function does.
+"""Scan of entries, compiled; the twin of ``scan``, which documents each function.
 
-Every read is checked by hand against the end of the range, so the compiler's own checks are off.
+The compiler's checks are off, because the code checks every read against the end of the range.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -55,7 +55,7 @@ cdef enum:
     MESSAGE_CHECKED_FROM = 16
     MESSAGE_HEADER_BYTES = 18
     CODEC_MASK = 0x07
-    LONG_BYTES = 1 << 17  # less is done before another thread would have the interpreter's lock
+    LONG_BYTES = 1 << 17  # a smaller scan ends before another thread could take the interpreter's lock
 
 cdef tuple STOPS = (ScanStop.END, ScanStop.PARTIAL, ScanStop.OTHER_MAGIC)
 
@@ -84,7 +84,7 @@ assert len(BATCH_COLUMNS) == COLUMNS and sizeof(Row) == 8 * COLUMNS
 
 
 cdef inline Row* next_row(Rows* table) noexcept nogil:
-    """Room for one more row; NULL if there is no memory."""
+    """Return room for one more row, or NULL if there is no memory."""
     cdef Row* grown
     if table.count == table.room:
         table.room = 2 * table.room if table.room else 64
@@ -165,7 +165,7 @@ cdef Stop find_messages(
 
 
 cdef bint in_order(const Rows* found) noexcept:
-    """What ``BatchTable.ascends`` says."""
+    """Return the value of ``BatchTable.ascends``."""
     cdef int64_t i
     for i in range(found.count):
         if found.rows[i].last_offset < found.rows[i].base_offset:
@@ -176,7 +176,7 @@ cdef bint in_order(const Rows* found) noexcept:
 
 
 cdef object table_of(int magic, Rows* found, Stop stop, object view, int64_t position):
-    """The rows turned into columns; frees them."""
+    """Convert the rows to columns, and free the rows."""
     cdef int64_t count = found.count, i, j
     cdef object data = uninitialised(8 * COLUMNS * count)
     cdef int64_t* columns = <int64_t*>at_start(data)
@@ -250,7 +250,7 @@ def assign_batches(bytearray data, batches, int64_t base_offset, int leader_epoc
     cdef const int64_t* size_bytes = <const int64_t*>start_of(sizes)
     cdef const int64_t* base = <const int64_t*>start_of(bases)
     cdef const int64_t* last = <const int64_t*>start_of(lasts)
-    held = memoryview(data)  # nobody resizes it meanwhile
+    held = memoryview(data)  # prevents a resize meanwhile
     cdef uint8_t* source = at_start(data)
     for i in range(count):
         at, size = position[i], size_bytes[i]
@@ -310,7 +310,7 @@ def seal_batch(
 
 
 cdef void seal(uint8_t* at, int64_t size, const Header* header) noexcept nogil:
-    """Write the header of the batch at ``at``, whose records are there."""
+    """Write the header of the batch at ``at``, whose records are already written."""
     put_64(at, header.base_offset)
     put_32(at + 8, <uint32_t>(size - OVERHEAD_BYTES))
     put_32(at + 12, header.leader_epoch)
@@ -327,22 +327,22 @@ cdef void seal(uint8_t* at, int64_t size, const Header* header) noexcept nogil:
 
 
 cdef uint32_t checksum_of(const uint8_t* at, size_t size) noexcept nogil:
-    """The CRC-32C of ``size`` bytes."""
+    """Return the CRC-32C of ``size`` bytes."""
     return crc32c_of(at, size)
 
 
 def choose_checksums(bint may_fold, bint may_use_instruction):
-    """Compute checksums as on a processor that has not what is not allowed here: for tests."""
+    """Compute checksums as on a processor without the features that are not allowed. For tests."""
     crc_choose(may_fold, may_use_instruction)
 
 
 def checksum_32c(data):
-    """The CRC-32C of ``data``."""
+    """Return the CRC-32C of ``data``."""
     view = flat(data)
     return crc32c_of(start_of(view), size_of(view))
 
 
 def checksum_32(data):
-    """The CRC-32 of ``data``, as zlib computes it."""
+    """Return the CRC-32 of ``data``, as zlib computes it."""
     view = flat(data)
     return crc32_of(start_of(view), size_of(view))

@@ -1,4 +1,4 @@
-"""Where the records of each batch are, for the kernels that read them."""
+"""Positions of the records of each batch, for the kernels that read them."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -28,7 +28,10 @@ cdef struct Section:  # the records of one batch
 
 
 cdef inline object sections_of(batches, bounds, int64_t size):
-    """A bytearray of one ``Section`` a batch, each checked against the arena before anything is allocated."""
+    """Return a bytearray of one ``Section`` per batch.
+
+    Each is checked against the arena before anything is allocated.
+    """
     cdef int64_t rows = len(batches), i, start, end
     positions, sizes = column(batches.position, "q", rows), column(batches.size_bytes, "q", rows)
     counts, bases = column(batches.record_count, "q", rows), column(batches.base_offset, "q", rows)

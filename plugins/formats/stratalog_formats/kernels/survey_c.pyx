@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""One look over the records of uncompressed batches, for whoever has to know that all keep the rules and nothing else.
+"""Survey of the records of uncompressed batches, for callers that only need to know that all records are valid.
 
-As in ``pack_c``, what is unusual is left to ``decode``, so this has no twin in pure Python.
+As in ``pack_c``, unusual data is left to ``decode``. This module therefore has no pure Python twin.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -34,9 +34,10 @@ from stratalog_formats.kernels.wire cimport (
 
 cdef enum:
     CODEC_MASK = 0x07
-    LONG_BYTES = 1 << 17  # less is done before another thread would have the interpreter's lock
+    LONG_BYTES = 1 << 17  # a smaller survey ends before another thread could take the interpreter's lock
 
-cdef object OF = tuple.__new__  # makes a named tuple of all its fields; calling its class costs a call more
+# creates a named tuple from all its fields; a call of its class would cost one more call
+cdef object OF = tuple.__new__
 
 cdef extern from *:
     """
@@ -55,7 +56,7 @@ cdef struct Found:
 
 
 cdef int look(Cursor data, const Section* section, int64_t span, Found* found) noexcept nogil:
-    """Walk one batch; -1 unless its records fill it, and their offsets are 0, 1, 2, ..."""
+    """Check one batch. Return -1 unless its records fill it and their offset deltas are 0, 1, 2, ..."""
     cdef Cursor at = data + section.start
     cdef Cursor stop = data + section.end
     cdef int64_t i, stamp, largest = INT64_MIN
@@ -80,7 +81,7 @@ cdef int look(Cursor data, const Section* section, int64_t span, Found* found) n
 
 
 def survey_batches(data, batches):
-    """As ``RecordFormat.survey``."""
+    """Survey batches as ``RecordFormat.survey`` documents."""
     view = flat(data)
     cdef int64_t rows = len(batches), i
     cdef int64_t attributes = 0
@@ -115,7 +116,7 @@ def survey_batches(data, batches):
 
 
 cdef inline bint is_plain(Cursor at, int64_t size) noexcept nogil:
-    """Whether the header at ``at`` is that of one whole batch of ``size`` bytes without codec, flags and producer."""
+    """Return True if the header at ``at`` is that of one batch of ``size`` bytes without codec, flags and producer."""
     cdef int64_t base = <int64_t>big_64(at)
     cdef int32_t delta = <int32_t>big_32(at + 23)
     if <int32_t>big_32(at + 8) != size - OVERHEAD_BYTES or at[16] != 2 or at[22] or delta < 0 or add(base, delta) < base:
@@ -124,7 +125,10 @@ cdef inline bint is_plain(Cursor at, int64_t size) noexcept nogil:
 
 
 cdef bint taken(uint8_t* at, Cursor source, int64_t size, Section* section, Found* found) noexcept nogil:
-    """Copy a batch, and look at the copy; whether it is plain, its records are as the header says, and the CRC is right."""
+    """Copy a batch, and check the copy.
+
+    Return True if it is plain, its records fit its header, and the CRC is right.
+    """
     memcpy(at, source, size)
     if not is_plain(at, size):
         return False
@@ -136,12 +140,15 @@ cdef bint taken(uint8_t* at, Cursor source, int64_t size, Section* section, Foun
 
 
 cdef object copied(Cursor source, int64_t size):
-    """As ``RecordFormat.plain_batch``. The bytes are copied before they are checked: nobody changes them in between."""
+    """Return the batch as ``RecordFormat.plain_batch`` documents.
+
+    The bytes are copied before they are checked, so no other thread can change them in between.
+    """
     cdef Section section
     cdef Found found
     cdef bint good
     if not BATCH_HEADER_BYTES < size <= MAX_INT32 or not is_plain(source, size):
-        return None  # many batches, say: those are not copied for nothing
+        return None  # many batches, for example: these are not copied in vain
     own = uninitialised(size)
     cdef uint8_t* at = at_start(own)
     found.least_ms, found.largest_ms, found.has_null_key, found.is_stamped = INT64_MAX, INT64_MIN, False, True
@@ -160,7 +167,7 @@ def plain_batch(data):
     try:
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     except BufferError:
-        return None  # bytes that do not lie behind each other
+        return None  # the bytes are not contiguous
     try:
         return copied(<Cursor>view.buf, view.len)
     finally:

@@ -1,4 +1,4 @@
-"""What the compiled kernels share: access to buffers, big-endian integers, varints."""
+"""Common functions of the compiled kernels: access to buffers, big-endian integers, varints."""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
@@ -23,7 +23,7 @@ ctypedef const uint8_t* Cursor
 
 
 cdef inline object flat(object data):
-    """A view of ``data`` as contiguous bytes; pointers into it live as long as the view."""
+    """Return a view of ``data`` as contiguous bytes. Pointers into it are valid as long as the view."""
     return memoryview(data).cast("B")
 
 
@@ -44,7 +44,7 @@ cdef inline uint8_t* at_start(object buffer) noexcept:
 
 
 cdef inline object column(object data, str code, int64_t count):
-    """A view of the native integers of format ``code`` in ``data``, a column of at least ``count``."""
+    """Return a view of the native integers of format ``code`` in ``data``, a column of at least ``count`` rows."""
     view = memoryview(data)
     if view.format != code or view.ndim != 1 or not view.c_contiguous:
         raise TypeError(f"a column of format {code} is needed, not {view.format}")
@@ -74,7 +74,7 @@ cdef inline void put_64(uint8_t* at, uint64_t value) noexcept nogil:
 
 
 cdef inline int64_t add(int64_t a, int64_t b) noexcept nogil:
-    """Wraps round on overflow, as a Java long does."""
+    """Add with wrap-around on overflow, as a Java long."""
     return <int64_t>(<uint64_t>a + <uint64_t>b)
 
 
@@ -85,7 +85,7 @@ cdef inline int64_t subtract(int64_t a, int64_t b) noexcept nogil:
 # --- entries -------------------------------------------------------------------------------------------------------
 
 
-cdef enum Stop:  # why there is no entry, or no more
+cdef enum Stop:  # reason why there is no (further) entry
     RAN_OUT
     CUT_OFF
     ANOTHER_MAGIC
@@ -97,7 +97,7 @@ cdef enum Stop:  # why there is no entry, or no more
 
 
 cdef inline Stop framed(Cursor at, int64_t left, int magic, int64_t* size) noexcept nogil:
-    """The size of the entry at ``at``, or why there is none; RAN_OUT means that there is one."""
+    """Set the size of the entry at ``at``. Return RAN_OUT if there is an entry, else the reason why there is none."""
     cdef int32_t body
     if left < FRAME_BYTES:
         return CUT_OFF
@@ -116,7 +116,7 @@ cdef inline Stop framed(Cursor at, int64_t left, int magic, int64_t* size) noexc
 
 
 cdef inline int read_int32(Cursor* cursor, Cursor end, int64_t* value) noexcept nogil:
-    """Read a zigzag varint of at most 5 bytes; -1 if it is cut or too long. Bits above 32 are dropped."""
+    """Read a zigzag varint of at most 5 bytes. Return -1 if it is cut off or too long. Bits above 32 are dropped."""
     cdef uint64_t raw
     if read_varint(cursor, end, 28, &raw):
         return -1
@@ -125,7 +125,7 @@ cdef inline int read_int32(Cursor* cursor, Cursor end, int64_t* value) noexcept 
 
 
 cdef inline int read_size(Cursor* cursor, Cursor end, int64_t* size) noexcept nogil:
-    """As ``read_int32`` for numbers whose negative values all mean the same: -1."""
+    """Read a number as ``read_int32`` does. All negative values become -1."""
     cdef uint64_t raw
     if read_varint(cursor, end, 28, &raw):
         return -1
@@ -134,7 +134,7 @@ cdef inline int read_size(Cursor* cursor, Cursor end, int64_t* size) noexcept no
 
 
 cdef inline int read_int64(Cursor* cursor, Cursor end, int64_t* value) noexcept nogil:
-    """Read a zigzag varint of at most 10 bytes; -1 if it is cut or too long. Bits above 64 are dropped."""
+    """Read a zigzag varint of at most 10 bytes. Return -1 if it is cut off or too long. Bits above 64 are dropped."""
     cdef uint64_t raw
     if read_varint(cursor, end, 63, &raw):
         return -1
@@ -143,7 +143,10 @@ cdef inline int read_int64(Cursor* cursor, Cursor end, int64_t* value) noexcept 
 
 
 cdef inline int read_varint(Cursor* cursor, Cursor end, int last_shift, uint64_t* raw) noexcept nogil:
-    """Read the bits of a varint; most have one byte or two, and the others are not worth a place in every caller."""
+    """Read the bits of a varint.
+
+    Most have one or two bytes; longer ones are read by a function that need not be inlined.
+    """
     cdef Cursor at = cursor[0]
     if at < end and at[0] < 0x80:
         raw[0] = at[0]
@@ -197,7 +200,7 @@ cdef inline uint8_t* write_varint(uint8_t* at, int64_t value) noexcept nogil:
 
 
 cdef inline int64_t field_size(int64_t size) noexcept nogil:
-    """The size of a nullable field of ``size`` bytes with its length; -1 is null."""
+    """Return the size of a nullable field of ``size`` bytes with its length; a size of -1 is null."""
     return varint_size(size) + (size if size > 0 else 0)
 
 
@@ -222,12 +225,12 @@ cdef struct Row:  # one record; a size of -1 is null
     int64_t key_size
     Cursor value
     int64_t value_size
-    Cursor headers  # what follows their count
+    Cursor headers  # the bytes after the number of headers
     int64_t header_count
 
 
 cdef inline int read_short(Cursor* cursor, uint64_t* raw) noexcept nogil:
-    """Read the bits of a varint of one byte or two, both of which are there to be read; -1 if it is longer."""
+    """Read the bits of a varint of one or two readable bytes. Return -1 if it is longer."""
     cdef Cursor at = cursor[0]
     if at[0] < 0x80:
         raw[0] = at[0]
@@ -239,9 +242,9 @@ cdef inline int read_short(Cursor* cursor, uint64_t* raw) noexcept nogil:
 
 
 cdef inline int read_record(Cursor* at, Cursor stop, Row* row) noexcept nogil:
-    """Read the record at ``at``, which moves behind it; -1 if it does not fit itself or ``stop``.
+    """Read the record at ``at``, and move ``at`` to its end. Return -1 if it does not fit its length or ``stop``.
 
-    Nearly all are long enough for their head to be read without a look at their end, and have short numbers in it.
+    Nearly all records are long enough to read their head without a bounds check, and have short numbers in it.
     """
     cdef Cursor p
     cdef Cursor end
@@ -249,9 +252,9 @@ cdef inline int read_record(Cursor* at, Cursor stop, Row* row) noexcept nogil:
     cdef uint64_t since, delta, key, value
     if read_size(at, stop, &size) or size < 1 or size > stop - at[0]:
         return -1
-    p = at[0] + 1  # behind the attributes: any value, ignored
+    p = at[0] + 1  # after the attributes: any value, ignored
     end = at[0] + size
-    at[0] = end  # and not p: the next record need not wait for the fields of this one
+    at[0] = end  # set here, so the next record need not wait for the fields of this one
     if size < SHORT_HEAD_BYTES or read_short(&p, &since) or read_short(&p, &delta) or read_short(&p, &key):
         return read_fields(end - size + 1, end, row)
     row.delta_ms = <int64_t>((since >> 1) ^ (0 - (since & 1)))
@@ -268,7 +271,7 @@ cdef inline int read_record(Cursor* at, Cursor stop, Row* row) noexcept nogil:
 
 
 cdef inline int read_fields(Cursor p, Cursor end, Row* row) noexcept nogil:
-    """Read a record from behind its attributes to its end, whatever its numbers look like."""
+    """Read a record after its attributes to its end, with numbers of any size."""
     if read_int64(&p, end, &row.delta_ms) or read_int32(&p, end, &row.delta):
         return -1
     if read_size(&p, end, &row.key_size) or row.key_size > end - p:
@@ -285,7 +288,7 @@ cdef inline int read_fields(Cursor p, Cursor end, Row* row) noexcept nogil:
 
 
 cdef inline int read_rest(Cursor p, Cursor end, Row* row) noexcept nogil:
-    """Read what is behind the value."""
+    """Read the part of a record after the value."""
     if p >= end or read_size(&p, end, &row.header_count) or row.header_count < 0 or row.header_count > end - p:
         return -1
     row.headers = p
@@ -295,7 +298,7 @@ cdef inline int read_rest(Cursor p, Cursor end, Row* row) noexcept nogil:
 
 
 cdef inline int64_t skip_headers(Cursor* cursor, Cursor end, int64_t count) noexcept nogil:
-    """Check ``count`` headers; -1 if they do not fit."""
+    """Check ``count`` headers. Return -1 if they do not fit."""
     cdef int64_t size
     while count:
         if read_size(cursor, end, &size) or size < 0 or size > end - cursor[0]:

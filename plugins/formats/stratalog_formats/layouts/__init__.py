@@ -1,4 +1,4 @@
-"""Tier layouts: how a segment's files become objects."""
+"""Tier layouts, which map a segment's files to objects."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Layout ``chunked``: one object a segment, its log cut into chunks that are compressed each for itself.
+"""Layout ``chunked``: one object per segment, with the log split into chunks that are compressed separately.
 
 ::
 
     chunk 0 | chunk 1 | ... | chunk index | small files | footer
 
-Any chunk can be read alone, so that a ranged read fetches and decompresses no more than the chunks that it touches. A
-chunk that zstd does not make smaller (what producers have compressed) is stored as it is. The chunk index lies in the
-object and not in the manifest, whose size must not grow with that of the segments.
+Each chunk can be read alone. A ranged read therefore fetches and decompresses only the chunks that it touches. A chunk
+that zstd does not shrink, such as data compressed by producers, is stored uncompressed. The chunk index is stored in
+the object. The manifest's size must not grow with the size of segments.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ NAME: Final = "chunked"
 VERSION: Final = 1
 LABEL: Final = f"{NAME}@{VERSION}"
 _MAGIC: Final = 2  # of the codec's calls: frames as in record batches
-_WORTH: Final = 0.95  # of its size, or a chunk is stored as it is
-_LONGEST_SKIP: Final = 15  # chunks that are not tried after some that did not shrink
+_WORTH: Final = 0.95  # a chunk is stored uncompressed unless it shrinks below this share of its size
+_LONGEST_SKIP: Final = 15  # largest number of chunks stored without a try after chunks that did not shrink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkedSection(Section):
-    """``[plugins.chunked]``."""
+    """Settings of ``[plugins.chunked]``."""
 
     title: ClassVar[str] = "Tier layout chunked"
 
@@ -59,11 +59,11 @@ class ChunkedSection(Section):
 
 
 class ChunkedLayout(TierLayout):
-    """Writes and reads segments in chunks.
+    """Tier layout that stores segments in chunks.
 
     Args:
-        fetch_chunk_bytes: the most that one ranged read asks for, unless a chunk is larger.
-        settings: for what is written; what is read says itself how it was.
+        fetch_chunk_bytes: limit of one ranged read, unless a chunk is larger.
+        settings: settings for writing; stored objects contain their own.
     """
 
     def __init__(self, fetch_chunk_bytes: int, settings: ChunkedSection | None = None) -> None:
@@ -74,7 +74,7 @@ class ChunkedLayout(TierLayout):
         """Compress a segment into a temporary file, then store it as one object.
 
         Raises:
-            CorruptObjectError: the log gave more or fewer bytes than it said; nothing is visible.
+            CorruptObjectError: the log returned more or fewer bytes than announced; nothing is visible.
             StorageError: there is no room for the temporary file.
         """
         del section  # its settings are the engine's
@@ -90,34 +90,34 @@ class ChunkedLayout(TierLayout):
             return put_whole(LABEL, source, spool, sink, {"chunks": notes})
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Bytes [start, end) of the ``.log`` file, a piece for each chunk.
+        """Yield bytes [start, end) of the ``.log`` file, one piece per chunk.
 
-        If that is the whole file its hash is checked, and the last piece is held back until it is right.
+        If the range is the whole file, its hash is checked, and the last piece is yielded only if the hash is right.
 
         Raises:
             ConfigError: the range is not inside the file.
-            CorruptObjectError: a chunk, or the index of the chunks, is not what was stored.
+            CorruptObjectError: a chunk or the chunk index is damaged.
         """
         place = place_of(segment, FileKind.LOG)
         check_range(start, end, segment.info.size_bytes, place.key)
         return hashed_pieces(self._pieces(segment, start, end, fetch), segment, start, end, place)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """A small file, which is stored as it is, checked by its hash.
+        """Return a small file, which is stored uncompressed, after a check of its hash.
 
         Raises:
-            CorruptObjectError: the store sent another number of bytes, or the hash is wrong.
+            CorruptObjectError: the store returned another number of bytes, or the hash is wrong.
         """
         return read_small(segment, kind, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """The segments whose footers are found at the end of ``objects``; as ``discover_whole``."""
+        """Yield the segments whose footers are at the end of ``objects``; as ``discover_whole``."""
         return discover_whole(LABEL, objects, fetch)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def _compress(self, source: SegmentSource, spool: Spool, key: str) -> list[int]:
-        """Write all chunks; the size of each as the index holds it."""
+        """Write all chunks, and return their index entries."""
         log, sizes = HashedLog.of(source.log, key), list[int]()
         skip = misses = 0
         for chunk in cut(log, self._settings.chunk_bytes):
@@ -168,7 +168,7 @@ class ChunkedLayout(TierLayout):
 
 
 def open_chunked(context: OpenContext) -> TierLayout:
-    """The layout with the settings of ``[plugins.chunked]``."""
+    """Open the layout with the settings of ``[plugins.chunked]``."""
     section = context.section
     return ChunkedLayout(
         context.limits.fetch_chunk_bytes, section if isinstance(section, ChunkedSection) else ChunkedSection()

@@ -1,6 +1,6 @@
-"""The chunk index of layout ``chunked``: where each chunk lies, four bytes a chunk behind the last one.
+"""The chunk index of layout ``chunked``: four bytes per chunk, stored after the last chunk.
 
-Each is the stored size, unsigned, big-endian; the highest bit says that the chunk is stored as it is.
+An entry is the stored size, unsigned and big-endian. Its highest bit is set if the chunk is stored uncompressed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _FIELDS: Final = frozenset({"chunk_bytes", "index_bytes", "index_sha256"})
 
 
 class ChunkIndex:
-    """Where the chunks of one log lie in its slice, checked: no chunk claims more than it may hold.
+    """Checked positions of the chunks of one log in its slice: no chunk claims more than it may hold.
 
     Args:
-        entries: one a chunk, as stored.
-        chunk_bytes: of the original log, in each chunk but the last.
-        log_bytes: of the original log.
-        place_bytes: of all chunks, as stored.
-        key: of the object, for error texts.
+        entries: stored entries, one per chunk.
+        chunk_bytes: bytes of the original log in each chunk, except the last.
+        log_bytes: size of the original log.
+        place_bytes: stored size of all chunks.
+        key: key of the object, for error messages.
 
     Raises:
         CorruptObjectError: the entries contradict each other or the sizes.
@@ -49,23 +49,26 @@ class ChunkIndex:
                 raise CorruptObjectError(f"chunk {number} of {original} bytes takes {stored}", key)
 
     def original_bytes(self, number: int) -> int:
-        """How much of the log a chunk holds."""
+        """Return the number of bytes of the log in a chunk."""
         return min(self.chunk_bytes, self._log_bytes - number * self.chunk_bytes)
 
     def stored_bytes(self, number: int) -> int:
-        """How much a chunk takes."""
+        """Return the stored size of a chunk."""
         return self._entries[number] & ~RAW_BIT
 
     def is_raw(self, number: int) -> bool:
-        """Whether a chunk is stored as it is."""
+        """Return True if a chunk is stored uncompressed."""
         return bool(self._entries[number] & RAW_BIT)
 
     def position(self, number: int) -> int:
-        """Where a chunk starts in the slice; for one behind the last, where they end."""
+        """Return the start of a chunk in the slice.
+
+        For the number after the last chunk, return the end of the chunks.
+        """
         return self._positions[number]
 
     def runs(self, start: int, end: int, limit_bytes: int) -> Iterator[tuple[int, int]]:
-        """The chunks that hold bytes [start, end) of the log, in runs of at most ``limit_bytes`` as stored."""
+        """Yield the chunks that hold bytes [start, end) of the log, in runs of at most ``limit_bytes`` as stored."""
         first, stop = start // self.chunk_bytes, -(-end // self.chunk_bytes)
         while first < stop:
             last = first + 1
@@ -76,7 +79,7 @@ class ChunkIndex:
 
 
 def encode_sizes(entries: Sequence[int]) -> bytes:
-    """The chunk index as it is stored."""
+    """Return the chunk index in its stored form."""
     packed = array("I", entries)
     if sys.byteorder == "little":
         packed.byteswap()
@@ -84,10 +87,10 @@ def encode_sizes(entries: Sequence[int]) -> bytes:
 
 
 class ChunkIndexes:
-    """The chunk indexes that were read last, checked already: a reader asks for the next mebibyte of one segment.
+    """Cache of checked chunk indexes, because a reader requests one segment mebibyte by mebibyte.
 
-    An index is known by the hash that its entry names and by all that it was checked against, so that what is found here
-    is what would be fetched. Thread-safe.
+    The cache key is the index's hash in the manifest entry, plus all values that the index was checked against. A
+    cached index therefore equals the one that would be fetched. Thread-safe.
     """
 
     def __init__(self, at_most: int = 64) -> None:
@@ -95,7 +98,10 @@ class ChunkIndexes:
         self._known: OrderedDict[tuple[object, ...], ChunkIndex] = OrderedDict()  # under _lock, the latest last
 
     def of(self, segment: StoredSegment, fetch: RangeReader) -> ChunkIndex:
-        """The chunk index of a segment; fetched in one request if it is not known. Errors as ``read_chunk_index``."""
+        """Return the chunk index of a segment. Fetch it in one request if it is not cached.
+
+        Errors are those of ``read_chunk_index``.
+        """
         place = place_of(segment, FileKind.LOG)
         key = (place, segment.info.size_bytes, *_notes(segment, place.key))
         with self._lock:
@@ -115,7 +121,7 @@ def read_chunk_index(segment: StoredSegment, fetch: RangeReader) -> ChunkIndex:
     """Fetch the chunk index of a segment, in one request.
 
     Raises:
-        CorruptObjectError: what the entry says of the chunks cannot be true, or the index is damaged.
+        CorruptObjectError: the entry's data about the chunks is impossible, or the index is damaged.
     """
     place = place_of(segment, FileKind.LOG)
     chunk_bytes, index_bytes, sha256 = _notes(segment, place.key)

@@ -1,8 +1,9 @@
-"""Layout ``encrypted``: another layout's objects, each encrypted (``sealed``).
+"""Layout ``encrypted``: objects of another layout, each encrypted (``sealed``).
 
-The layout below sees a sink and a range reader like any other and knows nothing of it. Each segment has a random key of
-its own, which the entry holds wrapped by a key-encryption key (``keyring``). The manifest entry stays readable: names,
-offsets, sizes and hashes are not secret. With keys the manifests of such logs are authenticated, too (``KeyRingMac``).
+The inner layout gets a normal sink and range reader, and does not know of the encryption. Each segment has its own
+random key. The manifest entry holds that key, wrapped by a key-encryption key (``keyring``). The entry stays readable:
+names, offsets, sizes and hashes are not secret. With keys, the manifests of such logs are authenticated too
+(``KeyRingMac``).
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _not_itself(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptedSection(Section):
-    """``[plugins.encrypted]``."""
+    """Settings of ``[plugins.encrypted]``."""
 
     title: ClassVar[str] = "Tier layout encrypted"
 
@@ -93,23 +94,23 @@ class EncryptedSection(Section):
 
 
 class EncryptedLayout(TierLayout):
-    """Writes and reads through another layout.
+    """Tier layout that encrypts the objects of another layout.
 
     Args:
-        settings: for what is written, and where the keys are.
-        ring: the keys.
-        layouts: finds the layout below.
+        settings: settings for writing, and the path of the key file.
+        ring: key-encryption keys.
+        layouts: lookup of the inner layout.
     """
 
     def __init__(self, settings: EncryptedSection, ring: KeyRing, layouts: LayoutLookup) -> None:
         self._settings, self._ring, self._layouts = settings, ring, layouts
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store a segment under a new key.
+        """Store a segment, encrypted by a new key.
 
         Raises:
-            ConfigError: there is no key to write with.
-            UnknownComponentError: the layout below is not installed.
+            ConfigError: there is no active key.
+            UnknownComponentError: the inner layout is not installed.
         """
         label = self._layouts.label(self._settings.over)
         identity = identity_of(source.info)
@@ -119,18 +120,18 @@ class EncryptedLayout(TierLayout):
         return wrapped(dataclasses.replace(inner, layout=label), sealed.objects, envelope, self._settings.chunk_bytes)
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Bytes [start, end) of the ``.log`` file, through the layout below; every chunk is authenticated.
+        """Yield bytes [start, end) of the ``.log`` file through the inner layout. Every chunk is authenticated.
 
         Raises:
             ConfigError: the range is not inside the file, or the key ring lacks the key.
-            CorruptObjectError: what is stored is not what was, or the entry is damaged.
+            CorruptObjectError: the stored bytes were changed, or the entry is damaged.
         """
         notes = Notes(segment)
         reader = self._reader(notes, _identity(segment), fetch)
         return self._layouts.by_label(notes.over).read(notes.inner, start, end, reader)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """A small file, through the layout below; errors as ``read``."""
+        """Return a small file through the inner layout; errors as ``read``."""
         if kind not in segment.slices:
             return None
         notes = Notes(segment)
@@ -138,11 +139,13 @@ class EncryptedLayout(TierLayout):
         return self._layouts.by_label(notes.over).read_index(notes.inner, kind, reader)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """The segments that the layouts below find in the encrypted ones among ``objects``; others are passed over.
+        """Yield the segments that the inner layouts find in the encrypted ones of ``objects``.
+
+        Other objects are skipped.
 
         Raises:
             ConfigError: the key ring lacks a key.
-            CorruptObjectError: an object has the magic and is damaged. Pass objects one by one to go on.
+            CorruptObjectError: an object has the magic and is damaged. Pass objects one by one to continue after it.
         """
         heads = (head for info in objects if (head := read_head(info, fetch)) is not None)
         for identity, group in groupby(heads, lambda head: head.identity):
@@ -153,12 +156,14 @@ class EncryptedLayout(TierLayout):
                 yield from self._discovered(identity, envelope, together, fetch)
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
-        """The entry with its key wrapped by the key that is active now, itself if it is so already; no object changes.
+        """Return the entry with its key wrapped by the active key, or the entry itself if it already is.
 
-        The heads of the objects keep the old envelope: rebuilding a bucket without manifests needs the old key.
+        No object changes.
+
+        The heads of the objects keep the old envelope, so rebuilding a bucket without manifests needs the old key.
 
         Raises:
-            ConfigError: there is no active key, or the ring lacks the key that it is wrapped by.
+            ConfigError: there is no active key, or the ring lacks the key that wraps the segment's key.
             CorruptObjectError: the entry is damaged.
         """
         notes, identity = Notes(segment), _identity(segment)
@@ -169,7 +174,7 @@ class EncryptedLayout(TierLayout):
         return dataclasses.replace(renewed, layout=segment.layout)
 
     def authenticator(self) -> ManifestAuthenticator | None:
-        """Return what authenticates manifests by the keys of the ring; None if no file of keys is named."""
+        """Return the authenticator of manifests by the keys of the ring, or None if no key file is configured."""
         return (
             KeyRingMac(self._ring, Unauthenticated(self._settings.unauthenticated))
             if self._settings.keys_file
@@ -183,7 +188,7 @@ class EncryptedLayout(TierLayout):
     def _discovered(
         self, identity: Identity, envelope: Envelope, heads: Sequence[Head], fetch: RangeReader
     ) -> Iterator[StoredSegment]:
-        """The segments in objects that one segment's key encrypts."""
+        """Yield the segments in objects that one segment's key encrypts."""
         head = heads[0]
         objects = {found.key: StoredObject(found.number, found.size_bytes) for found in heads}
         cipher = cipher_class()(unwrap(envelope, identity, self._ring, head.key))
@@ -202,14 +207,15 @@ class EncryptedLayout(TierLayout):
 
 @dataclass(frozen=True, slots=True)
 class _Decrypting:
-    """A range reader over the objects of one segment as the layout below stored them."""
+    """Range reader over the objects of one segment before their encryption."""
 
-    cipher: Any  # AESGCM, of an extra
+    cipher: Any  # AESGCM; its package is an extra
     identity: Identity
     chunk_bytes: int
     objects: Mapping[str, StoredObject]
     fetch: RangeReader
-    names: Mapping[str, str] = field(default_factory=dict)  # by key, where an object was taken out of its tier
+    # names by key, for objects that were taken out of their tier
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, key: str, start: int, end: int) -> bytes:
         found = self.objects.get(key)
@@ -221,7 +227,7 @@ class _Decrypting:
 
 
 class _SealingSink:
-    """Encrypts what the layout below puts; objects are numbered in the order in which they are put."""
+    """Sink that encrypts the objects of the inner layout, and numbers them in the order of ``put``."""
 
     def __init__(
         self, sink: ObjectSink, cipher: Any, identity: Identity, chunk_bytes: int, envelope: Envelope, over: str
@@ -231,11 +237,11 @@ class _SealingSink:
         self.objects: dict[str, StoredObject] = {}
 
     def key(self, suffix: str = "seg") -> str:
-        """The key that the next ``put`` with this suffix will use."""
+        """Return the key that the next ``put`` with this suffix uses."""
         return self._sink.key(suffix)
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
-        """Upload one object, encrypted; its size is told as the layout below knows it."""
+        """Upload one object encrypted, and return its info with its size before encryption."""
         found = StoredObject(len(self.objects), source.size_bytes)
         key = self._sink.key(suffix)
         name = object_name(key)
@@ -252,10 +258,10 @@ class _SealingSink:
 
 
 class KeyRingMac(ManifestAuthenticator):
-    """HMAC-SHA-256 under keys that are derived from those of a ring, each for this purpose alone.
+    """Manifest authenticator by HMAC-SHA-256, with keys derived from a ring's keys for this purpose only.
 
     Args:
-        ring: the keys.
+        ring: key-encryption keys.
         unauthenticated: as in the settings.
     """
 
@@ -271,20 +277,23 @@ class KeyRingMac(ManifestAuthenticator):
         return hmac.digest(hmac.digest(self._ring.key(key_id), _MAC_KEY, "sha256"), data, "sha256")
 
     def is_required(self, label: str) -> bool:
-        """Return True of all versions but the first, which earlier releases wrote into manifests without a MAC."""
+        """Return True unless ``label`` is the first version, whose manifests earlier releases wrote without a MAC."""
         return label != FIRST_LABEL
 
 
 def _identity(segment: StoredSegment) -> Identity:
-    """Whose segment an entry is, in the form of the version that wrote it; an entry without a label is new."""
+    """Return the identity of an entry's segment in the form of the version that wrote it.
+
+    An entry without a label is new.
+    """
     return identity_of(segment.info, FIRST_VERSION if segment.layout == FIRST_LABEL else VERSION)
 
 
 def open_encrypted(context: OpenContext) -> TierLayout:
-    """The layout with the settings of ``[plugins.encrypted]``.
+    """Open the layout with the settings of ``[plugins.encrypted]``.
 
-    Neither keys nor ``cryptography`` are needed before an encrypted object is met: whoever goes through all layouts, to
-    rebuild or to dump, opens this one, too.
+    Keys and ``cryptography`` are first needed when an encrypted object is read. A rebuild or dump opens all layouts,
+    including this one, without them.
     """
     section = context.section if isinstance(context.section, EncryptedSection) else EncryptedSection()
     return EncryptedLayout(section, KeyRing(section.keys_file, context.env.files), context.layouts)

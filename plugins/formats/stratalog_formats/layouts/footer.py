@@ -1,11 +1,11 @@
-"""The end of a segment object: the manifest entry once more, so that a bucket without manifests can be rebuilt.
+"""The footer of a segment object: a copy of the manifest entry, from which a bucket without manifests can be rebuilt.
 
 ::
 
     ... the files of the segment ... | footer: JSON, ASCII | footer size: 8 bytes, big-endian | magic: 8 bytes
 
 The JSON is ``{"entry": ..., "format": 1, "sha256": ...}``: the entry in the form of ``stored_to_json``, and the hash of
-the entry's canonical bytes (sorted keys, no spaces), so that damage is told from truth.
+the entry's canonical bytes (sorted keys, no spaces), which detects damage.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Final, NoReturn
 from stratalog.spi import CorruptObjectError, StorageError, StoredSegment, stored_from_json, stored_to_json
 
 MAGIC: Final = b"STLGSEG1"  # persistent
-FORMAT: Final = 1  # persistent; a reader refuses what is newer
+FORMAT: Final = 1  # persistent; a reader refuses a newer format
 MAX_FOOTER_BYTES: Final = 16 << 20
 TRAILER_BYTES: Final = 16
 _TRAILER: Final = struct.Struct(">Q8s")
 
 
 def encode_footer(stored: StoredSegment) -> bytes:
-    """The footer for an object, trailer included. Its size does not depend on the value of ``stored.sha256``.
+    """Return the footer of an object with its trailer. Its size does not depend on the value of ``stored.sha256``.
 
     Raises:
         StorageError: the entry is larger than a reader would accept.
@@ -38,10 +38,10 @@ def encode_footer(stored: StoredSegment) -> bytes:
 
 
 def footer_start(trailer: bytes, file: str, size_bytes: int) -> int | None:
-    """Where in an object of ``size_bytes`` the footer starts, from its last 16 bytes; None if it has no footer.
+    """Return the footer's position in an object of ``size_bytes``, from its last 16 bytes; None if it has no footer.
 
     Raises:
-        CorruptObjectError: the size in the trailer cannot be true.
+        CorruptObjectError: the size in the trailer is impossible.
     """
     footer_bytes, magic = _TRAILER.unpack(trailer)
     if magic != MAGIC:
@@ -53,10 +53,10 @@ def footer_start(trailer: bytes, file: str, size_bytes: int) -> int | None:
 
 
 def decode_footer(footer: bytes, file: str, position: int) -> StoredSegment:
-    """The entry in a footer that was read from ``position`` of an object.
+    """Return the entry in a footer that was read at ``position`` of an object.
 
     Raises:
-        CorruptObjectError: it is no footer, or not the one that was written.
+        CorruptObjectError: the bytes are not a footer, or they are damaged.
     """
     try:
         value = json.loads(footer.decode("ascii"), parse_constant=_refuse)

@@ -1,10 +1,10 @@
-"""What is kept of an encrypted object beside its bytes: in the entry of its segment, and in a head at its own end.
+"""Metadata of encrypted objects: in the entry of the segment, and in a head at the end of each object.
 
 ::
 
     encrypted chunks | head: JSON, ASCII | head size: 8 bytes, big-endian | magic: 8 bytes
 
-The entry is enough to read; heads are for a bucket whose manifests are lost.
+The entry is sufficient for reading. Heads are needed only if a bucket has lost its manifests.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TRAILER: Final = struct.Struct(">Q8s")
 
 
 class StoredObject(NamedTuple):
-    """An object as the layout below knows it: its number in the segment, and its size before it was encrypted."""
+    """An object before its encryption: its number in the segment, and its size."""
 
     number: int
     size_bytes: int
@@ -55,13 +55,13 @@ class StoredObject(NamedTuple):
 def wrapped(
     inner: StoredSegment, objects: Mapping[str, StoredObject], envelope: Envelope, chunk_bytes: int
 ) -> StoredSegment:
-    """The entry of an encrypted segment; its layout is left "".
+    """Return the entry of an encrypted segment, with "" as its layout.
 
     Args:
-        inner: what the layout below returned, its label filled in.
-        objects: how its objects are encrypted, by key.
-        envelope: of the segment's key.
-        chunk_bytes: of each object, encrypted as one.
+        inner: entry of the inner layout, with its label set.
+        objects: number and original size of its objects, by key.
+        envelope: envelope of the segment's key.
+        chunk_bytes: number of bytes that are encrypted together.
     """
     notes = {
         "chunk_bytes": chunk_bytes,
@@ -83,16 +83,16 @@ def _stored_slice(place: ObjectSlice, found: StoredObject, chunk_bytes: int) -> 
 
 
 class Notes:
-    """What an entry says of the encryption, checked.
+    """Checked encryption data of an entry.
 
     Attributes:
-        inner: the segment as the layout below knows it.
-        over: the label of that layout.
+        inner: the segment's entry in the inner layout.
+        over: label of the inner layout.
         envelope, chunk_bytes, objects: as for ``wrapped``.
-        file: an object of the segment, for error texts.
+        file: key of an object of the segment, for error messages.
 
     Raises:
-        CorruptObjectError: something is missing, or of another form.
+        CorruptObjectError: a field is missing or has another form.
     """
 
     def __init__(self, segment: StoredSegment) -> None:
@@ -122,10 +122,10 @@ def _object(value: object, file: str) -> StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an object.
+    """Head of an encrypted object.
 
-    ``key`` is where it was found, ``name`` the last part of the key under which it was stored, and ``over`` the label of the
-    layout below.
+    ``key`` is the key at which it was found. ``name`` is the last part of the key under which it was stored. ``over``
+    is the label of the inner layout.
     """
 
     key: str
@@ -139,14 +139,14 @@ class Head:
 
 
 def object_name(key: str) -> str:
-    """Return the last part of a key, which no other object of the log has: base offset, epoch and id of the upload."""
+    """Return the last part of a key, which is unique in the log: base offset, epoch and id of the upload."""
     return key.rpartition("/")[2]
 
 
 def encode_head(
     over: str, identity: Identity, envelope: Envelope, chunk_bytes: int, found: StoredObject, name: str
 ) -> bytes:
-    """The head of an object, trailer included."""
+    """Return the head of an object with its trailer."""
     said = {
         "chunk_bytes": chunk_bytes,
         "envelope": _envelope_json(envelope),
@@ -162,10 +162,10 @@ def encode_head(
 
 
 def read_head(info: ObjectInfo, fetch: RangeReader) -> Head | None:
-    """The head of an object, in two requests; None if it is not encrypted.
+    """Read the head of an object in two requests. Return None if the object is not encrypted.
 
     Raises:
-        CorruptObjectError: it has the magic and no sound head.
+        CorruptObjectError: the object has the magic but no valid head.
     """
     if info.size_bytes < TRAILER_BYTES:
         return None

@@ -1,12 +1,12 @@
-"""Layout ``kafka_local_tiered``: what Kafka's own LocalTieredStorage keeps in a folder, for reading alone.
+"""Layout ``kafka_local_tiered``: the files that Kafka's own LocalTieredStorage keeps in a folder. Read-only.
 
 ``{topic}-{partition}-{topic id}/{base offset}-{segment id}.{log,index,timeindex,txnindex,snapshot,leader_epoch_checkpoint}``
 
-Kafka keeps the rest of what is known of a segment in the topic ``__remote_log_metadata``. Here it follows from the files: the
-end offset from the last batches of the log, the largest timestamp from the time index. There are no hashes.
+Kafka keeps other segment metadata in the topic ``__remote_log_metadata``. Here it is derived from the files: the end
+offset from the last batches of the log, the largest timestamp from the time index. There are no hashes.
 
-A segment whose offsets reach further than 31 bits above its base, as Kafka before 2.0 made them, shows as pieces that share the
-file. Its indexes name offsets of the first piece alone, as they can say no others.
+Kafka before 2.0 wrote segments whose offsets exceed the base by more than 31 bits. Such a segment becomes several
+pieces of one file. Its indexes cover only the first piece, because they cannot store larger offsets.
 
 Source: apache/kafka storage tests LocalTieredStorage, RemoteLogSegmentFileset, RemoteTopicPartitionDirectory.
 """
@@ -55,8 +55,8 @@ _KEY: Final = re.compile(
     r"(?P<base>\d{20})-(?P<segment>[A-Za-z0-9_-]{22})\.(?P<suffix>[a-z_]+)\Z"
 )
 _FRAME: Final = struct.Struct(">qiib")  # offset, size, CRC or leader epoch, magic
-_SIZE_AT_BYTES: Final = 12  # of a batch, before what its size counts
-_DELTA: Final = struct.Struct(">i")  # how far the last offset of a V2 batch lies above the first; at byte 23
+_SIZE_AT_BYTES: Final = 12  # header bytes of a batch that its size field does not count
+_DELTA: Final = struct.Struct(">i")  # difference of last and first offset of a V2 batch, stored at byte 23
 _DELTA_AT: Final = 23
 _TAIL_LIMIT_BYTES: Final = 64 << 20
 _MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
@@ -66,38 +66,42 @@ _TIME_ENTRY: Final = struct.Struct(">qi")
 
 
 class KafkaLocalLayout(TierLayout):
-    """Reads the files of a segment as Kafka left them.
+    """Tier layout that reads the files of a segment as Kafka wrote them.
 
     Args:
-        fetch_chunk_bytes: the most that one ranged read asks for.
+        fetch_chunk_bytes: limit of one ranged read.
     """
 
     def __init__(self, fetch_chunk_bytes: int) -> None:
         self._fetch_chunk_bytes = fetch_chunk_bytes
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """ConfigError: this layout is Kafka's, to be read only."""
+        """Raise ConfigError: this layout is read-only."""
         del source, sink, section
         raise ConfigError(f"tier.layout={NAME} is for reading what Kafka wrote: choose another one to write")
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Bytes [start, end) of the ``.log`` file; CorruptObjectError if the file is shorter."""
+        """Yield bytes [start, end) of the ``.log`` file.
+
+        Raises:
+            CorruptObjectError: the file is shorter.
+        """
         place = place_of(segment, FileKind.LOG)
         for first in range(start, end, self._fetch_chunk_bytes):
             yield memoryview(exactly(fetch, place, first, min(end, first + self._fetch_chunk_bytes)))
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """A small file as it is."""
+        """Return a small file unchanged, or None if the segment has none of this kind."""
         place = segment.slices.get(kind)
         return None if place is None else exactly(fetch, place, 0, place.size_bytes)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """The segments whose files are among ``objects``.
+        """Yield the segments whose files are among ``objects``.
 
-        Each costs four ranged reads, more only where the end of the log is far behind that of its offset index.
+        Each segment needs four ranged reads, or more if the offset index ends far before the end of the log.
 
         Raises:
-            CorruptObjectError: a ``.log`` file has no whole batch at its end, or the epochs are malformed.
+            CorruptObjectError: a ``.log`` file does not end with a complete batch, or the epochs are malformed.
         """
         found: dict[tuple[str, str, str, str, str], dict[FileKind, ObjectInfo]] = {}
         for info in objects:
@@ -117,7 +121,7 @@ class KafkaLocalLayout(TierLayout):
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Where a batch is in its file, and the last offset in it."""
+    """Position of a batch in its file, and its last offset."""
 
     position: int
     last_offset: int
@@ -125,13 +129,17 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Heads:
-    """Reads the heads of batches, some bytes at a time."""
+    """Reader of batch headers, which reads the file step by step."""
 
     fetch: RangeReader
     step_bytes: int
 
     def batches(self, place: ObjectSlice, position: int) -> Iterator[_Batch]:
-        """Those from a position to the end; CorruptObjectError if it does not end with a whole batch."""
+        """Yield the batches from ``position`` to the end.
+
+        Raises:
+            CorruptObjectError: the file does not end with a complete batch.
+        """
         data, begun = b"", position
         while position < place.size_bytes:
             if position + _HEAD_BYTES > begun + len(data) < place.size_bytes:
@@ -180,7 +188,7 @@ def _described(
             own.pop(FileKind.OFFSET_INDEX, None)
             own.pop(FileKind.TIME_INDEX, None)
         if piece is not pieces[-1]:
-            own.pop(FileKind.SNAPSHOT, None)  # it is that of the end
+            own.pop(FileKind.SNAPSHOT, None)  # the snapshot is that of the last piece's end
         info = SegmentInfo(
             log=log,
             topic_id=topic_id,
@@ -205,10 +213,11 @@ def _last_entry(
 
 
 def _pieces(slices: Mapping[FileKind, ObjectSlice], base: int, others: Collection[int], heads: _Heads) -> list[_Piece]:
-    """The segment, or what it must be split into; found from the last entry of the offset index on.
+    """Return the segment as one piece, or the pieces into which it must be split.
 
-    No CRC covers an offset. One that lies too far ahead is believed if another batch follows in order, or if another
-    segment begins behind it; else the segment stays in one piece, and whoever reads it is told of the damage.
+    The search starts at the last entry of the offset index. No CRC covers an offset. An offset that is far ahead is
+    accepted if another batch follows in order, or if another segment begins after it. Otherwise the segment stays one
+    piece, and reading it reports the damage.
     """
     place = slices[FileKind.LOG]
     start = _last_entry(slices.get(FileKind.OFFSET_INDEX), _OFFSET_ENTRY, (0, 0), heads.fetch)[1]
@@ -234,7 +243,7 @@ def _pieces(slices: Mapping[FileKind, ObjectSlice], base: int, others: Collectio
 
 
 def _epochs(place: ObjectSlice | None, base: int, end: int, fetch: RangeReader) -> tuple[EpochEntry, ...]:
-    """The epochs of the segment's offsets, out of those that its checkpoint holds."""
+    """Return the epochs of the segment's offsets, from the entries of its checkpoint."""
     if place is None:
         return ()
     try:

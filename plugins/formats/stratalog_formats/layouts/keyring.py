@@ -1,7 +1,7 @@
-"""Key-encryption keys by their ids, in a file that only the engine's user reads.
+"""Key-encryption keys by their ids, in a file that only the engine's user may read.
 
-TOML: the id of the key for what is written from now on, and all keys, 32 bytes each in base64. Old ones stay as long as
-something is wrapped by them::
+The file is TOML: the id of the key for new data, and all keys, 32 bytes each in base64. An old key must stay while it
+    wraps any segment's key::
 
     active = "2026-11"
 
@@ -28,29 +28,29 @@ MAX_FILE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """What the file says; its repr shows nothing, as a traceback may show what local names stand for."""
+    """Content of the key file. The repr shows no keys, because a traceback may show the values of local names."""
 
     active: str | None
     texts: Mapping[str, object] = field(repr=False)
 
 
 class KeyRing:
-    """The keys of one file, read again at each use, so that a rotation needs no restart. Never shown, never pickled.
+    """The keys of one file. The file is read at each use, so a rotation needs no restart. Never printed, never pickled.
 
     Args:
-        path: of the file.
-        files: reads it.
+        path: path of the file.
+        files: file access.
     """
 
     def __init__(self, path: str, files: Vfs) -> None:
         self._path, self._files = path, files
 
     def active(self) -> tuple[str, bytes]:
-        """The id and the key for what is written now.
+        """Return the id and the key for new data.
 
         Raises:
-            ConfigError: the file cannot be read, is not of its form, or other users of the system can read it. No text shows a key, nor does a local name of a
-                traceback.
+            ConfigError: the file cannot be read, is malformed, names no active key, or other users can read or replace
+                it. No error message and no local name in a traceback contains a key.
         """
         found = self._load()
         if found.active is None:
@@ -58,7 +58,7 @@ class KeyRing:
         return found.active, self._key(found, found.active)
 
     def key(self, key_id: str) -> bytes:
-        """The key with this id; errors as ``active``, and if there is none."""
+        """Return the key with this id; errors as ``active``, or there is no such key."""
         return self._key(self._load(), key_id)
 
     def _key(self, found: _Keys, key_id: str) -> bytes:
@@ -99,7 +99,7 @@ class KeyRing:
 
 
 def _parsed(data: bytes) -> _Keys | None:
-    """None if it is no TOML: an error would show it."""
+    """Parse the file. Return None if it is not TOML, because an error would show its content."""
     try:
         tree = tomllib.loads(data.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError):
@@ -109,7 +109,7 @@ def _parsed(data: bytes) -> _Keys | None:
 
 
 def _decoded(text: object) -> bytes | None:
-    """None if it is not a key, for the same reason."""
+    """Decode a key. Return None if it is invalid, because an error would show its content."""
     try:
         key = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
     except (binascii.Error, ValueError):

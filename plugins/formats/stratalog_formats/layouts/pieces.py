@@ -1,4 +1,4 @@
-"""What layouts share: exact reads of slices, small files with their hashes, and the log hashed on its way."""
+"""Common functions of the layouts: exact reads of slices, small files with hashes, and checks of the log's hash."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ from stratalog.spi import (
     StoredSegment,
 )
 
-SMALL_FILES: Final = tuple(kind for kind in FileKind if kind is not FileKind.LOG)  # in this order in objects
-FILE_HASHES: Final = "sha256"  # in ``extra``: hashes of the small files, by kind
+# in the order in which objects store them
+SMALL_FILES: Final = tuple(kind for kind in FileKind if kind is not FileKind.LOG)
+FILE_HASHES: Final = "sha256"  # key in ``extra``: hashes of the small files, by kind
 
 
 class LogBody(ByteSource, Protocol):
-    """The log as a layout stores it, with what its bytes were before."""
+    """The log in the form in which a layout stores it, with the hash of the original."""
 
     @property
     def sha256(self) -> str:
-        """Of the original ``.log`` file; UNKNOWN_SHA256 before the first complete pass."""
+        """Hash of the original ``.log`` file; UNKNOWN_SHA256 before the first complete pass."""
 
 
 def cut(source: ByteSource, chunk_bytes: int) -> Iterator[bytes]:
-    """The bytes of a source in chunks of exactly this size, the last one shorter; none of no bytes."""
+    """Yield the bytes of a source in chunks of exactly this size, the last one shorter.
+
+    An empty source has no chunk.
+    """
     pending = bytearray()
     for part in source.chunks(chunk_bytes):
         pending += part
@@ -42,20 +46,20 @@ def cut(source: ByteSource, chunk_bytes: int) -> Iterator[bytes]:
 
 
 def small_files(source: SegmentSource) -> list[tuple[FileKind, bytes]]:
-    """The small files that a segment has, in the order in which they are stored."""
+    """Return the small files of a segment, in the order in which they are stored."""
     return [(kind, source.files[kind]) for kind in SMALL_FILES if kind in source.files]
 
 
 def file_hashes(files: Iterable[tuple[FileKind, bytes]]) -> dict[str, str]:
-    """Hashes of small files, as ``extra`` holds them."""
+    """Return the hashes of small files in the form of ``extra``."""
     return {str(kind): hashlib.sha256(data).hexdigest() for kind, data in files}
 
 
 def place_of(segment: StoredSegment, kind: FileKind) -> ObjectSlice:
-    """Where a file is.
+    """Return the slice of a file.
 
     Raises:
-        CorruptObjectError: the entry does not say.
+        CorruptObjectError: the entry has no such file.
     """
     place = segment.slices.get(kind)
     if place is None:
@@ -64,22 +68,22 @@ def place_of(segment: StoredSegment, kind: FileKind) -> ObjectSlice:
 
 
 def check_range(start: int, end: int, size_bytes: int, key: str) -> None:
-    """Refuse a range that is not inside a log of ``size_bytes``: ConfigError."""
+    """Raise ConfigError if a range is not inside a log of ``size_bytes``."""
     if not 0 <= start <= end <= size_bytes:
         raise ConfigError(f"bytes [{start}, {end}) are not inside the {size_bytes} of key={key}")
 
 
 def exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> bytes:
-    """Bytes [start, end) of a slice; an empty range costs no request.
+    """Return bytes [start, end) of a slice. An empty range needs no request.
 
     Raises:
-        CorruptObjectError: another number of bytes came.
+        CorruptObjectError: the reader returned another number of bytes.
     """
     return bytes(seen_exactly(fetch, place, start, end))
 
 
 def seen_exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> bytes | memoryview:
-    """The same without a copy, where the reader gives a view."""
+    """Return bytes as ``exactly`` does, without a copy if the reader returns a view."""
     if start == end:
         return b""
     data = fetch(place.key, place.position + start, place.position + end)
@@ -91,13 +95,14 @@ def seen_exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -
 def read_as_is(
     segment: StoredSegment, start: int, end: int, piece_bytes: int, fetch: RangeReader
 ) -> Iterator[memoryview]:
-    """Bytes [start, end) of a ``.log`` file that is stored as it is, one request for each ``piece_bytes``.
+    """Return bytes [start, end) of a ``.log`` file that is stored unchanged, with one request per ``piece_bytes``.
 
-    If that is the whole file its hash is checked, and the last piece is held back until it is right.
+    If the range is the whole file, its hash is checked, and the last piece is yielded only if the hash is right.
 
     Raises:
         ConfigError: the range is not inside the file.
-        CorruptObjectError: the store sent another number of bytes, the hash is wrong, or the entry contradicts itself.
+        CorruptObjectError: the store returned another number of bytes, the hash is wrong, or the entry contradicts
+            itself.
     """
     place = place_of(segment, FileKind.LOG)
     if place.size_bytes != segment.info.size_bytes:
@@ -115,10 +120,10 @@ def read_as_is(
 def hashed_pieces(
     pieces: Iterator[memoryview], segment: StoredSegment, start: int, end: int, place: ObjectSlice
 ) -> Iterator[memoryview]:
-    """Pass on the pieces of a range; if it is the whole log, the last one only when the hash is right.
+    """Yield the pieces of a range. If the range is the whole log, yield the last piece only if the hash is right.
 
     Raises:
-        CorruptObjectError: it is not.
+        CorruptObjectError: the hash is wrong.
     """
     if end - start != segment.info.size_bytes:
         yield from pieces
@@ -133,10 +138,10 @@ def hashed_pieces(
 
 
 def read_small(segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-    """A small file that is stored as it is, checked by its hash; None if the segment has none of this kind.
+    """Return a small file that is stored unchanged, after a check of its hash. Return None if the segment has none.
 
     Raises:
-        CorruptObjectError: the store sent another number of bytes, or the hash is wrong.
+        CorruptObjectError: the store returned another number of bytes, or the hash is wrong.
     """
     place = segment.slices.get(kind)
     if place is None:

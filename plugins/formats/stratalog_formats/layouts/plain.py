@@ -1,7 +1,7 @@
-"""Layout ``plain``: Kafka's files one to one, an object each, and one more with the entry.
+"""Layout ``plain``: each of Kafka's files unchanged in its own object, and one more object with the entry.
 
-What lies in the bucket can be copied into a broker's directory as it is: the files only need their names back. The
-entry is put last: a segment whose entry is there is there whole.
+The files in the bucket can be copied unchanged into a broker's directory; they only need their original names. The
+entry is stored last: if a segment's entry exists, the segment is complete.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from stratalog_formats.layouts.whole import is_of, read_footer
 NAME: Final = "plain"
 VERSION: Final = 1
 LABEL: Final = f"{NAME}@{VERSION}"
-SUFFIXES: Final = {  # persistent, of the keys
+SUFFIXES: Final = {  # persistent: suffixes of the keys
     FileKind.LOG: "log",
     FileKind.OFFSET_INDEX: "index",
     FileKind.TIME_INDEX: "timeindex",
@@ -52,20 +52,20 @@ ENTRY_SUFFIX: Final = "entry"
 
 
 class PlainLayout(TierLayout):
-    """Writes and reads the files of a segment as objects.
+    """Tier layout that stores each file of a segment as an object.
 
     Args:
-        fetch_chunk_bytes: the most that one ranged read asks for.
+        fetch_chunk_bytes: limit of one ranged read.
     """
 
     def __init__(self, fetch_chunk_bytes: int) -> None:
         self._fetch_chunk_bytes = fetch_chunk_bytes
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store each file, then the entry; the log is read once, and hashed on its way.
+        """Store each file, then the entry. The log is read once, and hashed while it is read.
 
         Raises:
-            CorruptObjectError: the log gave more or fewer bytes than it said.
+            CorruptObjectError: the log returned more or fewer bytes than announced.
         """
         del section  # this layout has no settings
         files, log = small_files(source), HashedLog.of(source.log, sink.key(SUFFIXES[FileKind.LOG]))
@@ -84,20 +84,21 @@ class PlainLayout(TierLayout):
         return dataclasses.replace(stored, layout="")
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Bytes [start, end) of the ``.log`` file, in pieces of at most ``fetch_chunk_bytes``; as ``read_as_is``."""
+        """Yield bytes [start, end) of the ``.log`` file, up to ``fetch_chunk_bytes`` at a time; as ``read_as_is``."""
         return read_as_is(segment, start, end, self._fetch_chunk_bytes, fetch)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """A small file, checked by its hash; errors as ``read``."""
+        """Return a small file after a check of its hash; errors as ``read``."""
         return read_small(segment, kind, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """The segments whose entries are among ``objects``, in two ranged reads each.
+        """Yield the segments whose entries are among ``objects``, in two ranged reads each.
 
-        Whether the files that an entry names are there is for the caller to see.
+        The caller must check that the files named by an entry exist.
 
         Raises:
-            CorruptObjectError: an object has the magic and no sound entry. Pass objects one by one to go on.
+            CorruptObjectError: an object has the magic but no valid entry. Pass objects one by one to continue after
+                it.
         """
         for info in objects:
             found = read_footer(info, fetch)

@@ -1,11 +1,11 @@
-"""Encrypted objects: AES-256-GCM, chunk by chunk, under keys in envelopes.
+"""Encrypted objects: AES-256-GCM, chunk by chunk, with segment keys in envelopes.
 
-Each chunk is the ciphertext of ``chunk_bytes`` of the object, the last one of what is left (of nothing, in an empty
-object), with a tag of 16 bytes. Its nonce is the number of the object in the segment (4 bytes) and of the chunk in the
-object (8 bytes), big-endian, under a key that one segment has for itself. Authenticated with it, and stored nowhere:
-whose segment it is, the name of the object, both numbers, and whether it is the last chunk. So no chunk can be moved, left
-out or cut off, and no object of an earlier upload can take the place of a later one. Version 1 left out leader epoch, end
-offset and name.
+An encrypted chunk is the ciphertext of ``chunk_bytes`` of the object plus a tag of 16 bytes. The last chunk holds the
+rest; an empty object has one empty chunk. The nonce is the number of the object in the segment (4 bytes) and of the
+chunk in the object (8 bytes), big-endian. Each segment has its own key. The authenticated, not stored data is: the
+identity of the segment, the name of the object, both numbers, and a flag for the last chunk. No chunk can therefore be
+moved, omitted or cut off, and no object of an earlier upload can replace a later one. Version 1 did not authenticate
+leader epoch, end offset and name.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ class Envelope:
 
 
 class Identity(NamedTuple):
-    """Whose segment it is, as it is authenticated with its bytes: version of the layout, and a JSON list."""
+    """Identity of a segment as authenticated data: version of the layout, and a JSON list."""
 
     version: int
     text: bytes
 
     def of_key(self, key_id: str) -> bytes:
-        """Return what is authenticated with the segment's key when key ``key_id`` wraps it."""
+        """Return the authenticated data of the segment's key when key ``key_id`` wraps it."""
         return b"stratalog-envelope-%d\0" % self.version + json.dumps(key_id).encode("ascii") + self.text
 
     def of_chunks(self, name: str) -> bytes:
-        """Return what is authenticated with every chunk of the object with this name, the last part of its key."""
+        """Return the authenticated data of each chunk of the object with this name, the last part of its key."""
         named = b"" if self.version == FIRST_VERSION else json.dumps(name).encode("ascii")
         return b"stratalog-chunk-%d\0" % self.version + self.text + named
 
 
 def identity_of(info: SegmentInfo, version: int = VERSION) -> Identity:
-    """Whose segment it is."""
+    """Return the identity of a segment."""
     said: list[object] = [info.log.topic, info.topic_id.text, info.log.partition, info.base_offset]
     if version > FIRST_VERSION:
         said += [info.end_offset, info.leader_epochs[-1].epoch if info.leader_epochs else NO_EPOCH]
@@ -77,13 +77,16 @@ def identity_of(info: SegmentInfo, version: int = VERSION) -> Identity:
 
 
 def new_cipher(identity: Identity, ring: KeyRing) -> tuple[AESGCM, Envelope]:
-    """A cipher under a new random key, and its envelope. The key itself is in no frame that calls this or goes on."""
+    """Return a cipher with a new random key, and its envelope.
+
+    The key is a local name only in this function, so no frame of a caller or a later call shows it.
+    """
     key = new_key()
     return cipher_class()(key), wrap(key, identity, ring)
 
 
 def wrap(key: bytes, identity: Identity, ring: KeyRing) -> Envelope:
-    """Wrap a segment's key by the active key of the ring; an envelope opens for its own segment only."""
+    """Wrap a segment's key by the active key of the ring. The envelope can only be opened for this segment."""
     key_id, master = ring.active()
     nonce = secrets.token_bytes(NONCE_BYTES)
     wrapped = nonce + cipher_class()(master).encrypt(nonce, key, identity.of_key(key_id))
@@ -91,13 +94,14 @@ def wrap(key: bytes, identity: Identity, ring: KeyRing) -> Envelope:
 
 
 def unwrap(envelope: Envelope, identity: Identity, ring: KeyRing, file: str) -> bytes:
-    """A segment's key.
+    """Return a segment's key.
 
     Raises:
-        CorruptObjectError: the envelope is damaged, or another segment's, or the key of this id is another one now.
-        ConfigError: the ring has no key of this id.
+        CorruptObjectError: the envelope is damaged or another segment's, or this key id now has a different key.
+        ConfigError: the ring has no key with this id.
     """
-    cipher = cipher_class()(ring.key(envelope.key_id))  # without a name: tracebacks may show what names stand for
+    # the key has no local name, because tracebacks may show the values of local names
+    cipher = cipher_class()(ring.key(envelope.key_id))
     try:
         data = base64.b64decode(envelope.wrapped, validate=True)
     except (binascii.Error, ValueError):
@@ -108,10 +112,10 @@ def unwrap(envelope: Envelope, identity: Identity, ring: KeyRing, file: str) -> 
 
 
 def cipher_class() -> type[AESGCM]:
-    """What makes ciphers of keys.
+    """Return the cipher class.
 
     Raises:
-        PluginImportError: ``cryptography`` is not installed; ``stratalog[encryption]`` has it.
+        PluginImportError: ``cryptography`` is not installed; install ``stratalog[encryption]``.
     """
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - an extra
@@ -122,12 +126,16 @@ def cipher_class() -> type[AESGCM]:
 
 
 def new_key() -> bytes:
-    """A random key; from the system and not from ``Env``, whose chance a test may repeat."""
+    """Return a random key from the system. ``Env`` is not used, because a test may repeat its random numbers."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 def opened(cipher: AESGCM, nonce: bytes, data: Buffer, associated: bytes, file: str, position: int) -> bytes:
-    """Decrypt, checked; CorruptObjectError if anything is not as it was."""
+    """Decrypt and authenticate bytes.
+
+    Raises:
+        CorruptObjectError: the bytes or the authenticated data were changed.
+    """
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra
 
     try:
@@ -138,43 +146,44 @@ def opened(cipher: AESGCM, nonce: bytes, data: Buffer, associated: bytes, file: 
 
 @dataclass(frozen=True, slots=True)
 class Sealing:
-    """How one object is encrypted: the cipher, whose it is, its number in the segment, and how large its chunks are.
+    """Encryption parameters of one object.
 
-    ``identity`` is that of its chunks, as ``Identity.of_chunks`` gives it.
+    ``identity`` is the authenticated data of its chunks, as ``Identity.of_chunks`` returns it. ``number`` is the
+    object's number in the segment.
     """
 
-    cipher: Any  # AESGCM, of an extra
+    cipher: Any  # AESGCM; its package is an extra
     identity: bytes
     number: int
     chunk_bytes: int
 
     def chunks(self, size_bytes: int) -> int:
-        """How many chunks it has; at least one."""
+        """Return the number of chunks, at least one."""
         return max(1, -(-size_bytes // self.chunk_bytes))
 
     def nonce(self, chunk: int) -> bytes:
-        """Of a chunk."""
+        """Return the nonce of a chunk."""
         return _NUMBERS.pack(self.number, chunk)
 
     def associated(self, chunk: int, *, last: bool) -> bytes:
-        """What is authenticated with a chunk."""
+        """Return the authenticated data of a chunk."""
         return self.identity + self.nonce(chunk) + _LAST[last]
 
 
 class SealedSource:
-    """An object on its way up, encrypted as it is read; each pass gives the same bytes.
+    """Byte source of an object that is encrypted while it is read. Each pass returns the same bytes.
 
     Raises, while it is read:
-        StorageError: a pass gave other bytes than the one before, which one nonce must never encrypt.
+        StorageError: a pass read other bytes than the pass before. One nonce must never encrypt both.
     """
 
     def __init__(self, source: ByteSource, sealing: Sealing, head: bytes) -> None:
         self._source, self._sealing, self._head = source, sealing, head
-        self._tags = list[bytes]()  # of all chunks that were encrypted so far
+        self._tags = list[bytes]()  # tags of all chunks encrypted so far
         self.size_bytes = stored_bytes(source.size_bytes, sealing.chunk_bytes) + len(head)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """The encrypted object; pieces are of one encryption chunk at most."""
+        """Yield the encrypted object. A piece is at most one encryption chunk."""
         last = self._sealing.chunks(self._source.size_bytes) - 1
         for number, plain in enumerate(_at_least_one(cut(self._source, self._sealing.chunk_bytes))):
             sealed = self._sealed(number, plain, last=number == last)
@@ -195,22 +204,22 @@ class SealedSource:
 
 
 class SealedReader:
-    """Reads ranges of an object, decrypted and checked; a range of no bytes costs no request.
+    """Reader of ranges of an object, which decrypts and authenticates them. An empty range needs no request.
 
     Args:
-        sealing: how it is encrypted.
-        size_bytes: of the object before that.
-        fetch: of what is stored.
+        sealing: encryption parameters of the object.
+        size_bytes: size of the object before encryption.
+        fetch: reader of the stored bytes.
     """
 
     def __init__(self, sealing: Sealing, size_bytes: int, fetch: RangeReader) -> None:
         self._sealing, self._size_bytes, self._fetch = sealing, size_bytes, fetch
 
     def read(self, key: str, start: int, end: int) -> bytes:
-        """Bytes [start, end) of the object before it was encrypted.
+        """Return bytes [start, end) of the object before encryption.
 
         Raises:
-            CorruptObjectError: the object is shorter, or what is stored is not what was.
+            CorruptObjectError: the object is shorter, or its bytes were changed.
         """
         if start >= end:
             return b""
@@ -233,13 +242,13 @@ class SealedReader:
 
 
 def _at_least_one(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The chunks, or an empty one if there is none."""
+    """Yield the chunks, or one empty chunk if there is none."""
     yield next(chunks, b"")
     yield from chunks
 
 
 def stored_range(start: int, end: int, size_bytes: int, chunk_bytes: int) -> tuple[int, int]:
-    """Where bytes [start, end) of an object of ``size_bytes`` lie, encrypted: whole chunks."""
+    """Return the stored range of bytes [start, end) of an object of ``size_bytes``, extended to complete chunks."""
     step = chunk_bytes + TAG_BYTES
     first = start // chunk_bytes * step
     if start == end:
@@ -248,5 +257,5 @@ def stored_range(start: int, end: int, size_bytes: int, chunk_bytes: int) -> tup
 
 
 def stored_bytes(size_bytes: int, chunk_bytes: int) -> int:
-    """How much an object of ``size_bytes`` takes, encrypted, without the head; an empty one has a chunk, too."""
+    """Return the encrypted size of an object of ``size_bytes`` without the head. An empty object has one chunk too."""
     return size_bytes + max(1, -(-size_bytes // chunk_bytes)) * TAG_BYTES

@@ -1,6 +1,6 @@
-"""Layout ``single``: one object a segment, Kafka's bytes first and as they are.
+"""Layout ``single``: one object per segment, which begins with Kafka's unchanged bytes.
 
-The manifest entry says where each file lies, so that a read of the log is one ranged request.
+The manifest entry contains the position of each file, so a read of the log is one ranged request.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ LABEL: Final = f"{NAME}@{VERSION}"
 
 
 class SingleLayout(TierLayout):
-    """Writes and reads segment objects.
+    """Tier layout that stores each segment as one object.
 
     Args:
-        fetch_chunk_bytes: the most that one ranged read asks for.
+        fetch_chunk_bytes: limit of one ranged read.
     """
 
     def __init__(self, fetch_chunk_bytes: int) -> None:
         self._fetch_chunk_bytes = fetch_chunk_bytes
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store a segment as one object; the log is read once, and hashed on its way.
+        """Store a segment as one object. The log is read once, and hashed while it is read.
 
         Raises:
-            CorruptObjectError: the log gave more or fewer bytes than it said; nothing is visible.
+            CorruptObjectError: the log returned more or fewer bytes than announced; nothing is visible.
         """
         del section  # this layout has no settings
         return put_whole(LABEL, source, HashedLog.of(source.log, sink.key()), sink, {})
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Bytes [start, end) of the ``.log`` file, in pieces of at most ``fetch_chunk_bytes``; as ``read_as_is``."""
+        """Yield bytes [start, end) of the ``.log`` file, up to ``fetch_chunk_bytes`` at a time; as ``read_as_is``."""
         return read_as_is(segment, start, end, self._fetch_chunk_bytes, fetch)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """A small file, checked by its hash; errors as ``read``."""
+        """Return a small file after a check of its hash; errors as ``read``."""
         return read_small(segment, kind, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """The segments whose footers are found at the end of ``objects``; as ``discover_whole``."""
+        """Yield the segments whose footers are at the end of ``objects``; as ``discover_whole``."""
         return discover_whole(LABEL, objects, fetch)

@@ -1,4 +1,4 @@
-"""What a layout makes of a log before it can say how large it is: kept in memory while small, then in a file."""
+"""Temporary storage for a layout's output whose size is not yet known: in memory while small, then in a file."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ MEMORY_BYTES: Final = 8 << 20
 
 
 class Spool:
-    """Bytes written once and read again and again. A context manager; the file has no name and goes with it.
+    """Bytes that are written once and read any number of times. A context manager; the unnamed file is deleted at exit.
 
-    The file lies in the folder for temporary files (``TMPDIR``), which needs room for what is stored of one segment.
+    The file is in the folder for temporary files (``TMPDIR``), which needs room for one segment's stored form.
     """
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(MEMORY_BYTES, prefix="stratalog-")  # noqa: SIM115 - closed by exit
         self.size_bytes = 0
-        self.sha256 = ""  # of the original log; set by who writes
+        self.sha256 = ""  # hash of the original log; set by the writer of the spool
 
     def write(self, data: Buffer) -> None:
         """Add bytes.
 
         Raises:
-            StorageError: there is no room for them.
+            StorageError: there is no room for the bytes.
         """
         try:
             self._file.write(data)
@@ -39,7 +39,7 @@ class Spool:
         self.size_bytes += len(data)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """All bytes from the start."""
+        """Yield all bytes from the start."""
         self._file.seek(0)
         while chunk := self._file.read(chunk_bytes):
             yield chunk

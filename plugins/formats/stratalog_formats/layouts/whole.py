@@ -1,11 +1,11 @@
-"""One object that holds a whole segment: the log in some form, the small files, the footer.
+"""One object with a complete segment: the log in some form, the small files, the footer.
 
 ::
 
     log | offset index | time index | transaction index | snapshot | leader epochs | footer
 
-Files that a segment lacks take no space. Nothing is visible before the whole object is: a crash in the middle of an
-upload leaves no object, or parts that the store expires.
+Missing files take no space. The object becomes visible only when it is complete. A crash during an upload leaves no
+object, or parts that the store expires.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def put_whole(
     """Upload a segment as one object.
 
     Args:
-        label: of the layout, for the footer.
+        label: label of the layout, for the footer.
         source: the segment.
-        body: its log as it is to be stored.
-        sink: takes the object, under the key that it named.
-        extra: the layout's notes, besides the hashes of the small files.
+        body: the log in its stored form.
+        sink: receives the object, under the key that it returned before.
+        extra: data of the layout, in addition to the hashes of the small files.
 
     Raises:
-        CorruptObjectError: the log gave more or fewer bytes than it said; nothing is visible.
+        CorruptObjectError: the log returned more or fewer bytes than announced; nothing is visible.
     """
     made = _WholeObject(label, source, body, sink.key(), extra)
     info = sink.put(made)
@@ -54,7 +54,7 @@ def put_whole(
 
 
 class _WholeObject:
-    """The object's bytes, made anew each time they are asked for: a retry starts from the beginning."""
+    """Byte source of the object. Each pass creates the bytes from the beginning, as a retry needs."""
 
     def __init__(self, label: str, source: SegmentSource, body: LogBody, key: str, extra: Mapping[str, object]) -> None:
         self._label, self._info, self._body, self.key = label, source.info, body, key
@@ -66,18 +66,18 @@ class _WholeObject:
 
     @property
     def size_bytes(self) -> int:
-        """Of the whole object; the footer's size is known before the hash in it."""
+        """Size of the whole object. The footer's size is known before the hash in it."""
         return self._size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """The log, the small files, the footer."""
+        """Yield the log, the small files and the footer."""
         yield from self._body.chunks(chunk_bytes)
         for data in (*(data for _, data in self._files), encode_footer(self.stored())):
             for start in range(0, len(data), chunk_bytes):
                 yield memoryview(data)[start : start + chunk_bytes]
 
     def stored(self) -> StoredSegment:
-        """The entry, with the hash of the last complete pass over the log."""
+        """Return the entry, with the hash of the last complete pass over the log."""
         slices = {FileKind.LOG: ObjectSlice(self.key, 0, self._body.size_bytes)}
         position = self._body.size_bytes
         for kind, data in self._files:
@@ -87,13 +87,13 @@ class _WholeObject:
 
 
 def discover_whole(label: str, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-    """The segments of one layout whose footers are found at the end of ``objects``, in two ranged reads each.
+    """Yield the segments of one layout whose footers are at the end of ``objects``, in two ranged reads each.
 
-    Objects without the magic, and those of other layouts, are passed over. Entries come with their layout filled in.
-    An object whose key is "" was taken out of its tier: the key that it names itself is believed.
+    Objects without the magic and objects of other layouts are skipped. The entries have their layout set. An object
+    whose key is "" was taken out of its tier; the key in its footer is accepted.
 
     Raises:
-        CorruptObjectError: an object has the magic and no sound footer. Pass objects one by one to go on.
+        CorruptObjectError: an object has the magic but no valid footer. Pass objects one by one to continue after it.
     """
     for info in objects:
         found = read_footer(info, fetch)
@@ -103,7 +103,7 @@ def discover_whole(label: str, objects: Sequence[ObjectInfo], fetch: RangeReader
 
 
 def read_footer(info: ObjectInfo, fetch: RangeReader) -> tuple[StoredSegment, int] | None:
-    """The entry in the footer of an object, and where the footer starts; None if it has none."""
+    """Return the entry in the footer of an object and the footer's position, or None if it has no footer."""
     if info.size_bytes < TRAILER_BYTES:
         return None
     end = info.size_bytes - TRAILER_BYTES
@@ -115,7 +115,7 @@ def read_footer(info: ObjectInfo, fetch: RangeReader) -> tuple[StoredSegment, in
 
 
 def is_of(stored: StoredSegment, label: str) -> bool:
-    """Whether an entry was written by the layout with this label, or an older version of it."""
+    """Return True if the layout with this label, or an older version of it, wrote the entry."""
     return stored.layout.partition("@")[0] == label.partition("@")[0] and _version(stored.layout) <= _version(label)
 
 
@@ -124,7 +124,7 @@ def _version(label: str) -> int:
 
 
 def _check_tiles(stored: StoredSegment, footer_start: int, info: ObjectInfo) -> None:
-    """Whether the slices tile the object from 0 to the footer."""
+    """Raise CorruptObjectError unless the slices cover the object from 0 to the footer without gaps."""
     position, key = 0, info.key or min(stored.keys, default="")
     for place in sorted(stored.slices.values(), key=lambda place: (place.position, place.size_bytes)):
         if place.key != key or place.position != position:

@@ -40,21 +40,21 @@ from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES
 from stratalog_formats.records.retain import restamp_batch, retain_batches
 
 if TYPE_CHECKING:
-    import pyarrow  # noqa: ICN001 - a type alone
+    import pyarrow  # noqa: ICN001 - used only as a type
 
 _Arena: TypeAlias = tuple[Buffer, BatchTable, memoryview | None]
-"""Bytes, the batches whose records are in them, and where, as kernels take them."""
+"""An arena as the kernels expect it: bytes, the batches whose records are in them, and the records' bounds."""
 
 _INT64: Final = range(-(1 << 63), 1 << 63)
-_JOINED_BYTES: Final = 1 << 18  # what decompressed batches of one arena have in all; a larger one has its own
+_JOINED_BYTES: Final = 1 << 18  # limit for decompressed batches that share an arena; a larger batch has its own arena
 
 
 class BatchFormat(RecordFormat):
-    """Batches with one header, one CRC-32C and optionally one compressed stream of records.
+    """Record format of batches with one header, one CRC-32C and optionally one compressed stream of records.
 
     Args:
-        codecs: looked up when a compressed batch is decoded.
-        kernels: which twin does the work.
+        codecs: codecs, looked up when a compressed batch is decoded.
+        kernels: functions of the twin to use.
     """
 
     magic: ClassVar[int] = 2
@@ -65,20 +65,27 @@ class BatchFormat(RecordFormat):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
-        """The whole batches in [start, end)."""
+        """Return the complete batches in [start, end)."""
         return self._kernels.scan_batches(data, start, end, check_crc)
 
     def decode(
         self, data: Buffer, batches: BatchTable, *, fields: Fields = Fields.ALL, limit_bytes: int
     ) -> Iterator[RecordColumns]:
-        """Runs of uncompressed batches share an arena: ``data``, not a copy. So do small compressed ones."""
+        """Yield the records as columns.
+
+        Runs of uncompressed batches share ``data`` as their arena, without a copy. Small compressed batches share an
+        arena too.
+        """
         for arena, run, bounds in self._arenas(data, batches, limit_bytes):
             yield self._kernels.decode_batches(arena, run, bounds, fields)
 
     def decode_arrow(
         self, data: Buffer, batches: BatchTable, *, partition: int, limit_bytes: int
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Straight into Arrow's buffers, where a kernel is there and the records have no headers."""
+        """Yield Arrow batches.
+
+        If there is a compiled kernel and the records have no headers, they are decoded directly into Arrow's buffers.
+        """
         pack = self._kernels.pack_batches
         if pack is None:
             yield from super().decode_arrow(data, batches, partition=partition, limit_bytes=limit_bytes)
@@ -102,7 +109,7 @@ class BatchFormat(RecordFormat):
 
     @staticmethod
     def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
-        """Ranges of rows that are all compressed or all not, of at most 2 GiB each."""
+        """Yield ranges of rows that are all compressed or all uncompressed, of at most 2 GiB each."""
         attributes, position, size = batches.attributes, batches.position, batches.size_bytes
         start = 0
         if (
@@ -110,7 +117,7 @@ class BatchFormat(RecordFormat):
             and not (any(attributes) and any(map(CODEC_MASK.__and__, attributes)))
             and position[-1] + size[-1] - position[0] <= MAX_ARENA_BYTES
         ):
-            yield 0, len(batches)  # nearly always, if they are not compressed
+            yield 0, len(batches)  # the usual case of uncompressed batches
             return
         for row in range(1, len(batches)):
             changes = bool(attributes[row] & CODEC_MASK) != bool(attributes[start] & CODEC_MASK)
@@ -132,7 +139,7 @@ class BatchFormat(RecordFormat):
         return memoryview(data)[first:end], run, memoryview(bounds)
 
     def _decompressed_arenas(self, data: Buffer, run: BatchTable, limit_bytes: int) -> Iterator[_Arena]:
-        """One arena for as many batches as fit ``_JOINED_BYTES``; a larger one has its own."""
+        """Yield one arena for as many batches as fit ``_JOINED_BYTES``. A larger batch has its own arena."""
         view = memoryview(data)
         pieces, bounds, first, total = list[memoryview](), array("q"), 0, 0
         for row in range(len(run)):
@@ -147,12 +154,12 @@ class BatchFormat(RecordFormat):
 
     def _decompressed(self, view: memoryview, run: BatchTable, row: int, limit_bytes: int) -> memoryview:
         if run.record_count[row] == 0:
-            return memoryview(b"")  # an emptied batch: what follows the header is not looked at
+            return memoryview(b"")  # an emptied batch: bytes after the header are ignored
         start, end = run.position[row] + BATCH_HEADER_BYTES, run.position[row] + run.size_bytes[row]
         return decompressed(self._codecs, run[row], view[start:end], limit_bytes)
 
     def survey(self, data: Buffer, batches: BatchTable) -> BatchSurvey | None:
-        """What a compiled kernel sees in one pass over the records."""
+        """Return the survey of a compiled kernel, or None."""
         look = self._kernels.survey_batches
         return None if look is None else look(data, batches)
 
@@ -168,21 +175,21 @@ class BatchFormat(RecordFormat):
         check_crc: bool = False,
         beyond_bytes: int = 0,
     ) -> tuple[int, int, int] | None:
-        """What a compiled kernel picks."""
+        """Return the selection of a compiled kernel, or None."""
         pick = self._kernels.pick_batches
         return (
             None if pick is None else pick(data, base_offset, offset, max_bytes, bound, told, check_crc, beyond_bytes)
         )
 
     def plain_batch(self, data: Buffer) -> PlainBatch | None:
-        """What a compiled kernel sees in one call."""
+        """Return the batch as a compiled kernel read it in one call, or None."""
         look = self._kernels.plain_batch
         return None if look is None else look(data)
 
     def first_late(
         self, data: Buffer, batches: BatchTable, row: int, *, timestamp_ms: int, min_offset: int, limit_bytes: int
     ) -> TimestampOffset | None:
-        """By a kernel, where there is one, if the batch is not compressed."""
+        """Search an uncompressed batch by a compiled kernel if there is one, else by the base class."""
         look = self._kernels.late_record
         if look is not None and not batches.attributes[row] & CODEC_MASK and timestamp_ms in _INT64:
             position = batches.position[row]
@@ -198,13 +205,13 @@ class BatchFormat(RecordFormat):
     def encode(
         self, records: Sequence[Record], header: BatchHeader, codec: Codec | None, level: int | None
     ) -> bytearray:
-        """One batch."""
+        """Return one encoded batch."""
         return self._sealed(self._kernels.encode_records(records), header, codec, level)
 
     def encode_plain(
         self, records: Sequence[Record], now_ms: int, *, limit_bytes: int, overhead_bytes: int
     ) -> PlainBatch | None:
-        """What a compiled kernel writes in one pass."""
+        """Return the batch that a compiled kernel encoded in one pass, or None."""
         encode = self._kernels.encode_plain
         return None if encode is None else encode(records, now_ms, limit_bytes, overhead_bytes)
 
@@ -217,7 +224,7 @@ class BatchFormat(RecordFormat):
         *,
         keep_offsets: bool = False,
     ) -> bytearray:
-        """One batch, straight from the columns; gaps between offsets are kept if asked for."""
+        """Return one batch, encoded directly from the columns. ``keep_offsets`` keeps gaps between offsets."""
         return self._sealed(self._kernels.encode_columns(columns, keep_offsets), header, codec, level)
 
     def _sealed(self, body: Body, header: BatchHeader, codec: Codec | None, level: int | None) -> bytearray:
@@ -249,13 +256,13 @@ class BatchFormat(RecordFormat):
         return buffer
 
     def place(self, data: bytearray, base_offset: int, leader_epoch: int) -> None:
-        """No CRC covers either; the size between them stays."""
+        """Write base offset and leader epoch, which no CRC covers."""
         self._kernels.place_batch(data, base_offset, leader_epoch)
 
     def assign(
         self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
     ) -> BatchTable:
-        """Patch base offset and leader epoch, which no CRC covers; LogAppendTime also attributes and maximum."""
+        """Set base offset and leader epoch, which no CRC covers. LogAppendTime also changes attributes and maximum."""
         if not len(batches):
             return batches
         self._kernels.assign_batches(data, batches, base_offset, leader_epoch, append_time_ms)
@@ -263,7 +270,7 @@ class BatchFormat(RecordFormat):
         return self.scan(data, batches.position[0], end, check_crc=False)
 
     def restamp(self, data: bytearray, batch: RecordBatch, max_timestamp_ms: int) -> bool:
-        """The header says so, the records keep their deltas."""
+        """Change the largest timestamp in the header; the records keep their deltas."""
         return restamp_batch(data, batch, max_timestamp_ms)
 
     def retain(
@@ -276,7 +283,11 @@ class BatchFormat(RecordFormat):
         retain_empty: Sequence[bool] | None = None,
         limit_bytes: int,
     ) -> Iterator[Buffer]:
-        """Same offsets, producer, sequence and flags; the largest time, the count and a horizon are made anew."""
+        """Yield the kept records.
+
+        Offsets, producer, sequence and flags stay the same. The largest timestamp, the count and the horizon are
+        updated.
+        """
         return retain_batches(
             self,
             self._codecs,
@@ -295,7 +306,7 @@ def _joined(pieces: list[memoryview]) -> Buffer:
 
 
 def decompressed(codecs: CodecTable, batch: RecordBatch, packed: memoryview, limit_bytes: int) -> memoryview:
-    """A batch's records section, decompressed; errors carry the batch's position."""
+    """Return a batch's decompressed records section. Errors contain the batch's position."""
     try:
         codec = codecs.by_id(batch.attributes & CODEC_MASK)
     except UnsupportedCompressionError as error:

@@ -1,4 +1,4 @@
-"""Entries of magic 0 and 1 as columns, and the set of them that a compressed wrapper holds.
+"""Entries of magic 0 and 1 as columns, and the messages inside a compressed wrapper.
 
 Source: apache/kafka LegacyRecord, AbstractLegacyRecordBatch.DeepRecordsIterator.
 """
@@ -23,14 +23,14 @@ from stratalog.spi import (
 from stratalog_formats.kernels.choice import Kernels
 from stratalog_formats.kernels.layout import FRAME_BYTES, INT32, MESSAGE_HEADER_BYTES, OVERHEAD_BYTES
 
-KEY_POSITIONS: Final = {0: MESSAGE_HEADER_BYTES, 1: MESSAGE_HEADER_BYTES + 8}  # of the key's length, by magic
-_MOST_OFFSETS: Final = 1 << 31  # of a segment: its indexes have 32 bits for each
+KEY_POSITIONS: Final = {0: MESSAGE_HEADER_BYTES, 1: MESSAGE_HEADER_BYTES + 8}  # position of the key's length, by magic
+_MOST_OFFSETS: Final = 1 << 31  # limit of a segment, whose indexes have 32 bits per offset
 _NO_LONGS: Final = memoryview(array("q"))
 _NO_INTS: Final = memoryview(array("i"))
 
 
 class FieldPlaces:
-    """Positions and sizes of keys and values in an arena, message by message; sizes are -1 for null."""
+    """Positions and sizes of keys and values in an arena, message by message; the size of null is -1."""
 
     __slots__ = ("key_position", "key_size", "value_position", "value_size")
 
@@ -39,15 +39,15 @@ class FieldPlaces:
         self.value_position, self.value_size = array("i"), array("i")
 
     def add(self, arena: Buffer, messages: BatchTable, entry: int = -1) -> None:
-        """The fields of ``messages``, whose positions are into ``arena``; bytes after a value are ignored.
+        """Add the fields of ``messages``, whose positions refer to ``arena``. Bytes after a value are ignored.
 
         Args:
-            arena: the bytes.
-            messages: of one magic.
-            entry: the position to name in errors, -1 for that of the message.
+            arena: bytes that contain the messages.
+            messages: messages of one magic.
+            entry: position for errors, or -1 for that of the message.
 
         Raises:
-            CorruptBatchError: a field reaches past its message.
+            CorruptBatchError: a field exceeds its message.
         """
         unpack, first = INT32.unpack_from, KEY_POSITIONS[messages.magic] + 4
         add_key, add_key_size = self.key_position.append, self.key_size.append
@@ -76,7 +76,7 @@ class FieldPlaces:
     def columns(
         self, arena: Buffer, offsets: memoryview, stamps: memoryview, kinds: Iterable[int], fields: Fields
     ) -> RecordColumns:
-        """The columns that were asked for; messages have no headers and no epoch."""
+        """Return the requested columns. Messages have no headers and no epoch."""
         count = len(offsets)
         with_offset, with_time = Fields.OFFSET in fields, Fields.TIMESTAMP in fields
         with_key, with_value = Fields.KEY in fields, Fields.VALUE in fields
@@ -106,16 +106,18 @@ def _constant(value: int, count: int) -> memoryview:
 
 
 def messages_in(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> list[BatchTable]:
-    """The messages in a decompressed set, one table a run of equal magic; one that is cut off at the end is left out.
+    """Return the messages in a decompressed set, one table per run of equal magic.
+
+    A message cut off at the end is ignored.
 
     Args:
-        kernels: which twin does the work.
-        arena: the set.
-        magic: of the wrapper.
-        entry: its position, for errors.
+        kernels: functions of the twin to use.
+        arena: bytes of the set.
+        magic: magic of the wrapper.
+        entry: position of the wrapper, for errors.
 
     Raises:
-        CorruptBatchError: there are none, one is too small, compressed itself, or of a magic that has no messages.
+        CorruptBatchError: there is no message, or one is too small, compressed itself, or of a magic without messages.
     """
     tables = list(_runs(kernels, arena, magic, entry))
     if not tables:
@@ -148,7 +150,11 @@ def _is_cut(arena: Buffer, at: int) -> bool:
 
 
 def distance_in(first: int, later: int, wrapper: RecordBatch) -> int:
-    """How far a message of a wrapper is from the first one; what no segment could hold is refused."""
+    """Return the distance of a message from the first one in its wrapper.
+
+    Raises:
+        CorruptBatchError: no segment could hold both offsets.
+    """
     if not 0 <= later - first < _MOST_OFFSETS:
         raise CorruptBatchError(f"a wrapper with the offsets {first} and {later}", "", wrapper.position)
     return later - first
