@@ -1,4 +1,4 @@
-"""Where Spark finds the data source by itself: it looks into every package called ``pyspark_*``."""
+"""Module by which Spark finds the data source: Spark imports every package whose name starts with ``pyspark_``."""
 
 from __future__ import annotations
 

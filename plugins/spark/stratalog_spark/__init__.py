@@ -1,6 +1,6 @@
-"""Spark on logs and tiers: ``spark.read.format("stratalog")`` and whole jobs, with no broker in between.
+"""Spark on logs and tiers: ``spark.read.format("stratalog")`` and complete jobs, without a broker.
 
-Importing this imports no Spark: it is also how the command line finds ``stratalog spark``.
+Importing this package does not import Spark. The command line also finds ``stratalog spark`` here.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _WHERE: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """The public names, when they are first asked for."""
+    """Import a public name at its first use."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
@@ -78,5 +78,5 @@ def _load() -> object:
 
 @hookimpl
 def stratalog_commands() -> Iterable[Command]:
-    """``stratalog spark``."""
+    """Return the command ``stratalog spark``."""
     return (Command("spark", "Jobs on Spark: look at, check and move whole topics.", _load),)

@@ -1,4 +1,4 @@
-"""Spark's base classes for sinks, and rows as Arrow where it hands on none: streams of Spark 4.0."""
+"""Spark's base classes for sinks, and conversion of rows to Arrow for streams of Spark 4.0, which passes no Arrow."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["ArrowStreamWriter", "ArrowWriter", "WriterCommitMessage", "as_arrow"
 
 ArrowWriter = DataSourceArrowWriter
 ArrowStreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
-"""With Arrow from Spark 4.1 on."""
+"""An Arrow writer from Spark 4.1 on."""
 
-_ROWS: Final = 10_000  # as many as Spark puts into a batch
+_ROWS: Final = 10_000  # the number that Spark puts into a batch
 
 
 def as_arrow(given: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """What a sink is given, as Arrow: it is, or rows are made so."""
+    """Yield the input of a sink as Arrow batches. Rows are converted."""
     import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
 
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -46,6 +46,6 @@ def as_arrow(given: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatc
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """A row whose time has a zone: Spark hands on the local one, without saying so."""
+    """Return a row whose timestamp has a time zone. Spark passes local time without one."""
     stamp = row.get("timestamp")
     return row if stamp is None else {**row, "timestamp": stamp.astimezone()}

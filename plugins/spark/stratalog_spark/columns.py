@@ -1,4 +1,4 @@
-"""The columns of Spark's own Kafka source, and records in them."""
+"""The columns of Spark's own Kafka source, and their conversion from records."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ READ_ONLY: Final = frozenset({"offset", "timestampType", *CORRUPT})  # columns o
 
 
 def ddl(names: Sequence[str]) -> str:
-    """The schema with these columns. Text: Spark's planner can parse it where Python can not."""
+    """Return the schema with these columns, as text: Spark's planner can parse it where Python cannot."""
     return ", ".join(f"{name} {TYPES[name]}" for name in names)
 
 
 def check_names(names: Sequence[str], kinds: Sequence[str | None] = ()) -> tuple[str, ...]:
-    """Raise ConfigError unless all are columns of ours, each once, of the right type where ``kinds`` tells one."""
+    """Raise ConfigError if a name is unknown or repeated, or has another type than ``kinds`` gives for it."""
     for name in names:
         if name not in TYPES:
             near = difflib.get_close_matches(name, TYPES, n=1)
@@ -53,10 +53,10 @@ def check_names(names: Sequence[str], kinds: Sequence[str | None] = ()) -> tuple
 
 
 class Rows:
-    """Makes Spark's rows of scanned records.
+    """Converts scanned records to Spark's rows.
 
     Args:
-        names: of the columns, in their order.
+        names: names of the columns, in order.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -66,13 +66,13 @@ class Rows:
         self._schema = pa.schema([pa.field(name, _types(pa)[name]) for name in self._names])
 
     def of(self, scanned: Scanned) -> pyarrow.RecordBatch:
-        """The records of one batch."""
+        """Return the records of one batch."""
         columns = [_MAKERS[name](self._pa, scanned) for name in self._names]
         batch: pyarrow.RecordBatch = self._pa.RecordBatch.from_arrays(columns, schema=self._schema)
         return batch
 
     def of_damage(self, found: Damage) -> pyarrow.RecordBatch:
-        """One row that tells of a bad entry: without key, value and timestamp, at the first offset that was not read."""
+        """Return one row for a corrupt entry. It has no key, value or timestamp, and the first unread offset."""
         gone = f", offsets {found.start} to {found.end - 1}" if found.start < found.end else ""
         row = {
             "topic": found.log.topic,
@@ -90,7 +90,10 @@ class Rows:
 
 @cache
 def _types(pa: Any) -> dict[str, Any]:
-    """Exactly what Spark expects: another unit, zone or width is refused, even where it means the same."""
+    """Return the exact Arrow types that Spark expects.
+
+    It refuses another unit, zone or width, even an equivalent one.
+    """
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     arrow = {
         "binary": pa.binary(),
@@ -112,11 +115,11 @@ def _topic(pa: Any, scanned: Scanned) -> Any:
 
 
 def _headers(pa: Any, scanned: Scanned) -> Any:
-    """Headers under Spark's type; null for a record without any, as in Spark's Kafka source."""
+    """Return headers in Spark's type. A record without headers gets null, as in Spark's Kafka source."""
     import pyarrow.compute as pc  # noqa: PLC0415 - an extra of the core, here when Spark is
 
     kind = _types(pa)[HEADERS]
-    lists: Any = scanned.batch.column(HEADERS)  # pyarrow's published types know no lists here
+    lists: Any = scanned.batch.column(HEADERS)  # pyarrow's type stubs have no lists here
     present: Any = pc.greater(pc.list_value_length(lists), pa.scalar(0))
     count = present.true_count
     if not count:
@@ -124,7 +127,7 @@ def _headers(pa: Any, scanned: Scanned) -> Any:
     lists = lists.cast(kind)
     if count == len(lists):
         return lists
-    offsets = pc.add(lists.offsets, 0)  # from_arrays takes no slice together with a mask
+    offsets = pc.add(lists.offsets, 0)  # from_arrays does not accept a slice together with a mask
     return pa.ListArray.from_arrays(offsets, lists.values, type=kind, mask=pc.invert(present))
 
 

@@ -1,4 +1,4 @@
-"""Options that the jobs' commands share, and where a job runs."""
+"""Options that the jobs' commands share, and the session in which a job runs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
 class SparkStartError(StorageError):
-    """There is no Spark where the job was to run: look at --master, and at what Java says."""
+    """Spark cannot be started where the job was to run. Check --master and the messages of Java."""
 
 
 def _quiet() -> dict[str, str]:
-    """Settings with which only what is wrong is printed beside the job's own progress."""
+    """Return the settings that reduce Spark's own output to warnings and errors."""
     return {
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
@@ -34,7 +34,7 @@ def _quiet() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Where a job runs, and what it prints with."""
+    """Place where a job runs, and its output."""
 
     output: CommandOutput
     master: str
@@ -42,12 +42,12 @@ class Job:
 
     @contextmanager
     def watched(self, what: str) -> Iterator[tuple[SparkSession, Callable[[int, int], None]]]:
-        """A session, and a bar of the tasks that are done, to be told of them."""
+        """Open a session and a progress bar of tasks. Yield the session and the function that updates the bar."""
         with self._session() as session, self._progress(what) as progress:
             yield session, progress
 
     def summary(self, values: Mapping[str, object]) -> None:
-        """What was done, in numbers: the last line."""
+        """Print the last line: the numbers of the job's result."""
         if self.output.as_json:
             self.output.item(values)
         else:
@@ -101,7 +101,7 @@ job_options = taken_together(
         help="Where it runs: local[CORES, FAILURES], spark://HOST:PORT, yarn, k8s://..., or sc://HOST for Spark Connect.",
     ),
 )
-"""``--master``, ``--conf``, ``--json``: handed to the command as ``job``."""
+"""``--master``, ``--conf``, ``--json``: passed to the command as ``job``."""
 
 
 def _source(*, location: str, tier: str | None, tier_options: Mapping[str, object], config: str | None) -> ReadSource:
@@ -116,25 +116,29 @@ source_options = taken_together(
     click.option("--tier", metavar="URI", help="The object store behind a directory."),
     click.argument("location", metavar="SOURCE"),
 )
-"""``SOURCE`` and how to open it: handed to the command as ``source``."""
+"""``SOURCE`` and the options to open it: passed to the command as ``source``."""
 
 
 topics_option = click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; can be repeated.")
-"""``--topic``, repeated: handed to the command as ``topics``, empty if not given."""
+"""``--topic``, repeatable: passed to the command as ``topics``, empty if not given."""
 
 topics_required = click.option("--topic", "-t", "topics", multiple=True, required=True, help="Can be repeated.")
-"""As ``topics_option``, of commands that change what is there."""
+"""``topics_option`` for commands that change data: the option is required."""
 
 take_over_option = click.option(
     "--take-over",
     is_flag=True,
     help="The engine that wrote to this tier is no more: begin its next epoch, which stops it if it is not.",
 )
-"""``--take-over``, of jobs that write to a tier."""
+"""``--take-over``, for jobs that write to a tier."""
 
 
 def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """``NAME=VALUE`` of a repeated option, each; ConfigError where one is not of that form."""
+    """Yield name and value of each ``NAME=VALUE`` of a repeated option.
+
+    Raises:
+        ConfigError: a text is not of that form.
+    """
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:

@@ -1,6 +1,6 @@
-"""``stratalog spark``: the jobs on the command line, here those that look at topics and move them.
+"""Commands of ``stratalog spark``: the jobs that read, export and import topics.
 
-Spark is imported when a job begins, not before.
+Spark is imported when a job begins.
 """
 
 from __future__ import annotations

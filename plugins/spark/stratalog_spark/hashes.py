@@ -1,8 +1,8 @@
-"""Keys as keyed 128-bit hashes, which count as equal where the keys are: what tasks tell each other instead of keys.
+"""Keyed 128-bit hashes of keys, which tasks exchange instead of keys. Equal keys have equal hashes.
 
-64 bits are too few for 10^9 keys, and without a secret whoever writes a key could make it collide with another's.
-``hashes_c`` is the compiled twin. The two make different hashes: who compares those of several processes compares
-``KIND`` first.
+64 bits are too few for 10^9 keys. Without a secret, a writer could create a key that collides with another one.
+``hashes_c`` is the compiled twin, which computes different hashes. Code that compares hashes of several processes must
+compare ``KIND`` first.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _NO_KEY: Final = bytes(_HASH_BYTES)
 
 _twin: Final[ModuleType | None] = extension(EXTENSIONS[0])
 KIND: Final = 0 if _twin is None else 1
-"""Which of the two twins hashes in this process."""
+"""Number of the twin that hashes in this process: 0 pure Python, 1 compiled."""
 
 
 def hash_items(ends: Buffer, data: Buffer, first: int, count: int, secret: bytes) -> bytes:
-    """The hashes (16 bytes each) of items ``first`` to ``first + count`` of an Arrow array, by its two buffers.
+    """Return the hashes (16 bytes each) of items [first, first + count) of an Arrow array, given by its two buffers.
 
     Raises:
         IndexError: an item is not inside the data.
@@ -50,10 +50,13 @@ def hash_items(ends: Buffer, data: Buffer, first: int, count: int, secret: bytes
 
 
 def hash_keys(keys: pyarrow.Array[Any], secret: bytes) -> Any:
-    """The hashes of a column of binaries as a numpy array of shape (n, 2) and type uint64; both 0 where a key is null."""
+    """Return the hashes of a binary column as a numpy array of shape (n, 2) and type uint64.
+
+    The hash of null is (0, 0).
+    """
     np = import_module("numpy")
     _, ends, data = keys.buffers()
-    assert ends is not None  # only the data of an empty array may be missing
+    assert ends is not None  # Arrow allows only the data of an empty array to be missing
     call = hash_items if _twin is None else _twin.hash_items
     raw = call(memoryview(ends), memoryview(data if data is not None else b""), keys.offset, len(keys), secret)
     found = np.frombuffer(raw, np.uint64).reshape(-1, 2)

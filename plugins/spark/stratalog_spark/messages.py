@@ -1,7 +1,7 @@
-"""What travels between Spark's driver and its tasks: values of declared types as JSON text, checked when they are read.
+"""Messages between Spark's driver and its tasks: values of declared types as JSON text, checked when they are read.
 
-A message names its kind and the version of this encoding. Reading one makes values of the types that its kind declares and
-of no others, and runs no code that the text names, as unpickling would.
+A message contains its kind and the version of this encoding. Reading a message creates only values of the types that
+its kind declares. Unlike unpickling, it runs no code that the text names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MessageError(StorageError):
 
 
 class _Codec(NamedTuple):
-    """Makes JSON of a value and back; ``decode`` raises ValueError, TypeError or KeyError for what it cannot read."""
+    """Converts a value to JSON and back. ``decode`` raises ValueError, TypeError or KeyError for invalid input."""
 
     encode: Callable[[Any], object]
     decode: Callable[[Any], Any]
@@ -44,17 +44,17 @@ class Message(Generic[T]):
     """One kind of message.
 
     Args:
-        kind: its name, which the text repeats.
-        hint: the type of its value: text, numbers, bytes, enums, tuples, lists, mappings, unions, named tuples and
-            dataclasses of such types; ``object`` is a JSON value. A class with ``to_message`` and ``from_message`` is
-            sent as the bytes that these take and give.
+        kind: name of the kind, which the text repeats.
+        hint: type of the value: text, numbers, bytes, enums, tuples, lists, mappings, unions, named tuples and
+            dataclasses of such types. ``object`` is a JSON value. A class with ``to_message`` and ``from_message`` is
+            sent as the bytes that these methods convert.
     """
 
     def __init__(self, kind: str, hint: Any) -> None:
         self.kind, self._hint = kind, hint
 
     def pack(self, value: T) -> str:
-        """The text of a value.
+        """Return the text of a value.
 
         Raises:
             MessageError: the value is not of the declared type.
@@ -66,10 +66,10 @@ class Message(Generic[T]):
             raise MessageError(f"a value of kind {self.kind} cannot be sent ({error})") from error
 
     def unpack(self, text: str) -> T:
-        """The value that ``pack`` made the text of.
+        """Return the value of a text that ``pack`` returned.
 
         Raises:
-            MessageError: the text is no message of this kind and version, or the value is not of the declared type.
+            MessageError: the text is not a message of this kind and version, or the value is not of the declared type.
         """
         try:
             value: T = _codec(self._hint).decode(self._body(text))
@@ -89,7 +89,7 @@ class Message(Generic[T]):
 
 @cache
 def _codec(hint: Any) -> _Codec:
-    """The codec of a type."""
+    """Return the codec of a type."""
     if hint in _SPECIAL:
         return _SPECIAL[hint]
     if get_origin(hint) is not None:
@@ -120,7 +120,7 @@ def _generic(origin: Any, arguments: tuple[Any, ...]) -> _Codec:
 
 
 def _exactly(kind: type[T], value: Any) -> T:
-    """The value, if it is of just this type: True is no int."""
+    """Return the value if it has exactly this type: True is not an int."""
     if type(value) is not kind:
         raise TypeError(f"{value!r:.80} is no {kind.__name__}")
     found: T = value
@@ -128,7 +128,7 @@ def _exactly(kind: type[T], value: Any) -> T:
 
 
 def _union(arms: tuple[Any, ...]) -> _Codec:
-    """None as it is; else the number of the first type that takes the value, and the value."""
+    """Return a codec that keeps None, and stores other values with the number of the first type that accepts them."""
     codecs = [_codec(arm) for arm in arms if arm is not NoneType]
     has_none = NoneType in arms
 
@@ -195,7 +195,7 @@ def _dataclass(kind: type) -> _Codec:
 
 
 def _json(value: Any) -> object:
-    """A JSON value, checked: what is none of JSON's types has no place in a message."""
+    """Return a JSON value after a check that it contains only JSON's types."""
     if isinstance(value, Mapping):
         return {_exactly(str, name): _json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,6 +1,6 @@
-"""The newest offset of each key, by hashes of keys, in memory that grows with the number of keys.
+"""The latest offset of each key, by hashes of keys, in memory proportional to the number of keys.
 
-``newest_c`` is the compiled twin of what sorts here: a table that each row is looked up in once.
+``newest_c`` is the compiled twin of the sorting code here: a hash table with one lookup per row.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from stratalog.spi import extension
 EXTENSIONS: Final = ("stratalog_spark.newest_c",)
 _twin: Final[ModuleType | None] = extension(EXTENSIONS[0])
 _FIRST_SLOTS: Final = 1 << 12
-_ROWS: Final = 1 << 16  # at a time
+_ROWS: Final = 1 << 16  # rows per call or sort
 
 
 @dataclass(slots=True)
 class Newest:
-    """Offsets of keys. Arrays of one length; equal rows of hashes are equal keys, rows of zeros are none.
+    """Offsets of keys, as arrays of equal length. Equal rows of hashes are equal keys; rows of zeros are no keys.
 
     Any: numpy arrays, ``hashes`` of shape (n, 2) and type uint64, ``offsets`` of int64.
     """
@@ -31,20 +31,20 @@ class Newest:
 
 
 class KeyTable(Protocol):
-    """Remembers offsets of keys. Used by one thread."""
+    """Map from keys to their latest offsets. Used by one thread."""
 
     def __len__(self) -> int:
-        """How many rows it holds: keys, or a few more."""
+        """Return the number of rows: the number of keys, or slightly more."""
 
     def add(self, hashes: Any, offsets: Any) -> None:
-        """Take rows, as ``Newest`` has them; of each key the greatest offset stays, and rows of zeros are left out."""
+        """Add rows in the form of ``Newest``. The greatest offset of each key is kept; rows of zeros are ignored."""
 
     def rows(self) -> Newest:
-        """A row a key, in any order."""
+        """Return one row per key, in any order."""
 
 
 class HashedKeys:
-    """Open addressing over 24 bytes a slot, of which two thirds are filled before it grows to twice the size."""
+    """Key table with open addressing and 24 bytes per slot. It doubles when two thirds of the slots are filled."""
 
     def __init__(self) -> None:
         self._slots: Any = np.zeros((_FIRST_SLOTS, 3), np.uint64)
@@ -54,15 +54,15 @@ class HashedKeys:
         return self._held
 
     def add(self, hashes: Any, offsets: Any) -> None:
-        """Look each row up."""
-        assert _twin is not None  # or ``key_table`` had made the other one
+        """Look up each row, and update its slot."""
+        assert _twin is not None  # ``key_table`` uses this class only with the twin
         for start in range(0, len(offsets), _ROWS):
             part = slice(start, start + _ROWS)
             self._make_room(len(offsets[part]))
             self._held += _twin.put(self._slots, hashes[part], offsets[part], self._held)
 
     def rows(self) -> Newest:
-        """The slots that are filled."""
+        """Return the filled slots."""
         found = self._slots[(self._slots[:, 0] | self._slots[:, 1]) != 0]
         return Newest(np.ascontiguousarray(found[:, :2]), found[:, 2].astype(np.int64))
 
@@ -79,7 +79,7 @@ class HashedKeys:
 
 
 class SortedKeys:
-    """The pure twin: rows that are sorted, and of each key the last one taken, now and then."""
+    """Key table in pure Python. It keeps rows, and from time to time sorts them and keeps the last one of each key."""
 
     def __init__(self) -> None:
         self._parts: list[Newest] = []
@@ -89,7 +89,7 @@ class SortedKeys:
         return self._held
 
     def add(self, hashes: Any, offsets: Any) -> None:
-        """Keep them until there are many."""
+        """Keep the rows until there are many."""
         known = (hashes[:, 0] | hashes[:, 1]) != 0
         self._parts.append(Newest(hashes[known], np.array(offsets)[known]))
         self._held += len(self._parts[-1].offsets)
@@ -99,7 +99,7 @@ class SortedKeys:
             self._held, self._fresh = len(self._parts[0].offsets), 0
 
     def rows(self) -> Newest:
-        """The greatest of each key."""
+        """Return the row with the greatest offset of each key."""
         if not self._parts:
             return Newest(np.empty((0, 2), np.uint64), np.empty(0, np.int64))
         hashes = np.concatenate([part.hashes for part in self._parts])
@@ -111,5 +111,5 @@ class SortedKeys:
 
 
 def key_table() -> KeyTable:
-    """An empty one, compiled if it could be built."""
+    """Return an empty key table, compiled if the extension is available."""
     return SortedKeys() if _twin is None else HashedKeys()

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""The newest offset of each key, compiled: what ``newest`` puts into its table."""
+"""The latest offset of each key, compiled: the table of ``newest``."""
 
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport int64_t, uint64_t
@@ -15,7 +15,7 @@ cdef extern from *:
     void FETCH_SOON(const void* at) noexcept nogil
 
 cdef enum:
-    AHEAD = 16  # rows whose slots are on their way from memory
+    AHEAD = 16  # number of rows whose slots are prefetched from memory
 
 cdef struct Slot:  # free if both halves of the hash are 0
     uint64_t a
@@ -28,7 +28,7 @@ cdef struct Row:
 
 
 cdef int64_t put_all(Slot* slots, uint64_t mask, const Row* rows, const int64_t* offsets, int64_t count) noexcept nogil:
-    """How many keys are new. There are free slots for all rows."""
+    """Add all rows, and return the number of new keys. The table must have free slots for all rows."""
     cdef int64_t i, added = 0
     cdef uint64_t at
     cdef Slot* slot

@@ -1,4 +1,4 @@
-"""The options of reads and writes: those of Spark's Kafka source and sink, with their meanings, and a few of our own."""
+"""Options of reads and writes: those of Spark's Kafka source and sink with their meanings, and some additional ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NAMES: Final = (
     "columns",
 )
 STREAM_NAMES: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-MERGE_BYTES: Final = 64 << 20  # what a driver copies in a second or so
+MERGE_BYTES: Final = 64 << 20  # size that a driver copies in about a second
 SINK_NAMES: Final = (
     "path",
     "config",
@@ -68,10 +68,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of what is read.
+    """One end of a read.
 
-    Exactly one of the attributes is set: ``everywhere`` is EARLIEST or LATEST, ``offsets`` has an offset (or EARLIEST,
-    LATEST) for each partition, ``times_ms`` a timestamp, ``time_ms`` one for all. ``option`` is where that stands.
+    Exactly one attribute besides ``option`` is set. ``everywhere`` is EARLIEST or LATEST. ``offsets`` has an offset (or
+    EARLIEST, LATEST) per partition, ``times_ms`` a timestamp per partition, ``time_ms`` one timestamp for all.
+    ``option`` is the name of the option that set it.
     """
 
     option: str
@@ -82,14 +83,14 @@ class Bound:
 
 
 class Given:
-    """Options as Spark hands them on, names in any case.
+    """Options as Spark passes them, with names in any case.
 
     Args:
         given: the options.
-        names: those that there are, beside ``tier.NAME``.
+        names: valid names, in addition to ``tier.NAME``.
 
     Raises:
-        UnknownSettingError: there is an unknown name; the nearest one is in the text.
+        UnknownSettingError: a name is unknown; the message contains the nearest valid one.
     """
 
     def __init__(self, given: Mapping[str, str], names: Iterable[str]) -> None:
@@ -97,10 +98,10 @@ class Given:
         self._check_names({name.lower(): name for name in names})
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._values,)  # Spark pickles it: the text of options, which is checked once more
+        return type(self), (self._values,)  # Spark pickles the text of the options, which is checked again
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(sorted(self._values))})"  # names alone: values may be credentials
+        return f"{type(self).__name__}({', '.join(sorted(self._values))})"  # names only: values may be credentials
 
     def _get(self, name: str) -> str | None:
         return self._values.get(name.lower())
@@ -128,7 +129,7 @@ class Given:
         return value
 
     def _count(self, name: str) -> int | None:
-        """A number of 1 or more; None if it is not given."""
+        """Return a number of 1 or more, or None if the option is not given."""
         text = self._get(name)
         number = None if text is None else _natural(name, text)
         if number is not None and number < 1:
@@ -137,14 +138,14 @@ class Given:
 
 
 class Options(Given):
-    """The options of one read, checked.
+    """Checked options of one read.
 
     Args:
-        given: as Spark hands them on.
-        streaming: of a stream, which has no end, and may begin at the latest record; None: of either.
+        given: options as Spark passes them.
+        streaming: True for a stream, which has no end and may begin at the latest record; None for either kind.
 
     Raises:
-        UnknownSettingError: there is an unknown name; the nearest one is in the text.
+        UnknownSettingError: a name is unknown; the message contains the nearest valid one.
         ConfigError: a value is wrong, or two options contradict each other.
     """
 
@@ -174,7 +175,7 @@ class Options(Given):
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The columns: those of the option, else those of Spark's Kafka source and what other options add."""
+        """Columns of the option, or those of Spark's Kafka source and those that other options add."""
         corrupt = CORRUPT if self.corrupt == "columns" else ()
         return self.columns or (*KAFKA, *((HEADERS,) if self.headers else ()), *corrupt)
 
@@ -214,7 +215,10 @@ class Options(Given):
         return given[0], text
 
     def _bound(self, side: str, usual: int, *, any_word: bool = False) -> Bound:
-        """One end, from the most specific option that is given, as in Kafka's source; ``any_word``: earliest or latest."""
+        """Return one end, from the most specific given option, as Kafka's source does.
+
+        ``any_word`` allows both earliest and latest.
+        """
         option = f"{side}Timestamp"
         text = self._get(option)
         if text is not None:
@@ -240,7 +244,7 @@ def _options(given: Mapping[str, str], streaming: bool | None) -> Options:  # no
 
 
 class SinkOptions(Given):
-    """The options of one write, checked. Errors as ``Options``."""
+    """Checked options of one write. Errors are those of ``Options``."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         super().__init__(given, SINK_NAMES)
@@ -271,7 +275,7 @@ class SinkOptions(Given):
 
 
 def assigned(option: str, text: str) -> list[TopicPartition]:
-    """``{"topic": [0, 1]}`` as partitions."""
+    """Parse ``{"topic": [0, 1]}`` to partitions."""
 
     def read(text: str) -> list[TopicPartition]:
         return [TopicPartition(topic, _whole(number)) for topic, numbers in _object(text) for number in numbers]
@@ -280,7 +284,7 @@ def assigned(option: str, text: str) -> list[TopicPartition]:
 
 
 def _numbers(option: str, text: str, *, at_least: int) -> Numbers:
-    """``{"topic": {"0": 23}}`` as a number for each partition."""
+    """Parse ``{"topic": {"0": 23}}`` to a number per partition."""
 
     def read(text: str) -> Numbers:
         return {
@@ -317,7 +321,7 @@ def _parsed(option: str, text: str, read: Callable[[str], T]) -> T:
 
 
 def _duration_ms(option: str, text: str) -> int:
-    """``15m``, ``30s``, ``1h``; without a unit milliseconds."""
+    """Parse a duration such as ``15m``, ``30s``, ``1h``; a number without a unit is in milliseconds."""
     found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
     unit = found and (found[2] or "ms")
     if found is None or unit not in _UNITS_MS:
@@ -326,5 +330,5 @@ def _duration_ms(option: str, text: str) -> int:
 
 
 def _moment(text: str) -> int | datetime:
-    """A version of the manifest, or a moment in ISO 8601; UTC without a zone."""
+    """Parse a version of the manifest, or a time in ISO 8601, which is in UTC unless it has a zone."""
     return int(text) if text.isdigit() else _parsed("as_of", text, datetime.fromisoformat)

@@ -1,4 +1,4 @@
-"""Which offsets of which partitions a read is of, by Spark's Kafka source's rules."""
+"""Offset ranges of a read, by the rules of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stratalog_spark.options import EARLIEST, LATEST, Bound, Options, assigned
 
 
 def chosen(options: Options, reader: Reader) -> list[TopicPartition]:
-    """The partitions that are read, sorted.
+    """Return the partitions to read, sorted.
 
     Raises:
-        UnknownTopicError: one that is named is not there.
+        UnknownTopicError: a named topic or partition does not exist.
     """
     way, text = options.topics
     there = reader.partitions()
@@ -32,10 +32,10 @@ def chosen(options: Options, reader: Reader) -> list[TopicPartition]:
 
 
 def topics_of(reader: Reader, topics: Iterable[str] | None) -> list[TopicPartition]:
-    """All partitions of these topics, sorted; of all if it is None.
+    """Return all partitions of these topics, sorted; those of all topics if ``topics`` is None.
 
     Raises:
-        UnknownTopicError: one is not there.
+        UnknownTopicError: a topic does not exist.
     """
     there = reader.partitions()
     if topics is None:
@@ -51,12 +51,13 @@ def _check_there(missing: list[str], reader: Reader) -> None:
 
 
 def resolve(options: Options, reader: Reader) -> list[OffsetRange]:
-    """The range of each partition; it may be empty.
+    """Return the range of each partition, which may be empty.
 
     Raises:
-        ConfigError: an option does not name just the partitions that are read, or no record is as late as its timestamp.
-        OffsetOutOfRangeError: offsets that were asked for are not there, and ``failOnDataLoss`` is on.
-        UnknownTopicError: a topic or a partition is not there.
+        ConfigError: an option does not name exactly the partitions of the read, or no record is as late as its
+            timestamp.
+        OffsetOutOfRangeError: requested offsets do not exist, and ``failOnDataLoss`` is on.
+        UnknownTopicError: a topic or a partition does not exist.
     """
     names = chosen(options, reader)
     _check_all_named(options.end, names)
@@ -71,7 +72,7 @@ def resolve(options: Options, reader: Reader) -> list[OffsetRange]:
 
 
 def start_offsets(options: Options, reader: Reader, names: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where each partition is read from; errors as ``resolve``."""
+    """Return the start offset of each partition; errors as ``resolve``."""
     _check_all_named(options.start, names)
     found = {}
     for name in names:
@@ -122,12 +123,12 @@ def _end(options: Options, log: LogReader, last: int) -> int:
 
 def _time(bound: Bound, log: LogReader) -> int:
     time_ms = bound.time_ms if bound.times_ms is None else bound.times_ms[log.name]
-    assert time_ms is not None  # one of the four is set
+    assert time_ms is not None  # a Bound has one of its four attributes
     return time_ms
 
 
 def _there(options: Options, log: LogReader, wanted: int, last: int) -> int:
-    """An offset that the log has; the nearest one, or an error, where it has lost it."""
+    """Return an existing offset: ``wanted``, or the nearest one unless ``failOnDataLoss`` requires an error."""
     first = log.offsets().log_start
     if options.fail_on_loss and not first <= wanted <= last:
         raise OffsetOutOfRangeError(str(log.name), wanted, first, last)

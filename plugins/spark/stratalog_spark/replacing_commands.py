@@ -1,4 +1,4 @@
-"""``stratalog spark``: the jobs that write segments of a tier anew."""
+"""Commands of ``stratalog spark`` that rewrite segments of a tier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that Spark writes, as records: the columns of Spark's Kafka sink, and a timestamp."""
+"""Conversion of rows that Spark writes to records: the columns of Spark's Kafka sink, and a timestamp."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "partition": ("int",),
     "timestamp": ("timestamp",),
 }
-Column: TypeAlias = Any  # a pyarrow array: its published types know no buffers
-_HASHED_BYTES: Final = 1 << 18  # at a time: numbers that address them take eight times as much
+Column: TypeAlias = Any  # pyarrow array; pyarrow's type stubs have no buffers
+_HASHED_BYTES: Final = 1 << 18  # per block: the index numbers take eight times as much
 _LARGEST_BYTES: Final = (1 << 31) - 1
 
 
 def check_schema(schema: StructType, topic: str | None, *, of_table: bool = False) -> None:
-    """Raise ConfigError unless rows of this schema can be written; those for a table may have the columns of a read."""
+    """Raise ConfigError unless rows of this schema can be written.
+
+    Rows for a table may also have the columns of a read.
+    """
     found = {field.name: field.dataType.simpleString() for field in schema.fields}
     if of_table:
         found = {name: kind for name, kind in found.items() if name not in READ_ONLY}
@@ -48,10 +51,10 @@ def check_schema(schema: StructType, topic: str | None, *, of_table: bool = Fals
 
 
 def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of a batch that are written: an INSERT into a table has null in the others.
+    """Return the columns of a batch that are written. An INSERT into a table has null in the others.
 
     Raises:
-        InvalidRecordError: a row has a value in a column that the log gives, as ``offset``.
+        InvalidRecordError: a row has a value in a column that the log assigns, such as ``offset``.
     """
     for name in READ_ONLY.intersection(batch.schema.names):
         if batch.column(name).null_count < batch.num_rows:
@@ -64,16 +67,16 @@ def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
 def by_log(
     batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int]
 ) -> Iterator[tuple[tuple[str, int], Any]]:
-    """The rows of a batch, parted by where they go: with topic and partition.
+    """Yield the rows of a batch grouped by destination, with topic and partition.
 
     Args:
-        batch: with the columns of ``check_schema``.
-        topic: of all rows; None takes the column's.
-        places: looked up by topic: how many partitions it has.
+        batch: a batch with the columns of ``check_schema``.
+        topic: topic of all rows; None uses the column ``topic``.
+        places: number of partitions by topic.
 
     Raises:
-        InvalidRecordError: a row says no topic, or a partition that its topic does not have.
-        UnknownTopicError: as ``places`` raises it.
+        InvalidRecordError: a row has no topic, or names a partition that its topic does not have.
+        UnknownTopicError: raised by ``places``.
     """
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
@@ -103,9 +106,9 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, p
 
 
 def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
-    """Where each row goes: to the partition that it names, by Kafka's hash of its key, or of its value where it has none.
+    """Return the partition of each row: the named one, or by Kafka's hash of the key, or by a hash of the value.
 
-    A row goes to the same place whenever it is written again, so that a round that is repeated fits what there is of it.
+    A repeated write sends each row to the same partition, so a repeated round matches the records already written.
     """
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
@@ -125,7 +128,7 @@ def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
 
 
 def _hashes(rows: pa.RecordBatch) -> NDArray[np.uint32]:
-    """What says where rows go that name no partition."""
+    """Return the hashes that choose the partitions of rows that name none."""
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
     values: Column = rows.column("value")
@@ -148,7 +151,7 @@ def _checksums(column: Column) -> NDArray[np.uint32]:
 
 
 def murmur2(column: Column) -> NDArray[np.uint32]:
-    """Kafka's 32-bit murmur2 of each of the bytes or texts; of null as of nothing."""
+    """Return Kafka's 32-bit murmur2 of each value. The hash of null is that of empty bytes."""
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
     starts, sizes, data = _bytes_of(column)
@@ -163,7 +166,7 @@ def murmur2(column: Column) -> NDArray[np.uint32]:
 
 
 def _murmur2_of(block: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Of rows of bytes of the same size."""
+    """Return the hashes of rows of equal size."""
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
     count, size = block.shape
@@ -183,10 +186,10 @@ def _murmur2_of(block: NDArray[np.uint8]) -> NDArray[np.uint32]:
 
 
 def columns_of(rows: pa.RecordBatch) -> RecordColumns:
-    """Rows as columns of records with all fields; a row without a timestamp gets -1.
+    """Return rows as columns of records with all fields. A row without a timestamp gets -1.
 
     Raises:
-        InvalidRecordError: all together are above 2 GiB, or a header has no key.
+        InvalidRecordError: the rows have more than 2 GiB together, or a header has no key.
     """
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
@@ -215,7 +218,7 @@ def columns_of(rows: pa.RecordBatch) -> RecordColumns:
 
 
 def _view(column: NDArray[Any]) -> memoryview:
-    """The numbers under the format that record columns have, which numpy calls by another letter."""
+    """Return the numbers in the format of record columns, which differs from numpy's format letter."""
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
     flat = np.ascontiguousarray(column).data.cast("B") if len(column) else memoryview(b"")
@@ -223,14 +226,14 @@ def _view(column: NDArray[Any]) -> memoryview:
 
 
 class _Arena:
-    """Bytes of several columns behind each other."""
+    """Concatenated bytes of several columns."""
 
     def __init__(self) -> None:
         self._parts: list[memoryview] = []
         self._size = 0
 
     def put(self, column: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Add a column; where each value is, and its size, -1 for null."""
+        """Add a column. Return position and size of each value; the size of null is -1."""
         import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
         starts, sizes, data = _bytes_of(column)
@@ -248,25 +251,25 @@ class _Arena:
 
     @staticmethod
     def zeros(count: int) -> NDArray[np.int32]:
-        """A column of 0."""
+        """Return a column of 0."""
         import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
         return np.zeros(count, dtype=np.int32)
 
     @staticmethod
     def none(count: int) -> NDArray[np.int32]:
-        """A column of -1."""
+        """Return a column of -1."""
         import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
         return np.full(count, -1, dtype=np.int32)
 
     def joined(self) -> bytes:
-        """All of them."""
+        """Return the bytes of all columns."""
         return b"".join(self._parts)
 
 
 def _bytes_of(column: Column) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-    """Where each value begins, how many bytes it has (null: none), and the bytes. Offsets of 32 or 64 bits."""
+    """Return the start of each value, its size (0 for null), and the bytes. Accepts offsets of 32 or 64 bits."""
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
     import pyarrow as pa  # noqa: PLC0415 - the same
 

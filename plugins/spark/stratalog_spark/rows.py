@@ -1,4 +1,4 @@
-"""What one task reads, and the rows of it: the same for batches and streams."""
+"""Input of one task and its rows, for batches and streams."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class SplitPartition(InputPartition):
-    """What one task reads, as text: Spark pickles it. Neither credentials nor settings are in it."""
+    """Input of one task as text, because Spark pickles it. It contains neither credentials nor settings."""
 
     def __init__(self, split: Split) -> None:
         super().__init__(SPLIT.pack(split))
 
     @property
     def split(self) -> Split:
-        """What is read; MessageError if it is of another release."""
+        """Split to read; raises MessageError if another release created it."""
         return SPLIT.unpack(self.value)
 
 
 def plan(options: Options, tasks: int | None = None) -> list[Split]:
-    """The tasks of a batch, one or more: of nothing there is one that has nothing to read.
+    """Return the tasks of a batch. If there is nothing to read, return one empty task.
 
     Args:
-        options: of the read.
-        tasks: about so many, where that makes none too small or too large; None: nobody knows how many run at once.
+        options: options of the read.
+        tasks: approximate number of tasks, unless they would become too small or too large; None if it is unknown.
     """
     usual = {} if tasks is None else {"usual_splits": tasks}
     with options.source.open(peek=True) as reader:
@@ -49,7 +49,7 @@ def plan(options: Options, tasks: int | None = None) -> list[Split]:
 def read_split(
     options: Options, names: Sequence[str], source: ReadSource, split: Split
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The rows of a split, in batches of 1 to 4 MiB: tuples would be eight times slower."""
+    """Yield the rows of a split in batches of 1 to 4 MiB. Tuples would be eight times slower."""
     rows, found = Rows(names), list[Damage]()
 
     def damaged(damage: Damage) -> None:

@@ -1,4 +1,4 @@
-"""Sessions: one on this machine with the settings that matter, and the source registered in any other."""
+"""Spark sessions: one on this machine with the required settings, and registration of the source in other sessions."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from stratalog_spark.source import StratalogSource
 
 
 def local_session(master: str = "local[*, 4]", *, name: str = "stratalog", **settings: str) -> SparkSession:
-    """A Spark session on this machine, with the source registered; Java from PyPI where there is no other.
+    """Return a Spark session on this machine with the source registered. Use Java from PyPI if there is none.
 
     Args:
-        master: ``local[CORES, FAILURES]``: with fewer than 2 failures allowed, Spark retries no task.
-        name: of the application.
-        settings: Spark's, with ``_`` for ``.`` in their names: ``spark_driver_memory="4g"``.
+        master: ``local[CORES, FAILURES]``; if fewer than 2 failures are allowed, Spark does not retry tasks.
+        name: name of the application.
+        settings: Spark's settings, with ``_`` for ``.`` in their names: ``spark_driver_memory="4g"``.
     """
     return open_session(master, {key.replace("_", "."): value for key, value in settings.items()}, name=name)
 
 
 def open_session(master: str, settings: Mapping[str, str], *, name: str = "stratalog") -> SparkSession:
-    """A session anywhere, with the source registered.
+    """Return a session on any master with the source registered.
 
     Args:
-        master: as Spark has it; ``sc://HOST:PORT`` connects to a Spark Connect server.
-        settings: Spark's, by their own names.
-        name: of the application.
+        master: Spark's master; ``sc://HOST:PORT`` connects to a Spark Connect server.
+        settings: Spark's settings, by their own names.
+        name: name of the application.
     """
     if master.startswith("sc://"):
         builder = SparkSession.builder.remote(master)
     else:
         use_java()
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run the python3 of PATH, which lacks us
+        # otherwise workers run the python3 of PATH, without this package
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -46,13 +47,13 @@ def open_session(master: str, settings: Mapping[str, str], *, name: str = "strat
 
 
 def register(session: SparkSession) -> None:
-    """Make ``format("stratalog")`` known to a session. Twice is fine.
+    """Register ``format("stratalog")`` in a session. A second call has no effect.
 
-    Spark finds it by itself, too, unless another installed package named ``pyspark_*`` cannot be imported: that one keeps
-    all of them from being found.
+    Spark also finds the source by itself, unless another installed package named ``pyspark_*`` cannot be imported. Such
+    a package prevents Spark from finding any of them.
     """
     try:
         session.dataSource.register(StratalogSource)
-    except AnalysisException as error:  # Spark 4.0 takes no second one for what it has found by itself
+    except AnalysisException as error:  # Spark 4.0 refuses to register a source that it has found itself
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise

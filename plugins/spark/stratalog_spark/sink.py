@@ -1,7 +1,8 @@
-"""The sink, for batches and streams: tasks stage, the driver publishes by one commit a partition.
+"""The sink for batches and streams: tasks stage segments, and the driver publishes them by one commit per partition.
 
-Only what the attempt of a task staged that Spark admits is in the messages; what others staged is garbage. A streaming
-round is marked with query and batch: done again, it is skipped where it is already.
+Spark passes the messages of one successful attempt per task. Only segments in these messages are published; other
+staged segments are garbage. A streaming round is marked with its query and batch. If it is repeated, partitions that
+already have it are skipped.
 """
 
 from __future__ import annotations
@@ -29,27 +30,27 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOGGER: Final = logging.getLogger(__name__)
-_STAGE_BYTES: Final = 1 << 20  # what is gathered for one partition before it is encoded
-_GATHERED_BYTES: Final = 64 << 20  # and for all of them
+_STAGE_BYTES: Final = 1 << 20  # size of the rows gathered for one partition before they are encoded
+_GATHERED_BYTES: Final = 64 << 20  # limit for all partitions
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 
 
 def check_append(*, overwrite: bool) -> None:
-    """Raise ConfigError if what is there should go: a log can only be appended to."""
+    """Raise ConfigError if existing records should be replaced: a log can only be appended to."""
     if overwrite:
         raise ConfigError('a log can only be appended to: mode("append"), or output mode append or update')
 
 
 @dataclass(slots=True)
 class Written(WriterCommitMessage):
-    """What one task staged, and in which round."""
+    """Segments that one task staged, and the mark of its round."""
 
     staged: list[StagedSegment] = field(default_factory=list)
     mark: WriteMark | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _written, (_WRITTEN.pack((self.staged, self.mark)),)  # Spark pickles it: text alone
+        return _written, (_WRITTEN.pack((self.staged, self.mark)),)  # Spark pickles it: only text
 
 
 _WRITTEN: Final = Message[tuple[list[StagedSegment], WriteMark | None]](
@@ -62,7 +63,7 @@ def _written(text: str) -> Written:
 
 
 class _Places(dict[str, int]):
-    """Partitions by topic, looked up once."""
+    """Number of partitions by topic, looked up once per topic."""
 
     def __init__(self, writer: BulkWriter) -> None:
         super().__init__()
@@ -74,7 +75,7 @@ class _Places(dict[str, int]):
 
 
 class _Task:
-    """One task: rows are gathered for each partition, and encoded some at a time."""
+    """One task, which gathers rows per partition and encodes them in groups."""
 
     def __init__(self, options: SinkOptions, writer: BulkWriter, opened: ExitStack) -> None:
         self._options, self._writer, self._opened = options, writer, opened
@@ -84,7 +85,7 @@ class _Task:
         self._sizes: dict[TopicPartition, int] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows."""
+        """Add rows."""
         for place, rows in by_log(writable(batch), self._options.topic, self._places):
             log = TopicPartition(*place)
             self._waiting.setdefault(log, []).append(rows)
@@ -103,14 +104,14 @@ class _Task:
             self._stages[log].add(columns_of(rows))
 
     def finish(self) -> list[StagedSegment]:
-        """All that was staged."""
+        """Encode the remaining rows, and return all staged segments."""
         for log in list(self._waiting):
             self._encode(log)
         return [found for stage in self._stages.values() for found in stage.finish()]
 
 
 def stage(options: SinkOptions, batches: Iterator[pa.RecordBatch], mark: WriteMark | None) -> Written:
-    """What a task does; whatever ends it early, what it staged goes, as far as the process lives to see to it."""
+    """Run one task. If it ends early, its staged segments are discarded, unless the process dies."""
     freeze_once()
     with options.target.open() as writer, ExitStack() as opened:
         task = _Task(options, writer, opened)
@@ -124,10 +125,10 @@ def stage(options: SinkOptions, batches: Iterator[pa.RecordBatch], mark: WriteMa
 def publish(
     options: SinkOptions, messages: Sequence[WriterCommitMessage | None], mark: WriteMark | None
 ) -> list[Published]:
-    """What the driver does: one commit a partition, in the order of the tasks; then small segments are merged.
+    """Run the driver's part: one commit per partition, in the order of the tasks; then merge small segments.
 
     Raises:
-        StorageError: one failed; those before it are there. With a mark, doing it again skips them.
+        StorageError: a commit failed; earlier commits are published. With a mark, a repetition skips them.
     """
     by_name = dict[TopicPartition, list[StagedSegment]]()
     for found in _staged(messages):
@@ -149,7 +150,10 @@ def publish(
 
 
 def _merge_end(writer: BulkWriter, log: TopicPartition, limit_bytes: int) -> None:
-    """Tidy up after many small rounds; what was published is there in any case, and the next round tries again."""
+    """Merge small segments at the log's end.
+
+    An error is only logged: the records are published, and the next round retries.
+    """
     try:
         writer.merge_end(log, limit_bytes)
     except StorageError as error:
@@ -157,7 +161,7 @@ def _merge_end(writer: BulkWriter, log: TopicPartition, limit_bytes: int) -> Non
 
 
 def discard(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """What a failed write leaves goes; what was published stays."""
+    """Discard the staged segments of a failed write. Published segments stay."""
     staged = _staged(messages)
     if staged:
         with options.target.open() as writer:
@@ -169,7 +173,7 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedSegmen
 
 
 def _prepare(options: SinkOptions, schema: StructType) -> None:
-    """Raise on the driver, before a task begins, what would keep every task or the commit from its work."""
+    """Raise errors on the driver that would make every task or the commit fail."""
     check_schema(schema, options.topic, of_table=is_kept(schema))
     with options.target.open() as writer:
         if options.topic is None:
@@ -185,34 +189,40 @@ def _prepare(options: SinkOptions, schema: StructType) -> None:
 
 
 class BatchWriter(ArrowWriter):
-    """For ``df.write``. Made once a write, in a process of the driver, and copied to the tasks."""
+    """Writer for ``df.write``.
+
+    Spark creates it once per write in a process of the driver, and copies it to the tasks.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         _prepare(options, schema)
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Carry out one task."""
+        """Run one task."""
         return stage(self._options, iterator, self._options.mark)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish."""
+        """Publish the staged segments."""
         publish(self._options, messages, self._options.mark)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Clean up."""
+        """Discard the staged segments."""
         discard(self._options, messages)
 
 
 class StreamWriter(ArrowStreamWriter):
-    """For ``df.writeStream``. Made anew for each commit: tasks alone know the query, and tell in their messages."""
+    """Writer for ``df.writeStream``.
+
+    Spark creates one per commit. Only tasks know the query, so their messages contain it.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         _prepare(options, schema)
         self._options, self._schema = options, schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Carry out one task."""
+        """Run one task."""
         context = TaskContext.get()
         query = context and context.getLocalProperty(_QUERY)
         number = context and context.getLocalProperty(_BATCH)
@@ -228,6 +238,6 @@ class StreamWriter(ArrowStreamWriter):
         publish(self._options, messages, next(iter(marks), None))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Clean up."""
+        """Discard the staged segments."""
         del batchId
         discard(self._options, messages)

@@ -1,4 +1,4 @@
-"""The data source ``stratalog``: batches of records as Arrow, planned once, read by tasks on their own."""
+"""The data source ``stratalog``: batches of records as Arrow, planned once and read by independent tasks."""
 
 from __future__ import annotations
 
@@ -26,29 +26,31 @@ if TYPE_CHECKING:
 
 
 class StratalogSource(DataSource):
-    """Reads a log directory (of an engine or of a Kafka broker) or a tier; options and columns are those of docs/spark.md.
+    """Data source for a log directory (of an engine or a Kafka broker) or a tier.
 
-    There is no ``pushFilters`` on purpose: Spark plans a DataFrame once, so a plan that was filtered would be used again
-    for the whole DataFrame, silently (seen with 4.3). Ranges are options, and the schema is the projection.
+    See docs/spark.md for options and columns.
+
+    There is no ``pushFilters`` on purpose. Spark plans a DataFrame once, so it would silently use a filtered plan for
+    later reads of the whole DataFrame (observed with 4.3). Ranges are options, and the schema selects the columns.
     """
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(...)``."""
+        """Return the name for ``format(...)``."""
         return "stratalog"
 
     def schema(self) -> StructType | str:
-        """The columns, as far as the options choose them. Text: there may be no Spark here to parse it."""
+        """Return the columns that the options select, as text if possible: there may be no Spark here to parse it."""
         if is_table(self.options):
             return table_schema(self.options)
         return ddl(check_names(Options(self.options, streaming=None).shown))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``; ``schema`` is the user's, if there is one, and chooses the columns."""
+        """Return the reader for ``spark.read``. ``schema``, the user's if there is one, selects the columns."""
         return BatchReader(Options(with_table(self.options, schema, streaming=False)), _names(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """For ``spark.readStream``; the schema as for ``reader``."""
+        """Return the reader for ``spark.readStream``; ``schema`` as for ``reader``."""
         options = Options(with_table(self.options, schema, streaming=True), streaming=True)
         names = _names(schema)
         try:
@@ -60,14 +62,14 @@ class StratalogSource(DataSource):
         return LimitedStreamReader(options, names)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
-        """For ``df.write``, always with ``mode("append")``."""
+        """Return the writer for ``df.write``, which requires ``mode("append")``."""
         from stratalog_spark.sink import BatchWriter, check_append  # noqa: PLC0415 - readers need none of it
 
         check_append(overwrite=overwrite)
         return BatchWriter(SinkOptions(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's
-        """For ``df.writeStream``, in output mode append or update."""
+        """Return the writer for ``df.writeStream``, in output mode append or update."""
         from stratalog_spark.sink import StreamWriter, check_append  # noqa: PLC0415 - readers need none of it
 
         check_append(overwrite=overwrite)
@@ -75,22 +77,22 @@ class StratalogSource(DataSource):
 
 
 def _names(schema: StructType) -> tuple[str, ...]:
-    """The columns that a schema chooses, checked."""
+    """Return the columns that a schema selects, after a check."""
     return check_names(schema.names, [field.dataType.simpleString() for field in schema.fields])
 
 
 class BatchReader(DataSourceReader):
-    """Plans once a DataFrame, which so is a frozen snapshot; ``load`` again sees what is new."""
+    """Reader that plans once per DataFrame, which is therefore a snapshot. Another ``load`` includes new records."""
 
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._options, self._names = options, tuple(names)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks."""
+        """Return the tasks."""
         return [SplitPartition(split) for split in plan(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Carry out one task."""
-        assert isinstance(partition, SplitPartition)  # as planned
+        """Run one task."""
+        assert isinstance(partition, SplitPartition)  # from ``partitions``
         freeze_once()
         return read_split(self._options, self._names, self._options.source, partition.split)

@@ -1,9 +1,9 @@
 """Tables of Spark's catalog, ``CREATE TABLE ... USING stratalog``.
 
-Spark hands the options of a table to a Python data source once, when the table is made. A later read or write of the table
-gets none of them. So the source stores them in the metadata of the table's columns, which Spark keeps in the catalog and
-hands to each reader. It is not used for writes: columns of one table that are inserted into another keep their metadata, and
-the rows would go to the wrong topic.
+Spark passes the options of a table to a Python data source only when the table is created, not to later reads and
+writes. The source therefore stores them in the metadata of the table's columns. Spark keeps this metadata in the
+catalog, and passes it to each reader. It is not used for writes. Columns that are inserted from one table into another
+keep their metadata, so the rows would go to the wrong topic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from stratalog_spark.columns import TYPES, check_names
 from stratalog_spark.options import SINK_NAMES, STREAM_NAMES, TIER_PREFIX, Options
 
 METADATA: Final = "stratalog"  # persistent: the key of the metadata in catalogs
-_OPTION: Final = "option."  # Spark's prefix for what stands in OPTIONS
+_OPTION: Final = "option."  # Spark's prefix for options in OPTIONS
 _ONLY_WRITTEN: Final = frozenset(name.lower() for name in SINK_NAMES) - {"path", "config"}
 _HEADER: Final = StructType().add("key", StringType()).add("value", BinaryType())
 _SPARK_TYPES: Final[Mapping[str, DataType]] = {
@@ -45,15 +45,15 @@ _SAY_IT: Final = (
 
 
 def is_table(given: Mapping[str, str]) -> bool:
-    """True if these are the properties of a table that is being made."""
+    """Return True if these are the properties of a table that is being created."""
     return any(name.lower() == "provider" for name in given)
 
 
 def table_schema(given: Mapping[str, str]) -> StructType:
-    """The columns of a table that is being made, with its options in their metadata.
+    """Return the columns of a table that is being created, with its options in their metadata.
 
     Args:
-        given: the properties of the table, as Spark hands them on.
+        given: properties of the table, as Spark passes them.
 
     Raises:
         ConfigError: there is no location, or an option cannot be kept in a table.
@@ -79,15 +79,15 @@ def table_schema(given: Mapping[str, str]) -> StructType:
 
 
 def with_table(given: Mapping[str, str], schema: StructType, *, streaming: bool) -> Mapping[str, str]:
-    """The options of a read, with those of the table that is read; those of the read count.
+    """Return the options of a read, combined with those of its table. The options of the read win.
 
-    Args:
+    given: options of the read. If they contain a path, no table is read.
         given: the options of the read. With a path among them, they are not of a table.
-        schema: of the read.
-        streaming: False leaves out options of the table that are for streams alone.
+        schema: schema of the read.
+        streaming: if False, omit options of the table that are only for streams.
 
     Raises:
-        ConfigError: the metadata is not what ``table_schema`` made.
+        ConfigError: the metadata is not in the form of ``table_schema``.
     """
     names = {name.lower() for name in given}
     kept = None if "path" in names else _kept(schema)
@@ -99,7 +99,7 @@ def with_table(given: Mapping[str, str], schema: StructType, *, streaming: bool)
 
 
 def is_kept(schema: StructType) -> bool:
-    """True if columns with the options of a table are among these."""
+    """Return True if a column contains the options of a table."""
     return any(METADATA in field.metadata for field in schema.fields)
 
 
@@ -119,7 +119,10 @@ def _kept(schema: StructType) -> dict[str, str] | None:
 
 
 def located(location: str) -> str:
-    """A location as it was before Spark made ``file:/data`` of ``/data`` and of ``file:///data``: a path, or a tier's URI."""
+    """Return the original location: a path, or a tier's URI.
+
+    Spark converts ``/data`` and ``file:///data`` to ``file:/data``.
+    """
     if not location.startswith("file:/") or location.startswith("file://"):
         return location
     path = location.removeprefix("file:")

@@ -1,4 +1,4 @@
-"""What every Python worker of Spark does once."""
+"""Setup that each Python worker of Spark does once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from functools import cache
 
 @cache
 def freeze_once() -> None:
-    """Spark's worker collects garbage after each task, 40 ms for the imported modules alone: keep those out of it."""
+    """Exclude the imported modules from garbage collection.
+
+    Spark's worker collects garbage after each task, which takes 40 ms for the imported modules.
+    """
     gc.collect()
     gc.freeze()

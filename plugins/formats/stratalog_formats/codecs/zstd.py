@@ -1,7 +1,7 @@
-"""zstd, codec 4: frames behind each other, none in V0 and V1.
+"""zstd, codec 4: concatenated frames. V0 and V1 do not support it.
 
-Frames say how large their contents are, which Kafka's stream writer cannot know: a reader then allocates just that, and
-needs no window beside it.
+The frames written here contain the size of their contents, which Kafka's stream writer does not know. A reader can then
+allocate exactly that size, and needs no window in addition.
 
 Source: apache/kafka ZstdCompression, over zstd-jni's streams (window limit 128 MiB).
 """
@@ -21,19 +21,19 @@ _DEFAULT_LEVEL: Final = 3
 _LEVELS: Final = range(-131072, 23)
 _WINDOW_LIMIT_BYTES: Final = 1 << 27
 _RING_BYTES: Final = 1 << 21  # a window that may be held beside the contents: the usual one of Kafka's writer
-_IDLE_BYTES: Final = 1 << 22  # what a context may hold while it waits for its next use
-_DESCRIPTOR: Final = 4  # the byte of the header that tells what it holds
+_IDLE_BYTES: Final = 1 << 22  # limit of memory that an idle context may hold
+_DESCRIPTOR: Final = 4  # position of the header byte that describes the other header fields
 _SIZE_OF_8_BYTES: Final = 0xC0
-_RUN_BLOCK: Final = 1  # one byte, repeated
+_RUN_BLOCK: Final = 1  # one repeated byte
 _COMPRESSED_BLOCK: Final = 2
-_BLOCK: Final = Struct("<HB")  # of a block's header, 24 bits
-_BLOCK_BYTES: Final = 1 << 17  # the most that a block holds
-_SKIPPABLE: Final = b"\x2a\x4d\x18"  # behind a byte of 0x50 to 0x5f
+_BLOCK: Final = Struct("<HB")  # a block's header, 24 bits
+_BLOCK_BYTES: Final = 1 << 17  # largest content of a block
+_SKIPPABLE: Final = b"\x2a\x4d\x18"  # after a byte of 0x50 to 0x5f
 _SKIPPABLE_HIGH: Final = 0x5
 
 
 class _Frame(NamedTuple):
-    """A frame: its bytes, and what its headers say."""
+    """A frame: its bytes, and the fields of its headers."""
 
     raw: memoryview
     parameters: zstandard.FrameParameters
@@ -41,7 +41,7 @@ class _Frame(NamedTuple):
 
     @property
     def needs_window(self) -> bool:
-        """Whether the library holds a large window beside the contents, since it is not told their size."""
+        """True if the library needs a large window beside the contents, because the frame lacks their size."""
         window_bytes = min(self.parameters.window_size, self.most_bytes)
         return self.parameters.content_size == zstandard.CONTENTSIZE_UNKNOWN and window_bytes > _RING_BYTES
 
@@ -53,12 +53,16 @@ class ZstdCodec(Codec):
     levels: ClassVar[range | None] = _LEVELS
 
     def __init__(self) -> None:
-        # Contexts cost more than a small batch to make, and serve one thread at a time: whoever needs one takes it out.
+        # Creating a context costs more than a small batch. A context serves one thread at a time, so a call removes it.
         self._packers = dict[int, list[zstandard.ZstdCompressor]]()
         self._unpackers = list[zstandard.ZstdDecompressor]()
 
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """One frame. ConfigError for a level outside ``levels``."""
+        """Compress to one frame.
+
+        Raises:
+            ConfigError: the level is outside ``levels``.
+        """
         del magic
         wanted = checked_level("zstd", level, _LEVELS, _DEFAULT_LEVEL)
         idle = self._packers.setdefault(wanted, [])
@@ -72,7 +76,7 @@ class ZstdCodec(Codec):
         return packed
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """All frames behind each other."""
+        """Decompress all concatenated frames."""
         del magic
         view = memoryview(data)
         if not view:
@@ -88,12 +92,15 @@ class ZstdCodec(Codec):
         return memoryview(found).toreadonly()
 
     def _one(self, frame: _Frame, limit_bytes: int) -> Buffer:
-        """At once if the size is said, or the most that the blocks may hold is allowed."""
+        """Decompress one frame.
+
+        One call does it if the size is given, or if the largest possible size is within the limit.
+        """
         said_bytes, most_bytes = frame.parameters.content_size, frame.most_bytes
         if said_bytes == zstandard.CONTENTSIZE_UNKNOWN:
             at_once = 0 < most_bytes <= limit_bytes and not frame.needs_window
         else:
-            at_once = said_bytes > 0  # which the library takes on trust if it is 0
+            at_once = said_bytes > 0  # the library does not verify a size of 0
             if said_bytes > limit_bytes:
                 raise _too_large(limit_bytes)
         if not at_once:
@@ -109,9 +116,9 @@ class ZstdCodec(Codec):
 
 
 def _several(view: memoryview, limit_bytes: int) -> bytearray:
-    """The contents of all frames, read twice: memory is taken once, when it is known how much they are."""
+    """Return the contents of all frames. The data is read twice, so that memory is allocated once at the final size."""
     raw: Buffer = view
-    if sum(frame.needs_window for frame in _frames(view)):  # each frame is looked at
+    if sum(frame.needs_window for frame in _frames(view)):  # ``sum``, unlike ``any``, checks every frame
         raw = _without_windows(view, limit_bytes)
     found = bytearray(_measured(raw, limit_bytes))
     size = 0
@@ -132,13 +139,13 @@ def _measured(raw: Buffer, limit_bytes: int) -> int:
 
 
 def _reader(raw: Buffer) -> zstandard.ZstdDecompressionReader:
-    """A reader with a context of its own: what that holds for a window goes with it."""
+    """Return a reader with its own context, whose window memory is freed with the reader."""
     unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW_LIMIT_BYTES)
     return unpacker.stream_reader(raw, read_across_frames=True)
 
 
 def _without_windows(view: memoryview, limit_bytes: int) -> bytearray:
-    """The frames of ``view``, those that would need a window saying how large their contents are."""
+    """Return the frames of ``view``. Frames that would need a window get the size of their contents added."""
     frames = bytearray()
     for frame in _frames(view):
         frames += _with_size(frame, _measured(frame.raw, limit_bytes)) if frame.needs_window else frame.raw
@@ -146,7 +153,7 @@ def _without_windows(view: memoryview, limit_bytes: int) -> bytearray:
 
 
 def _frames(view: memoryview) -> Iterator[_Frame]:
-    """The frames of ``view``, which must be whole frames and nothing else: the library does not check that."""
+    """Yield the frames of ``view``, which must consist of complete frames only: the library does not check that."""
     position = 0
     while position < len(view):
         frame = _frame(view, position)
@@ -160,7 +167,7 @@ def _frames(view: memoryview) -> Iterator[_Frame]:
 
 
 def _frame(view: memoryview, start: int) -> _Frame | None:
-    """The frame at ``start``, or None for one to skip; only its headers and those of its blocks are looked at.
+    """Return the frame at ``start``, or None for a skippable one. Only frame and block headers are read.
 
     Source: RFC 8878, 3.1.1.
     """
@@ -186,7 +193,10 @@ def _frame(view: memoryview, start: int) -> _Frame | None:
 
 
 def _blocks_end(view: memoryview, position: int) -> tuple[int, int]:
-    """Where the last block ends (past ``view`` if it is cut off), and how many bytes all may hold."""
+    """Return the end of the last block, and the largest possible size of all contents.
+
+    The end is beyond ``view`` if a block is cut off.
+    """
     last = most_bytes = 0
     while not last:
         if position + _BLOCK.size > len(view):
@@ -199,7 +209,7 @@ def _blocks_end(view: memoryview, position: int) -> tuple[int, int]:
 
 
 def _with_size(frame: _Frame, size: int) -> bytes:
-    """The frame, which does not say how large its contents are, saying so."""
+    """Return the frame with the size of its contents added to its header."""
     end = zstandard.frame_header_size(frame.raw)
     head = bytearray(frame.raw[:end])
     head[_DESCRIPTOR] |= _SIZE_OF_8_BYTES

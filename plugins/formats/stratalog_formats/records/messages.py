@@ -1,4 +1,4 @@
-"""What messages of magic 0 and 1 share: one entry a record, or a wrapper whose value is a compressed set of entries.
+"""Common part of messages of magic 0 and 1: one entry per record, or a wrapper whose value is a compressed message set.
 
 Source: apache/kafka LegacyRecord, AbstractLegacyRecordBatch, MemoryRecordsBuilder.
 """
@@ -49,22 +49,22 @@ from stratalog_formats.records.batches import decompressed
 from stratalog_formats.records.message_set import FieldPlaces, distance_in, messages_in
 from stratalog_formats.records.retain import kept_pieces, wrong_count
 
-ZSTD_ID: Final = 4  # came with magic 2 and is refused below
+ZSTD_ID: Final = 4  # zstd exists since magic 2; it is refused below
 LIMIT_BYTES: Final = 1 << 28
 _LAST_MS: Final = (1 << 63) - 1
 _FRAME: Final = Struct(">qiI")  # offset, size, CRC
 _CRC_BYTES: Final = 4
 _ATTRIBUTES_POSITION: Final = FRAME_BYTES
-_KEPT: Final = bytes(word != Verdict.DROP for word in range(256))  # a verdict as a truth value
+_KEPT: Final = bytes(word != Verdict.DROP for word in range(256))  # verdicts as truth values
 
 
 class MessageFormat(RecordFormat):
-    """What magic 0 and 1 share; ``messages_v0`` and ``messages_v1`` have what differs.
+    """Common part of magic 0 and 1. ``messages_v0`` and ``messages_v1`` implement the differences.
 
     Args:
-        codecs: looked up when a wrapper is decoded.
-        kernels: which twin does the work.
-        limit_bytes: how far ``assign`` decompresses a wrapper.
+        codecs: codecs, looked up when a wrapper is decoded.
+        kernels: functions of the twin to use.
+        limit_bytes: limit of the decompressed size of a wrapper in ``assign``.
     """
 
     def __init__(self, codecs: CodecTable, kernels: Kernels = KERNELS, limit_bytes: int = LIMIT_BYTES) -> None:
@@ -73,23 +73,29 @@ class MessageFormat(RecordFormat):
     # --- what differs ------------------------------------------------------------------------------------------------
 
     def _before_keys(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
-        """What stands between CRC and key, of each message."""
+        """Return the bytes between CRC and key of each message."""
         raise NotImplementedError
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        """What the offset fields inside a wrapper lack of the absolute offsets; ``last_field`` is the last of them."""
+        """Return the difference of absolute offsets and offset fields in a wrapper.
+
+        ``last_field`` is the last of these fields.
+        """
         raise NotImplementedError
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
-        """The whole entries in [start, end)."""
+        """Return the complete entries in [start, end)."""
         return self._kernels.scan_messages(self.magic, data, start, end, check_crc)
 
     def decode(
         self, data: Buffer, batches: BatchTable, *, fields: Fields = Fields.ALL, limit_bytes: int
     ) -> Iterator[RecordColumns]:
-        """Runs of plain messages share an arena, each wrapper has its own: the set that it holds."""
+        """Yield the records as columns.
+
+        Runs of plain messages share an arena. Each wrapper has its own: its message set.
+        """
         for start, end in _runs(batches):
             run = batches.take(start, end)
             if run.attributes[0] & CODEC_MASK:
@@ -113,13 +119,13 @@ class MessageFormat(RecordFormat):
         return places.columns(data, run.last_offset, run.max_timestamp_ms, kinds, fields)
 
     def _kind(self, attributes: int) -> int:
-        """The timestamp type of a message or, if it is in one, of its wrapper."""
+        """Return the timestamp type of a message, or of its wrapper if it is in one."""
         if not self.magic:
             return TimestampType.NONE
         return TimestampType.LOG_APPEND_TIME if attributes & TIMESTAMP_TYPE_BIT else TimestampType.CREATE_TIME
 
     def _decode_wrapper(self, data: Buffer, wrapper: RecordBatch, fields: Fields, limit_bytes: int) -> RecordColumns:
-        """The messages of one wrapper. One of the other magic is read as what it says it is."""
+        """Return the messages of one wrapper. A message of the other magic is read by its own magic."""
         arena = self._unpacked(data, wrapper, limit_bytes)
         tables = messages_in(self._kernels, arena, self.magic, wrapper.position)
         places = FieldPlaces()
@@ -138,7 +144,7 @@ class MessageFormat(RecordFormat):
         return places.columns(arena, memoryview(offsets), memoryview(stamps), kinds, fields)
 
     def _unpacked(self, data: Buffer, wrapper: RecordBatch, limit_bytes: int) -> memoryview:
-        """The set of messages in a wrapper."""
+        """Return the message set in a wrapper."""
         if wrapper.codec_id == ZSTD_ID:
             raise CorruptBatchError(f"zstd does not exist in magic {self.magic}", "", wrapper.position)
         view = memoryview(data)[wrapper.position : wrapper.position + wrapper.size_bytes]
@@ -156,7 +162,7 @@ class MessageFormat(RecordFormat):
     def encode(
         self, records: Sequence[Record], header: BatchHeader, codec: Codec | None, level: int | None
     ) -> bytearray:
-        """One entry a record, or one wrapper around all."""
+        """Encode one entry per record, or one wrapper around all records."""
         for index, record in enumerate(records):
             if record.headers:
                 raise self._has_no_headers(index)
@@ -174,7 +180,7 @@ class MessageFormat(RecordFormat):
         *,
         keep_offsets: bool = False,
     ) -> bytearray:
-        """As ``encode``; gaps between offsets are kept if asked for."""
+        """Encode columns as ``encode`` does. ``keep_offsets`` keeps gaps between offsets."""
         for index, count in enumerate(columns.header_count):
             if count:
                 raise self._has_no_headers(index)
@@ -231,7 +237,10 @@ class MessageFormat(RecordFormat):
         values: Sequence[bytes | None],
         attributes: int,
     ) -> bytearray:
-        """Entries with these offsets; nothing is checked. Column by column, since a step costs more than its work."""
+        """Return entries with these offsets, without checks.
+
+        They are built column by column, as a step costs more than its work.
+        """
         key_sizes, value_sizes = (
             [-1 if field is None else len(field) for field in column] for column in (keys, values)
         )
@@ -247,10 +256,12 @@ class MessageFormat(RecordFormat):
     def assign(
         self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
     ) -> BatchTable:
-        """Offsets follow each other from entry to entry; a wrapper takes as many as it spans, its own is the last.
+        """Set the offsets of entries one after the other.
 
-        The ``record_count`` of a wrapper, -1 after a scan, may say how many messages it holds, offsets 0, 1, 2, ...: it
-        is not decompressed then.
+        A wrapper takes the offsets that it spans; its own is the last one.
+
+        A wrapper's ``record_count`` is -1 after a scan. If it is the number of its messages with offsets 0, 1, 2, ...,
+        the wrapper is not decompressed.
         """
         del leader_epoch
         start = end = batches.position[0] if len(batches) else 0
@@ -270,7 +281,7 @@ class MessageFormat(RecordFormat):
         return distance_in(offsets[0], offsets[-1], batch) + 1
 
     def restamp(self, data: bytearray, batch: RecordBatch, max_timestamp_ms: int) -> bool:
-        """Of a plain message it is the time itself, of a wrapper the largest inside."""
+        """Set the timestamp: of a plain message its own, of a wrapper the largest inside."""
         is_right = batch.max_timestamp_ms == max_timestamp_ms and not batch.attributes & TIMESTAMP_TYPE_BIT
         if self.magic and not is_right:
             self._stamp(data, batch, batch.attributes & ~TIMESTAMP_TYPE_BIT, max_timestamp_ms)
@@ -297,9 +308,9 @@ class MessageFormat(RecordFormat):
         retain_empty: Sequence[bool] | None = None,
         limit_bytes: int,
     ) -> Iterator[Buffer]:
-        """Plain messages stay or go, wrappers are written anew: their offset is that of the last message that stays.
+        """Keep or drop plain messages, and rewrite wrappers. A wrapper's offset is that of its last kept message.
 
-        There is no place for a delete horizon, and a wrapper that loses nothing is not even decompressed.
+        These formats cannot store a delete horizon. A wrapper that keeps all messages is not decompressed.
         """
         del horizon_ms
 
@@ -326,7 +337,7 @@ class MessageFormat(RecordFormat):
 
 
 def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
-    """Ranges of rows with one arena: each wrapper alone, plain messages within 2 GiB."""
+    """Yield ranges of rows with one arena: each wrapper alone, plain messages within 2 GiB."""
     attributes, position, size = batches.attributes, batches.position, batches.size_bytes
     start = 0
     for row in range(1, len(batches)):
@@ -339,5 +350,5 @@ def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
 
 
 def _filled(column: Sequence[bytes | None]) -> Sequence[bytes]:
-    """Without nulls: they have no bytes."""
+    """Return the column with nulls replaced by empty bytes."""
     return [field or b"" for field in column]

@@ -19,7 +19,7 @@ _HEAD: Final = Struct(">bbi")  # magic, attributes, size of the key
 
 
 class MessageFormatV0(MessageFormat):
-    """Magic 0: no timestamps; inner offsets are absolute."""
+    """Record format of magic 0: no timestamps, absolute inner offsets."""
 
     magic: ClassVar[int] = 0
 
@@ -34,7 +34,7 @@ class MessageFormatV0(MessageFormat):
     def assign(
         self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
     ) -> BatchTable:
-        """As for magic 1, but wrappers are compressed again: the offsets inside them are absolute."""
+        """Assign as for magic 1, but compress wrappers again, because the offsets inside them are absolute."""
         if not any(batch.codec_id for batch in batches):
             return super().assign(data, batches, base_offset, leader_epoch, append_time_ms)
         start, end, moved = batches.position[0], batches.position[-1] + batches.size_bytes[-1], bytearray()
@@ -50,7 +50,10 @@ class MessageFormatV0(MessageFormat):
         return self.scan(data, start, start + len(moved), check_crc=False)
 
     def _moved(self, data: bytearray, wrapper: RecordBatch, base_offset: int) -> tuple[bytearray, int]:
-        """A wrapper whose messages begin at ``base_offset`` and keep their distances, and the last one's offset."""
+        """Return a wrapper with its messages moved to ``base_offset``, and the offset of its last message.
+
+        The messages keep their distances.
+        """
         arena = bytearray(self._unpacked(data, wrapper, self._limit_bytes))
         tables = messages_in(self._kernels, arena, self.magic, wrapper.position)
         first, offset = tables[0].last_offset[0], base_offset

@@ -1,4 +1,4 @@
-"""Messages of magic 1: timestamps, and offsets inside a wrapper that are relative to its own.
+"""Messages of magic 1: timestamps, and inner offsets relative to the wrapper's offset.
 
 Source: apache/kafka LegacyRecord, AbstractLegacyRecordBatch.
 """
@@ -17,7 +17,10 @@ _HEAD: Final = Struct(">bbqi")  # magic, attributes, timestamp, size of the key
 
 
 class MessageFormatV1(MessageFormat):
-    """Magic 1: timestamps; inner offsets are relative, the wrapper has the offset of the last one."""
+    """Record format of magic 1: timestamps and relative inner offsets.
+
+    A wrapper's offset is that of its last message.
+    """
 
     magic: ClassVar[int] = 1
 
@@ -25,7 +28,10 @@ class MessageFormatV1(MessageFormat):
         return map(partial(_HEAD.pack, 1, attributes), stamps, key_sizes)
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        """A wrapper at offset 0 counts from 0, as old librdkafka wrote them."""
+        """Return the shift of inner offsets.
+
+        It is 0 for a wrapper at offset 0, as old librdkafka versions wrote them.
+        """
         if wrapper.last_offset == 0:
             return 0
         if wrapper.last_offset < last_field:

@@ -1,1 +1,1 @@
-"""Whole jobs on Spark, each a function that takes a session and gives a summary."""
+"""Complete jobs on Spark. Each is a function of a session that returns a summary."""

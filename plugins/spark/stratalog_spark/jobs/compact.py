@@ -1,9 +1,10 @@
-"""Compacting whole topics of a tier by their keys, however many there are; values never pass through the JVM.
+"""Compaction of whole topics of a tier, with any number of keys. Values never pass through the JVM.
 
-A log that is small is a task, which compacts it as an engine does. Of larger ones there are many tasks. First pass, a task
-a run of segments: the newest offset of each key, as a hash, in messages of one bucket each. Between the
-passes, a task a bucket: of all runs, the newest of each key; what stays of each run. Second pass, a task a run: its segments
-written anew. Then one commit a partition. So memory is that of one bucket, whatever the number of keys.
+One task compacts a small log as an engine does. A larger log is compacted in three steps. First pass, one task per run
+of segments: the latest offset of each key, as a hash, in one message per bucket. Between the passes, one task per
+bucket: the latest offset of each key over all runs, and the kept offsets of each run. Second pass, one task per run:
+rewrite its segments. One commit per partition follows. The memory of a task is that of one bucket, whatever the number
+of keys.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ from stratalog_spark.worker import freeze_once
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
-MEMORY_BYTES: Final = 128 << 20  # for the numbers below; with less they are smaller
+MEMORY_BYTES: Final = 128 << 20  # for the numbers below; less memory reduces them
 _LEAST_BYTES: Final = 1 << 20
-ALONE_RECORDS: Final = 1 << 21  # offsets of a log that one task compacts: 56 MiB are enough to remember all keys
-ALONE_BYTES: Final = 256 << 20  # what one task does alone in seconds: tasks that exchange keys take as long to begin
+# largest offset range of a log that one task compacts: 56 MiB suffice to remember all keys
+ALONE_RECORDS: Final = 1 << 21
+ALONE_BYTES: Final = 256 << 20  # size that one task compacts in the time that tasks need to start exchanging keys
 _ALONE_RECORD_BYTES: Final = 28
 BUCKET_RECORDS: Final = 1 << 20  # 24 MiB of hashes and offsets, and about four times that to sort them
 _HELD_RECORDS: Final = 1 << 20
@@ -53,19 +55,19 @@ _DONE_DDL: Final = "run int, shuffled bigint, made string"
 
 @dataclass(frozen=True, slots=True)
 class CompactReport:
-    """What was done to each log, and what the passes told each other, in bytes."""
+    """Result per log, and the size in bytes of the messages between the passes."""
 
     logs: tuple[Replaced, ...]
     shuffled_bytes: int
 
     @property
     def records_before(self) -> int:
-        """Read, in all logs."""
+        """Number of records read in all logs."""
         return sum(found.records_before for found in self.logs)
 
     @property
     def records_after(self) -> int:
-        """Kept, in all logs."""
+        """Number of records kept in all logs."""
         return sum(found.records_after for found in self.logs)
 
 
@@ -79,26 +81,27 @@ def compact(
     memory_bytes: int = MEMORY_BYTES,
     progress: Progress | None = None,
 ) -> CompactReport:
-    """Keep the newest record of each key in all closed segments of topics, as the cleaner does.
+    """Keep the latest record of each key in all closed segments of topics, as the cleaner does.
 
-    Offsets, headers and markers stay, what was aborted goes, and so do records without a key; tombstones go when they were
-    seen by a round ``delete.retention.ms`` ago. Nothing is written behind the first transaction that is open.
+    Offsets, headers and markers do not change. Aborted records and records without a key are dropped. A tombstone is
+    dropped when ``delete.retention.ms`` has passed since a round first saw it. Nothing after the start of the first
+    open transaction is rewritten.
 
     Args:
         spark: a session, classic or Connect.
-        tier: its URI, or a source with credentials.
-        topics: whose ``cleanup.policy`` has ``compact``.
-        take_over: an engine that wrote to the tier is no more; it is fenced.
-        any_policy: compact a topic whatever its policy says.
-        memory_bytes: what a task may take for keys, about, beside what it reads and writes: 20 MiB and 24 bytes for each
-            record of 4 to 128 MiB of segments. With less there are more messages between tasks, and no other result.
-        progress: told of tasks.
+        tier: URI of the tier, or a source with credentials.
+        topics: topics whose ``cleanup.policy`` contains ``compact``.
+        take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
+        any_policy: compact a topic with any policy.
+        memory_bytes: approximate memory of a task for keys, in addition to its input and output: 20 MiB, and 24 bytes
+            per record of 4 to 128 MiB of segments. Less memory means more messages between tasks, with the same result.
+        progress: called with the progress of tasks.
 
     Raises:
-        ConfigError: it is no tier, a topic is not to be compacted, or less than 1 MiB is given.
-        UnknownTopicError: a topic is not there.
-        FencedEpochError: an engine writes to a topic, or has records that the tier has not.
-        StorageError: segments were replaced meanwhile: run it again. Nothing of that log was changed.
+        ConfigError: it is no tier, a topic may not be compacted, or ``memory_bytes`` is below 1 MiB.
+        UnknownTopicError: a topic does not exist.
+        FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
+        StorageError: segments were replaced meanwhile, and nothing of that log was changed. Run the job again.
         SparkJobError: a task failed; nothing was changed.
     """
     if memory_bytes < _LEAST_BYTES:
@@ -136,7 +139,7 @@ def compact(
 
 
 def _parted(planned: Sequence[Run], alone_records: int) -> tuple[list[Run], list[Run]]:
-    """A run for each log that one task compacts, the largest first, and the runs of the others."""
+    """Return a run per log that one task compacts, the largest first, and the runs of the other logs."""
     by_span: dict[Span, list[Run]] = {}
     for run in planned:
         by_span.setdefault(run.span, []).append(run)
@@ -148,7 +151,7 @@ def _parted(planned: Sequence[Run], alone_records: int) -> tuple[list[Run], list
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The three steps, as they travel to the tasks."""
+    """The three steps in the form in which they are sent to the tasks."""
 
     source: ReadSource
     target: WriteTarget
@@ -156,7 +159,7 @@ class _Work:
     spans: tuple[Span, ...]
     secret: bytes = field(repr=False)
     now_ms: int
-    share: float  # of MEMORY_BYTES
+    share: float  # share of MEMORY_BYTES
 
     def __reduce__(self) -> tuple[object, ...]:
         planned = _PLANNED.pack((self.runs, self.spans))
@@ -164,7 +167,7 @@ class _Work:
 
     @property
     def buckets(self) -> list[tuple[int, int]]:
-        """Of each span the number of its first bucket, and how many bits of a hash choose one."""
+        """Number of the first bucket of each span, and the number of hash bits that choose a bucket."""
         found, first, records = [], 0, max(int(BUCKET_RECORDS * self.share), 1)
         for span in self.spans:
             bits = max((span.end - span.start - 1) // records, 0).bit_length()
@@ -173,7 +176,7 @@ class _Work:
         return found
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """A row a run."""
+        """Return a frame with one row per run."""
         buckets = self.buckets
         total = buckets[-1][0] + (1 << buckets[-1][1])
         merging, writing = min(total, task_count(spark)), len(self.runs)
@@ -197,7 +200,7 @@ class _Work:
     # --- in tasks ----------------------------------------------------------------------------------------------------
 
     def hashed(self, number: int, places: Sequence[int]) -> Iterator[pyarrow.RecordBatch]:
-        """First pass: the newest offset of each key of a run, a message a bucket."""
+        """Run the first pass: yield the latest offset of each key of a run, in one message per bucket."""
         run, table, most = self.runs[number], key_table(), max(int(_HELD_RECORDS * self.share), 1)
         for scanned in scan(self.source, run.split) if run.split is not None else ():
             keys, offsets = scanned.batch.column("key"), scanned.batch.column("offset").to_numpy()
@@ -215,7 +218,7 @@ class _Work:
         rows = [
             (first + bucket, pack_newest(part, run.start))
             for bucket, part in enumerate(parted(newest, bits))
-            if len(part.offsets) or not bucket  # each run is told of, though it may keep nothing
+            if len(part.offsets) or not bucket  # each run needs a message, even if it keeps nothing
         ]
         return pa.RecordBatch.from_pydict(
             {
@@ -227,7 +230,7 @@ class _Work:
         )
 
     def merged(self, messages: Any, targets: Sequence[int]) -> Any:
-        """Between the passes: of one bucket, what stays of each run."""
+        """Run the step between the passes: return the kept offsets of each run for one bucket."""
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 
         freeze_once()
@@ -239,7 +242,7 @@ class _Work:
             table.add(part.hashes, part.offsets)
         kept = np.sort(table.rows().offsets)
         made = []
-        for number in sorted(set(numbers)):  # all of one log: each offset is in one run of it
+        for number in sorted(set(numbers)):  # all runs are of one log, and each offset is in one of them
             run = self.runs[number]
             bounds: Any = np.searchsorted(kept, (run.start, run.end))
             made.append((targets[number], number, seen, pack_offsets(kept[bounds[0] : bounds[1]], run.start)))
@@ -250,7 +253,7 @@ class _Work:
         return pa.Table.from_arrays(arrays, names=["place", "run", "seen", "blob"])
 
     def written(self, messages: Any) -> Any:
-        """Second pass: a run without what is older."""
+        """Run the second pass: rewrite a run without superseded records."""
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 
         freeze_once()
@@ -273,13 +276,16 @@ _PLANNED: Final = Message[tuple[tuple[Run, ...], tuple[Span, ...]]]("planned", t
 
 
 def _work(source: ReadSource, target: WriteTarget, planned: str, secret: bytes, now_ms: int, share: float) -> _Work:
-    """The steps as a task gets them: Spark pickles its options, and what is planned is text."""
+    """Return the steps in a task. Spark pickles the options; the plan is sent as text."""
     runs, spans = _PLANNED.unpack(planned)
     return _Work(source, target, runs, spans, secret, now_ms, share)
 
 
 class Survivors(RecordFilter):
-    """Keeps the records with these offsets, an ascending array of int64; what has no value among them until its horizon."""
+    """Keeps the records with these offsets, an ascending array of int64.
+
+    Tombstones among them are kept until their horizon.
+    """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.VALUE
 
@@ -287,11 +293,11 @@ class Survivors(RecordFilter):
         self._offsets = offsets
 
     def observe(self, records: RecordColumns) -> int:
-        """Everything is known already."""
+        """Return the number of records: there is nothing to observe."""
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """One verdict a record."""
+        """Write one verdict per record."""
         if not records.count:
             return
         offsets = np.frombuffer(records.offset, np.int64)

@@ -1,4 +1,4 @@
-"""Old records in today's format: a tier's segments in record batches of magic 2, in another codec, in another layout."""
+"""Conversion of a tier's segments: to record batches of magic 2, to another codec, or to another layout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stratalog_spark.ranges import topics_of
 
 @dataclass(frozen=True, slots=True)
 class ConvertReport:
-    """What was done to each log; those in which nothing had to be are not there."""
+    """Result per log. Logs without a change are omitted."""
 
     logs: tuple[Replaced, ...]
 
@@ -32,24 +32,25 @@ def convert(
     take_over: bool = False,
     progress: Progress | None = None,
 ) -> ConvertReport:
-    """Write closed segments of topics anew that are not as asked for: each record as it was, in record batches of magic 2.
+    """Rewrite closed segments of topics to the requested form, with unchanged records in record batches of magic 2.
 
-    Messages of magic 0 and 1 get a producer's timestamp, the one that they have. Batches of magic 2 stay as they are unless
-    ``compression`` is given; then those in other codecs get that one, but control batches and those that compaction left
-    in part. Segments in which nothing changes are read and stay: run again, it does what came since, or what is left.
+    Messages of magic 0 and 1 keep their timestamps, as timestamps set by the producer. Batches of magic 2 stay
+    unchanged unless ``compression`` is given. Then batches in other codecs are recompressed, except control batches and
+    batches from which compaction removed records. Unchanged segments are only read. A repeated run converts new
+    segments and those that an earlier run left.
 
     Args:
         spark: a session, classic or Connect.
-        tier: its URI, or a source with credentials.
-        topics: all of each.
-        compression: ``gzip``, ``snappy``, ``lz4``, ``zstd`` or ``uncompressed``; None leaves batches of magic 2.
-        layout: how segments are stored from now on; None is as the topic says. Its setting stays what it is.
-        take_over: an engine that wrote to the tier is no more; it is fenced.
-        progress: told of tasks.
+        tier: URI of the tier, or a source with credentials.
+        topics: topics to convert completely.
+        compression: ``gzip``, ``snappy``, ``lz4``, ``zstd`` or ``uncompressed``; None keeps batches of magic 2.
+        layout: new layout of the segments; None uses the topic's setting. The setting does not change.
+        take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
+        progress: called with the progress of tasks.
 
     Raises:
         As ``compact``.
-        UnknownComponentError: there is no such codec, or layout.
+        UnknownComponentError: the codec or layout does not exist.
     """
     source = source_of(tier)
     target = target_of(source, take_over=take_over)

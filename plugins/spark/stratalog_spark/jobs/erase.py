@@ -1,4 +1,4 @@
-"""Forgetting keys: the segments of a tier that hold records of them are written anew without these, over all history."""
+"""Erasure of keys: segments of a tier that hold their records are rewritten without these, over the whole history."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _HELD: Final = Message[dict[tuple[TopicPartition, int], int]]("held", dict[tuple
 
 @dataclass(frozen=True, slots=True)
 class EraseReport:
-    """What was found, and what was done.
+    """Records found, and logs changed.
 
     Attributes:
-        records: of the keys, by log; those of aborted transactions are counted, too.
-        segments: that held them.
-        logs: what was replaced: neighbouring segments by one commit each; nothing if it was only to be told.
+        records: records of the keys, by log, including those of aborted transactions.
+        segments: number of segments that held such records.
+        logs: replaced ranges: one commit for each run of neighbouring segments; empty in a dry run.
     """
 
     records: dict[TopicPartition, int]
@@ -49,20 +49,20 @@ def erase(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> EraseReport:
-    """Forget all records of some keys, in all closed segments of topics; run again, it finds what a failure left.
+    """Erase all records of some keys in all closed segments of topics. A repeated run finds what a failed one left.
 
-    Offsets, headers and markers of what stays do not change. What was aborted goes from the segments that are written
-    anew. Earlier states of the tier hold the keys until ``tier.history.ms`` and the grace time are over and the collector
-    took them.
+    Offsets, headers and markers of the remaining records do not change. Aborted records are dropped from rewritten
+    segments. Earlier states of the tier hold the keys until ``tier.history.ms`` and the grace time have passed and the
+    collector has deleted them.
 
     Args:
         spark: a session, classic or Connect.
-        tier: its URI, or a source with credentials.
-        keys: as they are, in bytes.
-        topics: only these; None is all.
-        take_over: an engine that wrote to the tier is no more; it is fenced.
-        dry_run: only tell.
-        progress: told of tasks.
+        tier: URI of the tier, or a source with credentials.
+        keys: keys in bytes.
+        topics: topics to erase from; None means all.
+        take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
+        dry_run: only report.
+        progress: called with the progress of tasks.
 
     Raises:
         ConfigError: there are no keys, or it is no tier.
@@ -97,7 +97,7 @@ def erase(
 
 
 def _found(source: ReadSource, split: Split, keys: Sequence[bytes]) -> dict[tuple[TopicPartition, int], int]:
-    """How many records of the keys each segment holds that holds some, by log and base offset."""
+    """Return the number of records of the keys for each segment that holds any, by log and base offset."""
     pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
     wanted, found = pa.array(keys, pa.binary()), dict[tuple[TopicPartition, int], int]()
     bases = {
@@ -114,7 +114,7 @@ def _found(source: ReadSource, split: Split, keys: Sequence[bytes]) -> dict[tupl
 
 
 def _spans(writer: BulkWriter, log: TopicPartition, bases: set[int]) -> Iterator[Span]:
-    """Runs of neighbours among the segments with these base offsets."""
+    """Yield runs of neighbouring segments with these base offsets."""
     whole = writer.span(log)
     borders = [] if whole is None else list(whole.borders)
     start: int | None = None
@@ -152,7 +152,7 @@ def _erase(
 
 
 class Without(RecordFilter):
-    """Keeps all records but those of some keys."""
+    """Keeps all records except those of some keys."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY
 
@@ -160,10 +160,10 @@ class Without(RecordFilter):
         self._keys = frozenset(keys)
 
     def observe(self, records: RecordColumns) -> int:
-        """Everything is known already."""
+        """Return the number of records: there is nothing to observe."""
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """One verdict a record."""
+        """Write one verdict per record."""
         for row, key in enumerate(records.keys()):
             verdicts[row] = Verdict.DROP if key in self._keys else Verdict.KEEP

@@ -1,4 +1,4 @@
-"""Topics as Parquet: what is new since the last run, each record exactly once."""
+"""Export of topics to Parquet: records since the last run, each exactly once."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _WHOLE: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What one run did.
+    """Result of one run.
 
     Attributes:
-        run: its number in this destination; 0 if there was nothing new.
-        resumed: runs before it that had not come to their end, and were done again first.
-        rows: written, those of ``resumed`` included.
-        size_bytes: of all files.
+        run: number of the run in this destination; 0 if there was nothing new.
+        resumed: number of earlier incomplete runs that were completed first.
+        rows: number of rows written, including those of ``resumed``.
+        size_bytes: size of all files.
         files: names below the destination.
-        malformed: rows whose value could not be understood; it stands in their column ``malformed``.
-        lost: offsets that were gone.
-        ends: up to which offset each partition is exported now.
+        malformed: number of rows whose value could not be parsed; their column ``malformed`` holds it.
+        lost: number of offsets that no longer existed.
+        ends: offset up to which each partition is exported now.
     """
 
     run: int
@@ -64,7 +64,10 @@ class ExportReport:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """One range of a log as a task gets it. ``start`` and ``end`` make the names, ``split`` says where it is, if it is."""
+    """Range of a log, as a task gets it.
+
+    ``start`` and ``end`` name the files; ``split`` locates the records, if there are any.
+    """
 
     log: TopicPartition
     start: int
@@ -73,7 +76,7 @@ class _Range:
 
     @property
     def size_bytes(self) -> int:
-        """Of ``.log`` files, about."""
+        """Approximate size of the range in ``.log`` files."""
         return 0 if self.split is None else self.split.size_bytes
 
 
@@ -98,36 +101,37 @@ def export(
     iceberg: IcebergTable | None = None,
     progress: Progress | None = None,
 ) -> ExportReport:
-    """Write what is new of topics as Parquet files: ``topic=T/date=YYYY-MM-DD/T-PARTITION-START-END.parquet``.
+    """Write new records of topics as Parquet files: ``topic=T/date=YYYY-MM-DD/T-PARTITION-START-END.parquet``.
 
-    Each record is in exactly one file, whatever fails and however often this is called: a plan of offsets is written to the
-    destination first, and the names of files follow from it. A run that did not come to its end is done once more by the
-    next one, over the same files. One run at a time is enough; on a local disk and on S3 a second one is harmless.
+    Each record is in exactly one file, even after failures and repeated calls. A plan of offsets is written to the
+    destination first, and determines the file names. The next run repeats an incomplete run with the same files. Run
+    one export at a time. On a local disk and on S3 a second concurrent one is harmless.
 
     Args:
         spark: a session, classic or Connect.
         source: a directory or the URI of a tier, or a source with credentials.
-        destination: a folder or a URI that fsspec knows; all workers must reach it.
-        topics: only these; None is all.
-        schema: ``raw`` (value as it is), ``json`` or ``avro`` (value as a struct, what cannot be understood in
+        destination: a folder, or a URI of an fsspec file system; all workers must reach it.
+        topics: topics to export; None means all.
+        schema: ``raw`` (value unchanged), ``json`` or ``avro`` (value as a struct; values that cannot be parsed in
             ``malformed``).
-        fields: for ``json``: a ``pyarrow.Schema`` of the fields, or None: guessed from the first 1,000 records, and kept.
+        fields: for ``json``: a ``pyarrow.Schema`` of the fields; None guesses it from the first 1,000 records, and
+            keeps it.
         avro_schemas: for ``avro``: see ``AvroValues``.
         partition_by: ``date`` or ``hour`` of the record's timestamp, in UTC, or ``none``.
         compression: of Parquet: ``zstd``, ``snappy``, ``gzip``, ``lz4``, ``none``.
-        isolation: what is exported. With ``read_uncommitted`` that may be records of transactions that are aborted later.
-        fail_on_loss: records that went before they were exported are an error; else they are counted.
-        options: for fsspec and the destination; may be credentials, and are never shown.
-        iceberg: a table whose data files are these: each run becomes a snapshot. Folders are then named ``T/YYYY-MM-DD``,
-            and a column has the topic.
-        progress: told of tasks.
+        isolation: isolation level. ``read_uncommitted`` may export records of transactions that are aborted later.
+        fail_on_loss: if True, records deleted before their export are an error; otherwise they are counted.
+        options: options for fsspec and the destination; they may be credentials, and are never printed.
+        iceberg: a table with these files as data files: each run becomes a snapshot. Folders are then named
+            ``T/YYYY-MM-DD``, and a column holds the topic.
+        progress: called with the progress of tasks.
 
     Raises:
-        ConfigError: an argument is wrong, or does not fit what was exported there before.
+        ConfigError: an argument is invalid, or does not match earlier exports to this destination.
         OffsetOutOfRangeError: see ``fail_on_loss``.
-        UnknownTopicError: a topic is not there.
+        UnknownTopicError: a topic does not exist.
         PluginImportError: fastavro is not installed.
-        StorageError, OSError: the source cannot be read, the destination not written.
+        StorageError, OSError: the source cannot be read, or the destination cannot be written.
         SparkJobError: a task failed; run it again.
     """
     for name, value, choices in (("schema", schema, SCHEMAS), ("partition_by", partition_by, PERIODS)):
@@ -160,7 +164,7 @@ def export(
     if plan is None:
         plan = last
     else:
-        plan = ledger.begin(plan)  # of another run that was first, perhaps, which may have seen more
+        plan = ledger.begin(plan)  # may be the plan of a concurrent run that was first
         with where.open(peek=True) as reader:
             run.carry_out(plan, reader)
     if iceberg is not None and plan is not None:
@@ -169,7 +173,7 @@ def export(
 
 
 class _Run:
-    """Carries out plans, and adds up."""
+    """Runs plans, and sums up their results."""
 
     def __init__(
         self,
@@ -187,7 +191,7 @@ class _Run:
         self._malformed = self.lost = self._number = 0
 
     def carry_out(self, plan: Plan, reader: Reader) -> None:
-        """Write all files of a plan, and note that."""
+        """Write all files of a plan, and record the plan as done."""
         source, target, style, forgiving = self._source, self._target, dict(plan.style), not self._fail_on_loss
 
         def work(ranges: Sequence[_Range]) -> list[tuple[list[Made], int, int]]:
@@ -208,7 +212,7 @@ class _Run:
         self._number = plan.number
 
     def report(self, plan: Plan | None, resumed: int) -> ExportReport:
-        """All of it."""
+        """Return the summed results."""
         return ExportReport(
             run=self._number,
             resumed=resumed,
@@ -228,7 +232,7 @@ def _value_style(
     fields: Any,
     avro_schemas: Mapping[int | None, object] | None,
 ) -> dict[str, object]:
-    """How values are understood, as the first plan keeps it."""
+    """Return the settings for parsing values, which the first plan stores."""
     if schema == "json":
         found = fields if fields is not None else json_fields(list(_sample(reader, names)))
         return {"fields": base64.b64encode(found.serialize()).decode()}
@@ -241,7 +245,7 @@ def _value_style(
 
 
 def _sample(reader: Reader, names: Sequence[TopicPartition]) -> Iterator[bytes | None]:
-    """Some values of each partition, the first ones."""
+    """Yield some of the first values of each partition."""
     for name in names:
         each = -(-SAMPLE_ROWS // len(names))
         yield from (record.value for record in islice(reader.log(*name).records(), each))
@@ -259,7 +263,7 @@ def _next(
     fail_on_loss: bool,
     run: _Run,
 ) -> Plan | None:
-    """What is new, None if nothing is."""
+    """Return the plan of the new records, or None if there are none."""
     before = {} if last is None else dict(last.ends)
     ranges, ends = list[OffsetRange](), dict(before)
     for name in names:
@@ -281,7 +285,7 @@ def _next(
 
 
 def _runs(splits: Iterable[Split]) -> Iterator[tuple[TopicPartition, int, int]]:
-    """The range of each log in each split."""
+    """Yield the range of each log in each split."""
     for split in splits:
         for log, pieces in groupby(split.pieces, key=lambda piece: piece.log):
             held = list(pieces)
@@ -289,7 +293,11 @@ def _runs(splits: Iterable[Split]) -> Iterator[tuple[TopicPartition, int, int]]:
 
 
 def _check_whole(plan: Plan, reader: Reader, *, forgiving: bool) -> int:
-    """Raise OffsetOutOfRangeError unless all of a plan is there still; how many offsets at a log's start are gone if forgiving."""
+    """Return how many offsets at the logs' starts are lost.
+
+    Raises:
+        OffsetOutOfRangeError: records of the plan are missing, and not forgiven.
+    """
     lost = 0
     for log, start, end in plan.ranges:
         offsets = reader.log(*log).offsets()
@@ -301,7 +309,7 @@ def _check_whole(plan: Plan, reader: Reader, *, forgiving: bool) -> int:
 
 
 def _tasks(plan: Plan, reader: Reader, usual: int) -> Iterator[list[_Range]]:
-    """The ranges of a plan where they are now, small ones together."""
+    """Yield the ranges of a plan with their current locations; small ranges share a task."""
     isolation = str(plan.style["isolation"])
     found = []
     for log, start, end in plan.ranges:
@@ -322,7 +330,7 @@ def _tasks(plan: Plan, reader: Reader, usual: int) -> Iterator[list[_Range]]:
 def _write(
     source: ReadSource, target: Target, work: _Range, style: Mapping[str, object], *, forgiving: bool
 ) -> tuple[list[Made], int, int]:
-    """What one task does of one range: files, values that were not understood, offsets that are gone."""
+    """Export one range in a task. Return the files, the number of malformed values, and the number of lost offsets."""
     gone: list[Lost] = []
     writer = RangeWriter(
         target,
@@ -340,7 +348,7 @@ def _write(
 
 
 class _Raw:
-    """Rows in the columns of Spark's Kafka source."""
+    """Converter to rows in the columns of Spark's Kafka source."""
 
     malformed = 0
 
@@ -352,7 +360,7 @@ class _Raw:
 
 
 class _Understood:
-    """The same, with the value as a struct."""
+    """Converter to such rows with the value as a struct."""
 
     def __init__(self, names: Sequence[str], values: JsonValues | AvroValues) -> None:
         self._rows, self._values, self.malformed = Rows(names), values, 0
@@ -375,7 +383,8 @@ class _Understood:
 
 
 def _rows(style: Mapping[str, Any]) -> _Raw | _Understood:
-    names = _COLUMNS if style["layout"] == "hive" else ("topic", *_COLUMNS)  # else the topic is in the path
+    # the path contains the topic in layout hive
+    names = _COLUMNS if style["layout"] == "hive" else ("topic", *_COLUMNS)
     if style["schema"] == "json":
         pa = import_module("pyarrow")
         return _Understood(names, JsonValues(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(style["fields"])))))

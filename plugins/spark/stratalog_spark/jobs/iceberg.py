@@ -1,4 +1,4 @@
-"""Exported files as an Iceberg table: what each run wrote becomes one snapshot, which no file is copied for."""
+"""Exported files as an Iceberg table. Each run becomes one snapshot, and no file is copied."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _EXPORT: Final = "stratalog.export"
 
 @dataclass(frozen=True, slots=True)
 class IcebergTable:
-    """A table by its catalog's name in pyiceberg's configuration, namespace and name: ``CATALOG.NAMESPACE.TABLE``.
+    """An Iceberg table, named ``CATALOG.NAMESPACE.TABLE`` after its catalog in pyiceberg's configuration.
 
     Attributes:
-        name: all three; a namespace may have dots.
-        properties: of the catalog, over those that pyiceberg finds in its file and its environment. Never shown.
+        name: all three parts; a namespace may contain dots.
+        properties: properties of the catalog, which override pyiceberg's file and environment. Never printed.
     """
 
     name: str
@@ -30,9 +30,11 @@ class IcebergTable:
         return f"IcebergTable({self.name!r})"
 
     def catch_up(self, ledger: Ledger) -> int:
-        """Add the files of all runs that are done and not in the table yet, in one snapshot each; how many runs.
+        """Add the files of all completed runs that are not in the table yet, one snapshot per run.
 
-        The table is made when there are files. A snapshot names its run, so that none is added twice.
+        Return the number of runs.
+
+        The table is created when there are files. A snapshot stores the number of its run, so no run is added twice.
 
         Raises:
             ConfigError: the table holds an export of another destination, or its schema does not fit.

@@ -1,4 +1,4 @@
-"""The way back: what was exported to Parquet becomes records of topics again, each exactly once."""
+"""Import of exported Parquet files: their rows become records of topics again, each exactly once."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ from stratalog_spark.messages import STAGED, Message
 from stratalog_spark.rowcolumns import columns_of
 
 _NAME: Final = re.compile(r"(?:.*/)?(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-\d{20}(?:-\d+)?\.parquet")
-_ROWS: Final = 1 << 14  # of what is encoded at a time
+_ROWS: Final = 1 << 14  # number of rows that are encoded together
 _COLUMNS: Final = ("key", "value", "timestamp", "headers")
 
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What was published: one value a run of the export and log; those that were there already are duplicates."""
+    """Published ranges, one per run of the export and log.
+
+    Ranges that were published before are marked as duplicates.
+    """
 
     published: tuple[Published, ...]
 
     @property
     def rows(self) -> int:
-        """Records that are there now and were not before."""
+        """Number of records that this import added."""
         return sum(found.end_offset - found.base_offset for found in self.published)
 
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The files of one range of a log, which dates have parted, and where its records go."""
+    """The files of one range of a log, one per date, and the log to which its records are written."""
 
     log: TopicPartition
     start: int
@@ -59,26 +62,26 @@ def import_topics(
     options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> ImportReport:
-    """Write what ``export`` made, with ``schema="raw"``, into a directory or a tier; run again, it adds what is new.
+    """Write the output of ``export`` with ``schema="raw"`` to a directory or a tier. A repeated run adds new records.
 
-    Records go to the partitions that they came from, in their order, and get new offsets. Each run of the export is one
-    commit a log, with a mark that names it, so that none is there twice.
+    Records go to their original partitions in their order, and get new offsets. Each run of the export is one commit
+    per log. A mark in the commit names the run, so no run is imported twice.
 
     Args:
         spark: a session, classic or Connect.
         source: the destination of the export.
-        target: a directory whose engine does not run, or a tier that none writes to.
-        topics: only these of the export; None is all.
-        names: other names, by the one in the export.
-        config: settings of topics that are made.
-        options: for fsspec and the source; never shown.
-        progress: told of tasks.
+        target: a directory whose engine does not run, or a tier without a writer.
+        topics: topics of the export; None means all.
+        names: new topic names, by the name in the export.
+        config: settings of created topics.
+        options: options for fsspec and the source; never printed.
+        progress: called with the progress of tasks.
 
     Raises:
-        ConfigError: nothing was exported there, or not raw values.
-        TopicExistsError: a topic is there with fewer or more partitions.
+        ConfigError: nothing was exported there, or the values are not raw.
+        TopicExistsError: a topic exists with fewer or more partitions.
         Others as ``BulkWriter.append``.
-        SparkJobError: a task failed; runs before it are there.
+        SparkJobError: a task failed; earlier runs are imported.
     """
     where = WriteTarget(target) if isinstance(target, str) else target
     files = Target(source, tuple((options or {}).items()))
@@ -127,7 +130,7 @@ def _make_topics(
 
 
 def _groups(files: Sequence[str], wanted: frozenset[str] | None, names: Mapping[str, str]) -> Iterator[_Files]:
-    """Files of the same range together, by log and offset."""
+    """Yield files grouped by range, in the order of log and offset."""
     found: dict[tuple[str, int, int], list[str]] = {}
     for name in files:
         parts = _NAME.fullmatch(name)
@@ -140,7 +143,7 @@ def _groups(files: Sequence[str], wanted: frozenset[str] | None, names: Mapping[
 
 
 def _stage(files: Target, target: WriteTarget, group: _Files) -> list[StagedSegment]:
-    """What one task does of one range: its records in their order. It holds one range in memory."""
+    """Import one range in a task: stage its records in order. The task holds the whole range in memory."""
     pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
     fs, folder = files.open()
     tables = []

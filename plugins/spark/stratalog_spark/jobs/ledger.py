@@ -1,7 +1,7 @@
-"""What was exported, in the destination itself: a plan is written before the files that it names, a note after them.
+"""State of an export in its destination. A plan is written before the files that it names, and a note after them.
 
-Files have names that follow from the plan alone. So whatever happens between the two, the next run does the same plan once
-more, over the same names, and no record is there twice.
+The plan alone determines the names of the files. If a run fails in between, the next run repeats the same plan with the
+same names, so no record is exported twice.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ import fsspec
 from stratalog import TopicPartition
 from stratalog.errors import ConfigError, CorruptCheckpointError
 
-FOLDER: Final = "_stratalog"  # readers of Parquet pass over names that begin like this
+FOLDER: Final = "_stratalog"  # readers of Parquet ignore names with this prefix
 VERSION: Final = 1
 _RENAMES: Final = frozenset({"file", "local", "hdfs", "sftp", "ssh", "smb", "arrow_hdfs", "webhdfs"})
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A folder anywhere that fsspec knows. Can be pickled; options, which may be credentials, are never shown."""
+    """A folder on any fsspec file system.
+
+    It can be pickled. Its options, which may be credentials, are never printed.
+    """
 
     url: str
     options: tuple[tuple[str, object], ...] = ()
@@ -37,19 +40,20 @@ class Target:
         return f"Target({self.url!r})"
 
     def open(self) -> tuple[Any, str]:
-        """The file system and the folder in it. Any: fsspec has no types."""
+        """Return the file system and the path of the folder. Any: fsspec has no types."""
         fs, path = fsspec.core.url_to_fs(self.url, **dict(self.options))
         return fs, path.rstrip("/")
 
     def put(self, local: str, name: str) -> None:
-        """Make a file of a local one, whole or not at all; one that is there is replaced."""
+        """Store a copy of a local file, completely or not at all. An existing file is replaced."""
         fs, folder = self.open()
         path = posixpath.join(folder, name)
         fs.makedirs(posixpath.dirname(path), exist_ok=True)
         if not _RENAMES.intersection(_protocols(fs)):
-            fs.put_file(local, path)  # an object store shows it when it is complete
+            fs.put_file(local, path)  # an object store shows only complete objects
             return
-        hidden = posixpath.join(posixpath.dirname(path), f".{uuid4().hex}")  # tasks put files here at the same time
+        # other tasks put files into this folder at the same time
+        hidden = posixpath.join(posixpath.dirname(path), f".{uuid4().hex}")
         try:
             fs.put_file(local, hidden)
             fs.mv(hidden, path)
@@ -65,14 +69,14 @@ def _protocols(fs: Any) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run.
+    """Plan of one run.
 
     Attributes:
-        number: 1 and up.
-        style: how rows are made, the same in all runs into one destination; JSON values.
-        topic_ids: of the topics.
-        ranges: what this run exports: each partition's pieces as offsets [start, end), each of which becomes files.
-        ends: up to where everything is exported when this run is done, of all partitions ever exported.
+        number: number of the run, from 1 on.
+        style: settings of the rows, equal for all runs with one destination; JSON values.
+        topic_ids: ids of the topics.
+        ranges: ranges to export: partition and offsets [start, end). Each range becomes one or more files.
+        ends: offset up to which each partition is exported after this run, for all partitions ever exported.
     """
 
     number: int
@@ -82,7 +86,7 @@ class Plan:
     ends: Mapping[TopicPartition, int]
 
     def to_json(self) -> bytes:
-        """The file's content."""
+        """Return the content of the plan's file."""
         body = {
             "version": VERSION,
             "number": self.number,
@@ -95,10 +99,10 @@ class Plan:
 
     @classmethod
     def from_json(cls, data: bytes, file: str) -> Plan:
-        """What ``to_json`` made.
+        """Parse the output of ``to_json``.
 
         Raises:
-            CorruptCheckpointError: it is malformed, or of a later release.
+            CorruptCheckpointError: the plan is malformed, or written by a later release.
         """
         try:
             body = json.loads(data)
@@ -118,12 +122,12 @@ class Plan:
 
 
 class Ledger:
-    """The plans in one destination. The folder is made when the first plan is written.
+    """Plans in one destination. The folder is created with the first plan.
 
     Args:
         target: the destination.
 
-    What a file system raises is an OSError, and comes as it is.
+    Errors of a file system are OSErrors, and are raised unchanged.
     """
 
     def __init__(self, target: Target) -> None:
@@ -132,7 +136,7 @@ class Ledger:
         self.url = target.url
 
     def last(self) -> tuple[Plan | None, bool]:
-        """The last plan, and whether all of it was done."""
+        """Return the last plan, and True if it was completed or there is none."""
         if not self._fs.exists(self._folder):
             return None, True
         names = {posixpath.basename(str(path)) for path in self._fs.ls(self._folder, detail=False)}
@@ -144,7 +148,7 @@ class Ledger:
         return plan, _name(plan.number, "done") in names
 
     def begin(self, plan: Plan) -> Plan:
-        """Write a plan before anything is done; if another run was first with this number, that one's plan."""
+        """Write a plan before its files. If another run has written a plan with this number, return that plan."""
         self._fs.makedirs(self._folder, exist_ok=True)
         path = posixpath.join(self._folder, _name(plan.number, "plan"))
         try:
@@ -154,9 +158,13 @@ class Ledger:
         return plan
 
     def _create(self, path: str, data: bytes) -> None:
-        """Make a file unless it is there, whole or not at all; FileExistsError if it is."""
+        """Create a file, completely or not at all.
+
+        Raises:
+            FileExistsError: the file exists.
+        """
         if "file" not in _protocols(self._fs):
-            self._fs.pipe_file(path, data, mode="create")  # atomic on S3; elsewhere as good as the library has it
+            self._fs.pipe_file(path, data, mode="create")  # atomic on S3; elsewhere it depends on the library
             return
         fresh = Path(f"{path}.{uuid4()}.tmp")
         try:
@@ -166,12 +174,12 @@ class Ledger:
             fresh.unlink(missing_ok=True)
 
     def finish(self, plan: Plan, files: list[dict[str, object]]) -> None:
-        """Note that all files of a plan are there."""
+        """Record that all files of a plan are written."""
         body = {"version": VERSION, "number": plan.number, "files": files}
         self._fs.pipe_file(posixpath.join(self._folder, _name(plan.number, "done")), json.dumps(body).encode() + b"\n")
 
     def done(self, *, after: int) -> Iterator[tuple[int, list[str]]]:
-        """The files of each run above a number that is done, ascending."""
+        """Yield the files of each completed run above a number, in ascending order."""
         for path in sorted(str(path) for path in self._fs.ls(self._folder, detail=False)):
             name = posixpath.basename(path)
             if name.endswith(".done.json") and int(name.partition(".")[0]) > after:
@@ -179,15 +187,15 @@ class Ledger:
                 yield body["number"], [file["name"] for file in body["files"]]
 
     def address(self, name: str) -> str:
-        """Where a file is, for others."""
+        """Return the URL of a file for other programs."""
         return str(self._fs.unstrip_protocol(posixpath.join(self._root, name)))
 
     def open(self, name: str) -> Any:
-        """A file, to be read."""
+        """Open a file for reading."""
         return self._fs.open(posixpath.join(self._root, name), "rb")
 
     def check(self, plan: Plan, style: Mapping[str, object], topic_ids: Mapping[str, str]) -> None:
-        """Raise ConfigError where this run does not fit the ones before."""
+        """Raise ConfigError if this run does not match the earlier ones."""
         for name in style:
             if plan.style.get(name) != style[name]:
                 raise ConfigError(

@@ -1,4 +1,4 @@
-"""Many small segments of a tier as fewer large ones: their batches one behind the other, and not a byte of them changed."""
+"""Merge of many small segments of a tier to fewer large ones. Batches are concatenated unchanged."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SEGMENT_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class MergeReport:
-    """What was done to each log; those in which nothing had to be are not there."""
+    """Result per log. Logs without a change are omitted."""
 
     logs: tuple[Replaced, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """What one task merges: groups of a span, as a plan has them."""
+    """Input of one task: groups of segments of one span, as planned."""
 
     span: Span
     groups: tuple[tuple[int, int], ...]
@@ -46,19 +46,19 @@ def merge(
     take_over: bool = False,
     progress: Progress | None = None,
 ) -> MergeReport:
-    """Make larger segments of small closed ones that lie beside each other, by one commit a partition.
+    """Merge small neighbouring closed segments to larger ones, by one commit per partition.
 
-    Batches, offsets and markers stay as they are. A segment is small up to half of what is made; larger ones stay, and so
-    does everything when it is run again. What retention treats apart stays apart: segments of one span of ``segment.ms``,
-    and either compacted or not, become one.
+    Batches, offsets and markers do not change. A segment counts as small up to half of the target size. Larger segments
+    stay, so a repeated run changes nothing. Only segments that retention treats alike are merged: segments within one
+    span of ``segment.ms`` that are all compacted or all not compacted.
 
     Args:
         spark: a session, classic or Connect.
-        tier: its URI, or a source with credentials.
-        topics: only these; None is all.
-        segment_bytes: of what is made, at most; a topic's ``segment.bytes`` bounds it, too.
-        take_over: an engine that wrote to the tier is no more; it is fenced.
-        progress: told of tasks.
+        tier: URI of the tier, or a source with credentials.
+        topics: topics to merge; None means all.
+        segment_bytes: limit of the merged segments; a topic's ``segment.bytes`` also limits them.
+        take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
+        progress: called with the progress of tasks.
 
     Raises:
         As ``compact``.
@@ -82,7 +82,7 @@ def merge(
 
 
 def _shared(plans: Sequence[MergePlan], tasks: int) -> Iterator[_Groups]:
-    """The groups of all plans, some neighbours a task: of 4 to 128 MiB, as many tasks as are wanted if they are so large."""
+    """Yield the groups of all plans, some neighbours per task: 4 to 128 MiB, and ``tasks`` tasks if sizes allow."""
     total = sum(size_bytes for plan in plans for _, _, size_bytes in plan.groups)
     wanted = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
     for plan in plans:

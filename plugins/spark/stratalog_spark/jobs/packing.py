@@ -1,7 +1,7 @@
-"""What tasks of a compaction tell each other: hashes of keys and offsets, as few bytes as will do.
+"""Compact encoding of the hashes of keys and the offsets that tasks of a compaction exchange.
 
-A record is 20 bytes on its way: the hash of its key, and its offset above the start of its run in four (eight, where a run
-spans more). Of what stays, each record is the distance to the one before it: one byte, mostly.
+A record takes 20 bytes: the hash of its key, and its offset relative to the start of the run in four bytes (eight if
+    the run spans more). A kept record is encoded as the distance to the one before, mostly in one byte.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from stratalog.errors import StorageError
 from stratalog_spark.hashes import KIND
 from stratalog_spark.newest import Newest
 
-_HEAD: Final = struct.Struct("<BB6xq")  # kind of hash or 0, bytes of an offset, count; a hash stands where 8 bytes may
+# kind of hash or 0, bytes of an offset, count; padded to align hashes to 8 bytes
+_HEAD: Final = struct.Struct("<BB6xq")
 _WIDTHS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _SEED: Final = 42
 _MASK: Final = 0xFFFFFFFF
 
 
 def pack_newest(newest: Newest, start: int) -> bytes:
-    """Rows as bytes; offsets are above ``start``."""
+    """Return rows as bytes, with offsets relative to ``start``."""
     offsets = newest.offsets - start
     width = 4 if not len(offsets) or int(offsets.max()) <= _MASK else 8
     head = _HEAD.pack(KIND, width, len(offsets))
@@ -30,10 +31,10 @@ def pack_newest(newest: Newest, start: int) -> bytes:
 
 
 def unpack_newest(blob: bytes, start: int) -> Newest:
-    """What ``pack_newest`` made.
+    """Parse the output of ``pack_newest``.
 
     Raises:
-        StorageError: another worker hashes otherwise: a key would count as two.
+        StorageError: another worker uses a different hash, and one key would count as two.
     """
     kind, width, count = _HEAD.unpack_from(blob)
     if kind != KIND:
@@ -45,18 +46,18 @@ def unpack_newest(blob: bytes, start: int) -> Newest:
 
 
 def parted(newest: Newest, bits: int) -> list[Newest]:
-    """The rows of each bucket, which the first ``bits`` of a hash choose."""
+    """Return the rows of each bucket, which is chosen by the first ``bits`` bits of a hash."""
     if not bits:
         return [newest]
     chosen = (newest.hashes[:, 0] >> np.uint64(64 - bits)).astype(np.uint16 if bits <= 16 else np.uint64)
-    order = np.argsort(chosen, kind="stable")  # numbers of 16 bits are not even compared
+    order = np.argsort(chosen, kind="stable")  # numpy sorts numbers of 16 bits by radix sort
     hashes, offsets = newest.hashes[order], newest.offsets[order]
     cuts: Any = np.searchsorted(chosen[order], np.arange(1, 1 << bits))
     return [Newest(*part) for part in zip(np.split(hashes, cuts), np.split(offsets, cuts), strict=True)]
 
 
 def pack_offsets(offsets: Any, start: int) -> bytes:
-    """Ascending offsets above ``start`` as the distances between them."""
+    """Return ascending offsets from ``start`` on as the distances between them."""
     gaps = np.diff(offsets, prepend=start).astype(np.uint64)
     largest = int(gaps.max()) if len(gaps) else 0
     width = next(width for width in _WIDTHS if largest < 1 << 8 * width)
@@ -65,14 +66,14 @@ def pack_offsets(offsets: Any, start: int) -> bytes:
 
 
 def unpack_offsets(blob: bytes, start: int) -> Any:
-    """What ``pack_offsets`` made, as int64."""
+    """Parse the output of ``pack_offsets`` to an array of int64."""
     _, width, count = _HEAD.unpack_from(blob)
     gaps = np.frombuffer(blob, _WIDTHS[width], count, _HEAD.size).astype(np.int64)
     return np.cumsum(gaps) + start
 
 
 def partition_keys(count: int) -> list[int]:
-    """A number for each of Spark's ``count`` partitions that its hash partitioning puts just there.
+    """Return, for each of ``count`` Spark partitions, a number that Spark's hash partitioning maps to it.
 
     Source: apache/spark HashPartitioning: the Murmur3 hash of an int with seed 42, modulo the count.
     """
@@ -85,7 +86,7 @@ def partition_keys(count: int) -> list[int]:
 
 
 def _murmur(value: int) -> int:
-    """As a signed number of 32 bits. Source: A. Appleby, MurmurHash3_x86_32, of one block."""
+    """Return the hash as a signed 32-bit number. Source: A. Appleby, MurmurHash3_x86_32, of one block."""
     word = value * 0xCC9E2D51 & _MASK
     word = (word << 15 | word >> 17) & _MASK
     found = _SEED ^ word * 0x1B873593 & _MASK

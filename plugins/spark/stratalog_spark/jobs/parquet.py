@@ -1,4 +1,4 @@
-"""Writing ranges of a log as Parquet, one file for each date, in bounded memory."""
+"""Writer of ranges of a log as Parquet, with one file per date, in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Final
 from stratalog import TopicPartition
 from stratalog_spark.jobs.ledger import Target
 
-GROUP_BYTES: Final = 32 << 20  # of a row group, in memory
-_HELD_BYTES: Final = 96 << 20  # of all row groups that are being gathered
+GROUP_BYTES: Final = 32 << 20  # size of a row group in memory
+_HELD_BYTES: Final = 96 << 20  # limit for all row groups in memory
 _OPEN_FILES: Final = 64
 NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 _MICROSECONDS: Final = {"date": 86_400_000_000, "hour": 3_600_000_000}
@@ -24,7 +24,7 @@ Made = tuple[str, int, int]
 
 @dataclass(slots=True)
 class _File:
-    """One file that is being written."""
+    """One Parquet file that is being written."""
 
     name: str
     local: Path
@@ -34,7 +34,7 @@ class _File:
     rows: int = 0
 
     def flush(self, pa: Any, options: dict[str, object]) -> None:
-        """Write what was gathered as a row group."""
+        """Write the gathered rows as a row group."""
         if not self.waiting:
             return
         table = pa.Table.from_batches(self.waiting)
@@ -46,16 +46,16 @@ class _File:
 
 
 class RangeWriter:
-    """Writes one range of a log into files whose names follow from the range: who writes it again writes the same.
+    """Writer of one range of a log to files named after the range. A repeated write creates the same files.
 
     Args:
         target: the destination.
-        log: of the records.
-        start: of the range, inclusive.
-        end: exclusive.
+        log: log of the records.
+        start: start of the range, inclusive.
+        end: end of the range, exclusive.
         partition_by: ``date``, ``hour`` or ``none``.
-        compression: a codec of Parquet.
-        hive: folders are called ``topic=T/date=D``; else just ``T/D``.
+        compression: codec of Parquet.
+        hive: True for folders named ``topic=T/date=D``, False for ``T/D``.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RangeWriter:
         self._pieces: dict[int | None, int] = {}
         self._made: list[Made] = []
         self._folder = tempfile.TemporaryDirectory(prefix="stratalog-export-")
-        # what repeats is worth a dictionary; numbers that rise are worth their differences
+        # dictionaries for repeated values, delta encoding for ascending numbers
         self._options: dict[str, object] = {
             "compression": compression,
             "use_dictionary": ["key", "partition", "timestampType", "leaderEpoch"],
@@ -86,7 +86,7 @@ class RangeWriter:
         }
 
     def write(self, batch: Any) -> None:
-        """Take rows, which have a column ``timestamp``. Any: a ``pyarrow.RecordBatch``."""
+        """Add rows, which have a column ``timestamp``. Any: a ``pyarrow.RecordBatch``."""
         for period, rows in self._by_period(batch):
             file = self._files.get(period)
             if file is None:
@@ -99,13 +99,13 @@ class RangeWriter:
             max(self._files.values(), key=lambda file: file.waiting_bytes).flush(self._pa, self._options)
 
     def finish(self) -> list[Made]:
-        """Complete all files, and put them where they belong."""
+        """Complete all files, and move them to the destination."""
         for period in list(self._files):
             self._close(period)
         return self._made
 
     def close(self) -> None:
-        """Forget what was not finished. Twice is fine."""
+        """Discard unfinished files. A second call has no effect."""
         for file in self._files.values():
             if file.writer is not None:
                 file.writer.close()
@@ -144,7 +144,7 @@ class RangeWriter:
         return [f"{name}={value}" if self._hive else value for name, value in found]
 
     def _by_period(self, batch: Any) -> Iterator[tuple[int | None, Any]]:
-        """The rows of each date or hour, in their order."""
+        """Yield the rows of each date or hour, in their order."""
         if self._by == "none":
             yield 0, batch
             return
@@ -163,7 +163,7 @@ class RangeWriter:
 
 
 def write_range(writer: RangeWriter, batches: Iterable[Any]) -> list[Made]:
-    """Write all batches of a range; nothing is left behind if that fails."""
+    """Write all batches of a range. If that fails, no local file is left."""
     try:
         for batch in batches:
             writer.write(batch)

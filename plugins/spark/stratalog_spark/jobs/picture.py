@@ -1,4 +1,7 @@
-"""The picture of ``stats``: one row a partition, with its records over time, and bars of what it holds. SVG, no library."""
+"""The SVG chart of ``stats``: one row per partition, with its records over time and bars of its sizes.
+
+No library needed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from stratalog_spark.jobs.stats import PartitionStats, time_text
 _CELLS: Final = 120
 _WIDTH, _LABEL, _STRIP, _BAR, _GAP = 1270, 170, 560, 110, 14
 _ROW, _TOP, _BOTTOM = 22, 84, 46
-_LARGEST: Final = 400  # rows; further partitions are left out, and the title says so
+_LARGEST: Final = 400  # limit of rows; further partitions are omitted, and the title says how many are shown
 _COLORS: Final = ("#eef3f8", "#c6dbef", "#9ecae1", "#6baed6", "#3182bd", "#08519c")
 _BARS: Final = (("records", "#3182bd"), ("log_bytes", "#31a354"), ("keys", "#e6802b"))
 _STYLE: Final = (
@@ -22,7 +25,7 @@ _STYLE: Final = (
 
 
 def picture(found: Sequence[PartitionStats], title: str) -> str:
-    """An SVG of all partitions, in their order; at most 400."""
+    """Return an SVG of all partitions in their order, at most 400."""
     shown = found[:_LARGEST]
     height = _TOP + _ROW * max(len(shown), 1) + _BOTTOM
     parts = [
@@ -42,7 +45,7 @@ def picture(found: Sequence[PartitionStats], title: str) -> str:
 
 
 def amount(number: int) -> str:
-    """A number for people: ``1.2 M``."""
+    """Format a number for people: ``1.2 M``."""
     for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**4, "k")):
         if number >= size:
             return f"{number / (size if size != 10**4 else 1000):.1f} {unit}"
@@ -81,7 +84,7 @@ def _span(found: Sequence[PartitionStats]) -> tuple[int, int]:
 
 
 def _cells(times: TimeSketch, first: int, last: int) -> list[float]:
-    """Records in each of the cells; a bin that lies in several is spread over them."""
+    """Return the number of records per cell. A bin that covers several cells is distributed over them."""
     cells, width = [0.0] * _CELLS, max(last + 1 - first, 1) / _CELLS
     for number, count in times.counts.items():
         start = max((number * times.width_ms - first) / width, 0.0)

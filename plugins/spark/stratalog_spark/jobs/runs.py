@@ -1,4 +1,4 @@
-"""Runs of whole segments of a tier: what one task of a job that replaces them reads, and writes anew."""
+"""Runs of whole segments of a tier. One task of a rewriting job reads and rewrites one run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _WHOLE: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Segments of one log: offsets [start, end), borders of the span that they are a part of.
+    """Segments of one log: offsets [start, end), which are borders of the span that contains them.
 
     Attributes:
-        span: what is replaced.
+        span: span that is replaced.
         start: base offset of the first segment.
         end: end offset of the last one.
-        split: how its records are read; None if it has none.
+        split: split to read its records; None if it has none.
     """
 
     span: Span
@@ -35,7 +35,7 @@ class Run:
 
     @property
     def log(self) -> TopicPartition:
-        """Whose."""
+        """Log of the span."""
         return self.span.log
 
 
@@ -43,16 +43,16 @@ RUN: Final = Message[Run]("run", Run)
 
 
 class OfSpan(Protocol):
-    """What a task did, as far as it is said of which span that is a part."""
+    """Input of a task, from which ``publish`` needs only the span."""
 
     @property
     def span(self) -> Span:
-        """What is replaced."""
+        """Span that is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What a job did to one log: records and bytes of ``.log`` files in what it replaced, and in what took its place."""
+    """Result of a job for one log: records, and bytes of ``.log`` files, before and after."""
 
     log: TopicPartition
     records_before: int
@@ -64,7 +64,7 @@ class Replaced:
 
 
 def target_of(source: ReadSource, *, take_over: bool) -> WriteTarget:
-    """Where a tier is replaced that is read as ``source``.
+    """Return the target for replacing segments of a tier that is read as ``source``.
 
     Raises:
         ConfigError: it is no tier, or an earlier state of one.
@@ -78,7 +78,7 @@ def target_of(source: ReadSource, *, take_over: bool) -> WriteTarget:
 def plan_runs(
     reader: Reader, spans: Iterable[Span], *, tasks: int, isolation: str = Isolation.READ_COMMITTED
 ) -> list[Run]:
-    """Cut spans into runs of 4 to 128 MiB, as many as there are tasks if they are so large."""
+    """Cut spans into runs of 4 to 128 MiB, one per task if the sizes allow."""
     held = [(span, _pieces(reader, span, isolation)) for span in spans]
     total = sum(piece.span_bytes for _, pieces in held for piece in pieces)
     target = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
@@ -91,7 +91,7 @@ def plan_runs(
 
 
 def _pieces(reader: Reader, span: Span, isolation: str) -> list[Piece]:
-    """A piece a segment that has bytes."""
+    """Return one piece per segment that has bytes."""
     wanted = OffsetRange(span.log, span.start, span.end)
     splits = plan_splits(reader, [wanted], isolation=isolation, split_bytes=_WHOLE)
     return [piece for split in splits for piece in split.pieces]
@@ -118,19 +118,21 @@ def publish(
     is_clean: bool = False,
     keeps_others: bool = False,
 ) -> tuple[Replaced, ...]:
-    """Replace each span by one commit; what fails is discarded, and keeps none of the others from being replaced.
+    """Replace each span by one commit.
+
+    If a span fails, its parts are discarded, and the other spans are still replaced.
 
     Args:
-        writer: of the tier.
-        spans: as planned.
-        runs: what each task was given, of all spans.
-        parts: what it made.
-        reason: for people.
-        is_clean: the spans are compacted now.
-        keeps_others: what no part takes the place of stays; where that is all of a span, there is nothing to commit.
+        writer: writer of the tier.
+        spans: planned spans.
+        runs: input of each task, of all spans.
+        parts: output of each task.
+        reason: reason of the commit, for people.
+        is_clean: True if the spans are now compacted.
+        keeps_others: keep segments that no part replaces. A span without a replacement needs no commit.
 
     Raises:
-        StorageError: the first that went wrong; a note says how many spans were replaced.
+        StorageError: the first error; a note contains the number of replaced spans.
     """
     failed, done = list[StorageError](), list[Replaced]()
     for span in spans:

@@ -1,7 +1,7 @@
-"""Small summaries that tasks make and the driver adds up: how many different keys, and how many records when.
+"""Small summaries that tasks create and the driver merges: the number of distinct keys, and records over time.
 
-Source of the count of keys: P. Flajolet and others, "HyperLogLog"; the estimator is that of O. Ertl, "New cardinality
-estimation algorithms for HyperLogLog sketches", which needs no correction for small or large counts.
+Source of the count of keys: P. Flajolet and others, "HyperLogLog". The estimator is that of O. Ertl, "New cardinality
+    estimation algorithms for HyperLogLog sketches", which needs no correction for small or large counts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BITS: Final = 12
 _REGISTERS: Final = 1 << _BITS
 _LARGEST_RANK: Final = 65
 KEYS_ERROR: Final = 1.04 / math.sqrt(_REGISTERS)
-"""The standard error of a count of keys, as a share: 1.6 %."""
+"""Relative standard error of a count of keys: 1.6 %."""
 
 BINS: Final = 512
 _FIRST_WIDTH_MS: Final = 1_000
@@ -24,36 +24,40 @@ _FIRST_WIDTH_MS: Final = 1_000
 
 @dataclass(slots=True)
 class KeySketch:
-    """About how many different keys there are, in 4 KiB. Any: numpy arrays of uint8."""
+    """Estimate of the number of distinct keys, in 4 KiB. Any: numpy arrays of uint8."""
 
     registers: Any = field(default_factory=lambda: np.zeros(_REGISTERS, np.uint8))
 
     def add(self, hashes: Any) -> None:
-        """Take keys by their hashes, an array of shape (n, 2) of uint64."""
-        # frexp gives the exponent: 64 less the leading zeros
+        """Add keys by their hashes, an array of shape (n, 2) of uint64."""
+        # frexp returns the exponent: 64 minus the leading zeros
         ranks = (_LARGEST_RANK - np.frexp(hashes[:, 1].astype(np.float64))[1]).astype(np.uint8)
         np.maximum.at(self.registers, hashes[:, 0] >> np.uint64(64 - _BITS), ranks)
 
     def to_message(self) -> bytes:
-        """What travels to the driver."""
+        """Return the bytes for the driver."""
         found: bytes = self.registers.tobytes()
         return found
 
     @classmethod
     def from_message(cls, data: bytes) -> KeySketch:
-        """What ``to_message`` made; ValueError if it did not."""
+        """Parse the output of ``to_message``.
+
+        Raises:
+            ValueError: the data has another size.
+        """
         if len(data) != _REGISTERS:
             raise ValueError(f"a sketch of {len(data)} bytes, not {_REGISTERS}")
         return cls(np.frombuffer(data, np.uint8).copy())
 
     def merge(self, other: KeySketch) -> None:
-        """Take all keys of another sketch."""
+        """Add all keys of another sketch."""
         np.maximum(self.registers, other.registers, out=self.registers)
 
     def count(self) -> int:
-        """The estimate; 0 if nothing was added."""
+        """Return the estimate; 0 if nothing was added."""
         counts = np.bincount(self.registers, minlength=_LARGEST_RANK + 1)
-        limit = _LARGEST_RANK - 1  # ranks go from 1 to 65; the last stands for a second half that is all 0
+        limit = _LARGEST_RANK - 1  # ranks are 1 to 65; 65 means that the second half of the hash is 0
         total = float(_REGISTERS) * _tau(1.0 - float(counts[limit + 1]) / _REGISTERS)
         for rank in range(limit, 0, -1):
             total = 0.5 * (total + float(counts[rank]))
@@ -62,7 +66,7 @@ class KeySketch:
 
 
 def _sigma(share: float) -> float:
-    """What registers that nothing has touched stand for."""
+    """Return the contribution of untouched registers."""
     if share >= 1:
         return math.inf
     weight, total = 1.0, share
@@ -76,7 +80,7 @@ def _sigma(share: float) -> float:
 
 
 def _tau(share: float) -> float:
-    """What registers that are full stand for."""
+    """Return the contribution of full registers."""
     if share in {0.0, 1.0}:
         return 0.0
     weight, total = 1.0, 1.0 - share
@@ -91,16 +95,16 @@ def _tau(share: float) -> float:
 
 @dataclass(slots=True)
 class TimeSketch:
-    """How many records there are in which time: at most 512 bins of one width, which doubles when there would be more.
+    """Number of records over time, in at most 512 bins of one width. The width doubles when more bins would be needed.
 
-    ``counts`` has the records of bin n, from n x ``width_ms`` on (ms since 1970).
+    ``counts[n]`` is the number of records in bin n, which starts at n x ``width_ms`` (ms since 1970).
     """
 
     width_ms: int = _FIRST_WIDTH_MS
     counts: dict[int, int] = field(default_factory=dict)
 
     def add(self, times_ms: Any) -> None:
-        """Take timestamps, an array of int64."""
+        """Add timestamps, an array of int64."""
         if not len(times_ms):
             return
         first, last = int(times_ms.min()), int(times_ms.max())
@@ -113,7 +117,7 @@ class TimeSketch:
         self._shrink()
 
     def merge(self, other: TimeSketch) -> None:
-        """Take all records of another sketch, whose bins may become wider."""
+        """Add all records of another sketch. The bins of the other sketch may become wider."""
         width = max(self.width_ms, other.width_ms)
         self._widen(width)
         other._widen(width)

@@ -1,4 +1,4 @@
-"""Looking at whole topics: records, bytes, keys and times of each partition."""
+"""Statistics of whole topics: records, bytes, keys and times of each partition."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ from stratalog_spark.jobs.tasks import Progress, SparkJobError, run_tasks, sourc
 from stratalog_spark.messages import SPLIT, Message
 from stratalog_spark.ranges import topics_of
 
-_SECRET: Final = bytes(16)  # who knows it could make keys that count as one, and spoil nothing but the count
+_SECRET: Final = bytes(16)  # not a secret: colliding keys could only falsify the count
 _FIRST: Final = 0
 _LAST: Final = 1 << 62
 
 
 @dataclass(slots=True)
 class PartitionStats:
-    """One partition. Offsets are inclusive, times ms since 1970; all four are None where there is no such record.
+    """Statistics of one partition.
+
+    Offsets are inclusive, times in ms since 1970; all four are None if there is no such record.
 
     Attributes:
-        log: which one.
-        records: data records; control records are not counted.
-        log_bytes: of the ``.log`` files, compressed as they are.
-        key_bytes: of all keys together.
-        value_bytes: of all values together.
-        without_key: records whose key is null.
-        tombstones: records whose value is null.
-        without_time: records without a timestamp.
-        damaged: corrupt batches, which were left out.
-        lost: offsets that went away while the job ran.
+        log: the partition.
+        records: number of data records, without control records.
+        log_bytes: size of the ``.log`` files as stored.
+        key_bytes: size of all keys.
+        value_bytes: size of all values.
+        without_key: number of records whose key is null.
+        tombstones: number of records whose value is null.
+        without_time: number of records without a timestamp.
+        damaged: number of corrupt batches, which are skipped.
+        lost: number of offsets that were removed while the job ran.
     """
 
     log: TopicPartition
@@ -59,11 +61,11 @@ class PartitionStats:
 
     @property
     def keys(self) -> int:
-        """About how many different keys, with a standard error of 1.6 %."""
+        """Approximate number of distinct keys, with a standard error of 1.6 %."""
         return self.key_sketch.count()
 
     def add(self, batch: Any) -> None:
-        """Count a batch in ``arrow_schema()``. Any: pyarrow is not typed whole."""
+        """Count a batch with ``arrow_schema()``. Any: pyarrow's types are incomplete."""
         compute = import_module("pyarrow.compute")
         keys, values, times = batch.column("key"), batch.column("value"), batch.column("timestamp")
         offsets = batch.column("offset")
@@ -83,7 +85,7 @@ class PartitionStats:
             self.times.add(times_ms)
 
     def merge(self, other: PartitionStats) -> None:
-        """Add what another task counted of this partition."""
+        """Add another task's counts of this partition."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.first_offset is not None and other.last_offset is not None:
@@ -94,7 +96,7 @@ class PartitionStats:
         self.times.merge(other.times)
 
     def row(self) -> dict[str, object]:
-        """For a table: plain values, times as text."""
+        """Return a row for a table: plain values, times as text."""
         return {
             "topic": self.log.topic,
             "partition": self.log.partition,
@@ -132,7 +134,7 @@ _SUMS: Final = (
 
 
 def time_text(time_ms: int | None) -> str | None:
-    """A moment as ISO 8601 in UTC, to the second; a year that no calendar has as its number of ms."""
+    """Return a time as ISO 8601 in UTC with seconds. A time outside the calendar becomes its number of ms."""
     if time_ms is None:
         return None
     try:
@@ -149,17 +151,19 @@ def stats(
     isolation: str = "read_uncommitted",
     progress: Progress | None = None,
 ) -> list[PartitionStats]:
-    """Count everything in a directory or a tier; one result a partition, sorted. Corrupt batches are counted, and left out.
+    """Count all records of a directory or tier, one result per partition, sorted.
+
+    Corrupt batches are counted and skipped.
 
     Args:
         spark: a session, classic or Connect.
         source: a directory or the URI of a tier, or a source with credentials.
-        topics: only these; None is all.
-        isolation: what is seen: ``read_committed`` leaves out what was aborted.
-        progress: told of tasks.
+        topics: topics to count; None means all.
+        isolation: isolation level; ``read_committed`` skips aborted records.
+        progress: called with the progress of tasks.
 
     Raises:
-        UnknownTopicError: a topic is not there.
+        UnknownTopicError: a topic does not exist.
         StorageError: the source cannot be read.
         SparkJobError: a task failed.
     """
@@ -187,7 +191,7 @@ def stats(
 
 
 def _count(source: ReadSource, split: Split) -> list[PartitionStats]:
-    """What one task does."""
+    """Count one split in a task."""
     found = {piece.log: PartitionStats(piece.log) for piece in split.pieces}
 
     def damaged(damage: Damage) -> None:

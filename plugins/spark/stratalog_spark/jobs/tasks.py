@@ -1,4 +1,4 @@
-"""Running a job: a list of tasks on the executors, with progress, and errors that a person can read."""
+"""Execution of a job: a list of tasks on the executors, with progress and readable errors."""
 
 from __future__ import annotations
 
@@ -23,29 +23,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 Progress = Callable[[int, int], None]
-"""Told now and then how many tasks of how many are done; in another thread."""
+"""Called regularly with the number of completed tasks and of all tasks, in another thread."""
 
 _POLL_SECONDS: Final = 0.3
-_TASKS_A_CORE: Final = 3  # enough that none waits long for the last one
+_TASKS_A_CORE: Final = 3  # enough that the last task does not delay the job much
 _RAISED: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): (.*)", re.MULTILINE)
 
 
 class SparkJobError(StorageError):
-    """A job on Spark failed; nothing was published. The text says what was raised in the task; mend that and run it again."""
+    """A job on Spark failed; nothing was published.
+
+    The message contains the task's error. Fix its cause and run the job again.
+    """
 
 
 def source_of(source: ReadSource | str) -> ReadSource:
-    """A source, or just where it is."""
+    """Return a source, which may be given by its location only."""
     return ReadSource(source) if isinstance(source, str) else source
 
 
 def task_count(spark: SparkSession) -> int:
-    """Into how many tasks work is divided that can be divided at will."""
+    """Return the number of tasks for work that can be divided freely."""
     return _TASKS_A_CORE * parallelism(spark)
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at once, about."""
+    """Return the approximate number of tasks that run at once."""
     try:
         return max(int(spark.sparkContext.defaultParallelism), 1)
     except (PySparkException, AttributeError):  # Spark Connect has no context
@@ -61,18 +64,20 @@ def run_tasks(
     result: Message[R],
     progress: Progress | None = None,
 ) -> list[R]:
-    """What ``work`` makes of each task, in their order. Tasks and results travel as messages, and are small.
+    """Run ``work`` on each task, and return the results in order.
+
+    Tasks and results are sent as messages, and are small.
 
     Args:
         spark: a session.
-        tasks: one for each task of Spark.
-        work: shipped by Spark, with what it refers to.
-        task: the kind of message that a task is.
-        result: the kind of message that a result is.
-        progress: told of tasks.
+        tasks: inputs, one for each task of Spark.
+        work: function that Spark ships with all that it refers to.
+        task: message kind of a task.
+        result: message kind of a result.
+        progress: called with the progress of tasks.
 
     Raises:
-        SparkJobError: a task failed for good.
+        SparkJobError: a task failed permanently.
     """
     if not tasks:
         return []
@@ -98,7 +103,7 @@ def run_tasks(
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what Spark says of a failed task into one sentence."""
+    """Convert Spark's error of a failed task to one sentence."""
     try:
         yield
     except PySparkException as error:
@@ -111,7 +116,10 @@ def explained() -> Iterator[None]:
 
 @contextmanager
 def watched(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
-    """Tell ``progress`` of the Spark jobs that are begun inside; nothing where Spark does not tell, as with Connect."""
+    """Report the progress of Spark jobs started inside the context.
+
+    Spark Connect reports no progress.
+    """
     context = None if progress is None else _context(spark)
     if context is None or progress is None:
         yield

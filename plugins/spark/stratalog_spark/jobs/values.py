@@ -1,4 +1,4 @@
-"""Values as columns: JSON and Avro become structs, and what cannot be understood stays beside them as it was."""
+"""Values as columns: JSON and Avro become structs, and values that cannot be parsed are kept unchanged beside them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, Final, TypeAlias
 from stratalog.errors import ConfigError, PluginImportError
 
 Parsed: TypeAlias = "tuple[Any, list[int]]"
-"""A struct array, and the rows that could not be understood, which are null in it. Any: pyarrow is not typed whole."""
+"""A struct array, and the rows that could not be parsed, which are null in it. Any: pyarrow's types are incomplete."""
 
-CONFLUENT_BYTES: Final = 5  # a zero byte and the number of the writer's schema
+CONFLUENT_BYTES: Final = 5  # a zero byte and the id of the writer's schema
 SAMPLE_ROWS: Final = 1_000
 
 
 class JsonValues:
-    """Reads JSON objects.
+    """Parser of JSON objects.
 
     Args:
-        fields: a ``pyarrow.Schema`` of the fields that become columns; others are left out.
+        fields: a ``pyarrow.Schema`` of the fields that become columns; other fields are dropped.
     """
 
     def __init__(self, fields: Any) -> None:
@@ -33,7 +33,7 @@ class JsonValues:
         self._pa = pa
 
     def parse(self, values: Any) -> Parsed:
-        """A column of binaries; null stays null."""
+        """Parse a column of binaries; null stays null."""
         rows = [None if value is None else value.replace(b"\n", b" ") for value in values.to_pylist()]
         known = [number for number, value in enumerate(rows) if value is not None]
         texts = [value for value in rows if value is not None]
@@ -49,7 +49,7 @@ class JsonValues:
         return flat.take(self._pa.array(places, self._pa.int64())), [known[number] for number in bad]
 
     def _parse(self, texts: Sequence[bytes], first: int, parts: list[Any], bad: list[int]) -> None:
-        """All at once; if that fails, in halves, until the bad ones stand alone."""
+        """Parse all texts at once. If that fails, parse both halves, until each bad text is isolated."""
         found = self._try(texts)
         if found is not None:
             parts.append(found)
@@ -77,7 +77,7 @@ class JsonValues:
 
 
 def ddl_fields(text: str) -> Any:
-    """The ``pyarrow.Schema`` of columns in Spark's words: ``user string, amount double``. Needs a session.
+    """Return the ``pyarrow.Schema`` of columns in Spark's DDL: ``user string, amount double``. Needs a session.
 
     Raises:
         ConfigError: Spark cannot read it, or Arrow has no such type.
@@ -93,13 +93,13 @@ def ddl_fields(text: str) -> Any:
 
 
 def json_fields(values: Sequence[bytes | None]) -> Any:
-    """The schema of a sample of JSON objects, as pyarrow guesses it; where fields differ in type, that of most objects.
+    """Return the schema of a sample of JSON objects, as pyarrow infers it. If types differ, the most frequent ones win.
 
     Raises:
-        ConfigError: they are no JSON objects, or there are none.
+        ConfigError: there are no JSON objects among the values.
     """
     pa = import_module("pyarrow")
-    shapes: dict[str, list[bytes]] = {}  # objects by the types in them
+    shapes: dict[str, list[bytes]] = {}  # objects by the types of their fields
     for value in values:
         try:
             found = None if value is None else json.loads(value)
@@ -127,11 +127,11 @@ def _guessed(pa: Any, objects: Sequence[bytes]) -> Any:
 
 
 class AvroValues:
-    """Reads Avro records.
+    """Parser of Avro records.
 
     Args:
-        schemas: writers' schemas by their number in Confluent's five bytes before each value; or one, by None, of values
-            without these. Columns are those of the schema with the greatest number.
+        schemas: writers' schemas by their id in Confluent's five-byte prefix of each value; or one schema, with the key
+            None, for values without the prefix. The columns are those of the schema with the greatest id.
     """
 
     def __init__(self, schemas: Mapping[int | None, object]) -> None:
@@ -148,7 +148,7 @@ class AvroValues:
             raise ConfigError("the Avro schema must be a record")
 
     def parse(self, values: Any) -> Parsed:
-        """A column of binaries; null stays null."""
+        """Parse a column of binaries; null stays null."""
         rows, bad = list[object](), list[int]()
         for number, value in enumerate(values.to_pylist()):
             found = None if value is None else self._one(value)
@@ -161,7 +161,7 @@ class AvroValues:
             return self._each(rows, bad)
 
     def _one(self, value: bytes) -> object:
-        """A record; None if it is none of these schemas, or has bytes behind it."""
+        """Return a record, or None if the value matches none of the schemas or has trailing bytes."""
         writer, start = self._writers.get(None), 0
         if writer is None:
             writer = self._writers.get(int.from_bytes(value[1:CONFLUENT_BYTES], "big")) if value[:1] == b"\0" else None
@@ -171,7 +171,7 @@ class AvroValues:
         stream = io.BytesIO(value[start:])
         try:
             found: object = self._read(stream, writer, self._reader)
-        except Exception:  # noqa: BLE001 - whatever hostile bytes make it raise, it is no such record
+        except Exception:  # noqa: BLE001 - hostile bytes may raise any error; the value is then no such record
             return None
         return found if stream.tell() == len(value) - start else None
 
@@ -199,10 +199,10 @@ _PLAIN: Final = {
 
 
 def _avro_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
-    """The Arrow type of an Avro schema, as fastavro has parsed it.
+    """Return the Arrow type of an Avro schema that fastavro has parsed.
 
     Raises:
-        ConfigError: a union of several types, or a record that holds itself, which columns cannot be.
+        ConfigError: the schema has a union of several types or a record that contains itself, which cannot be columns.
     """
     if isinstance(schema, list):
         kinds = [kind for kind in schema if kind != "null"]
@@ -229,13 +229,13 @@ def _avro_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
 
 
 def _named_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
-    """Of a type that later ones refer to by its name."""
+    """Return the type of a schema that later ones refer to by its name."""
     if schema["type"] == "enum":
         made = pa.string()
     elif schema["type"] == "fixed":
         made = pa.binary(schema["size"])
     else:
-        named[schema["name"]] = None  # inside itself there is no such type
+        named[schema["name"]] = None  # inside itself the type is not available
         made = pa.struct([pa.field(field["name"], _avro_type(pa, field["type"], named)) for field in schema["fields"]])
     named[schema["name"]] = made
     return made

@@ -1,4 +1,4 @@
-"""Checking a whole tier in parallel: every root and object, every index, and of every segment its hash and all CRCs."""
+"""Parallel check of a whole tier: every root, object and index, and the hash and all CRCs of every segment."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _CHECKED: Final = Message[tuple[int, int, list[Checked]]]("checked", tuple[int, 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What a check of a tier found.
+    """Result of a check of a tier.
 
-    ``wrong`` is what a reader suffers from; ``orphans`` are objects that no manifest names, which wait for the collector.
-    ``size_bytes`` is how much of ``.log`` files was read.
+    ``wrong`` are flaws that affect readers. ``orphans`` are objects that no manifest names, which the collector will
+    delete. ``size_bytes`` is the size of the ``.log`` files read.
     """
 
     logs: int
@@ -35,7 +35,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return not self.wrong
 
 
@@ -47,23 +47,23 @@ def verify(
     deep: bool = True,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Check a tier as it is now; changes nothing.
+    """Check the current state of a tier without changing it.
 
-    The driver looks at roots and pages and lists the objects; the executors read what is in them. What is damaged hides
-    nothing else.
+    The driver checks roots and pages and lists the objects; the executors read their content. A damaged object does not
+    prevent the check of others.
 
     Args:
         spark: a session, classic or Connect.
-        tier: its URI, or a source with credentials.
-        topics: only these.
-        deep: read every ``.log`` file, too: its hash, and each batch. Else only what stands beside it.
-        progress: told of tasks.
+        tier: URI of the tier, or a source with credentials.
+        topics: topics to check; None means all.
+        deep: also read every ``.log`` file, and check its hash and each batch. Otherwise check only the other data.
+        progress: called with the progress of tasks.
 
     Raises:
         ConfigError: it is no tier.
-        UnknownTopicError: a topic is not there.
-        StoreError: the tier cannot be read by the driver.
-        SparkJobError: nor by a task.
+        UnknownTopicError: a topic does not exist.
+        StoreError: the driver cannot read the tier.
+        SparkJobError: a task cannot read the tier.
     """
     source = source_of(tier)
     plan = plan_checks(source, topics=topics, deep=deep, checks=task_count(spark))
