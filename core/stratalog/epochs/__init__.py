@@ -1,1 +1,1 @@
-"""Leader epochs: the cache, and its checkpoint file."""
+"""Leader epochs: their cache and their checkpoint file."""

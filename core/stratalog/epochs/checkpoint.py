@@ -1,4 +1,4 @@
-"""Kafka's checkpoint files: a version, a count, and lines of words. One grammar for all of them.
+"""Kafka's checkpoint files: a version, a count, and lines of words. All of them have the same grammar.
 
 Source: apache/kafka CheckpointFile, OffsetCheckpointFile, LeaderEpochCheckpointFile.
 """
@@ -23,16 +23,16 @@ _LONG_BITS: Final = 64
 
 
 class CheckpointLine(NamedTuple):
-    """The words of one entry, and where in the file its line starts (bytes)."""
+    """The words of one entry, and the position of its line in the file (bytes)."""
 
     words: tuple[bytes, ...]
     position: int
 
 
 def parse_lines(data: bytes, words: int, file: str) -> list[CheckpointLine]:
-    """The entry lines of a checkpoint, each of ``words`` words.
+    """Return the entry lines of a checkpoint, each with ``words`` words.
 
-    An empty file, or one with a version alone, has no entries. ``file`` is for error texts.
+    An empty file, or a file with only a version, has no entries. ``file`` is for error texts.
 
     Raises:
         CorruptCheckpointError: bad version, count or line; the position is the line's (bytes).
@@ -53,9 +53,9 @@ def parse_lines(data: bytes, words: int, file: str) -> list[CheckpointLine]:
 
 
 def parse_offsets(data: bytes, file: str) -> dict[TopicPartition, int]:
-    """A checkpoint of a log directory: topic, partition, offset a line; of equal logs the last counts.
+    """Return the offsets in a log directory's checkpoint, which has topic, partition and offset on each line.
 
-    Errors as ``parse_lines``.
+    If a log is listed twice, the last line counts. Errors as ``parse_lines``.
     """
     offsets = {}
     for (topic, partition, offset), position in parse_lines(data, 3, file):
@@ -65,19 +65,25 @@ def parse_offsets(data: bytes, file: str) -> dict[TopicPartition, int]:
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """The bytes of such a checkpoint."""
+    """Return the bytes of a checkpoint that ``parse_offsets`` reads."""
     return _format(f"{log.topic} {log.partition} {offset}" for log, offset in sorted(offsets.items()))
 
 
 def check_offsets(data: bytes, before: bytes, file: str) -> None:
-    """Raise StorageError if a checkpoint that is about to be stored could not be read; what ``before`` has is not parsed."""
+    """Raise StorageError if the checkpoint ``data``, which is about to be stored, would be unreadable.
+
+    Lines that are also in ``before`` are not parsed.
+    """
     old = frozenset(before.splitlines())
     lines = [line for line in data.splitlines()[_HEAD_LINES:] if line not in old]
     readable(b"".join(line + b"\n" for line in (b"%d" % VERSION, b"%d" % len(lines), *lines)), parse_offsets, file)
 
 
 def parse_epochs(data: bytes, file: str) -> list[EpochEntry]:
-    """``leader-epoch-checkpoint``: epoch, start offset a line; neither is negative. Errors as ``parse_lines``."""
+    """Return the entries of ``leader-epoch-checkpoint``: epoch and start offset on each line, neither negative.
+
+    Errors as ``parse_lines``.
+    """
     entries = []
     for (epoch, start), position in parse_lines(data, 2, file):
         entry = EpochEntry(_integer(epoch, position, _INT_BITS, file), _integer(start, position, _LONG_BITS, file))
@@ -88,7 +94,7 @@ def parse_epochs(data: bytes, file: str) -> list[EpochEntry]:
 
 
 def format_epochs(entries: Iterable[EpochEntry]) -> bytes:
-    """The bytes of such a checkpoint."""
+    """Return the bytes of a checkpoint that ``parse_epochs`` reads."""
     return _format(f"{entry.epoch} {entry.start_offset}" for entry in entries)
 
 
@@ -98,7 +104,7 @@ def _format(lines: Iterable[str]) -> bytes:
 
 
 def _lines(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Each line without its end, and where it starts; ends are LF or CRLF, the last one may be missing."""
+    """Yield each line without its line end, and its position. Line ends are LF or CRLF; the last one may be missing."""
     position = 0
     for line in data.split(b"\n"):
         if line or position < len(data):

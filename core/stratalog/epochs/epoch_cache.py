@@ -1,4 +1,4 @@
-"""The leader epochs of one log: which epoch began at which offset.
+"""Leader epochs of one log, with the start offset of each epoch.
 
 Source: apache/kafka LeaderEpochFileCache.
 """
@@ -13,13 +13,13 @@ from stratalog.model.offsets import UNDEFINED_END, EpochEnd, EpochEntry
 
 
 class EpochCache:
-    """Entries ascend in epoch and start offset. An immutable value: each change returns another cache."""
+    """Immutable list of epoch entries, which ascend in epoch and start offset. Each change returns another cache."""
 
     __slots__ = ("entries", "latest")
 
     entries: tuple[EpochEntry, ...]
     latest: int
-    """The highest epoch, -1 if there is none. Each append asks."""
+    """Highest epoch; -1 if there is none. It is stored because each append reads it."""
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
         kept: tuple[EpochEntry, ...] = ()
@@ -38,7 +38,7 @@ class EpochCache:
         return f"EpochCache({list(map(tuple, self.entries))})"
 
     def assign(self, epoch: int, start_offset: int) -> EpochCache:
-        """Note that ``epoch`` begins at ``start_offset``; the same cache if it says so already.
+        """Return a cache in which ``epoch`` begins at ``start_offset``; this cache if nothing changes.
 
         Raises:
             ConfigError: a value is negative.
@@ -49,30 +49,30 @@ class EpochCache:
         return self if entries is self.entries else _cache(entries)
 
     def truncate_from_end(self, offset: int) -> EpochCache:
-        """Forget epochs that begin at or after ``offset``."""
+        """Return a cache without the epochs that begin at or after ``offset``."""
         return _cache(tuple(entry for entry in self.entries if entry.start_offset < offset))
 
     def truncate_from_start(self, offset: int) -> EpochCache:
-        """Forget what lies before ``offset``; the epoch in force there begins there."""
+        """Return a cache for the offsets from ``offset`` on; the epoch at ``offset`` begins there."""
         below = [entry for entry in self.entries if entry.start_offset <= offset]
         above = tuple(entry for entry in self.entries if entry.start_offset > offset)
         return _cache((EpochEntry(below[-1].epoch, offset), *above) if below else above)
 
     def at(self, offset: int) -> int:
-        """The epoch in force at ``offset``, -1 if none is known."""
+        """Return the epoch at ``offset``, -1 if none is known."""
         return next((entry.epoch for entry in reversed(self.entries) if entry.start_offset <= offset), NO_EPOCH)
 
     def between(self, start: int, end: int) -> tuple[EpochEntry, ...]:
-        """The entries as they are for [start, end) alone."""
+        """Return the entries for the offsets [start, end) only."""
         return self.truncate_from_start(start).truncate_from_end(end).entries
 
     def end_offset_for(self, epoch: int, log_end: int) -> EpochEnd:
-        """Where ``epoch`` ends in a log up to ``log_end``.
+        """Return the end of ``epoch`` in a log that ends at ``log_end``.
 
         Returns:
-            ``UNDEFINED_END`` for epoch -1, and for one that is above all that are known. The latest epoch ends at the log
-            end. Otherwise the largest epoch at or below ``epoch``, or ``epoch`` itself if all are above it, with the start
-            of the next one.
+            ``UNDEFINED_END`` for epoch -1, and for an epoch above all known ones. For the latest epoch, the log end.
+            Otherwise the largest epoch at or below ``epoch`` (or ``epoch`` itself, if all known epochs are above it),
+            with the start offset of the next epoch.
         """
         if epoch == NO_EPOCH:
             return UNDEFINED_END
@@ -85,7 +85,7 @@ class EpochCache:
         return EpochEnd(floor, higher.start_offset)
 
     def after(self, earlier: Iterable[EpochEntry]) -> EpochCache:
-        """This cache behind those of ``earlier`` that come before its first entry: what a tier knows of older offsets."""
+        """Return this cache, preceded by the entries of ``earlier``, a tier's epochs, that are before its first one."""
         if not self.entries:
             return EpochCache(earlier)
         first = self.entries[0]

@@ -1,6 +1,6 @@
-"""Whether two histories of one log are the same, as far as their leader epochs tell.
+"""Comparison of two histories of one log by their leader epochs.
 
-Two leaders can have written different records at the same offset, never in the same epoch.
+Two leaders can write different records at the same offset, but never in the same epoch.
 
 Source: KIP-101, KIP-405; apache/kafka RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
 """
@@ -15,9 +15,10 @@ from stratalog.model.offsets import EpochEntry
 
 
 def parted_at(ours: Sequence[EpochEntry], theirs: Sequence[EpochEntry], start: int, end: int) -> int | None:
-    """The first offset in [start, end) that the two have in different leader epochs; None if there is none.
+    """Return the first offset in [start, end) with different leader epochs in the two histories; None if there is none.
 
-    Both ascending. Where one of them knows no epoch, as retention has taken it, they count as the same.
+    Both lists ascend. If one history has no epoch for an offset, for example after retention, the offset counts as
+    equal.
     """
     one, other = EpochCache(ours), EpochCache(theirs)
     edges = {start, *(entry.start_offset for entry in (*ours, *theirs) if start < entry.start_offset < end)}

@@ -1,1 +1,1 @@
-"""What a log remembers of producers: sequences, open transactions, snapshots."""
+"""Producers' state of a log: sequences, open transactions, snapshots."""

@@ -20,7 +20,7 @@ _CHECKED_FROM: Final = 6
 
 
 class ProducerEntry(NamedTuple):
-    """One producer as a snapshot holds it; -1 stands for "none", as in the file."""
+    """One producer in a snapshot; -1 means "none", as in the file."""
 
     producer_id: int
     producer_epoch: int = -1
@@ -33,14 +33,14 @@ class ProducerEntry(NamedTuple):
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """The bytes of a snapshot file."""
+    """Return the bytes of a snapshot file."""
     body = b"".join(_ENTRY.pack(*entry) for entry in entries)
     count = (len(body) // _ENTRY.size).to_bytes(4, "big")
     return VERSION.to_bytes(2, "big") + crc32c(count + body).to_bytes(4, "big") + count + body
 
 
 def decode_snapshot(data: bytes, file: str) -> list[ProducerEntry]:
-    """The entries of a snapshot file.
+    """Return the entries of a snapshot file.
 
     Raises:
         CorruptSnapshotError: another version, a size that does not fit the count, or a bad CRC.

@@ -1,4 +1,4 @@
-"""The producers of one log: sequences, duplicates, transactions under way.
+"""Producers of one log: sequences, duplicates, open transactions.
 
 Source: apache/kafka ProducerStateManager, ProducerStateEntry, ProducerAppendInfo.
 """
@@ -36,18 +36,18 @@ class SeenBatch(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Of its first record; sequences wrap from 2147483647 to 0."""
+        """Sequence of the first record; sequences wrap from 2147483647 to 0."""
         return (self.last_sequence - self.offset_delta) % _SEQUENCES
 
     @property
     def first_offset(self) -> int:
-        """Of its first record."""
+        """Offset of the first record."""
         return self.last_offset - self.offset_delta
 
 
 @dataclass(slots=True)
 class Producer:
-    """One producer id. ``transaction_first_offset`` is None without an open transaction."""
+    """State of one producer id. ``transaction_first_offset`` is None without an open transaction."""
 
     producer_id: int
     epoch: int = -1
@@ -57,11 +57,11 @@ class Producer:
     batches: deque[SeenBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
 
     def copy(self) -> Producer:
-        """The same, to be changed by itself."""
+        """Return an independent copy."""
         return replace(self, batches=self.batches.copy())
 
     def check(self, batch: RecordBatch, marker: EndMarker | None, *, in_sequence: bool) -> None:
-        """Errors as ``ProducerState.check``."""
+        """Check a batch of this producer; errors as ``ProducerState.check``."""
         who = f"producer_id={self.producer_id} producer_epoch={batch.producer_epoch}"
         if batch.producer_epoch < self.epoch:
             raise InvalidProducerEpochError(f"epoch {self.epoch} has written already {who}")
@@ -70,7 +70,7 @@ class Producer:
                 raise TransactionCoordinatorFencedError(
                     f"coordinator epoch {self.coordinator_epoch} has written already, not {marker.coordinator_epoch} {who}"
                 )
-            return  # without a sequence, and whether or not there is a transaction to end
+            return  # a marker has no sequence, and may come without an open transaction
         if in_sequence and batch.base_sequence >= 0 and self.epoch >= 0:
             self._check_sequence(batch, who)
         if self.transaction_first_offset is not None and not batch.is_transactional:
@@ -85,37 +85,37 @@ class Producer:
             raise OutOfOrderSequenceError(f"sequence {batch.base_sequence} does not follow {last} {who}")
 
     def set_epoch(self, epoch: int) -> None:
-        """Go on with an epoch; another one forgets the sequences."""
+        """Set the producer epoch. If it changes, forget the sequences."""
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
 
 
 class ProducerState:
-    """All producers of a log below ``end_offset``. Changed under the log's lock only.
+    """State of all producers of a log below ``end_offset``. It is changed only under the log's lock.
 
-    An append is tried on a ``draft`` first: its batches are checked one after the other, each against what those
-    before it make of the producers, and ``adopt`` takes the outcome over once the bytes are written.
+    An append first changes a ``draft``: its batches are checked in order, each against the state after the batches
+    before it. ``adopt`` copies the draft's result after the bytes are written.
     """
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
         self.end_offset = 0
-        self._beneath: Mapping[int, Producer] = {}  # of a draft: what it was made from
+        self._beneath: Mapping[int, Producer] = {}  # in a draft: the producers that it was made from
         self._open: dict[int, int] = {}  # first offset of an open transaction, ascending: its producer
         self._unreplicated: dict[int, int] = {}  # first offset of an ended transaction: marker at or above the HW
 
     # --- drafts ------------------------------------------------------------------------------------------------------
 
     def draft(self) -> ProducerState:
-        """A state that goes on from this one, and leaves it as it is."""
+        """Return a draft that starts from this state; changes of the draft do not change this state."""
         draft = ProducerState()
         draft.end_offset, draft._beneath = self.end_offset, self.producers
         draft._open, draft._unreplicated = dict(self._open), dict(self._unreplicated)
         return draft
 
     def adopt(self, draft: ProducerState) -> None:
-        """Become what ``draft``, made from this state as it is, has come to."""
+        """Adopt the result of ``draft``, which was made from this state without later changes."""
         self.producers.update(draft.producers)
         self.end_offset, self._open, self._unreplicated = draft.end_offset, draft._open, draft._unreplicated
 
@@ -134,7 +134,7 @@ class ProducerState:
 
     @classmethod
     def restored(cls, entries: Iterable[ProducerEntry], end_offset: int) -> ProducerState:
-        """The state that a snapshot holds."""
+        """Return the state in a snapshot."""
         state = cls()
         state.end_offset = end_offset
         for entry in entries:
@@ -156,7 +156,7 @@ class ProducerState:
         return state
 
     def entries(self) -> list[ProducerEntry]:
-        """What a snapshot of this state holds: of each producer's batches only the last."""
+        """Return the entries of a snapshot of this state; they have only the last batch of each producer."""
         listed = []
         for producer in self.producers.values():
             last = producer.batches[-1] if producer.batches else SeenBatch(-1, -1, 0, -1)
@@ -178,19 +178,19 @@ class ProducerState:
     # --- transactions ------------------------------------------------------------------------------------------------
 
     def first_unstable(self, high_watermark: int) -> int | None:
-        """The first offset of a transaction that is open, or whose marker is not below the high watermark."""
+        """Return the first offset of any transaction that is open or has a marker at or above the high watermark."""
         if not self._open and not self._unreplicated:
             return None
         self._unreplicated = {first: marker for first, marker in self._unreplicated.items() if marker >= high_watermark}
         return min([*islice(self._open, 1), *self._unreplicated], default=None)
 
     def last_stable_at(self, ended: CompletedTransaction) -> int:
-        """The last stable offset that the index entry of an aborted transaction stores."""
+        """Return the last stable offset for the index entry of an aborted transaction."""
         others = (first for first, producer_id in self._open.items() if producer_id != ended.producer_id)
         return next(others, ended.last_offset + 1)
 
     def ended_by(self, batch: RecordBatch, marker: EndMarker) -> CompletedTransaction | None:
-        """The transaction that a marker ends, or would end; None if the producer has none open."""
+        """Return the transaction that a marker ends, or would end; None if the producer has no open transaction."""
         producer = self._find(batch.producer_id)
         if producer is None or producer.transaction_first_offset is None:
             return None
@@ -200,7 +200,7 @@ class ProducerState:
     # --- appends -----------------------------------------------------------------------------------------------------
 
     def duplicate_of(self, batch: RecordBatch) -> SeenBatch | None:
-        """The remembered batch with the same epoch and sequences, if there is one: a retry to be answered, not written."""
+        """Return the remembered batch with the same epoch and sequences, or None. If found, the batch is a retry."""
         producer = self.producers.get(batch.producer_id)
         if producer is None or batch.producer_epoch != producer.epoch or batch.base_sequence < 0:
             return None
@@ -211,10 +211,10 @@ class ProducerState:
         return None
 
     def check(self, batch: RecordBatch, marker: EndMarker | None = None, *, in_sequence: bool = True) -> None:
-        """Whether a batch of a leader's append may follow; ``marker`` is what a control batch holds.
+        """Raise an error if a batch must not follow in a leader's append; ``marker`` is the control batch's content.
 
-        Sequences are not looked at with ``in_sequence`` False, nor where data has none, as a coordinator's. A producer of
-        which nothing is known, as it is new or was silent for too long, may begin at any sequence.
+        Sequences are not checked if ``in_sequence`` is False or if the data has none, as a coordinator's. An unknown
+        producer, which is new or was silent for too long, may begin at any sequence.
 
         Raises:
             InvalidProducerEpochError: a newer epoch has written.
@@ -227,7 +227,7 @@ class ProducerState:
             producer.check(batch, marker, in_sequence=in_sequence)
 
     def update(self, batch: RecordBatch, marker: EndMarker | None = None) -> CompletedTransaction | None:
-        """Take note of a batch that was written, or is replayed; ``marker`` is what a control batch holds.
+        """Update the state with a written or replayed batch; ``marker`` is the content of a control batch.
 
         Returns:
             The transaction that it ended, if any.
@@ -242,7 +242,9 @@ class ProducerState:
         return ended
 
     def forget_silent(self, before_ms: int) -> int:
-        """Forget producers without an open transaction whose last batch is older than ``before_ms``, or as old; how many.
+        """Forget producers whose last batch is not newer than ``before_ms``, and return their number.
+
+        Producers with an open transaction are kept.
 
         Source: apache/kafka ProducerStateManager.isProducerExpired, removeExpiredProducers, loadFromSnapshot.
         """

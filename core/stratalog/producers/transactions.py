@@ -1,4 +1,4 @@
-"""What a log knows of transactions that have ended.
+"""Transactions that have ended in a log.
 
 Source: apache/kafka CompletedTxn, ProducerStateManager.
 """
@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CompletedTransaction:
-    """A transaction that a marker ended; offsets of its first record and of the marker."""
+    """A transaction that a marker ended.
+
+    ``first_offset`` is the offset of its first record, and ``last_offset`` is the marker's offset.
+    """
 
     producer_id: int
     first_offset: int

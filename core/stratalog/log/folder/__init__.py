@@ -1,1 +1,1 @@
-"""The files of one log's folder."""
+"""Files of one log's folder."""

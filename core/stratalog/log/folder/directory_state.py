@@ -1,4 +1,4 @@
-"""What a log directory says of its logs: clean or not, recovery points, start offsets, high watermarks, topic ids.
+"""State of a log directory: clean shutdown, recovery points, start offsets, high watermarks, topic ids.
 
 Source: apache/kafka LogManager, OffsetCheckpointFile, PartitionMetadataFile.
 """
@@ -50,9 +50,9 @@ _OF_LOGS: Final = (PARTITION_METADATA_FILE, LEADER_EPOCHS_FILE)
 
 @dataclass(frozen=True, slots=True)
 class DirectoryState:
-    """The small files of a log directory, read once.
+    """Contents of the small files of a log directory, read once.
 
-    ``clean`` is whether whoever wrote last stopped in order; ``live`` whether somebody is writing now.
+    ``clean`` is True if the last writer stopped cleanly. ``live`` is True if a writer has the directory open now.
     """
 
     clean: bool
@@ -64,7 +64,7 @@ class DirectoryState:
 
 
 def read_directory(store: SegmentStore, *, live: bool) -> DirectoryState:
-    """Read the checkpoints. A damaged one counts as empty, as in Kafka: recovery then starts further back."""
+    """Read the checkpoints. A damaged checkpoint counts as empty, as in Kafka: recovery then starts earlier."""
     return DirectoryState(
         clean=_is_marked_clean(store) and not live,
         live=live,
@@ -86,13 +86,13 @@ def _offsets(store: SegmentStore, name: str) -> dict[TopicPartition, int]:
 def _is_marked_clean(store: SegmentStore) -> bool:
     try:
         return store.read_small(CLEAN_SHUTDOWN_FILE) is not None
-    except NotAFileError as error:  # no writer left that
+    except NotAFileError as error:  # no writer creates such an entry
         _LOGGER.warning("the directory counts as not stopped in order: %s", error)
         return False
 
 
 def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:
-    """The folders of logs in a directory; those of deleted, moving or stray ones, and foreign ones, are left out."""
+    """Return the folders of logs in a directory, without deleted, moving, stray and foreign folders."""
     found: dict[TopicPartition, str] = {}
     for name in store.logs():
         if name in IGNORED_FOLDERS or left_folder_fate(name):
@@ -104,9 +104,9 @@ def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:
 
 
 def is_log_directory(store: SegmentStore) -> bool:
-    """True if a directory holds files of logs, or files that engines and brokers write beside logs.
+    """Return True if a directory has files of logs, or files that engines and brokers write beside logs.
 
-    A folder's name alone says nothing: ``/etc/dbus-1`` could be that of a log, too.
+    A folder's name alone proves nothing: ``/etc/dbus-1`` could also be the folder of a log.
     """
     if any(_has(store, name) for name in _OF_DIRECTORIES):
         return True
@@ -114,21 +114,22 @@ def is_log_directory(store: SegmentStore) -> bool:
 
 
 def holds_log(files: LogFiles) -> bool:
-    """True if a folder holds files of a log."""
+    """Return True if a folder has files of a log."""
     return any(found.name in _OF_LOGS or parse_segment_file(found.name) for found in files.list())
 
 
 def check_log_directory(store: SegmentStore) -> None:
-    """Raise LogDirNotFoundError if a directory is no log directory, or the folder of one log."""
+    """Raise LogDirNotFoundError if a directory is not a log directory, or is the folder of one log."""
     _check_is_no_log(store)
     if not is_log_directory(store):
         raise LogDirNotFoundError("there are no logs in the directory", store.path())
 
 
 def check_may_become_log_directory(store: SegmentStore) -> None:
-    """Raise LogDirNotFoundError if logs must not be made in a directory: it is a log's folder, or belongs to something else.
+    """Raise LogDirNotFoundError if no logs may be created in a directory.
 
-    A directory that is missing or has no folders named like logs may become one.
+    A log's folder cannot become a log directory. A directory of another program cannot become one either: it has
+    folders named like logs, and no log. A missing directory, or one without such folders, may become a log directory.
     """
     try:
         folders = partition_folders(store)
@@ -144,7 +145,7 @@ def check_may_become_log_directory(store: SegmentStore) -> None:
 def _has(store: SegmentStore, name: str) -> bool:
     try:
         return store.read_small(name) is not None
-    except (CorruptCheckpointError, NotAFileError):  # too large, or a folder: it is there
+    except (CorruptCheckpointError, NotAFileError):  # too large, or a folder: the name exists
         return True
 
 
@@ -155,7 +156,7 @@ def _check_is_no_log(store: SegmentStore) -> None:
 
 
 def read_topic_id(files: LogFiles) -> TopicId | None:
-    """The topic id in ``partition.metadata``, None if there is no such file (before Kafka 2.8).
+    """Return the topic id in ``partition.metadata``, None if there is no such file (before Kafka 2.8).
 
     Raises:
         CorruptCheckpointError: the file is malformed.
@@ -165,7 +166,7 @@ def read_topic_id(files: LogFiles) -> TopicId | None:
 
 
 def parse_topic_id(data: bytes, path: str) -> TopicId:
-    """The topic id in the bytes of ``partition.metadata``; errors as ``read_topic_id``."""
+    """Return the topic id in the bytes of ``partition.metadata``; errors as ``read_topic_id``."""
     lines = data.decode("utf-8", "replace").splitlines()
     values = [line.split(": ", 1)[-1].strip() for line in lines[:2]]
     if len(values) < 2 or not values[0].isdigit():
@@ -177,11 +178,11 @@ def parse_topic_id(data: bytes, path: str) -> TopicId:
 
 
 def format_topic_id(topic_id: TopicId) -> bytes:
-    """The bytes of ``partition.metadata``: no final newline, as Kafka writes it."""
+    """Return the bytes of ``partition.metadata``, without a final newline, as in Kafka."""
     return f"version: 0\ntopic_id: {topic_id}".encode()
 
 
 def store_topic_id(files: LogFiles, topic_id: TopicId) -> None:
-    """Replace ``partition.metadata``, durable on return."""
+    """Replace ``partition.metadata`` durably."""
     data = readable(format_topic_id(topic_id), parse_topic_id, files.path(PARTITION_METADATA_FILE))
     files.replace_small(PARTITION_METADATA_FILE, data)

@@ -1,4 +1,4 @@
-"""The files of a log's folder: which are live, opened as segments, or set aside.
+"""Files of a log's folder: open live segments, set segments aside, write indexes, epochs and snapshots.
 
 Source: apache/kafka LogLoader, LocalLog.deleteSegmentFiles.
 """
@@ -36,25 +36,25 @@ from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segment_store import LogFiles
 
 _LOGGER: Final = logging.getLogger(__name__)
-UNKNOWN_END: Final = 1 << 62  # stands for the end of a segment that has not been looked at
+UNKNOWN_END: Final = 1 << 62  # placeholder for the end of a segment that was not read yet
 
 
 def open_segments(
     files: LogFiles, parts: Components, opened: ExitStack, *, writable: bool, names: list[str] | None = None
 ) -> list[Segment]:
-    """Open the live segments of a folder, ascending, after finishing or undoing what a crash interrupted.
+    """Open the live segments of a folder, ascending, after completing or undoing an interrupted replacement.
 
-    Each ends where the next begins; the last one's end is ``UNKNOWN_END``. ``opened`` is told to close them.
+    Each segment ends where the next one begins; the last one's end is ``UNKNOWN_END``. ``opened`` closes the segments.
 
     Args:
         files: the folder.
         parts: the log's components.
         opened: closes the segments if the caller fails.
-        writable: else nothing is renamed or removed: segments are read under the names they have.
-        names: of all files, where the caller has them already; brought up to date if that changes them.
+        writable: if False, no file is renamed or removed; segments are read under their current names.
+        names: the names of all files, if the caller has them already. The list is updated if files change.
 
-    A segment that was about to take the place of others and is torn or damaged takes the place of what its whole batches
-    cover. Recovery cuts it there, as any other segment.
+    If a segment that replaces others is torn or damaged, it replaces only the offsets of its whole batches. Recovery
+    truncates it there, as any other segment.
 
     Source: apache/kafka LogLoader.load, LogSegment.readNextOffset.
     """
@@ -65,7 +65,7 @@ def open_segments(
         swap = Segment(files, base, UNKNOWN_END, parts, files.open_segment(name), names={LOG_SUFFIX: name})
         with closing(swap):
             end = base
-            with contextlib.suppress(CorruptBatchError):  # torn: what replaces others counts as far as it is whole
+            with contextlib.suppress(CorruptBatchError):  # a torn replacement counts up to its last whole batch
                 for chunk in walk(swap, 0, parts, check_crc=False):
                     end = chunk.tables[-1].last_offset[-1] + 1
             return end
@@ -102,16 +102,17 @@ def open_segments(
 
 
 def file_names(files: LogFiles) -> list[str]:
-    """The names of all files in a log's folder."""
+    """Return the names of all files in a log's folder."""
     return [file.name for file in files.list() if not file.is_folder]
 
 
 def checked_file_names(files: LogFiles) -> list[str]:
-    """As ``file_names``, of a log that is about to be opened.
+    """Return the file names as ``file_names`` does, with a check for a log that is about to be opened.
 
     Raises:
-        NotAFileError: a folder, a FIFO or something else that is no file has the name of a segment's file. Without that
-            check the log would open without the segment.
+        NotAFileError: a folder, a FIFO or another entry that is not a file has the name of a segment's file. Without
+        the
+            check, the log would open without the segment.
     """
     listed = files.list()
     for found in listed:
@@ -122,10 +123,10 @@ def checked_file_names(files: LogFiles) -> list[str]:
 
 
 def _carry_out(plan: SwapPlan, files: LogFiles) -> None:
-    """Remove and rename in the plan's order, each part durable before the next, so that a crash finds its way again."""
+    """Remove and rename in the plan's order, each part durable before the next: a crash leaves a repairable state."""
     logs = [pair for pair in plan.renames if pair[1].endswith(LOG_SUFFIX)]
     indexes = [pair for pair in plan.renames if not pair[1].endswith(LOG_SUFFIX)]
-    one_by_one = (((), [pair]) for pair in logs)  # what lies between two that are left would pass for replaced
+    one_by_one = (((), [pair]) for pair in logs)  # live segments between two ``.swap`` logs would count as replaced
     for removals, renames in ((plan.undone, ()), (plan.removals, ()), *one_by_one, ((), indexes)):
         for name in removals:
             files.remove(name)
@@ -136,7 +137,7 @@ def _carry_out(plan: SwapPlan, files: LogFiles) -> None:
 
 
 def _renamed(live: Mapping[str, str]) -> dict[int, dict[str, str]]:
-    """By base offset and suffix, the names of files that are not yet called what they will be."""
+    """Return the current names of files that do not have their final name yet, by base offset and suffix."""
     names: dict[int, dict[str, str]] = {}
     for final, now in live.items():
         if final != now and (found := parse_segment_file(final)) is not None:
@@ -147,9 +148,9 @@ def _renamed(live: Mapping[str, str]) -> dict[int, dict[str, str]]:
 def set_aside(
     files: LogFiles, segment: Segment, *, keep_snapshot: bool = False, names: Collection[str] | None = None
 ) -> list[str]:
-    """Rename a segment's files to ``.deleted``, the log first; returns the new names, for removal later.
+    """Rename a segment's files to ``.deleted``, the log first; return the new names, for a later removal.
 
-    ``names`` are those of the files there are, for who sets many aside.
+    ``names`` are the existing file names. Pass them to avoid a listing for each of many segments.
     """
     suffixes = [LOG_SUFFIX, *(found.suffix for found in segment.parts.indexes.values())]
     suffixes += [] if keep_snapshot else [SNAPSHOT_SUFFIX]
@@ -168,10 +169,10 @@ def set_aside(
 
 
 def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: int) -> None:
-    """Make these the entries of an index file that is not open, of at most ``max_bytes`` later.
+    """Write ``entries`` as the contents of an index file that is not open; ``max_bytes`` is its later maximum size.
 
-    A transaction index is durable on return, and is no file if it is empty: it cannot be made again from its segment
-    alone.
+    A transaction index is durable on return, because it cannot be rebuilt from its segment alone. An empty transaction
+    index has no file.
     """
     found, files = segment.parts.indexes[role], segment.files
     name = segment.file_name(found.suffix)
@@ -191,9 +192,11 @@ def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: in
 
 
 def write_index_if_room(segment: Segment, role: IndexRole, entries: bytes, max_bytes: int) -> None:
-    """The same for a log that is being opened: a full disk must not keep it from being read, offloaded and evicted.
+    """Write an index as ``write_index`` does, but without an error if the disk is full.
 
-    Without its file an index is empty, and the next opening makes it again. That of transactions is what readers rely on.
+    It serves a log that is being opened: reads, offload and eviction must work even on a full disk. An index without a
+    file is empty, and the next opening rebuilds it. A transaction index still raises the error, because readers rely on
+    it.
     """
     try:
         write_index(segment, role, entries, max_bytes)
@@ -206,15 +209,15 @@ def write_index_if_room(segment: Segment, role: IndexRole, entries: bytes, max_b
 
 
 def read_epochs(files: LogFiles) -> EpochCache:
-    """The stored leader epochs; CorruptCheckpointError if the file is malformed."""
+    """Return the stored leader epochs; raise CorruptCheckpointError if the file is malformed."""
     return EpochCache(parse_epochs(files.read_small(LEADER_EPOCHS_FILE) or b"", files.path(LEADER_EPOCHS_FILE)))
 
 
 def with_next_epoch(epochs: EpochCache, files: LogFiles, log_end: int) -> EpochCache:
-    """The epochs with the one that the log goes on in, if none as late has begun in it.
+    """Return the epochs, plus the stored next epoch at the log end if it is later than all of them.
 
     Raises:
-        CorruptCheckpointError: the file that tells it is malformed.
+        CorruptCheckpointError: the file with the next epoch is malformed.
     """
     told = parse_epochs(files.read_small(NEXT_EPOCH_FILE) or b"", files.path(NEXT_EPOCH_FILE))
     latest = max((entry.epoch for entry in told), default=NO_EPOCH)
@@ -222,24 +225,25 @@ def with_next_epoch(epochs: EpochCache, files: LogFiles, log_end: int) -> EpochC
 
 
 def write_next_epoch(files: LogFiles, epoch: int, log_end: int) -> None:
-    """Store, durable on return, that the log goes on in ``epoch``, in which nothing is appended yet.
+    """Store durably that the log continues in ``epoch``, in which nothing was appended yet.
 
-    ``leader-epoch-checkpoint`` cannot keep that: whoever loads a log drops epochs that begin at its end, as Kafka does.
+    ``leader-epoch-checkpoint`` cannot store such an epoch: loading a log drops epochs that begin at its end, as in
+    Kafka.
     """
     store_epochs(files, NEXT_EPOCH_FILE, [EpochEntry(epoch, log_end)])
 
 
 def write_epochs(files: LogFiles, epochs: EpochCache) -> None:
-    """Store the leader epochs, durable on return."""
+    """Store the leader epochs durably."""
     store_epochs(files, LEADER_EPOCHS_FILE, epochs.entries)
 
 
 def store_epochs(files: LogFiles, name: str, entries: Iterable[EpochEntry]) -> None:
-    """Replace a file of leader epochs, durable on return."""
+    """Replace a file of leader epochs durably."""
     files.replace_small(name, readable(format_epochs(entries), parse_epochs, files.path(name)))
 
 
 def store_snapshot(files: LogFiles, offset: int, entries: Iterable[ProducerEntry]) -> None:
-    """Replace the producer snapshot of what is below ``offset``, durable on return."""
+    """Replace the producer snapshot for the offsets below ``offset``, durably."""
     name = segment_file(offset, SNAPSHOT_SUFFIX)
     files.replace_small(name, readable(encode_snapshot(entries), decode_snapshot, files.path(name)))

@@ -1,6 +1,7 @@
 """Renames that publish finished segments: ``.cleaned``, then ``.swap``, then their final names.
 
-``replace`` describes the order and what a crash leaves; ``swap`` finishes or undoes it when the log is opened.
+``replace_segments`` documents the order and the effects of a crash. ``swap_recovery`` completes or undoes the renames
+when the log is opened.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from stratalog.spi.segment_store import LogFiles
 
 
 def rename_to_swap(files: LogFiles, made: Sequence[CleanedSegment]) -> dict[str, str]:
-    """Decide that ``made``, finished and ascending, count from now on; by suffix, the names of the first one's files.
+    """Commit the finished segments ``made``, which ascend; return the new names of the first one's files by suffix.
 
-    The last of them first, each durable before the next: while any is ``.cleaned``, those behind it are undone.
+    The last segment is renamed first, and each rename is durable before the next: while a segment is still
+    ``.cleaned``, the next opening undoes the segments after it.
     """
     swaps = dict[str, str]()
     for one in reversed(made):
@@ -27,9 +29,10 @@ def rename_to_swap(files: LogFiles, made: Sequence[CleanedSegment]) -> dict[str,
 
 
 def rename_to_live(files: LogFiles, made: Sequence[CleanedSegment]) -> None:
-    """Give them their final names, once those of what they replace are gone for good; durable on return.
+    """Rename the segments to their final names, durably, after the files that they replace are durably removed.
 
-    Log by log, since what lies between two that are ``.swap`` passes for replaced; then the indexes.
+    The logs are renamed one by one, because live segments between two ``.swap`` logs count as replaced. The indexes
+    follow.
     """
     for one in made:
         name = segment_file(one.base_offset, LOG_SUFFIX)

@@ -1,7 +1,7 @@
-"""Finishing or undoing what a crash interrupted: ``.deleted``, ``.cleaned`` and ``.swap`` files.
+"""Recovery of interrupted replacements: it completes or undoes ``.deleted``, ``.cleaned`` and ``.swap`` files.
 
-The commit point of a replacement is the rename of the last new segment to ``.swap``: before it the old segments stay,
-after it the new ones take over.
+The commit point of a replacement is the rename of the last new segment to ``.swap``. Before it, the old segments are
+live; after it, the new ones are live.
 
 Source: apache/kafka LogLoader, passes 1 to 4.
 """
@@ -24,19 +24,19 @@ from stratalog.model.names import (
 )
 
 INDEX_SUFFIXES: Final = frozenset(SEGMENT_SUFFIXES) - {LOG_SUFFIX}
-_DELETED_CHECKPOINT: Final = ".checkpoint.deleted"  # of a cluster metadata log; not this log's to remove
+_DELETED_CHECKPOINT: Final = ".checkpoint.deleted"  # of a cluster metadata log; a log does not remove it
 
 
 @dataclass(frozen=True, slots=True)
 class SwapPlan:
-    """What to remove and rename, and the segment files that are live afterwards.
+    """Files to remove and to rename, and the segment files that are live afterwards.
 
-    The order matters to a crash in the middle: first ``undone``, the ``.swap`` files of a replacement that was not
-    committed, durably, for once the ``.cleaned`` files beside them are gone they would pass for a committed one. Then
-    ``removals``, then ``renames``, logs before their indexes: while a log is still ``.swap``, the final names below it
-    belong to the old segments and are removed again.
+    The order is important if a crash interrupts the plan. First, durably remove ``undone``, the ``.swap`` files of an
+    uncommitted replacement: without the ``.cleaned`` files beside them they would count as committed. Then do
+    ``removals``, then ``renames``, logs before their indexes: while a log is still ``.swap``, final names in its offset
+    range belong to old segments and are removed again.
 
-    ``live`` maps each final name to the name the file has now: a reader that may not rename reads through it.
+    ``live`` maps each final name to the current name of the file. A reader, which must not rename, uses it.
     """
 
     undone: tuple[str, ...]
@@ -46,20 +46,22 @@ class SwapPlan:
 
     @property
     def changes(self) -> bool:
-        """Whether there is anything to do."""
+        """True if the plan changes any file."""
         return bool(self.undone or self.removals or self.renames)
 
 
 def plan_swap(
     names: Sequence[str], next_offset: Callable[[str], int], first_end: Callable[[str], int] | None = None
 ) -> SwapPlan:
-    """Decide over the files of a log's folder. Touches nothing.
+    """Return the plan for the files of a log's folder. Changes no file.
 
     Args:
-        names: of all files.
-        next_offset: given the name of a ``.log.swap`` file, the first offset after its records.
-        first_end: given the name of a ``.log`` file, the first offset after its first batch. What replaces a segment that
-            was split is named by the first offset in it, which may be above the segment's base; Kafka then keeps both.
+        names: the names of all files.
+        next_offset: returns the first offset after the records of a ``.log.swap`` file, given its name.
+        first_end: returns the first offset after the first batch of a ``.log`` file, given its name. The first piece of
+        a
+            split segment is named by the first offset in it, which may be above the segment's base offset; Kafka then
+            keeps both files.
     """
     parsed = {name: found for name in names if (found := parse_segment_file(name)) is not None}
     deleted = [name for name in names if name.endswith(DELETED_SUFFIX) and not name.endswith(_DELETED_CHECKPOINT)]
@@ -98,7 +100,7 @@ def _is_live_log(found: SegmentFileName) -> bool:
 
 
 def _lacks_log(name: str, live: Mapping[str, str]) -> bool:
-    """Whether this is an index without its log: the log goes first when a segment is deleted."""
+    """Return True if the file is an index without its log: a deletion removes the log first."""
     found = parse_segment_file(name)
     return (
         found is not None and found.suffix in INDEX_SUFFIXES and segment_file(found.base_offset, LOG_SUFFIX) not in live

@@ -1,10 +1,10 @@
-"""How far writers in numbered rounds have come in one log: a small file in its folder.
+"""Progress of writers that write in numbered rounds, in a small file in the log's folder.
 
-A round is noted before it is carried out, with the offsets that it will have, and carried out by one step that a crash does
-or undoes as a whole. So whoever opens the log to write knows which it was, before anybody appends: a log that ends where
-the round would have ended has it. Kafka ignores the file, as any plain file in a log's folder.
+Each round is stored with its future offsets before it is written. The write is atomic: after a crash, it is either
+complete or undone. When the log is opened for writing, its log end shows if the round was written: then the log ends at
+or above the end of the round. Kafka ignores the file, as any plain file in a log's folder.
 
-docs/formats/marks.md draws it.
+docs/formats/marks.md describes the file.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from stratalog.model.notes import readable
 from stratalog.spi.segment_store import LogFiles
 
 FORMAT_VERSION: Final = 1
-MAX_MARKS: Final = 64  # writers that are remembered; the one that has been silent for longest is forgotten first
+MAX_MARKS: Final = 64  # limit of stored writers; the one without a round for the longest time is removed first
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A round that was begun: whether it was carried out shows by where the log ends."""
+    """A round that was begun. It was written if the log end is at or above ``end_offset``."""
 
     writer: str
     number: int
@@ -35,27 +35,27 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The contents of the file: the last round of each writer, the one that wrote last at the end."""
+    """Contents of the file: the last round of each writer, with the most recent writer at the end."""
 
     rounds: tuple[tuple[str, int], ...] = ()
     pending: Pending | None = None
 
     def number_of(self, writer: str) -> int:
-        """The number of a writer's last round, -1 if it has none here."""
+        """Return the number of a writer's last round, -1 if there is none."""
         return dict(self.rounds).get(writer, -1)
 
 
 def read_marks(files: LogFiles) -> Marks:
-    """What is noted, nothing if there is no file; errors as ``parse_marks``."""
+    """Return the stored marks, empty if there is no file; errors as ``parse_marks``."""
     data = files.read_small(MARKS_FILE)
     return Marks() if data is None else parse_marks(data, files.path(MARKS_FILE))
 
 
 def parse_marks(data: bytes, path: str) -> Marks:
-    """The contents of the file; ``path`` is for errors.
+    """Return the marks in the file's bytes; ``path`` is for errors.
 
     Raises:
-        CorruptCheckpointError: the file is malformed, or of a later release.
+        CorruptCheckpointError: the file is malformed, or a later release wrote it.
     """
     try:
         body = json.loads(data)
@@ -68,12 +68,12 @@ def parse_marks(data: bytes, path: str) -> Marks:
 
 
 def begin_round(files: LogFiles, pending: Pending) -> None:
-    """Note that a round is about to be carried out; durable on return."""
+    """Store durably that a round is about to be written."""
     _write(files, read_marks(files).rounds, pending)
 
 
 def end_round(files: LogFiles, log_end: int) -> Marks:
-    """Settle a round that was begun, by where the log ends; nothing to do without one. Durable on return."""
+    """Store durably whether a begun round was written, as the log end shows. Does nothing without a begun round."""
     found = read_marks(files)
     pending = found.pending
     if pending is None:

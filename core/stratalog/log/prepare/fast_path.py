@@ -1,7 +1,7 @@
-"""What a topic asks of plain batches, which a leader writes as they are.
+"""Fast path for plain batches, which a leader writes without changes.
 
-Most appends are one such batch: without codec, flags and producer, and with nothing that needs a look at each record. The
-settings that matter to them are looked up here, once until they change.
+Most appends are one plain batch: it has no codec, flags or producer, and no rule needs a check of each record. This
+module keeps the settings that apply to plain batches; they are read once, until the settings change.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from stratalog.spi.formats import PlainBatch
 
 
 class PlainRules:
-    """The rules of one topic for batches without codec, flags and producer. Never changes; any thread may ask.
+    """The rules of one topic for batches without codec, flags and producer. Immutable and thread-safe.
 
     Attributes:
-        format: of the topic's ``record.version``.
+        format: the record format of the topic's ``record.version``.
 
     Raises:
         CorruptBatchError: no such format is installed.
@@ -52,7 +52,7 @@ class PlainRules:
         self._now_ms = parts.env.clock.now_ms
 
     def encoded(self, records: Sequence[Record]) -> PlainBatch | None:
-        """Records as ``prepare_records`` encodes them, if they make one batch and no rule needs a look at each."""
+        """Return the records encoded as one plain batch; None if ``prepare_records`` must encode or check them."""
         if not self._takes_plain:
             return None
         now = self._now_ms()
@@ -62,14 +62,14 @@ class PlainRules:
         return batch if batch is not None and self._are_kept(batch, now) else None
 
     def taken(self, data: Buffer) -> PlainBatch | None:
-        """A copy of ``data``, if that is one plain batch that the topic takes as it is; else None."""
+        """Return a copy of ``data`` if it is one plain batch that the topic accepts unchanged; otherwise None."""
         if not self._takes_plain:
             return None
         batch = self.format.plain_batch(data)
         return batch if batch is not None and self._are_kept(batch, self._now_ms()) else None
 
     def _are_kept(self, batch: PlainBatch, now_ms: int) -> bool:
-        """Whether a batch keeps the rules; if not, the longer path says which record breaks which of them."""
+        """Return True if a batch keeps the rules. Otherwise the slow path reports the records that break them."""
         data, _, least_ms, largest_ms, has_null_key = batch
         return (
             len(data) <= self._max_bytes

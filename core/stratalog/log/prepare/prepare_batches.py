@@ -1,4 +1,4 @@
-"""What a leader checks and makes of batches that somebody else encoded. Runs outside the log's lock.
+"""Checks and conversions of a leader for batches that a client encoded. Runs outside the log's lock.
 
 Source: apache/kafka LogValidator, UnifiedLog.analyzeAndValidateRecords.
 """
@@ -46,9 +46,9 @@ _UNUSUAL: Final = CODEC_MASK | TIMESTAMP_TYPE_BIT | CONTROL_BIT | DELETE_HORIZON
 
 @dataclass(slots=True)
 class _Set:
-    """Batches that are checked, and if need be encoded again, together: one, or plain messages in a row.
+    """Batches that are checked, and if necessary encoded again, together: one batch, or consecutive plain messages.
 
-    ``position`` is that of the first in what was handed in; positions of ``table`` are into ``data``, a copy.
+    ``position`` is the first batch's position in the input. Positions of ``table`` are positions in ``data``, a copy.
     """
 
     format: RecordFormat
@@ -60,21 +60,21 @@ class _Set:
 
     @property
     def first(self) -> RecordBatch:
-        """The first batch, which speaks for all."""
+        """The first batch, which represents all of them."""
         return self.table[0]
 
 
 def prepare_batches(
     data: Buffer, config: TopicConfig, parts: Components, *, origin: AppendOrigin = AppendOrigin.CLIENT
 ) -> list[Prepared]:
-    """Check encoded batches; those that fit the topic stay as they are, others are encoded again.
+    """Check encoded batches. Batches that fit the topic stay unchanged; others are encoded again.
 
-    Plain messages of magic 0 or 1 in a row become one batch where the topic's magic has batches. A trailing partial entry
-    is left out, as Kafka does. Beyond Kafka several batches are taken at once, and base offsets other than 0, which count
-    for nothing: what was fetched from another log can be appended as it is.
+    Consecutive plain messages of magic 0 or 1 become one batch if the topic's magic has batches. A trailing partial
+    entry is ignored, as in Kafka. Unlike in Kafka, several batches and base offsets other than 0 are accepted; these
+    base offsets are ignored. Therefore batches fetched from another log can be appended unchanged.
 
     Raises:
-        CorruptBatchError: framing or a CRC is wrong; file is "append", the position that in ``data``.
+        CorruptBatchError: framing or a CRC is wrong; file is "append", position is the position in ``data``.
         RecordTooLargeError: a batch is above ``max.message.bytes``.
         InvalidRecordError: a batch or record breaks a rule of the topic, or cannot be written in its magic.
         UnsupportedCompressionError: the topic's magic does not have the codec.
@@ -92,10 +92,10 @@ def prepare_batches(
 
 
 def whole_batches(data: Buffer, parts: Components) -> tuple[BatchTable, ...]:
-    """The batches that somebody sent, CRCs checked; a trailing partial entry is left out.
+    """Return the whole batches of ``data``, with CRCs checked; a trailing partial entry is ignored.
 
     Raises:
-        CorruptBatchError: framing or a CRC is wrong; file is "append", the position that in ``data``.
+        CorruptBatchError: framing or a CRC is wrong; file is "append", position is the position in ``data``.
     """
     found = scan(parts.formats, data, 0, len(data), check_crc=True)
     partial = found.stop is ScanStop.PARTIAL and not _bad_size(data, found.stop_position)
@@ -105,7 +105,7 @@ def whole_batches(data: Buffer, parts: Components) -> tuple[BatchTable, ...]:
 
 
 def _as_sent(data: Buffer, table: BatchTable, config: TopicConfig, parts: Components) -> Prepared | None:
-    """Batches of data that break no rule and stay as they are: most that there are. None if it takes a closer look."""
+    """Return the batches unchanged if they surely break no rule, as most do; None if each batch must be checked."""
     if table.magic != config.record_version or config.compression_type not in NOT_COMPRESSED:
         return None
     found = parts.formats.of(table.magic, "append", 0)
@@ -147,7 +147,7 @@ def _check_batch(batch: RecordBatch, config: TopicConfig, origin: AppendOrigin) 
 
 
 def _together(table: BatchTable) -> Iterator[tuple[int, int]]:
-    """Ranges of rows that make a set: runs of plain messages, and every other batch alone."""
+    """Yield the row ranges of the sets: runs of plain messages, and every other batch as a set of its own."""
     start = 0
     for row in range(1, len(table) + 1):
         plain = table.magic < 2 and table.record_count[start] == 1
@@ -186,9 +186,10 @@ def _prepared(given: _Set) -> list[Prepared]:
 
 
 def _check_inside(given: _Set, columns: RecordColumns) -> list[int]:
-    """The offset fields of the messages in a wrapper: they have CRCs and a magic of their own, which readers pass over.
+    """Check the messages in a wrapper, and return their offset fields.
 
-    The arena of a wrapper's columns is the set of entries that it holds.
+    The inner messages have their own CRCs and magic, which readers ignore. The arena of a wrapper's columns contains
+    the wrapper's entries.
     """
     arena = columns.arena
     inside = given.format.scan(arena, 0, memoryview(arena).nbytes, check_crc=True)
@@ -200,7 +201,7 @@ def _check_inside(given: _Set, columns: RecordColumns) -> list[int]:
 
 
 def _fits(given: _Set, offsets: list[int]) -> bool:
-    """Whether a set can stay as it is, but for offsets and times: right magic and codec, offsets 0, 1, 2, ..."""
+    """Return True if a set needs changes of offsets and times only: right magic and codec, offsets 0, 1, 2, ..."""
     first, config = given.first, given.config
     if first.magic != config.record_version:
         return False
@@ -210,16 +211,16 @@ def _fits(given: _Set, offsets: list[int]) -> bool:
     if (0 if codec is None else codec.id) != first.codec_id:
         return False
     if first.magic < 2 and not first.codec_id:
-        return True  # each has its own offset
+        return True  # each message has its own offset
     if first.magic >= 2 and first.last_offset - first.base_offset + 1 != len(offsets):
         return False
     return first.magic > 0 and offsets == list(range(len(offsets)))
 
 
 def _restamped(given: _Set, columns: RecordColumns) -> bool:
-    """Put the times right that CreateTime batches tell beside those of their records; whether that could be done.
+    """Correct the times in the headers of CreateTime batches; return True if all headers are correct now.
 
-    With LogAppendTime they are written together with the offsets.
+    With LogAppendTime, the times are written later, together with the offsets.
     """
     if not is_create_time(given.config):
         return True
@@ -236,7 +237,7 @@ def _restamped(given: _Set, columns: RecordColumns) -> bool:
 
 
 def _rebuilt(given: _Set, columns: RecordColumns, now_ms: int) -> list[Prepared]:
-    """The records encoded again, with the topic's magic, codec and level, for consecutive offsets."""
+    """Return the records encoded again, with the topic's magic, codec and level, for consecutive offsets."""
     first, config = given.first, given.config
     header = BatchHeader(
         timestamp_type=timestamp_type(config),

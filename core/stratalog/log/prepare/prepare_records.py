@@ -1,4 +1,4 @@
-"""What a leader checks and makes of records before they get offsets. Runs outside the log's lock.
+"""Checks and encoding of records by a leader, before they get offsets. Runs outside the log's lock.
 
 Source: apache/kafka LogValidator.
 """
@@ -21,7 +21,7 @@ BATCH_BYTES_WANTED: Final = 1 << 20
 RECORD_OVERHEAD_BYTES: Final = 30
 PRODUCER_CODEC: Final = "producer"
 UNCOMPRESSED: Final = "uncompressed"
-NOT_COMPRESSED: Final = (PRODUCER_CODEC, UNCOMPRESSED)  # where what comes without a codec stays so
+NOT_COMPRESSED: Final = (PRODUCER_CODEC, UNCOMPRESSED)  # with these, uncompressed batches stay uncompressed
 CREATE_TIME: Final = "CreateTime"
 COMPACT: Final = "compact"
 _COUNT_COLUMN: Final = BATCH_COLUMNS.index("record_count")
@@ -30,7 +30,7 @@ _LEAST_MS: Final = -(1 << 63)
 
 @dataclass(slots=True)
 class Prepared:
-    """Batches that passed, with relative offsets: positions of ``table`` are into ``data``."""
+    """Checked batches with relative offsets. Positions of ``table`` are positions in ``data``."""
 
     format: RecordFormat
     data: bytearray
@@ -42,10 +42,10 @@ def prepare_records(
 ) -> list[Prepared]:
     """Encode records as batches no larger than ``max.message.bytes``, in the topic's format and codec.
 
-    A record without a timestamp gets the clock's.
+    A record without a timestamp gets the time of the clock.
 
     Raises:
-        InvalidRecordError: there are none, or one breaks a rule; the indexes are in ``record_errors``.
+        InvalidRecordError: there are no records, or a record breaks a rule; the indexes are in ``record_errors``.
         RecordTooLargeError: one record alone is above ``max.message.bytes``.
     """
     if not records:
@@ -80,7 +80,7 @@ def prepare_records(
 
 
 def _groups(records: Sequence[Record], limit: int) -> Iterator[Survey]:
-    """Records that make batches of about ``limit`` bytes."""
+    """Yield groups of records for batches of about ``limit`` bytes."""
     end = 0
     while end < len(records):
         group = survey(records, end, limit, RECORD_OVERHEAD_BYTES)
@@ -89,7 +89,7 @@ def _groups(records: Sequence[Record], limit: int) -> Iterator[Survey]:
 
 
 def may_break_a_rule(least_ms: int, largest_ms: int, null_key: object, config: TopicConfig, now_ms: int) -> bool:
-    """Whether it takes a look at each record to know that all keep the rules of the topic; ``null_key``: any is null."""
+    """Return True if each record must be checked against the topic's rules. ``null_key``: True if any key is null."""
     if null_key and COMPACT in config.cleanup_policy:
         return True
     is_early = least_ms < now_ms - config.message_timestamp_before_max_ms
@@ -100,10 +100,10 @@ def may_break_a_rule(least_ms: int, largest_ms: int, null_key: object, config: T
 def encoded(
     count: int, encode: Callable[[int, int], bytearray], found: RecordFormat, config: TopicConfig
 ) -> list[Prepared]:
-    """``count`` records as batches no larger than ``max.message.bytes``; ``encode`` writes the records [start, end).
+    """Encode ``count`` records as batches no larger than ``max.message.bytes``; ``encode`` encodes [start, end).
 
     Raises:
-        RecordTooLargeError: one record alone is above it.
+        RecordTooLargeError: one record alone is above ``max.message.bytes``.
     """
 
     def pieces(start: int, end: int) -> list[Prepared]:
@@ -122,7 +122,10 @@ def encoded(
 
 
 def counted(table: BatchTable, count: int) -> BatchTable:
-    """``table``; if it is one compressed message, with how many it holds, which no scan knows and ``assign`` needs."""
+    """Return ``table``, with the record count set if it is one compressed message.
+
+    A scan does not know the count of a compressed message; ``assign`` needs it.
+    """
     if table.record_count[0] >= 0:
         return table
     columns = list(table.columns)
@@ -131,10 +134,10 @@ def counted(table: BatchTable, count: int) -> BatchTable:
 
 
 def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int) -> None:
-    """Keys on compacted topics, timestamps on CreateTime topics. All records are looked at before anything is raised.
+    """Check keys on compacted topics and timestamps on CreateTime topics. Raise after a check of all records.
 
     Raises:
-        InvalidTimestampError: a timestamp is too far from the clock, whatever else is wrong.
+        InvalidTimestampError: a timestamp is too far from the clock, even if other rules are broken too.
         InvalidRecordError: another rule is broken.
     """
     rows = ((record.key is None, record.timestamp_ms, False) for record in records)
@@ -144,11 +147,11 @@ def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int) -
 def check_columns(
     columns: RecordColumns, config: TopicConfig, now_ms: int, *, first_index: int = 0, position: int = 0
 ) -> None:
-    """As ``check_records``, of what a client encoded: negative times are its own affair, LogAppendTime is not.
+    """Check records that a client encoded, as ``check_records`` does, but accept negative timestamps.
 
-    ``first_index`` is that of the first record in its batch, ``position`` that of the batch in the append; errors name both.
-
-    Kafka lets LogAppendTime pass where it does not count: on a CreateTime topic, for records that have a timestamp.
+    ``first_index`` is the index of the first record in its batch, and ``position`` is the batch's position in the
+    append; errors name both. As in Kafka, a LogAppendTime batch is refused unless that has no effect: on a CreateTime
+    topic, for records that have a timestamp.
     """
     no_keys = (size < 0 for size in columns.key_size)
     stamped = (kind == TimestampType.LOG_APPEND_TIME for kind in columns.timestamp_type)
@@ -159,7 +162,7 @@ def check_columns(
 
 
 def _needs_look(columns: RecordColumns, config: TopicConfig, now_ms: int) -> bool:
-    """Whether any record may break a rule."""
+    """Return True if any record may break a rule."""
     if not columns.count:
         return False
     if COMPACT in config.cleanup_policy and min(columns.key_size) < 0:
@@ -180,7 +183,7 @@ def _check(
     first_index: int = 0,
     where: str = "",
 ) -> None:
-    """Refuse rows of "has no key", timestamp and "its batch says LogAppendTime"."""
+    """Raise an error if a row breaks a rule. A row is (has no key, timestamp, its batch has LogAppendTime)."""
     keyed, create_time = COMPACT in config.cleanup_policy, is_create_time(config)
     earliest, latest = _window(config, now_ms)
     wrong: list[tuple[int, str]] = []
@@ -206,17 +209,17 @@ def _window(config: TopicConfig, now_ms: int) -> tuple[int, int]:
 
 
 def is_create_time(config: TopicConfig) -> bool:
-    """Whether records keep the producer's time."""
+    """Return True if records keep the producer's time."""
     return config.message_timestamp_type == CREATE_TIME
 
 
 def timestamp_type(config: TopicConfig) -> TimestampType:
-    """Whose time the topic's records have."""
+    """Return the timestamp type of the topic's records."""
     return TimestampType.CREATE_TIME if is_create_time(config) else TimestampType.LOG_APPEND_TIME
 
 
 def codec_of(config: TopicConfig, parts: Components, source_codec: int) -> tuple[Codec | None, int | None]:
-    """The codec for records that came with codec ``source_codec``, None for no compression, and its level."""
+    """Return the codec (None: no compression) and its level for records that arrived with codec ``source_codec``."""
     codec = _codec(config, parts, source_codec)
     return codec, None if codec is None else config.compression_level(parts.codecs.name_of(codec.id))
 
