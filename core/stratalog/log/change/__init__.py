@@ -1,1 +1,1 @@
-"""Delete, truncate and replace segments of an open log."""
+"""Changes of an open log's segments: deletion, truncation, replacement."""

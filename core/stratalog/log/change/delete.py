@@ -71,7 +71,7 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         state.publish()
         for segment in gone:
             leave(state, segment)
-            # sync each: if a power loss restored this segment and not the next, the gap would hide the tier's segments
+            # sync each: if a power loss restored this segment and not the next, the gap would hide segments of the tier
             if state.remote is not None or segment is gone[-1]:
                 state.files.sync()
         state.room.notify_all()

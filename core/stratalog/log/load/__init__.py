@@ -1,1 +1,1 @@
-"""Open a log: recover, replay, repair."""
+"""Loading of a log: recovery, replay, repair."""

@@ -158,7 +158,7 @@ class _Loader:
         if not self.segments and self.request.writable:
             self._create(self.log_end)
         # With a tier, keep an epoch that starts exactly at the log end; Kafka's loader drops it. The tier may already
-        # know that epoch, and epochs never go back, although nothing was appended in it yet.
+        # know that epoch although nothing was appended in it, and epochs never go back.
         last = self.log_end + 1 if self.config.remote_storage_enable else self.log_end
         self.epochs = self.epochs.truncate_from_end(last).truncate_from_start(floor)
         if NEXT_EPOCH_FILE in self._names():
@@ -271,7 +271,7 @@ class _Loader:
                 del self.segments[index + 1 :]
             if self.request.writable:
                 self._write_snapshot(end, self.producers)
-            self.producers.forget_silent(self._silent_before_ms)  # Kafka reloads the snapshot here, which drops them
+            self.producers.forget_silent(self._silent_before_ms)  # as Kafka, which reloads the snapshot here
             if last:
                 break
         self.log_end = self.producers.end_offset = self.segments[-1].end_offset

@@ -1,1 +1,1 @@
-"""Check and encode records before an append, outside the log's lock."""
+"""Checks and encoding of records before an append, outside the log's lock."""

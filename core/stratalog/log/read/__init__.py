@@ -1,1 +1,1 @@
-"""Read a log over both tiers."""
+"""Reads of a log over both tiers."""

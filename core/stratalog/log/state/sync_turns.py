@@ -16,7 +16,7 @@ NOT_WRITTEN: Final = 1 << 63  # above all offsets
 
 
 def _nothing() -> None:
-    """Write nothing: no row was set."""
+    """Write nothing: the default of ``Turns.write_row``."""
 
 
 class Waiter:
