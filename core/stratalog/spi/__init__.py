@@ -1,6 +1,6 @@
-"""All that a plugin author reads: hook specs, providers, component classes, and the values they exchange.
+"""The plugin interface: hook specs, providers, component classes, and the values that they exchange.
 
-A plugin imports from ``stratalog`` and from here, nothing else.
+A plugin imports from ``stratalog`` and from ``stratalog.spi`` only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cleanup policies: they plan, the core executes. Pure, no I/O."""
+"""Cleanup policies: a policy plans, and the core executes the plan. Policies are pure and do no I/O."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from stratalog.model.records import Fields, RecordColumns
 class SegmentSummary:
     """One segment as a policy sees it; offsets are [base_offset, end_offset).
 
-    ``age_from_ms`` is the largest record timestamp, or the file's time if no record has one. A segment may be
-    ``is_local``, ``is_remote``, or both; ``is_active`` is the one that is appended to. ``first_timestamp_ms`` is the
-    largest timestamp of its first batch, looked up only for closed segments of topics that set
-    ``max.compaction.lag.ms``; else, and if there is none, -1.
-    ``size_bytes`` of one in the tier whose end local disk has too, in segments with other borders, is the share of what it
-    alone has: sums count nothing twice.
-    Of a tier of very many segments some stand as one, ``is_page``: its time is that of the newest of them, and a prefix
-    that ends inside it is asked for again when they are looked at one by one.
+    ``age_from_ms`` is the largest record timestamp, or the file's modification time if no record has a timestamp. A
+    segment may be ``is_local``, ``is_remote``, or both. ``is_active`` is True for the segment that receives appends.
+    ``first_timestamp_ms`` is the largest timestamp of the first batch. It is read only for closed segments of topics that
+    set ``max.compaction.lag.ms``; otherwise, and if there is no timestamp, it is -1.
+    If the end of a tier segment is also on local disk, in segments with other borders, its ``size_bytes`` is an estimate
+    for the part that only the tier has. Therefore a sum over all segments counts no byte twice.
+    If a tier has very many segments, a summary with ``is_page`` represents a whole manifest page of segments. Its time is
+    that of the newest segment in the page. If a deleted prefix ends directly before or inside a page, the core lists the page's
+    segments one by one and calls the policy again.
     """
 
     base_offset: int
@@ -40,13 +41,13 @@ class SegmentSummary:
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
-    """A log as a policy sees it: all segments of both tiers, oldest first.
+    """A log as a policy sees it: all local and remote segments, oldest first.
 
-    They do not overlap, but for one in the tier whose end local disk has under other borders.
+    Segments do not overlap, with one exception: local segments with other borders may hold the end of one tier segment.
 
-    ``dirty_start`` is the first offset that was not compacted yet, as the cleaner's checkpoint says; None if it never
-    was. Log start and end may have passed it since. ``tier_dirty_start`` is the same of the part that the tier has, as its
-    manifest says: what local disk has alone, and what was committed, are compacted each for itself.
+    ``dirty_start`` is the first offset that was not compacted yet, from the cleaner's checkpoint. It is None if the log was
+    never compacted. The log start and the log end may have passed it since. ``tier_dirty_start`` is the first offset not
+    compacted yet in the tier, from the manifest. The local part and the tier part of a log are compacted separately.
     """
 
     log: TopicPartition
@@ -59,7 +60,7 @@ class LogSummary:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Leave [start, end) as it is."""
+    """An action that leaves [start, end) unchanged."""
 
     start: int
     end: int
@@ -68,7 +69,10 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class DeletePrefix:
-    """Delete [start, end); ``start`` is the log's first offset, ``end`` a segment's end or the new log start."""
+    """An action that deletes [start, end).
+
+    ``start`` is the log's first offset; ``end`` is a segment's end or the new log start.
+    """
 
     start: int
     end: int
@@ -77,10 +81,10 @@ class DeletePrefix:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Compact [start, end): ``dirty_start`` is the first offset not compacted before.
+    """An action that compacts [start, end); ``dirty_start`` is the first offset not compacted before.
 
-    Both ends are those of closed segments, all of which the tier has, or none: a plan may hold one of each kind. Of several
-    logs the one with the greatest ``dirty_ratio`` has its turn first.
+    Both ends are borders of closed segments. Either all these segments are in the tier, or none is; a plan may contain one
+    Rewrite of each kind. The cleaner compacts the log with the greatest ``dirty_ratio`` first.
     """
 
     start: int
@@ -97,10 +101,10 @@ Action: TypeAlias = Keep | DeletePrefix | Rewrite
 class RewriteJob:
     """One compaction round as a filter sees it.
 
-    ``memory_bytes`` is what the filter may use for what it remembers, of which it may fill ``load_factor`` if that is a
-    hash table (``log.cleaner.dedupe.buffer.size`` of a thread, ``log.cleaner.io.buffer.load.factor``). ``config`` holds
-    the topic's settings, those of plugins among them. ``secret`` is 16 bytes that only the log's files hold, the same in
-    every round, for digests; empty if nobody wants any.
+    ``memory_bytes`` is the memory that the filter may use for its state (``log.cleaner.dedupe.buffer.size`` of one thread).
+    If the state is a hash table, ``load_factor`` is the share that the filter may fill
+    (``log.cleaner.io.buffer.load.factor``). ``config`` holds the topic's settings, including those of plugins. ``secret``
+    is 16 bytes for digests, stored only in the log's files and equal in every round; empty if no digests are made.
     """
 
     log: TopicPartition
@@ -115,17 +119,18 @@ class RewriteJob:
 
 
 class RecordFilter(ABC):
-    """Judges data records; the core has removed control and aborted batches. Offsets ascend.
+    """A filter that decides which data records compaction keeps.
 
-    One thread uses it, for one round: first all of pass 1, then all of pass 2.
+    The core removes control batches and aborted batches before it calls the filter. Offsets ascend. One thread uses a
+    filter, for one round: first all of pass 1, then all of pass 2.
 
-    A filter that names a ``digest_kind`` spares later rounds the reading of segments that they would leave as they are:
-    it sums up the records that it judges, and a later filter of the same kind tells by that whether it would drop any.
+    A filter with a ``digest_kind`` lets later rounds skip segments that they would not change. The filter writes digests
+    of the records that it judges. A later filter of the same kind reads a digest and decides if it would drop any record.
 
     Attributes:
-        fields: the columns it looks at; the others may be absent.
-        digest_kind: names the bytes of its digests, their version among them (at most 64 ASCII characters, persistent);
-            "" if it makes none: then every segment is read in every round.
+        fields: the columns that the filter reads; the others may be absent.
+        digest_kind: name of the digest format including its version (at most 64 ASCII characters, persistent); "" if the
+            filter makes no digests: then every round reads every segment.
     """
 
     fields: ClassVar[Fields] = Fields.ALL
@@ -133,55 +138,60 @@ class RecordFilter(ABC):
 
     @abstractmethod
     def observe(self, records: RecordColumns) -> int:
-        """Pass 1, over the dirty range: how many of the records it took, from the first on.
+        """Add records of the dirty range to the filter's state (pass 1), and return how many were added, from the first.
 
-        Fewer than there are: memory is full, and the round ends before the first that was not taken. A filter that
-        takes none of a whole round makes no progress: the core then gives the log up and says so.
+        A result below the number of records means that memory is full. The round then ends before the first record that
+        was not added. If the filter adds no record in a whole round, the core logs that and marks the log as uncleanable.
         """
 
     @abstractmethod
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Pass 2, over everything below the round's end: write one ``Verdict`` a record into ``verdicts``.
+        """Write one ``Verdict`` per record into ``verdicts`` (pass 2, over all records below the round's end).
 
-        DROP_AT_HORIZON is for tombstones: the core keeps them for ``delete.retention.ms`` after the first round that
-        met them, and then drops them.
+        DROP_AT_HORIZON is for tombstones. The core keeps a tombstone for ``delete.retention.ms`` after the first round that
+        read it, and then drops it.
         """
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
-        """In pass 2, what sums up records judged KEEP or DROP_AT_HORIZON since it was asked last; default: nothing.
+        """Return digest sections of the records judged KEEP or DROP_AT_HORIZON since the last call. Default: none.
 
-        Asked after each piece of a segment, so that it need not hold much; at the ``end`` of the segment it gives all the
-        rest, one section at least. It may tell of more records than stay, never of fewer.
+        Called in pass 2 after each piece of a segment, which bounds the filter's memory. When ``end`` is True, the segment
+        ends: return all that is left, at least one section. The sections may cover more records than are kept, but must
+        cover all that are kept.
         """
         del end
         return ()
 
     def spares(self, section: memoryview) -> bool:
-        """After pass 1, whether it would judge KEEP or DROP_AT_HORIZON all records that a section sums up. Default: no.
+        """Return True if the filter would drop none of the records that a digest section covers. Default: False.
 
-        All of them are older than the dirty range. Whoever is not sure says no: then they are read.
+        Called after pass 1. Dropping none means to judge every record KEEP or DROP_AT_HORIZON. All these records are older
+        than the dirty range. If in doubt, return False: then the segment is read.
         """
         del section
         return False
 
     @property
     def load(self) -> float:
-        """The share of its memory that is in use, from 0 to 1; for people."""
+        """The used share of the filter's memory, from 0 to 1; for people, in events and logs."""
         return 0.0
 
 
 class CleanupPolicy(ABC):
-    """Decides what goes. A DeletePrefix of one policy wins over a Rewrite of another."""
+    """A cleanup policy. If one policy plans a DeletePrefix and another a Rewrite, the DeletePrefix has priority."""
 
     @abstractmethod
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """What to do with each range, with a reason that a person reads. Ranges ascend and do not overlap."""
+        """Return the actions for a log, each with a reason for people to read. Ranges ascend and do not overlap."""
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """What may leave local disk because the tier has it; ``log`` holds only segments that do. Default: nothing."""
+        """Return the local segments to delete because the tier has them. Default: none.
+
+        ``log`` lists local segments only.
+        """
         del log, config, now_ms
         return ()
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """A filter for one round; only policies that rewrite have one."""
+        """Return a filter for one round. Only policies that plan a Rewrite have a filter."""
         raise NotImplementedError(f"{type(self).__name__} rewrites nothing, so it has no filter for {job.log}")

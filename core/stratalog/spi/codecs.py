@@ -1,4 +1,4 @@
-"""Codecs: what compresses the records of one batch. Implementations are pure and thread-safe."""
+"""Codecs: compression of the records of one batch. Implementations are pure and thread-safe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Codec(ABC):
 
     Attributes:
         id: bits 0 to 2 of the attributes; persistent.
-        levels: the levels allowed, None if the codec has none.
+        levels: the allowed compression levels, None if the codec has no levels.
     """
 
     id: ClassVar[int]
@@ -24,15 +24,15 @@ class Codec(ABC):
 
     @abstractmethod
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """Compress one batch's records. ``level`` None is the codec's default; ``magic`` matters to lz4 alone."""
+        """Compress one batch's records. ``level`` None is the codec's default; only lz4 uses ``magic``."""
 
     @abstractmethod
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """The decompressed bytes.
+        """Return the decompressed bytes.
 
         Raises:
-            DecompressedSizeError: the result would pass ``limit_bytes``; raised before allocating past it.
-            CorruptBatchError: the data is no valid stream of this codec; position is 0.
+            DecompressedSizeError: the result would exceed ``limit_bytes``; raised before more is allocated.
+            CorruptBatchError: the data is not a valid stream of this codec; position is 0.
         """
 
 
@@ -43,12 +43,12 @@ class CodecTable:
     """The codecs of an engine, by id and by name. Thread-safe.
 
     Args:
-        codecs: by name, open already.
-        offers: codecs that are opened when one of them is needed first.
+        codecs: open codecs by name.
+        offers: codecs that are opened when one of them is first needed.
 
     Raises:
-        PluginClashError: two of ``codecs`` have the same id: batches would be decompressed by whichever came last. Of
-            ``offers``, the use of such an id raises it.
+        PluginClashError: two of ``codecs`` have the same id, and it would be unclear which one decompresses a batch. If two
+            codecs of ``offers`` have the same id, the first use of that id raises this error instead.
     """
 
     def __init__(self, codecs: Iterable[tuple[str, Codec]] = (), offers: Offers[Codec] | None = None) -> None:
@@ -62,11 +62,11 @@ class CodecTable:
                 )
 
     def by_id(self, codec_id: int) -> Codec:
-        """The codec with this id.
+        """Return the codec with this id.
 
         Raises:
-            UnsupportedCompressionError: none that could be opened has it.
-            PluginClashError: several have it.
+            UnsupportedCompressionError: no codec that could be opened has this id.
+            PluginClashError: several codecs have this id.
         """
         try:
             return self._by_id[codec_id]
@@ -74,11 +74,11 @@ class CodecTable:
             return self._looked_up(codec_id)
 
     def by_name(self, name: str) -> Codec:
-        """The codec with this name.
+        """Return the codec with this name.
 
         Raises:
-            UnsupportedCompressionError: none is installed.
-            PluginError: it cannot be opened, or shares its id with another one.
+            UnsupportedCompressionError: no such codec is installed.
+            PluginError: the codec cannot be opened, or has the same id as another codec.
         """
         found = self._by_name.get(name)
         if found is None:
@@ -90,7 +90,12 @@ class CodecTable:
         return found
 
     def name_of(self, codec_id: int) -> str:
-        """The name of the codec with this id, ``none`` for 0; UnsupportedCompressionError if none is installed."""
+        """Return the name of the codec with this id, ``none`` for 0.
+
+        Raises:
+            UnsupportedCompressionError: no codec with this id is installed.
+            PluginClashError: several codecs have this id.
+        """
         if codec_id == 0:
             return "none"
         codec = self.by_id(codec_id)

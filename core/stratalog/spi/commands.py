@@ -1,4 +1,4 @@
-"""What commands that plugins add to the command line are made of, and print with."""
+"""Options and output for the commands that plugins add to the command line."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 def taken_together(
     name: str, make: Callable[..., object], *options: Callable[[Any], Any]
 ) -> Callable[[CommandFunction], CommandFunction]:
-    """A decorator for options that several commands share, and that a command takes as one value.
+    """Return a decorator that adds several options to a command and passes them as one value.
 
     Args:
-        name: the command's argument: it is called with ``name=make(...)``.
-        make: its parameters are named as the options are; they are not handed on.
-        options: click's decorators, the one that help shows last first.
+        name: name of the command's argument; the command is called with ``name=make(...)``.
+        make: function that builds the value. Its parameters have the options' names. The command does not get the single
+            options.
+        options: click's decorators, in the reverse order of the help text.
     """
     parts = tuple(inspect.signature(make).parameters)
 
@@ -46,8 +47,8 @@ def taken_together(
 
 
 def config_option(function: CommandFunction) -> CommandFunction:
-    """Add ``--config``: handed to the command as ``config``, the path of the settings file, None if there is none."""
-    import click  # noqa: PLC0415 - an extra, which commands have
+    """Add ``--config``. The command gets ``config``, the path of the settings file, or None without one."""
+    import click  # noqa: PLC0415 - an optional dependency that is installed if commands run
 
     return click.option(
         "--config",
@@ -58,8 +59,8 @@ def config_option(function: CommandFunction) -> CommandFunction:
 
 
 def tier_option(function: CommandFunction) -> CommandFunction:
-    """Add ``--tier-option``: handed to the command as ``tier_options``, a mapping for the store of the tier."""
-    import click  # noqa: PLC0415 - the same
+    """Add ``--tier-option``. The command gets ``tier_options``, a mapping for the store of the tier."""
+    import click  # noqa: PLC0415 - an optional dependency that is installed if commands run
 
     return click.option(
         "--tier-option",
@@ -75,9 +76,9 @@ def tier_option(function: CommandFunction) -> CommandFunction:
 def settings_file(given: str | None) -> str | None:
     """Return the settings file of a command.
 
-    That is ``given``; else the file that ``STRATALOG_CONFIG`` names; else ``stratalog.toml`` in the working directory, if
-    there is one. If the variable is set and empty, no file is used. The library by itself never reads a file because it is
-    in the working directory.
+    The order is: ``given``, the file that ``STRATALOG_CONFIG`` names, ``stratalog.toml`` in the working directory if it
+    exists. If the variable is set and empty, no file is used. Only commands look for a file in the working directory, the
+    library never does.
     """
     if given is not None:
         return given
@@ -88,12 +89,12 @@ def settings_file(given: str | None) -> str | None:
 
 
 def settings_contents(file: str | None) -> dict[str, object] | None:
-    """Return what is in a settings file, for tasks on machines that do not have the file; None if there is none."""
+    """Return the contents of a settings file, for tasks on machines without the file; None if ``file`` is None."""
     return None if file is None else load_settings(file)
 
 
 def tier_options(texts: Iterable[str]) -> dict[str, object]:
-    """Return options of a store from texts of the form ``NAME=VALUE``; the last of a name wins.
+    """Return a store's options from texts of the form ``NAME=VALUE``. If a name repeats, the last text counts.
 
     Raises:
         ConfigError: a text has another form. The error does not show a value, which may be a secret.
@@ -108,7 +109,7 @@ def tier_options(texts: Iterable[str]) -> dict[str, object]:
 
 
 def option_value(text: str) -> object:
-    """Return a JSON table, list or switch as that value, and other text as it is: the store's plugin converts it."""
+    """Return ``text`` parsed, if it is a JSON object, array or boolean, else unchanged for the store's plugin."""
     try:
         found: object = json.loads(text)
     except ValueError:
@@ -117,34 +118,34 @@ def option_value(text: str) -> object:
 
 
 class CommandSteps(Protocol):
-    """How far a command's work is."""
+    """The progress of a command."""
 
     def add(self, steps: float) -> None:
-        """There are so many more than was known."""
+        """Raise the total by ``steps``."""
 
     def advance(self, steps: float = 1) -> None:
-        """So much more is done."""
+        """Count ``steps`` more as done."""
 
 
 class CommandOutput(Protocol):
-    """What a command prints: tables and progress for people, one JSON object a line for machines.
+    """The output of a command: tables and progress for people, or one JSON object per line for programs.
 
-    ``click.get_current_context().obj`` of a command that a plugin adds makes one: ``obj(as_json=True)``.
+    In a plugin's command, ``click.get_current_context().obj`` is the function that makes one: ``obj(as_json=True)``.
     """
 
     as_json: bool
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Rows with named columns; as JSON one object a row, with the column names as keys."""
+        """Print rows with named columns; as JSON, one object per row with the column names as keys."""
 
     def item(self, values: Mapping[str, object]) -> None:
-        """One JSON object on a line of its own."""
+        """Print one JSON object on a line of its own."""
 
     def line(self, text: str) -> None:
-        """A line of text; left out as JSON."""
+        """Print a line of text; in JSON output, print nothing."""
 
     def note(self, text: str) -> None:
-        """A line for people only, on stderr."""
+        """Print a line for people to stderr; in JSON output, print nothing."""
 
     def progress(self, what: str, total: float) -> AbstractContextManager[CommandSteps]:
-        """A progress bar while stderr is a terminal, else nothing."""
+        """Return a context that shows a progress bar if stderr is a terminal, else shows nothing."""

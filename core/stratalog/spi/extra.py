@@ -1,8 +1,8 @@
-"""EXTRA indexes: what a plugin notes of a segment's records, for readers that may leave the segment out.
+"""EXTRA indexes: a plugin's indexes of a segment's records, with which readers skip segments.
 
-They are made of closed segments alone, in the background: nothing of them is in the way of an append. They are disposable:
-where one is missing, damaged or of other bytes than the segment has now, the segment is read. What the file around them
-looks like, and when it is written anew, is the core's affair (docs/formats/extra.md).
+EXTRA indexes are built for closed segments only, in the background, and never delay an append. They are disposable: if an
+index is missing, damaged or built for other bytes than the segment has now, the segment is read. The core defines the file
+that holds the indexes and decides when to rewrite it (docs/formats/extra.md).
 """
 
 from __future__ import annotations
@@ -17,45 +17,46 @@ from stratalog.spi.indexes import IndexRole
 
 
 class ExtraIndexBuilder(ABC):
-    """Makes the index of one segment. Used by one thread."""
+    """A builder of the index of one segment. Used by one thread."""
 
     @abstractmethod
     def add(self, records: RecordColumns) -> None:
-        """Take note of records, ascending, about 1 MiB of log at a time; markers of transactions are left out.
+        """Add records to the index, in ascending order, about 1 MiB of log per call.
 
-        Those of transactions that were aborted are among them: who reads uncommitted records finds them. The columns are
-        over memory that is used again: copy what is kept.
+        Records of aborted transactions are included, because read_uncommitted readers see them. Transaction markers are
+        left out. The memory of the columns is reused after the call: copy all that you keep.
         """
 
     @abstractmethod
     def finish(self) -> Buffer:
-        """The index, once all records were told; ``b""`` if it would be of no use, as where there are too many keys.
+        """Return the index after all records were added; ``b""`` if it would be useless, for example with too many keys.
 
-        One above 64 MiB is left out, with a warning.
+        The core drops an index above 64 MiB and logs a warning.
         """
 
 
 class ExtraIndexReader:
-    """Answers from one segment's index. Thread-safe; the author adds methods for whatever else the index knows."""
+    """A reader of one segment's index. Thread-safe. A plugin may add methods for further queries of its index."""
 
     def may_hold_key(self, key: bytes) -> bool:
-        """Return False only if certainly no record of the segment has this key, else True.
+        """Return False only if no record of the segment can have this key, else True.
 
-        An answer that is neither, such as None, counts as True and is reported as an error of the plugin. The default is for
-        an index that knows nothing of keys.
+        A result that is no bool, such as None, counts as True and is reported as an error of the plugin. The default returns
+        True, for an index without keys.
         """
         del key
         return True
 
 
 class ExtraIndex(ABC):
-    """One kind of EXTRA index. Topics name those that they want in ``index.extra``, any number.
+    """One kind of EXTRA index. A topic lists any number of kinds in ``index.extra``.
 
-    The bytes are the author's; the provider's ``version`` says which: an index of another version is made anew.
+    The plugin defines the bytes of the index, and the provider's ``version`` is their version. The core rebuilds an index of
+    another version.
 
     Attributes:
-        role: the same for all.
-        fields: what of the records a builder looks at. It may be told more, where another index of the topic wants that.
+        role: EXTRA for all kinds.
+        fields: record fields that a builder reads. The builder may get more fields, if another index of the topic reads them.
     """
 
     role: ClassVar[IndexRole] = IndexRole.EXTRA
@@ -63,12 +64,14 @@ class ExtraIndex(ABC):
 
     @abstractmethod
     def builder(self, config: TopicConfig) -> ExtraIndexBuilder:
-        """A builder for one segment of a topic."""
+        """Return a builder for one segment of a topic."""
 
     @abstractmethod
     def reader(self, data: Buffer) -> ExtraIndexReader:
-        """A reader over what a builder has made, never ``b""``. ``data`` may be kept, and does not change.
+        """Return a reader over the bytes that a builder made; they are never ``b""``.
+
+        The reader may keep ``data``, which does not change.
 
         Raises:
-            CorruptIndexError: no builder makes such bytes; the segment is read, then.
+            CorruptIndexError: no builder makes such bytes. The segment is then read without the index.
         """

@@ -1,6 +1,6 @@
-"""Record formats: what turns records into batches of bytes, and back.
+"""Record formats: the conversion of records to batches of bytes and back.
 
-Implementations are pure and thread-safe, and work in bulk: one call a fetch or append, never one a batch.
+Implementations are pure and thread-safe, and work in bulk: one call per fetch or append, never one per batch.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchHeader:
-    """What a new batch's header says beside its records.
+    """The header fields of a new batch.
 
-    ``append_time_ms`` is used when ``timestamp_type`` is LOG_APPEND_TIME: every record then reads as this time.
+    ``append_time_ms`` is used if ``timestamp_type`` is LOG_APPEND_TIME: readers then see it as the timestamp of every record.
     """
 
     base_offset: int = 0
@@ -49,7 +49,7 @@ class BatchHeader:
 
 
 class Verdict(IntEnum):
-    """What cleaning does with a record. One byte each; persistent within a job only."""
+    """A filter's decision about a record, one byte each. The values are stored only during one cleaning job."""
 
     KEEP = 0
     DROP = 1
@@ -57,14 +57,14 @@ class Verdict(IntEnum):
 
 
 class BatchSurvey(NamedTuple):
-    """What is true of all records of some batches.
+    """A summary of all records of some batches.
 
     Attributes:
-        attributes: the bits that any batch has.
+        attributes: all attribute bits that are set in at least one batch.
         least_ms: the smallest timestamp.
-        largest_ms: the largest one.
-        has_null_key: whether any key is null.
-        is_stamped: whether each header tells the largest timestamp of its records.
+        largest_ms: the largest timestamp.
+        has_null_key: True if any key is null.
+        is_stamped: True if each batch header has the largest timestamp of its records.
     """
 
     attributes: int
@@ -75,16 +75,16 @@ class BatchSurvey(NamedTuple):
 
 
 class PlainBatch(NamedTuple):
-    """One whole batch of data that a leader writes as it is, but for its offset and leader epoch.
+    """One whole data batch that a leader writes unchanged, except for base offset and leader epoch.
 
-    Its records have the offsets 0, 1, 2, ... in it, and its header says CreateTime, no producer and no codec.
+    The offsets in the batch are 0, 1, 2, ... Its header has CreateTime, no producer and no codec.
 
     Attributes:
-        data: its bytes; whoever holds the value may change them.
+        data: the batch's bytes; the holder of this value may change them.
         record_count: at least 1.
         least_ms: the smallest timestamp.
-        largest_ms: the largest one as the header tells it, -1 if no record has one.
-        has_null_key: whether any key is null.
+        largest_ms: the largest timestamp, as in the header; -1 if no record has a timestamp.
+        has_null_key: True if any key is null.
     """
 
     data: bytearray
@@ -95,72 +95,73 @@ class PlainBatch(NamedTuple):
 
 
 class RecordFormat(ABC):
-    """One magic. Positions are bytes into ``data``.
+    """The format of one magic. Positions are bytes into ``data``.
 
     Attributes:
-        magic: byte 16 of each entry.
+        magic: the value of byte 16 of each entry.
     """
 
     magic: ClassVar[int]
 
     @abstractmethod
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
-        """The batches in [start, end) until another magic, a partial entry or a bad one. Never raises on bytes.
+        """Return the batches in [start, end), up to an entry of another magic, a partial entry or a bad one.
 
-        ``table.stop`` says why it ended and ``table.stop_position`` where; ``table.reason`` what is wrong there.
-        Fewer than 17 bytes left are a partial entry.
+        Bad bytes never raise an error: ``table.stop`` is the reason of the end, ``table.stop_position`` its position, and
+        ``table.reason`` describes the damage there. Fewer than 17 remaining bytes are a partial entry.
         """
 
     @abstractmethod
     def decode(
         self, data: Buffer, batches: BatchTable, *, fields: Fields = Fields.ALL, limit_bytes: int
     ) -> Iterator[RecordColumns]:
-        """The records of ``batches``, one RecordColumns an arena (a run of raw batches, or one decompressed batch).
+        """Yield the records of ``batches`` in order, one RecordColumns per arena.
 
-        Control batches are decoded like others; the caller leaves them out by their attributes. Order is kept.
+        An arena is a sequence of uncompressed batches, or one decompressed batch. Control batches are decoded like others;
+        the caller leaves them out by their attributes.
 
         Args:
-            data: what was scanned.
+            data: the bytes that were scanned.
             batches: rows of a scan of ``data``.
-            fields: what to fill.
-            limit_bytes: the largest decompressed batch.
+            fields: the fields to fill.
+            limit_bytes: the largest allowed size of a decompressed batch.
 
         Raises:
             CorruptBatchError: records do not fit their batch; position is the batch's, file is "".
-            DecompressedSizeError: a batch decompresses past ``limit_bytes``.
-            UnsupportedCompressionError: no codec with the batch's id.
+            DecompressedSizeError: a decompressed batch exceeds ``limit_bytes``.
+            UnsupportedCompressionError: no codec has the batch's id.
         """
 
     def decode_arrow(
         self, data: Buffer, batches: BatchTable, *, partition: int, limit_bytes: int
     ) -> Iterator[pyarrow.RecordBatch]:
-        """The records of ``batches`` with all fields, in ``arrow_schema()``; faster where a format overrides it.
+        """Yield the records of ``batches`` with all fields, in ``arrow_schema()``; faster if a format overrides it.
 
-        What is yielded refers to no byte of ``data``, which its owner may use again before the next step.
+        The results do not refer to ``data``. The owner of ``data`` may reuse it before the next result.
 
         Args:
             data: as for ``decode``.
-            batches: the same.
-            partition: what the column of this name says.
+            batches: as for ``decode``.
+            partition: the value of the column ``partition``.
             limit_bytes: as for ``decode``.
 
         Raises:
-            PluginImportError: pyarrow is not installed; the text names the extra.
-            As ``decode``, of the same bytes.
+            PluginImportError: pyarrow is not installed; the text names the extra to install.
+            As ``decode``, for the same bytes.
         """
         for columns in self.decode(data, batches, limit_bytes=limit_bytes):
             yield from arrow_batches(columns, partition)
 
     def survey(self, data: Buffer, batches: BatchTable) -> BatchSurvey | None:
-        """What a leader has to know of batches that stay as they are, without decoding them.
+        """Return a summary of batches that a leader writes without decoding them.
 
         Args:
-            data: what was scanned.
+            data: the bytes that were scanned.
             batches: rows of a scan of ``data``.
 
         Returns:
-            None where a closer look is needed: something is wrong, compressed, or not as new batches of this magic are;
-            the default. Else the batches are uncompressed, their records fill them, and offsets ascend by one.
+            None if the batches must be decoded: a batch is wrong, compressed, or not as this magic writes new batches. This
+            is the default. Otherwise the batches are uncompressed, their records fill them, and offsets ascend by one.
         """
         del data, batches
         return None
@@ -177,38 +178,39 @@ class RecordFormat(ABC):
         check_crc: bool = False,
         beyond_bytes: int = 0,
     ) -> tuple[int, int, int] | None:
-        """What a fetch returns of batches that were read to look for an offset, without a table of all of them.
+        """Return the byte range of the batches that a fetch returns, without a table of all batches in ``data``.
 
-        Framing and offsets are looked at. CRCs of a log's own disk are not, as Kafka checks none when it reads there.
+        The format checks framing and offsets. As in Kafka, a fetch does not check the CRCs of batches on the log's own disk.
 
         Args:
-            data: whole batches from its first byte on, then perhaps a part of one. It may be anything: indexes may lie.
-            base_offset: of the segment: every offset lies in [base_offset, base_offset + 2**31), and they ascend.
-            offset: the first batch to return is the first that ends at or above it.
-            max_bytes: of what is returned, but one batch always is.
-            bound: no batch that ends at or above it is returned.
-            told: the last offset of one of these batches, the first one's or a later one's, by the index entry that led
-                here; None if it was none.
-            check_crc: compare all batches up to the last that is returned with their CRC. The first that does not match
-                ends what there is to pick from.
-            beyond_bytes: of the segment behind ``data``. A batch whose header is in ``data`` may reach into them, unless CRCs
-                are compared: who only asks where batches are need not read them.
+            data: whole batches from its first byte on, perhaps followed by a part of a batch. The bytes may be anything,
+                because an index entry may be wrong.
+            base_offset: base offset of the segment. Offsets ascend and are in [base_offset, base_offset + 2**31).
+            offset: the first batch to return is the first batch whose last offset is at or above this offset.
+            max_bytes: size limit of the returned batches. One batch is always returned, even if it is larger.
+            bound: a batch whose last offset is at or above this offset is not returned.
+            told: last offset of one of these batches, from the index entry that gave the position of ``data``; None without
+                an index entry.
+            check_crc: True to check the CRC of all batches up to the last returned one. The first batch with a wrong CRC
+                ends the usable data.
+            beyond_bytes: number of bytes in the segment after ``data``. The last batch may extend into them if its header is
+                in ``data``, unless CRCs are checked. A caller that only needs positions does not have to read them.
 
         Returns:
-            Where the batches begin and end, from the start of ``data``, and their last offset; an empty range if the first one reaches
-            the bound. None where a scan has to look closer: ``told`` is not true, the first batch is not there whole,
-            what comes before it is damaged, or there is an entry of another magic; the default.
+            Start and end of the batches, relative to ``data``, and their last offset. The range is empty if the first batch
+            reaches the bound. The result is None if a scan is necessary: no batch ends at ``told``, the first batch is not
+            complete, bytes before it are damaged, or an entry has another magic. None is the default.
         """
         del data, base_offset, offset, max_bytes, bound, told, check_crc, beyond_bytes
         return None
 
     def plain_batch(self, data: Buffer) -> PlainBatch | None:
-        """``data``, copied, if all of it is one batch that needs no look into its records: most appends are.
+        """Return a copy of ``data`` if it is exactly one batch that need not be decoded, as in most appends.
 
-        Scanned, checked by its CRC, surveyed, in one call.
+        One call scans the batch, checks its CRC and surveys it.
 
         Returns:
-            None where it takes more than one call to know, or anything is wrong; the default.
+            None if one call cannot decide this, or if anything is wrong. None is the default.
         """
         del data
         return None
@@ -216,41 +218,42 @@ class RecordFormat(ABC):
     def encode_plain(
         self, records: Sequence[Record], now_ms: int, *, limit_bytes: int, overhead_bytes: int
     ) -> PlainBatch | None:
-        """The batch of ``encode`` with a plain header, if all records fit one.
+        """Return the batch of ``encode`` with a plain header, if all records fit one batch.
 
         Args:
-            records: any number of them.
-            now_ms: the timestamp of records that have none.
-            limit_bytes: of keys, values and headers, with ``overhead_bytes``; a single record may have more.
-            overhead_bytes: counted beside the contents of each record.
+            records: any number of records.
+            now_ms: the timestamp for records without one.
+            limit_bytes: size limit of keys, values and headers, plus ``overhead_bytes`` per record; a single record may be
+                larger.
+            overhead_bytes: size added for each record.
 
         Returns:
-            None where they do not fit, or anything is wrong with them; the default.
+            None if the records do not fit one batch, or if anything is wrong. None is the default.
         """
         del records, now_ms, limit_bytes, overhead_bytes
         return None
 
     def place(self, data: bytearray, base_offset: int, leader_epoch: int) -> None:
-        """Give the one batch that ``data`` is its offset and leader epoch, as ``assign`` does."""
+        """Set offset and leader epoch of the single batch in ``data``, as ``assign`` does."""
         self.assign(data, self.scan(data, 0, len(data), check_crc=False), base_offset, leader_epoch, None)
 
     def first_late(
         self, data: Buffer, batches: BatchTable, row: int, *, timestamp_ms: int, min_offset: int, limit_bytes: int
     ) -> TimestampOffset | None:
-        """The first record of one batch with a timestamp and an offset at or above those given; None if none has.
+        """Return the first record of one batch whose timestamp and offset are at or above the given ones, else None.
 
-        Overridden where that is found without making columns of the batch.
+        Override this method if a format can do it without columns.
 
         Args:
-            data: what was scanned.
+            data: the bytes that were scanned.
             batches: rows of a scan of ``data``.
-            row: which of them.
-            timestamp_ms: the least timestamp.
-            min_offset: the least offset.
+            row: row of the batch to search.
+            timestamp_ms: the smallest timestamp.
+            min_offset: the smallest offset.
             limit_bytes: as for ``decode``.
 
         Raises:
-            As ``decode``; what comes after the record that is found may not be looked at.
+            As ``decode``. Errors after the found record may stay undetected.
         """
         fields = Fields.OFFSET | Fields.TIMESTAMP
         for columns in self.decode(data, batches.take(row, row + 1), fields=fields, limit_bytes=limit_bytes):
@@ -263,12 +266,12 @@ class RecordFormat(ABC):
     def encode(
         self, records: Sequence[Record], header: BatchHeader, codec: Codec | None, level: int | None
     ) -> bytearray:
-        """One batch with the offsets ``header.base_offset``, +1, +2, ... (V0, V1 uncompressed: one entry a record).
+        """Return one batch with the offsets ``header.base_offset``, +1, +2, ... (V0, V1 uncompressed: one entry per record).
 
-        Timestamps are taken as they are; the caller has replaced "no timestamp". ``codec`` None is uncompressed.
+        Timestamps are written unchanged; the caller has already replaced "no timestamp". ``codec`` None is uncompressed.
 
         Raises:
-            InvalidRecordError: no records, or a record that this format cannot hold (headers in V0 and V1).
+            InvalidRecordError: there are no records, or this format cannot hold a record (headers in V0 and V1).
         """
 
     def encode_columns(
@@ -280,19 +283,19 @@ class RecordFormat(ABC):
         *,
         keep_offsets: bool = False,
     ) -> bytearray:
-        """As ``encode``, from columns with all fields; faster where a format overrides it.
+        """Return one batch as ``encode``, from columns with all fields; faster if a format overrides it.
 
         Args:
-            columns: what to write; timestamp types, leader epochs and, unless ``keep_offsets``, offsets are ignored.
+            columns: the records. Timestamp types and leader epochs are ignored, and offsets too unless ``keep_offsets``.
             header: as for ``encode``.
             codec: None is uncompressed.
             level: None is the codec's default.
-            keep_offsets: records keep their distances, ``header.base_offset`` being the first one's offset. Formats
-                that do not say otherwise can only do so if there are no gaps.
+            keep_offsets: True to keep the gaps between the offsets; the first record gets ``header.base_offset``. The
+                default method only supports columns without gaps.
 
         Raises:
-            InvalidRecordError: no records, or a record that this format cannot hold; offsets that do not ascend, or
-                leave gaps that it cannot keep.
+            InvalidRecordError: there are no records, this format cannot hold a record, the offsets do not ascend, or they
+                have gaps that the format cannot keep.
         """
         if keep_offsets and any(
             offset != expected
@@ -305,16 +308,16 @@ class RecordFormat(ABC):
     def assign(
         self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
     ) -> BatchTable:
-        """Give batches of ``data`` their offsets in place, the first record getting ``base_offset``.
+        """Set the offsets of batches of ``data`` in place; the first record gets ``base_offset``.
 
-        ``append_time_ms`` makes them LogAppendTime; None leaves timestamps. A CRC is computed again only if a field
-        that it covers changes.
+        If ``append_time_ms`` is given, the batches become LogAppendTime; None leaves the timestamps. A CRC is computed again
+        only if a field that it covers changes.
         """
 
     def restamp(self, data: bytearray, batch: RecordBatch, max_timestamp_ms: int) -> bool:
-        """Make a batch of ``data`` say CreateTime with this maximum (ms), in place; its records stay as they are.
+        """Set CreateTime and this maximum timestamp (ms) in a batch's header, in place; its records do not change.
 
-        Returns False, with ``data`` as it was, if the format does not do that; the batch is then encoded again.
+        Return False without a change if the format does not support that. The caller then encodes the batch again.
         """
         del data, batch, max_timestamp_ms
         return False
@@ -329,23 +332,25 @@ class RecordFormat(ABC):
         retain_empty: Sequence[bool] | None = None,
         limit_bytes: int,
     ) -> Iterable[Buffer]:
-        """Cleaning: the batches without dropped records, headers kept as Kafka keeps them (MemoryRecords.filterTo).
+        """Return the batches without their dropped records, for cleaning. Headers are kept as in Kafka.
 
-        Joined, the result is what stays, in order. A batch that loses nothing is returned as the bytes it was; one that
-        loses everything is gone, or is its header alone where ``retain_empty`` says so.
+        The joined results are the retained bytes, in order. A batch that loses no record is returned unchanged. A batch that
+        loses all records is left out; if ``retain_empty`` is True for it, its header alone is returned.
+
+        Source: apache/kafka MemoryRecords.filterTo.
 
         Args:
-            data: what was scanned.
+            data: the bytes that were scanned.
             batches: rows of a scan of ``data``.
-            verdicts: for each batch one ``Verdict`` byte a record.
-            horizon_ms: the delete horizon to set on batches that keep a record with DROP_AT_HORIZON and have none yet;
-                None sets none.
-            retain_empty: for each batch whether it stays without records: the last one of a producer, or of the range.
-            limit_bytes: the largest decompressed batch.
+            verdicts: for each batch, one ``Verdict`` byte per record.
+            horizon_ms: the delete horizon for batches that have none yet and keep a record with DROP_AT_HORIZON; None sets
+                no delete horizon.
+            retain_empty: for each batch, True to keep it without records: the last batch of a producer, or of the range.
+            limit_bytes: the largest allowed size of a decompressed batch.
 
         Raises:
             CorruptBatchError: records do not fit their batch; position is the batch's, file is "".
-            DecompressedSizeError: a batch decompresses past ``limit_bytes``.
-            InvalidRecordError: not as many verdicts as records, or an emptied batch of a format that has none.
+            DecompressedSizeError: a decompressed batch exceeds ``limit_bytes``.
+            InvalidRecordError: the numbers of verdicts and records differ, or the format has no empty batches.
         """
         raise NotImplementedError(f"{type(self).__name__} does not rewrite batches")

@@ -1,9 +1,10 @@
-"""The hook specs: plain collecting hooks, each called once per engine, when it is constructed.
+"""The hook specs: hooks that offer components, and hooks that listen to events.
 
-A plugin is a module (or object) with some of these functions, decorated with ``hookimpl``. The order of plugins means
-nothing. Hooks that offer components run on the thread that opens the engine, before any directory is touched.
-Listeners run on the notifier thread, with no lock held, after the fact; one that raises is logged and counted, the
-others still hear. All hooks are of contract version 1: the entry-point group ``stratalog.v1``.
+A plugin is a module (or object) with some of these functions, decorated with ``hookimpl``. The order of plugins has no
+meaning. Hooks that offer components are called once per engine, when it is constructed. They run on the thread that opens
+the engine, before any directory is touched. Listeners run on the notifier thread, with no lock held, after the event. If a
+listener raises, the error is logged and counted, and the other listeners still run. All hooks are of contract version 1:
+the entry-point group ``stratalog.v1``.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def stratalog_services() -> Iterable[Provider[Service]]:
 
 @hookspec
 def stratalog_commands() -> Iterable[Command]:
-    """Offer further commands for the command line. Called by the command line alone."""
+    """Offer further commands for the command line. Called by the command line only."""
     return ()
 
 
@@ -119,7 +120,7 @@ def stratalog_on_log_opened(event: LogOpened) -> None:
 
 @hookspec
 def stratalog_on_log_recovered(event: LogRecovered) -> None:
-    """A log that was not closed cleanly was checked and perhaps cut."""
+    """A log that was not closed cleanly was checked and, if necessary, truncated."""
 
 
 @hookspec
@@ -134,7 +135,7 @@ def stratalog_on_segment_offloaded(event: SegmentOffloaded) -> None:
 
 @hookspec
 def stratalog_on_segment_evicted(event: SegmentEvicted) -> None:
-    """A local segment went; the tier has it."""
+    """A local segment was deleted; the tier has it."""
 
 
 @hookspec
@@ -144,7 +145,7 @@ def stratalog_on_log_cleaned(event: LogCleaned) -> None:
 
 @hookspec
 def stratalog_on_log_uncleanable(event: LogUncleanable) -> None:
-    """A log is not compacted any more until it is opened again."""
+    """Compaction of a log has stopped until the log is opened again."""
 
 
 @hookspec
@@ -154,7 +155,7 @@ def stratalog_on_segments_deleted(event: SegmentsDeleted) -> None:
 
 @hookspec
 def stratalog_on_epoch_fenced(event: EpochFenced) -> None:
-    """Another writer took over a log's tier."""
+    """Another writer took over a log's tier and fenced this one."""
 
 
 @hookspec
@@ -169,14 +170,14 @@ def stratalog_on_backpressure(event: Backpressure) -> None:
 
 @hookspec
 def stratalog_on_tiny_segments(event: TinySegments) -> None:
-    """The settings of a topic make segments so small that requests are dear beside storage."""
+    """A topic's settings make segments so small that requests cost more than the storage."""
 
 
 @hookspec
 def stratalog_on_tier_unavailable(event: TierUnavailable) -> None:
-    """The engine goes on without its tier."""
+    """The engine continues without its tier."""
 
 
 @hookspec
 def stratalog_on_tier_available(event: TierAvailable) -> None:
-    """The store of the tier is back."""
+    """The store of the tier is available again."""

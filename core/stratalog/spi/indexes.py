@@ -1,7 +1,7 @@
-"""Index formats: search and encoding over buffers. They own no file.
+"""Index formats: search and encoding over buffers. An index format owns no file.
 
-An index is a run of entries of fixed size, ascending, without header or checksum. Indexes are disposable: a reader
-that meets one that contradicts its log rebuilds it from the log.
+An index is a sequence of entries of fixed size, ascending, without header or checksum. Indexes are disposable: if an index
+contradicts its log, it is rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ Entry = TypeVar("Entry")
 
 
 class IndexRole(StrEnum):
-    """What a log uses an index for: one ``IndexFormat`` each of the first three per log, any number of ``ExtraIndex``."""
+    """The purpose of an index in a log.
+
+    A log has one ``IndexFormat`` for each of OFFSET, TIME and TRANSACTION, and any number of ``ExtraIndex``.
+    """
 
     OFFSET = "offset"
     TIME = "time"
@@ -30,8 +33,8 @@ class IndexRole(StrEnum):
 class Appended(NamedTuple):
     """One batch that was written to a segment.
 
-    ``position`` is where it starts in the ``.log`` file. ``aborted`` is the transaction that this batch, an abort
-    marker, ends.
+    ``position`` is the batch's first byte in the ``.log`` file. ``aborted`` is the transaction that this batch ends, if the
+    batch is an abort marker.
     """
 
     position: int
@@ -43,37 +46,38 @@ class Appended(NamedTuple):
 
 
 class IndexBuilder(ABC):
-    """Makes the entries of one segment's index, in the order of its batches."""
+    """A builder of the entries of one segment's index, in the order of the batches."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def full(self) -> bool:
-        """Whether the segment must be rolled before the next batch. It may change when entries are made, not else."""
+        """True if the segment must be rolled before the next batch. It changes only when entries are made."""
 
     @abstractmethod
     def add(self, appended: Appended) -> bytes:
-        """Tell of a batch; returns the entry bytes due now, often ``b""``."""
+        """Add a batch, and return the entry bytes to write now, often ``b""``."""
 
     def add_batch(
         self, position: int, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
     ) -> bytes:
-        """``add`` of a batch that ends no aborted transaction; an append of one batch asks, with nothing made for it.
+        """Add a batch that ends no aborted transaction, as ``add``, without an ``Appended`` object.
 
-        A TRANSACTION index, which has no entry for such a batch, need not be asked.
+        An append of one batch calls this method, to save the object. A TRANSACTION index has no entry for such a batch, so
+        the call may be left out.
         """
         return self.add(Appended(position, size_bytes, base_offset, last_offset, max_timestamp_ms))
 
     def add_table(self, table: BatchTable, position: int) -> bytes:
-        """Tell of many batches, none of which ends an aborted transaction: the entries are those of ``add``, row by row.
+        """Add many batches, none of which ends an aborted transaction, and return the entries of ``add`` for all rows.
 
-        Recovery tells of whole tables. Overridden where that can be done faster than here. What is told after the
-        builder is full gets no entry.
+        Recovery adds whole tables. Override this method if a format can do it faster. After the builder is full, further
+        batches get no entry.
 
         Args:
-            table: batches behind each other without gaps, offsets ascending.
-            position: of the first byte of what was scanned, in the ``.log`` file (bytes).
+            table: consecutive batches without gaps, offsets ascending.
+            position: position in the ``.log`` file (bytes) of the first byte that was scanned.
         """
         made = []
         columns = (table.position, table.size_bytes, table.base_offset, table.last_offset, table.max_timestamp_ms)
@@ -85,41 +89,44 @@ class IndexBuilder(ABC):
 
     @abstractmethod
     def finish(self) -> bytes:
-        """Entry bytes due when the segment is rolled or closed, often ``b""``; calling twice adds nothing twice."""
+        """Return the entry bytes to write when the segment is rolled or closed, often ``b""``.
+
+        A second call adds no entry twice.
+        """
 
 
 class IndexReader(ABC, Generic[Entry]):
-    """Searches one segment's index. Targets: offset for OFFSET and TRANSACTION, timestamp (ms) for TIME."""
+    """A search over one segment's index. Targets: offset for OFFSET and TRANSACTION, timestamp (ms) for TIME."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """Number of entries."""
+        """Return the number of entries."""
 
     @abstractmethod
     def __getitem__(self, index: int) -> Entry:
-        """The entry at ``index``, which may be negative."""
+        """Return the entry at ``index``, which may be negative."""
 
     @abstractmethod
     def floor(self, target: int) -> Entry | None:
-        """The last entry whose key is at or below ``target``; None if all are above.
+        """Return the last entry whose key is at or below ``target``; None if all are above.
 
         The key of a TRANSACTION entry is the offset of its marker.
         """
 
     @abstractmethod
     def after(self, target: int) -> Entry | None:
-        """The first entry whose key is at or above ``target``; None if there is none.
+        """Return the first entry whose key is at or above ``target``; None if all are below.
 
-        For OFFSET the key is here the position (bytes), because a fetch asks what lies behind its last byte.
+        For OFFSET, the key is here the position (bytes), because a fetch searches for the end of a byte range.
         """
 
     @abstractmethod
     def check(self, end_offset: int, size_bytes: int) -> None:
-        """Compare with the segment: offsets in [base_offset, end_offset), positions below ``size_bytes``, keys ascending.
+        """Check the entries: offsets in [base_offset, end_offset), positions below ``size_bytes``, keys ascending.
 
         Raises:
-            CorruptIndexError: an entry contradicts that, or the buffer ends inside one; ``position`` is the entry's.
-                ``file`` is "": the caller knows it.
+            CorruptIndexError: an entry contradicts the segment, or the buffer ends inside an entry. ``position`` is that of
+                the entry; ``file`` is "", because the caller knows the file.
         """
 
     def __iter__(self) -> Iterator[Entry]:
@@ -132,8 +139,8 @@ class IndexFormat(ABC, Generic[Entry]):
     ``Entry`` is OffsetPosition for OFFSET, TimestampOffset for TIME, AbortedTransaction for TRANSACTION.
 
     Attributes:
-        role: what a log uses it for.
-        suffix: of its file, with the dot; unique among the formats of an engine.
+        role: purpose of the index in a log.
+        suffix: suffix of the index file, with the dot; unique among the formats of an engine.
         entry_bytes: size of one entry.
     """
 
@@ -143,19 +150,20 @@ class IndexFormat(ABC, Generic[Entry]):
 
     @abstractmethod
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """A builder for a segment; ``entries`` are those already written, when an index is continued."""
+        """Return a builder for a segment; ``entries`` are those already written, if an index is continued."""
 
     @abstractmethod
     def reader(self, entries: Buffer, base_offset: int) -> IndexReader[Entry]:
-        """A reader over ``entries``, which it does not copy; bytes after the last whole entry are left out."""
+        """Return a reader over ``entries``, without a copy; bytes after the last whole entry are ignored."""
 
     def around(self, entries: Buffer, base_offset: int, target: int) -> tuple[Entry | None, Entry | None, Entry | None]:
-        """``reader(entries, base_offset).floor(target)`` and the two entries after it: how much to read to find the target.
+        """Return ``reader(entries, base_offset).floor(target)`` and the two entries after it.
 
-        None for each that there is not, or that is not known: the default knows the first alone.
+        The three entries show how many bytes to read to find the target. An entry is None if it does not exist or is not
+        known. The default knows only the first one.
         """
         return self.reader(entries, base_offset).floor(target), None, None
 
     @abstractmethod
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """How many bytes of ``entries`` stay when everything from ``end_offset`` on is truncated."""
+        """Return the number of bytes of ``entries`` that stay if the log is truncated to ``end_offset``."""

@@ -1,6 +1,6 @@
-"""Tier layouts: how a segment's files become objects.
+"""Tier layouts: the conversion of a segment's files to objects and back.
 
-A layout sees a range reader and a sink, never a store: it cannot bypass verification, budget or cache.
+A layout gets a range reader and a sink, never a store. Therefore it cannot bypass verification, budget or cache.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ MAC_BYTES: Final = 32
 FURTHER_OBJECTS: Final = "objects"  # in ``StoredSegment.extra``; persistent
 UNKNOWN_SHA256: Final = "0" * 64
 RangeReader = Callable[[str, int, int], bytes | memoryview]
-"""``fetch(key, start, end)``: bytes [start, end) of an object of this log, exactly that many; it may be a view of more."""
+"""``fetch(key, start, end)`` returns exactly the bytes [start, end) of an object of this log; they may be a view."""
 
 
 class HashedLog:
-    """The bytes of a ``.log`` file as they are, hashed in each pass.
+    """The unchanged bytes of a ``.log`` file, hashed during each pass.
 
     Args:
         log: the file.
-        place: of the file or of the object that it becomes, for error texts.
+        place: path of the file, or key of the object that the file becomes; for error texts.
 
     Attributes:
-        sha256: of the bytes of the last complete pass, UNKNOWN_SHA256 before it.
+        sha256: hash of the bytes of the last complete pass, UNKNOWN_SHA256 before the first one.
     """
 
     def __init__(self, log: ByteSource, place: str) -> None:
@@ -42,7 +42,7 @@ class HashedLog:
 
     @classmethod
     def of(cls, log: ByteSource, place: str) -> Self:
-        """Return ``log`` itself if it is hashed already, as the log that the core gives to a layout is."""
+        """Return ``log`` itself if it is a HashedLog, as the core gives it to a layout, else a new HashedLog over it."""
         return log if isinstance(log, cls) else cls(log, place)
 
     @property
@@ -52,14 +52,14 @@ class HashedLog:
 
     @property
     def size_bytes(self) -> int:
-        """Of the file."""
+        """The size of the file."""
         return self._log.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
         """Yield the bytes of the file.
 
         Raises:
-            CorruptObjectError: the file gave more or fewer bytes than it said.
+            CorruptObjectError: the file has more or fewer bytes than its ``size_bytes``.
         """
         digest, seen = hashlib.sha256(), 0
         for chunk in self._log.chunks(chunk_bytes):
@@ -73,11 +73,11 @@ class HashedLog:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSource:
-    """A closed segment on its way to the tier.
+    """A closed segment to upload to the tier.
 
-    ``log`` are the bytes of the ``.log`` file, streamed; ``files`` the whole contents of the small ones. The core gives a
-    layout a ``HashedLog`` and compares its hash with ``StoredSegment.sha256``: a layout that takes the hash from
-    ``HashedLog.of(source.log, key)`` spares a second one.
+    ``log`` streams the bytes of the ``.log`` file; ``files`` holds the whole contents of the small files. The core gives a
+    layout a ``HashedLog`` and compares its hash with ``StoredSegment.sha256``. A layout should use the hash of
+    ``HashedLog.of(source.log, key)``: then the bytes are hashed only once.
     """
 
     info: SegmentInfo
@@ -86,13 +86,13 @@ class SegmentSource:
 
 
 class ObjectSink(Protocol):
-    """Where a layout puts objects. The core chooses the keys; they are unique and never overwritten."""
+    """The destination for a layout's objects. The core chooses the keys; they are unique and never overwritten."""
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
-        """Upload one object whose key ends with ``.suffix``; ``info.key`` is relative to the tier."""
+        """Upload one object whose key ends with ``.suffix``; the result's ``key`` is relative to the tier."""
 
     def key(self, suffix: str = "seg") -> str:
-        """The key that the next ``put`` with this suffix will use, for layouts that write it into the object."""
+        """Return the key that the next ``put`` with this suffix will use, for layouts that write it into the object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +102,11 @@ class StoredSegment:
     Attributes:
         info: the segment as Kafka knows it.
         layout: ``name@version`` of the layout that wrote it, and must read it.
-        slices: where the bytes of each file are, as the layout stored them.
-        sha256: of the ``.log`` file's original bytes, hex.
+        slices: place of the stored bytes of each file.
+        sha256: hash of the ``.log`` file's original bytes, hex.
         requires: further ``name@version`` that a reader needs (a codec, an encryption).
-        extra: the layout's own notes; JSON values. ``objects`` is reserved: a list of the keys of further objects,
-            which belong to the segment and hold no file of it.
+        extra: the layout's own data as JSON values. The name ``objects`` is reserved for a list of the keys of further
+            objects. Such objects belong to the segment but hold none of its files.
     """
 
     info: SegmentInfo
@@ -118,7 +118,7 @@ class StoredSegment:
 
     @property
     def keys(self) -> frozenset[str]:
-        """All objects that hold a part of the segment, those that ``extra["objects"]`` names included."""
+        """The keys of all objects that belong to the segment, including those in ``extra["objects"]``."""
         further = self.extra.get(FURTHER_OBJECTS, ())
         return frozenset(
             [*(place.key for place in self.slices.values()), *(further if isinstance(further, list) else ())]
@@ -137,8 +137,9 @@ class ManifestAuthenticator(ABC):
     """Message authentication codes of manifest roots, under keys that the store does not have. Thread-safe.
 
     Attributes:
-        unauthenticated: ``warn`` reads a log whose roots have no MAC if all its segments are of the layout, and logs a
-            warning; ``accept`` reads any such log; ``refuse`` reads no log at all without a MAC, whatever its layout.
+        unauthenticated: treatment of a log whose roots have no MAC. With ``warn``, the log is read with a warning if all
+            its segments are of this layout. With ``accept``, every such log is read. With ``refuse``, no log without a MAC
+            is read, in any layout.
     """
 
     unauthenticated: Unauthenticated = Unauthenticated.WARN
@@ -148,7 +149,7 @@ class ManifestAuthenticator(ABC):
         """Return the id of the key for new roots, 1 to 256 characters.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: no such key is configured.
         """
 
     @abstractmethod
@@ -156,7 +157,7 @@ class ManifestAuthenticator(ABC):
         """Return the 32 bytes that authenticate ``data`` under a key.
 
         Raises:
-            ConfigError: there is no key of this id.
+            ConfigError: no key with this id exists.
         """
 
     @abstractmethod
@@ -165,79 +166,80 @@ class ManifestAuthenticator(ABC):
 
 
 class TierLayout(ABC):
-    """One way to store segments. Components hold no topic state; thread-safe."""
+    """One way to store segments. A layout holds no state of a topic. Thread-safe."""
 
     @abstractmethod
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         """Store a segment; ``section`` holds the topic's settings of this layout, if it has any.
 
-        ``StoredSegment.layout`` is left "" and filled by the core.
+        The layout leaves ``StoredSegment.layout`` as ""; the core fills it.
         """
 
     @abstractmethod
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Bytes [start, end) of the original ``.log`` file, in order, in one or more pieces.
+        """Yield the bytes [start, end) of the original ``.log`` file, in order, in one or more pieces.
 
         Raises:
-            CorruptObjectError: what was fetched cannot be what was stored.
+            CorruptObjectError: the fetched bytes cannot be those that the layout stored.
         """
 
     @abstractmethod
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """The original bytes of a small file; None if the segment has none of this kind."""
+        """Return the original bytes of a small file; None if the segment has no file of this kind."""
 
     def authenticator(self) -> ManifestAuthenticator | None:
-        """Return what authenticates the manifests of logs in this layout; None if nothing does, or no keys are configured.
+        """Return the authenticator for manifests of logs in this layout; None if the layout or the settings have none.
 
-        Optional: for layouts that encrypt. Asked once a layout.
+        Optional: for layouts that encrypt. May be called more than once.
         """
         return None
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
-        """The entry with the segment's key wrapped by the key that is active now; ``segment`` itself if nothing changes.
+        """Return the entry with the segment's key wrapped by the active key; ``segment`` itself if nothing changes.
 
-        Optional: for layouts that encrypt. No object may change by it.
+        Optional: for layouts that encrypt. The call must not change any object.
         """
         return segment
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """The segments among ``objects`` of one log, for a bucket whose manifests are lost. Optional: finds none.
+        """Yield the segments found in ``objects`` of one log, for a bucket whose manifests are lost.
 
-        An object that was taken out of its tier has the key "": a layout that knows it by itself still reads it.
+        Optional; the default finds none. The key of an object outside of a tier is "". A layout still reads such an object
+        if its bytes alone describe the segment.
         """
         del objects, fetch
         return iter(())
 
 
 class LayoutLookup(Protocol):
-    """The layouts that are installed, for one that stands on another. Not to be asked while it opens itself.
+    """The installed layouts, for a layout that uses another one. Do not call it while the layout itself opens.
 
-    All raise UnknownComponentError, which says what is missing.
+    All methods raise UnknownComponentError, which names the missing layout.
     """
 
     def label(self, name: str) -> str:
-        """``name@version`` of the layout called ``name``, as it writes."""
+        """Return ``name@version``, with the version that the layout called ``name`` writes."""
 
     def by_name(self, name: str) -> TierLayout:
-        """The layout called ``name``."""
+        """Return the layout called ``name``."""
 
     def by_label(self, label: str) -> TierLayout:
-        """The layout that reads what ``label`` (``name@version``) wrote."""
+        """Return the layout that reads segments written by ``label`` (``name@version``)."""
 
 
 class _NoLayouts:
-    """A lookup that finds nothing, where a component is opened alone."""
+    """An empty lookup, for a component that is opened without an engine."""
 
     def label(self, name: str) -> str:
-        """Raise."""
+        """Raise UnknownComponentError."""
         raise UnknownComponentError(f"no tier layout {name!r} is installed here")
 
     def by_name(self, name: str) -> TierLayout:
-        """Raise."""
+        """Raise UnknownComponentError."""
         raise UnknownComponentError(f"no tier layout {name!r} is installed here")
 
     def by_label(self, label: str) -> TierLayout:
-        """Raise."""
+        """Raise UnknownComponentError."""
         raise UnknownComponentError(f"{label} is required to read this and not installed here")
 
 

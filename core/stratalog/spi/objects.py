@@ -1,7 +1,7 @@
 """Object stores: whole, immutable objects under keys.
 
-Deadlines are moments of the monotonic clock in nanoseconds (``Env.clock.monotonic_ns``). A store makes one try a
-call; retrying, budgets and verification are the core's.
+A deadline is a time of the monotonic clock in nanoseconds (``Env.clock.monotonic_ns``). A store makes one attempt per
+call. The core does the retries, the request budget and the verification.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from stratalog.model.batches import Buffer
 
 
 class Capability(Flag):
-    """What a store can do beyond the minimum. Declared here, and probed by the core before it trusts CREATE.
+    """Abilities of a store beyond the minimum. A store declares them; the core tests CREATE before it relies on it.
 
-    CREATE: ``create`` is atomic, one of several racers wins. LIST_AFTER: ``list(after=)`` is done by the store.
-    BATCH_DELETE: ``delete`` takes many keys in one request. CHECKSUM: uploads carry a checksum the store verifies.
-    NEAR: objects are files of this system, which keeps what was read and charges nothing for a read: what
-    ``is_at_hand`` is neither read ahead nor kept in memory above it.
+    CREATE: ``create`` is atomic; of several concurrent calls, one succeeds. LIST_AFTER: the store itself does
+    ``list(after=)``. BATCH_DELETE: ``delete`` sends many keys in one request. CHECKSUM: the store verifies a checksum of each
+    upload. NEAR: objects are files of this machine, with the system's page cache and without a cost per read. The core
+    neither reads ahead nor caches bytes for which ``is_at_hand`` is True.
     """
 
     NONE = 0
@@ -35,7 +35,7 @@ class Capability(Flag):
 
 
 class Created(Enum):
-    """How a create-only-if-absent ended. UNKNOWN: the reply was lost; read back to find out."""
+    """The result of ``ObjectStore.create``. UNKNOWN: the reply was lost; read the object to find out."""
 
     CREATED = "created"
     EXISTS = "exists"
@@ -44,7 +44,7 @@ class Created(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object. ``etag`` is "" where the store has none; ``modified_ms`` is 0 where it tells no time."""
+    """One object. ``etag`` is "" if the store has none; ``modified_ms`` is 0 if the store returns no time."""
 
     key: str
     size_bytes: int
@@ -54,9 +54,9 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedUpload:
-    """An upload that was begun and neither ended nor aborted; ``upload_id`` is the store's own name of it.
+    """An upload that was started but neither completed nor aborted; ``upload_id`` is the store's own id of it.
 
-    ``begun_ms`` is 0 where the store tells no time.
+    ``begun_ms`` is 0 if the store returns no time.
     """
 
     key: str
@@ -65,94 +65,98 @@ class UnfinishedUpload:
 
 
 class ByteSource(Protocol):
-    """Bytes to upload, readable again and again: a retry reads them from the start."""
+    """Bytes to upload. They can be read several times, because a retry reads them from the start."""
 
     @property
     def size_bytes(self) -> int:
-        """How many there are."""
+        """The number of bytes."""
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """All bytes from the start, in pieces of at most ``chunk_bytes``."""
+        """Yield all bytes from the start, in pieces of at most ``chunk_bytes``."""
 
 
 class BytesSource:
-    """Bytes in memory, to upload."""
+    """A source over bytes in memory."""
 
     def __init__(self, data: Buffer) -> None:
         self._data = memoryview(data)
 
     @property
     def size_bytes(self) -> int:
-        """How many there are."""
+        """The number of bytes."""
         return len(self._data)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """All bytes from the start, in pieces of at most ``chunk_bytes``."""
+        """Yield all bytes from the start, in pieces of at most ``chunk_bytes``."""
         for start in range(0, len(self._data), chunk_bytes):
             yield self._data[start : start + chunk_bytes]
 
 
 class ObjectStore(Closeable):
-    """Keys are relative to the store's URI and use ``/``. A context manager; thread-safe."""
+    """A store of objects. Keys are relative to the store's URI and use ``/``. A context manager; thread-safe."""
 
     @property
     @abstractmethod
     def capabilities(self) -> Capability:
-        """What it declares."""
+        """The abilities that the store declares."""
 
     @property
     @abstractmethod
     def uri(self) -> str:
-        """Where it is, without secrets, for error texts."""
+        """The store's URI without secrets, for error texts."""
 
     @abstractmethod
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload in pieces; the object is visible whole or not at all, also when this raises."""
+        """Upload an object in pieces. The object is visible completely or not at all, also if this call raises."""
 
     @abstractmethod
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write a small object only if the key is free. Atomic if CREATE is declared.
+        """Write a small object only if the key does not exist. Atomic if CREATE is declared.
 
-        Raises StoreError only when it is certain that nothing was written; a lost reply is UNKNOWN.
+        Raises StoreError only if certainly nothing was written. If the reply was lost, the result is UNKNOWN.
         """
 
     @abstractmethod
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Bytes [start, end) of an object, in exactly one request; None is the start or the end of the object.
+        """Return the bytes [start, end) of an object, in exactly one request; None is the start or end of the object.
 
-        Fewer bytes come back only if the object ends before ``end``.
+        The result is shorter only if the object ends before ``end``.
 
         Raises:
-            ObjectNotFoundError: no such object.
+            ObjectNotFoundError: the object does not exist.
         """
 
     @abstractmethod
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """Up to ``limit`` objects whose key starts with ``prefix`` and is above ``after``.
+        """Return up to ``limit`` objects whose key starts with ``prefix`` and is above ``after``.
 
-        Ascending by the key's bytes, strongly consistent. Fewer than ``limit`` means that there are no more.
+        The result is strongly consistent and ascends by the key's bytes. A result with fewer than ``limit`` objects means
+        that no further objects exist.
         """
 
     @abstractmethod
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Delete objects; a missing one is success. Returns what went wrong, by key."""
+        """Delete objects, and return the errors by key. A missing object is no error."""
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
-        """Uploads under keys with this prefix of which parts are stored, and paid for, but no object is visible.
+        """Return the unfinished uploads under keys with this prefix: their stored parts cost money, but are no object.
 
-        Those under way are among them. Empty where a store keeps no such parts, or clears them away by itself.
+        Uploads in progress are included. The result is empty if a store keeps no such parts or deletes them by itself.
         """
         del prefix, deadline_ns
         return ()
 
     def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
-        """Delete the parts of an upload that ``unfinished`` told of; it can not end any more. One that is gone is fine."""
+        """Delete the parts of an upload that ``unfinished`` returned; it can no longer complete.
+
+        If the upload no longer exists, do nothing.
+        """
         del upload, deadline_ns
 
     def is_at_hand(self, key: str, start: int, end: int) -> bool:
-        """Whether the system has bytes [start, end) in memory, as far as a look that waits for nothing can tell.
+        """Return True if the system has the bytes [start, end) in memory, as far as a check without waiting can find out.
 
-        Only asked of stores that are NEAR. Never raises.
+        Called only for NEAR stores. Never raises.
         """
         del key, start, end
         return False
@@ -160,25 +164,25 @@ class ObjectStore(Closeable):
     def read_at_hand(self, key: str, start: int, into: memoryview) -> bool:
         """Fill ``into`` with the bytes of an object from ``start`` on, if the system has them in memory.
 
-        Returns:
-            False if it has not, or if that cannot be told: ``into`` may then hold anything.
+        Called only for NEAR stores. Never raises.
 
-        Only asked of stores that are NEAR. Never raises.
+        Returns:
+            False if the bytes are not in memory, or if that is unknown. The contents of ``into`` are then undefined.
         """
         del key, start, into
         return False
 
     def sent(self) -> Mapping[str, int]:
-        """Requests sent since it was opened, by the store's own names of them; empty if each call is one request.
+        """Return the number of requests since the store was opened, by the store's own request names.
 
-        What a call costs is not always one request: an upload in parts is many. Retries of a library below that a store
-        cannot see are not counted.
+        The result is empty if each call is one request. A call may be several requests: an upload in parts is many. Retries
+        inside of a client library are not counted, unless the store sees them.
         """
         return {}
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections. Twice is fine."""
+        """Close connections. May be called twice."""
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an object store stays in its process: ship its URI and options, and open it there")

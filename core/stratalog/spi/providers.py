@@ -1,4 +1,4 @@
-"""What plugins hand over: components on offer, and what a component is opened with."""
+"""Providers: the components that plugins offer, and the context with which a component is opened."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenContext:
-    """Everything a component may use when it opens; it keeps what it needs.
+    """The context of an engine for a component that opens. The component keeps the parts that it needs.
 
     Attributes:
-        env: clock, files and chance; a component uses no other.
-        limits: the engine's bounds.
-        handles: the engine's descriptor pool.
+        env: clock, files and random numbers; a component uses no others.
+        limits: the engine's limits.
+        handles: the engine's pool of file descriptors.
         section: the component's own settings, of its ``engine_section`` type, or None.
-        codecs: the engine's codecs; record formats look them up at use.
+        codecs: the engine's codecs; a record format looks them up when it uses them.
         location: stores only: the log directory's path, or the tier's URI.
-        options: object stores only: options for the library below (credentials among them); never logged.
+        options: object stores only: options for the client library, including credentials; never logged.
         read_only: stores only: refuse every write.
-        layouts: the engine's tier layouts, for a layout that stands on another; looked up at use.
+        layouts: the engine's tier layouts, for a layout that uses another one; looked up when used.
     """
 
     env: Env
@@ -50,19 +50,20 @@ class OpenContext:
 
 @dataclass(frozen=True, kw_only=True)  # no slots: Python 3.11 cannot then make a Provider[Codec](...)
 class Provider(Generic[C]):
-    """A component on offer. Building this value imports nothing heavy and opens nothing.
+    """An offered component. To construct a provider imports nothing heavy and opens nothing.
 
     Attributes:
         name: ``[a-z][a-z0-9_]*``, unique per kind, persistent: files and manifests name it.
-        version: of the bytes it writes.
+        version: version of the bytes that the component writes.
         open: called at most once per engine and location, at first use.
         schemes: URI schemes, stores only.
-        engine_section: type of the settings under ``[plugins.NAME]``. Variables ``STRATALOG_PLUGINS_NAME_SETTING`` override
-            them, and so do tier options of the same names, which ``OpenContext.options`` then lacks.
+        engine_section: type of the settings under ``[plugins.NAME]``. Environment variables
+            ``STRATALOG_PLUGINS_NAME_SETTING`` override these settings. Tier options with the same names override them too,
+            and are then not in ``OpenContext.options``.
         topic_section: type of the topic settings ``NAME.*``.
         capabilities: words for people, shown by ``stratalog plugins``.
-        extensions: names of the compiled modules that do its work where they could be built (``stratalog.extension``);
-            ``stratalog plugins`` tells which are missing.
+        extensions: names of the component's compiled modules, which are used if they could be built
+            (``stratalog.extension``); ``stratalog plugins`` shows the missing ones.
     """
 
     name: str
@@ -82,7 +83,7 @@ class Provider(Generic[C]):
 
     @property
     def label(self) -> str:
-        """``name@version``, as manifests require it."""
+        """The text ``name@version``, as manifests name the component."""
         return f"{self.name}@{self.version}"
 
 

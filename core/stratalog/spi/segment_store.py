@@ -1,4 +1,4 @@
-"""Segment stores: one log directory's names, bytes and durability. They know nothing of records."""
+"""Segment stores: the names, bytes and durability of one log directory. A segment store knows nothing of records."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from stratalog.model.segment_info import FileSlice
 
 
 class SegmentFile(ABC):
-    """One append-only file of a log. One writer; any number of readers, without locks."""
+    """One append-only file of a log, for one writer and any number of readers without locks."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def size_bytes(self) -> int:
-        """Bytes written so far; space reserved behind them does not count."""
+        """The number of bytes written, without reserved space after them."""
 
     @property
     @abstractmethod
     def modified_ms(self) -> int:
-        """When the file was last written."""
+        """The time of the last write to the file (ms)."""
 
     @abstractmethod
     def append(self, parts: Sequence[Buffer]) -> int:
-        """Write all parts behind each other at the end; the position (bytes) where they start.
+        """Append all parts one after the other, and return the position (bytes) of the first one.
 
-        All or nothing: a short write is cut back.
+        The write is all or nothing: after a short write, the file is truncated to its old size.
 
         Raises:
-            DiskFullError: no space; nothing stays written.
+            DiskFullError: no space; none of the bytes stays in the file.
             LogDirOfflineError: the write failed; the file is out of service.
             ReadOnlyError: the store was opened for reading.
         """
 
     @abstractmethod
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Up to ``size_bytes`` from ``position``; fewer at the end of the file, none past it.
+        """Return up to ``size_bytes`` bytes from ``position``: fewer at the end of the file, none past it.
 
         Raises:
-            SegmentGoneError: the file was renamed or deleted meanwhile.
+            SegmentGoneError: the file was renamed or deleted in the meantime.
         """
 
     def read_into(self, position: int, into: memoryview) -> int:
-        """As ``read``, of ``len(into)`` bytes into memory of the caller's; how many there were.
+        """Read up to ``len(into)`` bytes into the caller's memory as ``read``, and return their number.
 
-        Overridden where that saves a copy: memory that is used again costs no page faults.
+        Override this method if it can save a copy. Reused memory causes no page faults.
         """
         data = self.read(position, len(into))
         into[: len(data)] = data
@@ -57,56 +57,57 @@ class SegmentFile(ABC):
 
     @abstractmethod
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """The same, pinned: valid until released even if the segment is deleted meanwhile."""
+        """Return the bytes of ``read``, pinned: they stay valid until released, even if the segment is deleted."""
 
     @abstractmethod
     def truncate(self, size_bytes: int) -> None:
-        """Cut to ``size_bytes``; ValueError if there are fewer."""
+        """Truncate the file to ``size_bytes``; ValueError if it is smaller."""
 
     def trim(self) -> bool:
-        """Give back reserved space, as nothing more is to be appended; True if the caller has to sync to make that durable.
+        """Release reserved space, because no append follows. Return True if the caller must sync to make that durable.
 
-        A store that reserves none has nothing to do.
+        The default is for a store that reserves no space.
         """
         return False
 
     @abstractmethod
     def sync(self) -> None:
-        """Make the bytes durable. After a failure every later call raises LogDirOfflineError: it is never retried."""
+        """Make the bytes durable. After a failure, every later call raises LogDirOfflineError: a sync is never retried."""
 
     @abstractmethod
     def close(self) -> None:
-        """Cut reserved space and close. Twice is fine."""
+        """Release reserved space and close the file. May be called twice."""
 
 
 class IndexFile(ABC):
-    """One index file: written only at its end, read as one buffer while it grows."""
+    """One index file, written only at its end, and read as one buffer while it grows."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def size_bytes(self) -> int:
-        """Bytes of entries; space reserved behind them does not count."""
+        """The size of the entries in bytes, without reserved space after them."""
 
     @abstractmethod
     def append(self, entries: Buffer) -> None:
-        """Add entries. Errors as ``SegmentFile.append``; PluginError past ``max_bytes``, with nothing written."""
+        """Append entries. Errors as ``SegmentFile.append``; PluginError past ``max_bytes``, with nothing written."""
 
     @abstractmethod
     def view(self) -> memoryview:
-        """The entries written so far, read-only. It stays valid whatever happens to the file.
+        """Return a read-only view of the entries written so far. The view stays valid, whatever happens to the file.
 
-        A reader may ask for it without a lock, also while the file is closed: it then still gets what there was.
+        A reader may call this without a lock, also while another thread closes the file. It then gets the entries that the
+        file had.
         """
 
     @abstractmethod
     def truncate(self, size_bytes: int) -> None:
-        """Keep the first ``size_bytes`` of entries; ValueError if there are fewer."""
+        """Keep the first ``size_bytes`` of entries; ValueError if the file has fewer."""
 
     @abstractmethod
     def trim(self) -> None:
-        """Give back reserved space: what a closed segment's index looks like."""
+        """Release reserved space. The file then has the form of a closed segment's index."""
 
     @abstractmethod
     def sync(self) -> None:
@@ -114,7 +115,7 @@ class IndexFile(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Trim and close. Twice is fine."""
+        """Trim and close the file. May be called twice."""
 
 
 class LogFiles(ABC):
@@ -124,28 +125,32 @@ class LogFiles(ABC):
 
     @abstractmethod
     def path(self, name: str = "") -> str:
-        """Where a file is, for error texts."""
+        """Return the path of a file, for error texts."""
 
     @abstractmethod
     def list(self) -> list[FileStat]:
-        """What is in the folder, by name. A folder in it, and what else is no file, says so: nothing reads or removes it."""
+        """Return the entries of the folder, by name.
+
+        ``FileStat`` marks a subfolder and anything else that is not a regular file. The core neither reads nor removes such
+        an entry.
+        """
 
     @abstractmethod
     def open_segment(self, name: str, *, create: bool = False, preallocate_bytes: int = 0) -> SegmentFile:
-        """Open a ``.log`` file; ``create`` makes it and refuses one that is there (FileExistsError)."""
+        """Open a ``.log`` file. ``create`` makes a new file, and raises FileExistsError if the file exists."""
 
     @abstractmethod
     def open_index(self, name: str, *, max_bytes: int, writable: bool, reserve: bool = True) -> IndexFile:
-        """Open an index file, made if missing and ``writable``; a missing one reads as empty.
+        """Open an index file. If the file is missing, create it if ``writable``, else return an empty index.
 
-        Whatever is in the file counts as entries: a clean close leaves nothing else in it.
+        All bytes in the file count as entries: a clean close leaves no other bytes in it.
 
         Args:
-            name: its file name.
-            max_bytes: it never grows past this; a larger one that is there is refused unless ``writable``.
-            writable: the active segment's. Otherwise appends are refused.
-            reserve: whether space behind the entries may be taken in advance, as Kafka does for offset and time
-                indexes. Without, the file holds the entries alone at any moment, for readers that cannot tell them
+            name: file name of the index.
+            max_bytes: the file never grows past this. An existing larger file is refused unless ``writable``.
+            writable: True for the active segment's index. Otherwise appends are refused.
+            reserve: True if the store may reserve space after the entries in advance, as Kafka does for offset and time
+                indexes. If False, the file holds only entries at any time, for readers that cannot distinguish entries
                 from reserved space.
 
         Raises:
@@ -155,60 +160,63 @@ class LogFiles(ABC):
 
     @abstractmethod
     def read_small(self, name: str) -> bytes | None:
-        """A whole small file, or None if it is not there. CorruptCheckpointError if above the limit."""
+        """Return a whole small file, or None if it does not exist; CorruptCheckpointError if it is above the limit."""
 
     @abstractmethod
     def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace a small file: atomic, and durable on return (temporary file, sync, rename, sync of the folder)."""
+        """Replace a small file atomically; durable on return (temporary file, sync, rename, sync of the folder)."""
 
     @abstractmethod
     def rename(self, old: str, new: str) -> None:
-        """Rename a file; one that is missing is no error."""
+        """Rename a file. A missing file is no error."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Delete a file; one that is missing is no error."""
+        """Delete a file. A missing file is no error."""
 
     def set_modified(self, name: str, modified_ms: int) -> None:
-        """Say when a file was last written: a compacted segment keeps its source's time. Stores without times do nothing."""
+        """Set the modification time of a file: a compacted segment keeps its source's time.
+
+        The default is for a store without modification times.
+        """
         del name, modified_ms
 
     @abstractmethod
     def sync(self) -> None:
-        """Make the folder's names durable."""
+        """Make the file names in the folder durable."""
 
 
 class SegmentStore(Closeable):
-    """One log directory, the failure domain. A context manager; ``close`` releases what ``acquire`` took."""
+    """One log directory, which is one failure domain. A context manager; ``close`` releases the lock of ``acquire``."""
 
     @abstractmethod
     def path(self, name: str = "") -> str:
-        """Where the directory, or a file in it, is: for error texts."""
+        """Return the path of the directory, or of a file in it, for error texts."""
 
     @abstractmethod
     def acquire(self) -> None:
-        """Take the directory for writing, made if missing.
+        """Lock the directory for writing. Create it if it is missing.
 
         Raises:
-            LogDirLockedError: another engine or a running Kafka broker has it.
+            LogDirLockedError: another engine or a running Kafka broker holds the lock.
             ReadOnlyError: the store was opened for reading.
         """
 
     @abstractmethod
     def is_acquired_elsewhere(self) -> bool:
-        """Whether somebody holds the directory for writing now; takes nothing, writes nothing."""
+        """Return True if another engine or broker holds the directory's lock now. Neither lock nor write anything."""
 
     @abstractmethod
     def logs(self) -> list[str]:
-        """The names of the folders in the directory.
+        """Return the names of the folders in the directory.
 
         Raises:
-            LogDirNotFoundError: there is no such directory.
+            LogDirNotFoundError: the directory does not exist.
         """
 
     @abstractmethod
     def open_log(self, name: str, *, create: bool = False) -> LogFiles:
-        """Open a log's folder; ``create`` makes it and refuses one that is there (FileExistsError)."""
+        """Open a log's folder. ``create`` makes a new folder, and raises FileExistsError if the folder exists."""
 
     @abstractmethod
     def rename_log(self, old: str, new: str) -> None:
@@ -220,7 +228,7 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def read_small(self, name: str) -> bytes | None:
-        """A whole small file of the directory itself, or None."""
+        """Return a whole small file of the directory itself, or None if it does not exist."""
 
     @abstractmethod
     def replace_small(self, name: str, data: Buffer) -> None:
@@ -228,8 +236,8 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def remove_small(self, name: str) -> None:
-        """Delete a small file of the directory itself, durable on return; one that is missing is no error."""
+        """Delete a small file of the directory itself; durable on return. A missing file is no error."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release the directory. Twice is fine."""
+        """Release the directory. May be called twice."""

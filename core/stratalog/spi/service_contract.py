@@ -1,4 +1,4 @@
-"""Services and commands: what runs beside an engine, and what a plugin adds to the command line."""
+"""Services that run beside an engine, and commands that a plugin adds to the command line."""
 
 from __future__ import annotations
 
@@ -18,100 +18,106 @@ from stratalog.model.segment_info import AbortedTransaction
 
 
 class AppendedRecords(Protocol):
-    """Where records went: offsets [base_offset, last_offset], both inclusive; ``duplicate`` if a retry was recognised."""
+    """The result of an append: the offsets [base_offset, last_offset] of the records, both inclusive."""
 
     @property
     def base_offset(self) -> int:
-        """Of the first one."""
+        """The offset of the first record."""
 
     @property
     def last_offset(self) -> int:
-        """Of the last one."""
+        """The offset of the last record."""
 
     @property
     def duplicate(self) -> bool:
-        """Whether nothing was written, as the same was written before."""
+        """True if the batch is a producer's retry: it was written before, and this append wrote nothing."""
 
 
 class OpenTransaction(Protocol):
-    """A producer whose transaction has not ended in a log."""
+    """A producer's transaction that has not ended in a log."""
 
     @property
     def producer_id(self) -> int:
-        """Whose it is."""
+        """The producer's id."""
 
     @property
     def producer_epoch(self) -> int:
-        """Of the latest batch."""
+        """The producer epoch of the latest batch."""
 
     @property
     def coordinator_epoch(self) -> int:
-        """Of the producer's last marker here, -1 if there was none; the next marker's must not be below it."""
+        """The coordinator epoch of the producer's last marker in this log, -1 without one.
+
+        The coordinator epoch of the next marker must not be lower.
+        """
 
     @property
     def last_timestamp_ms(self) -> int:
-        """Of the latest batch."""
+        """The timestamp of the latest batch."""
 
     @property
     def transaction_first_offset(self) -> int:
-        """Where it began: nothing from there on is stable."""
+        """The first offset of the transaction. The last stable offset is not above it."""
 
 
 class FoundBatches(Protocol):
-    """Raw batches of a log, pinned until ``release``, which the end of a ``with`` block calls."""
+    """Raw batches of a log, pinned until ``release`` or the end of a ``with`` block."""
 
     @property
     def size_bytes(self) -> int:
-        """Of all batches."""
+        """The size of all batches."""
 
     @property
     def next_offset(self) -> int:
-        """Where to fetch next."""
+        """The offset for the next fetch."""
 
     @property
     def offsets(self) -> LogOffsets:
-        """The bounds of the log at that moment."""
+        """The log's offsets at the time of the fetch."""
 
     @property
     def aborted_transactions(self) -> tuple[AbortedTransaction, ...]:
-        """Those with data in the range, for read_committed."""
+        """The aborted transactions with data in the range, for read_committed."""
 
     @property
     def diverging(self) -> EpochEnd | None:
-        """Where a replica that told its last epoch has to cut its log; there are no batches then."""
+        """The epoch and end offset to which a diverging replica must truncate its log, else None.
+
+        Only for a fetch with ``last_fetched_epoch``. If it is not None, there are no batches.
+        """
 
     def release(self) -> None:
-        """Unpin. Twice is fine."""
+        """Unpin the batches. May be called twice."""
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return ``self``."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Unpin."""
+        """Unpin the batches."""
 
 
 class FetchedBatches(FoundBatches, Protocol):
     """Batches to read."""
 
     def read(self) -> bytes:
-        """All bytes, copied."""
+        """Return a copy of all bytes."""
 
 
 class SentBatches(FoundBatches, Protocol):
-    """Batches to send; ``left_bytes`` of them are still to go."""
+    """Batches to send to a socket."""
 
     @property
     def left_bytes(self) -> int:
-        """What is still to go."""
+        """The number of bytes not sent yet."""
 
     def send(self, to: socket.socket) -> int:
-        """Send what the socket takes; how many bytes have gone in this call."""
+        """Send as many bytes as the socket accepts now, and return their number."""
 
 
 class LogHandle(Protocol):
-    """What a service sees of one log: the methods of ``Log`` with these names, which say more about each."""
+    """A service's interface to one log: a part of the methods of ``Log``, which documents each in detail."""
 
     @property
     def name(self) -> TopicPartition:
@@ -119,25 +125,25 @@ class LogHandle(Protocol):
 
     @property
     def topic_id(self) -> TopicId | None:
-        """Of the topic, if it has one."""
+        """The topic's id, or None without one."""
 
     @property
     def is_leader(self) -> bool:
-        """Whether it takes appends of producers."""
+        """True if this log accepts appends of producers."""
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch in which it leads or follows."""
+        """The epoch in which this log leads or follows."""
 
     @property
     def latest_epoch(self) -> int:
-        """The latest epoch of which it has records; -1 if none."""
+        """The latest epoch of the log's records; -1 without records."""
 
     def offsets(self) -> LogOffsets:
-        """All bounds, at one moment."""
+        """Return a consistent snapshot of the log's offsets."""
 
     def records(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> Iterator[Record]:
-        """Records [start, end) that the isolation shows."""
+        """Yield the records in [start, end) that are visible at this isolation."""
 
     def fetch(
         self,
@@ -149,7 +155,7 @@ class LogHandle(Protocol):
         current_leader_epoch: int | None = None,
         last_fetched_epoch: int | None = None,
     ) -> FetchedBatches:
-        """Raw batches from the one that holds ``offset``."""
+        """Return raw batches, from the batch that holds ``offset``."""
 
     def transfer(
         self,
@@ -161,18 +167,18 @@ class LogHandle(Protocol):
         current_leader_epoch: int | None = None,
         last_fetched_epoch: int | None = None,
     ) -> SentBatches:
-        """The same, to be sent to a socket."""
+        """Return raw batches as ``fetch``, to send to a socket."""
 
     def end_offset_for_epoch(self, epoch: int, current_leader_epoch: int | None = None) -> EpochEnd:
-        """Where a leader epoch ends."""
+        """Return the end offset of a leader epoch."""
 
     def offset_for_timestamp(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> int | None:
-        """The first record at or after a time (ms)."""
+        """Return the offset of the first record at or after a timestamp (ms); None if no record is that late."""
 
     def append_as_leader(
         self, data: Buffer, durability: str | None = None, *, origin: str = "client"
     ) -> AppendedRecords:
-        """Append batches that a producer encoded, or a coordinator (``origin="coordinator"``)."""
+        """Append batches encoded by a producer or, with ``origin="coordinator"``, by a coordinator."""
 
     def end_transaction(
         self,
@@ -186,43 +192,43 @@ class LogHandle(Protocol):
         """Append the marker that ends a producer's transaction."""
 
     def open_transactions(self) -> Sequence[OpenTransaction]:
-        """The producers with a transaction that has not ended in this log."""
+        """Return the transactions that have not ended in this log."""
 
     def append_as_follower(
         self, data: Buffer, leader_high_watermark: int, leader_log_start_offset: int, durability: str | None = None
     ) -> LogOffsets:
-        """Append batches as they stand in the leader's log."""
+        """Append batches exactly as they are in the leader's log."""
 
     def lead(self, epoch: int) -> None:
-        """Take appends of producers from now on, in this epoch."""
+        """Become the leader of this epoch: accept appends of producers."""
 
     def follow(self, epoch: int) -> None:
-        """Take what a leader of this epoch sends."""
+        """Become a follower in this epoch: accept the batches of its leader."""
 
     def set_high_watermark(self, offset: int) -> int:
-        """Say up to where records are replicated."""
+        """Set the offset below which all records are replicated."""
 
     def truncate_to(self, offset: int) -> bool:
-        """Drop what lies at or above an offset."""
+        """Delete all records at or above an offset."""
 
     def truncate_fully_and_start_at(self, offset: int, log_start: int | None = None) -> None:
-        """Drop everything and go on from an offset."""
+        """Delete all records, and continue at an offset."""
 
     def delete_records(self, before: int) -> int:
-        """Raise the log start."""
+        """Raise the log start offset."""
 
     def subscribe(self, callback: Callable[[LogOffsets], object]) -> Callable[[], None]:
-        """Be told whenever a bound has moved; what is returned ends it."""
+        """Call ``callback`` whenever an offset in ``LogOffsets`` changes; return a function that ends that."""
 
 
 class EngineHandle(Protocol):
-    """What a service sees of its engine: the methods of ``Engine`` with these names."""
+    """A service's interface to its engine: a part of the methods of ``Engine``."""
 
     def partitions(self) -> Sequence[TopicPartition]:
-        """All logs, those that could not be opened included."""
+        """Return the names of all logs, including those that could not be opened."""
 
     def log(self, topic: str, partition: int) -> LogHandle:
-        """One log; UnknownTopicError, or what kept it from being opened."""
+        """Return one log. Raise UnknownTopicError, or the error with which the log failed to open."""
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> object:
         """Create a topic; errors as ``Engine.create_topic``."""
@@ -231,28 +237,37 @@ class EngineHandle(Protocol):
         """Delete a topic with all its records."""
 
     def metrics(self) -> Sequence[Sample]:
-        """What the engine tells of itself, as of now."""
+        """Return the current values of the engine's metrics."""
 
 
 class Service(ABC):
-    """Replication, a gateway, an exporter: started after the engine, stopped before it.
+    """A service, such as replication, a gateway or an exporter: started after the engine, stopped before it.
 
-    ``services`` of the engine's settings names those to run. They are opened with the engine; a service that cannot even
-    be opened keeps the engine from opening.
+    ``services`` of the engine's settings lists the services to run. They are opened with the engine. If a service cannot be
+    opened, the engine does not open.
     """
 
     @abstractmethod
     def start(self, engine: EngineHandle) -> None:
-        """Begin; must return soon and must not raise for what can be retried. Called once, by ``Engine.start``."""
+        """Start the service. ``Engine.start`` calls this once.
+
+        The method must return soon. It must not raise if it can retry later.
+        """
 
     @abstractmethod
     def stop(self, deadline_ns: int) -> None:
-        """End before the deadline, a moment of the monotonic clock. Also without a start, and again."""
+        """Stop the service before the deadline, a time of the monotonic clock in nanoseconds.
+
+        May be called without a start, and more than once.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A further command: ``load()`` imports and returns a click command; nothing heavy is imported before."""
+    """A further command of the command line.
+
+    ``load()`` imports and returns a click command. Nothing heavy is imported before that call.
+    """
 
     name: str
     help: str

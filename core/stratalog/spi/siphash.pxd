@@ -1,7 +1,9 @@
-"""A keyed 128-bit hash for kernels that compare keys by it: nobody without the secret can make keys that collide.
+"""A keyed 128-bit hash for kernels that compare record keys by hash.
 
-Source: J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF", with 128 bits of output; the variant of one
-round a word and three at the end, as the hash tables of several languages have it.
+Without the secret, nobody can construct keys that collide.
+
+Source: J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF", with 128 bits of output. This is the variant
+with one round per word and three rounds at the end, which the hash tables of several languages use.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -44,7 +46,7 @@ cdef inline void mix(State* v, uint64_t word) noexcept nogil:
 
 
 cdef inline Hash hash_of(const uint8_t* key, int64_t size, const uint64_t* secret) noexcept nogil:
-    """Never 0 in both halves, so that this can mean that there is none."""
+    """Return the hash of ``key``. The two halves are never both 0: callers use 0 for "no hash"."""
     cdef State v
     cdef uint64_t word
     cdef int64_t left = size

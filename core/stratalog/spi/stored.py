@@ -1,7 +1,7 @@
-"""The JSON form of a stored segment: one form for manifest entries and for the footers of objects.
+"""The JSON form of a stored segment, for manifest entries and for the footers of objects.
 
-Reading is strict. A field that is missing, of another type or unknown is an error: an entry is copied from root to
-root, and what an older reader dropped in silence would be lost for good. New notes of a layout go into ``extra``.
+The parser is strict: a field that is missing, unknown or of another type is an error. Entries are copied from root to root.
+If an older version ignored an unknown field, the field would be lost. New fields of a layout go into ``extra``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def stored_to_json(stored: StoredSegment) -> dict[str, Any]:
-    """The segment as JSON values, for ``json.dumps``; ``stored_from_json`` reads them back."""
+    """Return the segment as JSON values, for ``json.dumps``; ``stored_from_json`` reads them back."""
     info = stored.info
     return {
         "topic": info.log.topic,
@@ -57,11 +57,11 @@ def stored_to_json(stored: StoredSegment) -> dict[str, Any]:
 
 
 def stored_from_json(value: object, file: str = "") -> StoredSegment:
-    """The segment that ``stored_to_json`` wrote, checked.
+    """Return the segment that ``stored_to_json`` wrote, after checks.
 
     Args:
-        value: what ``json.loads`` returned; the caller has bounded its size.
-        file: the object it was read from, for error texts.
+        value: result of ``json.loads``; the caller has bounded its size.
+        file: the object that held the JSON, for error texts.
 
     Raises:
         CorruptObjectError: a field is missing, unknown, of the wrong type or out of bounds; the text names it.
@@ -147,7 +147,10 @@ def _requires(value: object) -> tuple[str, ...]:
 
 
 def _check_extra(extra: dict[str, object]) -> None:
-    """Bound the notes of a layout: depth, and number of values; a loop, so that no nesting exhausts the stack."""
+    """Raise ValueError if a layout's ``extra`` is too deep or has too many values.
+
+    A loop instead of a recursion, because deep nesting would exhaust the stack.
+    """
     level: list[object] = [extra]
     count = 0
     for _ in range(MAX_EXTRA_DEPTH):
@@ -181,6 +184,6 @@ def _matching(pattern: re.Pattern[str], value: object, name: str) -> str:
 
 
 def _exactly(kind: type[T], value: object, name: str) -> T:
-    if type(value) is not kind:  # exactly: True is no number
+    if type(value) is not kind:  # no isinstance: True is an int, but not a number in JSON
         raise TypeError(f"{name} is not of type {kind.__name__}")
     return value
