@@ -1,1 +1,1 @@
-"""Values without I/O, shared by every room: names, offsets, batches, records, segments, events."""
+"""Values without I/O, shared by all packages: names, offsets, batches, records, segments, events."""

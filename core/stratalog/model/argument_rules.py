@@ -1,4 +1,4 @@
-"""Rules for arguments: what a type annotation takes, and the error for anything else."""
+"""Rules for arguments: the values that a type annotation accepts, and the error for other values."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Between:
 
 
 class Rule(NamedTuple):
-    """What one annotation takes.
+    """The check that belongs to one annotation.
 
     Attributes:
-        sure: source of an expression that is true only for values that need no further look; ``{0}`` is the argument.
-        check: takes the argument's description and value; returns the value, in its exact type, or raises.
-        words: the annotation for people.
+        sure: source of an expression that is true only for values that need no further check; ``{0}`` is the argument.
+        check: function of the argument's description and value. It returns the value in its exact type, or raises.
+        words: the annotation in words, for error texts.
     """
 
     sure: str
@@ -42,26 +42,26 @@ class Rule(NamedTuple):
 
 
 def rule_of(annotation: Any, namespace: Mapping[str, Any]) -> Rule | None:
-    """The rule of an annotation, or None if it takes anything.
+    """Return the rule of an annotation, or None if the annotation accepts any value.
 
     Args:
         annotation: a type, or the text of one.
-        namespace: of the module where it is written.
+        namespace: global names of the module that contains the annotation.
     """
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
     try:
         kind = typing.get_type_hints(holder, dict(namespace), include_extras=True)["it"]
-    except NameError:  # imported for type checkers alone: a type of a library that may be missing
+    except NameError:  # imported only for type checkers: a type of an optional library
         return None
     return _rule(kind)
 
 
 def integer(name: str, value: Any, least: int = LONG_MIN, most: int = LONG_MAX) -> int:
-    """``value`` as an int in [least, most]; whatever has ``__index__`` is one, but for a bool.
+    """Return ``value`` as an int in [least, most]. Any value with ``__index__`` is an integer, except a bool.
 
     Raises:
-        WrongTypeError: it is no integer.
-        ConfigError: it is out of range.
+        WrongTypeError: the value is not an integer.
+        ConfigError: the value is out of range.
     """
     if isinstance(value, bool):
         raise wrong_type(name, "an integer", value)
@@ -76,10 +76,10 @@ def integer(name: str, value: Any, least: int = LONG_MIN, most: int = LONG_MAX) 
 
 
 def wrong_type(name: str, words: str, value: object) -> WrongTypeError:
-    """The error for a value that is not what ``words`` say."""
+    """Return the error for a value that is not of the kind in ``words``."""
     try:
         shown = repr(value)
-    except Exception:  # noqa: BLE001 - of any object
+    except Exception:  # noqa: BLE001 - the repr of any object may raise anything
         shown = "..."
     shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
     return WrongTypeError(f"{name} is {words}, not {shown} of type {type(value).__name__}")
@@ -142,7 +142,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _path(name: str, value: Any) -> str:
-    """A path, whose bytes may be no Unicode text."""
+    """Check a path; its bytes need not be Unicode text."""
     if not isinstance(value, str):
         raise wrong_type(name, "text", value)
     try:
@@ -250,7 +250,7 @@ def _list_rule(origin: type[Any], element: Any) -> Rule:
 
 
 def _element_rule(kind: Any) -> Rule | None:
-    """The rule for elements: of plain values alone, as there may be very many others."""
+    """Return the rule for elements, None unless they are plain values: checks of many other objects would be slow."""
     is_class = isinstance(kind, type) and typing.get_origin(kind) is None
     if is_class and kind not in {int, str, bytes, bool} and not issubclass(kind, tuple | enum.Enum):
         return None

@@ -1,11 +1,11 @@
-"""Checks of public arguments: the annotations of a function say which types and ranges it takes.
+"""Checks of public arguments: the annotations of a function declare the allowed types and ranges.
 
 A checked function refuses an argument of another type with ``WrongTypeError`` and a number out of range with
-``ConfigError``, before any code of its own runs. Integers are taken by ``operator.index``, which NumPy's have; a bool is no
-integer, and 15.0 is none either.
+``ConfigError``, before its own code runs. Every value that supports ``operator.index``, such as a NumPy integer, is an
+integer. A bool and a float such as 15.0 are not.
 
-``Annotated[int, Between(1, 10)]`` states a range; without one an integer fits 64 bits. Items of mappings and lists are
-checked if they are plain values: records are checked by the encoder. Protocols and ``object`` take anything.
+``Annotated[int, Between(1, 10)]`` declares a range; without one, an integer must fit 64 bits. Items of mappings and lists
+are checked if they are plain values; the encoder checks records. Protocols and ``object`` accept any value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Positive: TypeAlias = Annotated[int, Between(1, LONG_MAX)]
 
 
 class CheckedArguments:
-    """Base of classes whose public methods check their arguments, those of subclasses included."""
+    """Base of classes whose public methods, including those of subclasses, check their arguments."""
 
     __slots__: ClassVar[tuple[str, ...]] = ()
 
@@ -41,16 +41,16 @@ class CheckedArguments:
 
 
 def checks_itself(method: T) -> T:
-    """Leave a method as it is written: a wrapper could be measured there, so its own code looks at its arguments."""
+    """Mark a method that checks its arguments in its own code, because a wrapper would make it measurably slower."""
     cast(Any, method).checks_itself = True
     return method
 
 
 def checked(target: T) -> T:
-    """Check the arguments of a function, or those that make an instance of a dataclass."""
+    """Add checks to the arguments of a function, or of a dataclass's ``__init__``."""
     if isinstance(target, type):
         made = _checked_function(vars(target)["__init__"], target.__name__, None)
-        target.__init__ = made  # type: ignore[misc]  # the one that dataclasses made
+        target.__init__ = made  # type: ignore[misc]  # replaces the generated method of the dataclass
         return cast(T, target)
     function = cast(Any, target)
     return cast(T, _checked_function(function, function.__name__, None))
@@ -65,7 +65,7 @@ def _checked_member(member: object, name: str, replace: Callable[[Any, Any], Non
 def _checked_function(
     function: Callable[..., Any], name: str, replace: Callable[[Any, Any], None] | None
 ) -> Callable[..., Any]:
-    """Return ``function`` with checks, which are made at the first call: importing must stay quick."""
+    """Return ``function`` with checks. The checks are compiled at the first call, because the import must stay fast."""
     code = cast(Any, inspect.unwrap(function)).__code__
     arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     if not code.co_flags & inspect.CO_VARARGS and not set(arguments) - {"self", "cls"}:
@@ -85,15 +85,15 @@ def _checked_function(
 
 
 def _replace(owner: type[Any], name: str, first: Any, made: Any) -> None:
-    """Call ``made`` directly from the second call on, unless somebody has replaced the method meanwhile."""
+    """Replace the method by ``made`` for all later calls, unless the method was replaced in the meantime."""
     if vars(owner).get(name) is first:
         setattr(owner, name, made)
 
 
 def _compiled(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Compile a function with the same signature that checks each argument in place and calls ``function``.
+    """Compile a function with the same signature that checks each argument and calls ``function``.
 
-    A loop over arguments would cost a small append several percent; this cannot be measured there.
+    A loop over the arguments would make a small append several percent slower. The compiled checks are not measurable.
     """
     names: dict[str, Any] = {"_function": function}
     head, lines, call = list[str](), list[str](), list[str]()
@@ -111,12 +111,12 @@ def _compiled(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         names[f"_rule_{number}"] = functools.partial(rule.check, f"{parameter.name} of {name}()")
         lines.append(_checking(parameter, number, rule))
     text = f"def _checked({', '.join(head)}):\n{''.join(lines)}    return _function({', '.join(call)})\n"
-    exec(compile(text, f"<checks of {name}>", "exec"), names)  # noqa: S102 - of names and rules, as dataclasses do
+    exec(compile(text, f"<checks of {name}>", "exec"), names)  # noqa: S102 - only of names and rules, as in dataclasses
     return functools.wraps(function)(names["_checked"])
 
 
 def _spelt(parameter: inspect.Parameter, number: int) -> tuple[str, str]:
-    """A parameter in a function's head, and where it is passed on."""
+    """Return the source of a parameter in a function's signature, and in the call that passes it on."""
     name = parameter.name
     if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
         stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
@@ -126,7 +126,7 @@ def _spelt(parameter: inspect.Parameter, number: int) -> tuple[str, str]:
 
 
 def _checking(parameter: inspect.Parameter, number: int, rule: Rule) -> str:
-    """The lines that check one argument. A default is no mistake of the caller."""
+    """Return the source lines that check one argument. The default value is always accepted."""
     name = parameter.name
     if parameter.kind is parameter.VAR_POSITIONAL:
         return f"    {name} = tuple(map(_rule_{number}, {name}))\n"

@@ -25,42 +25,42 @@ _MIN_ARROW_MS: Final = -_MAX_ARROW_MS
 _LIMIT: Final = (1 << 31) - 1  # Arrow's offsets have 32 bits
 _LEAST_SHARED_ROWS: Final = 1 << 12
 _SHARED_ROWS: Final = 1 << 17  # of a buffer that is kept
-_REPLACEMENT_BYTES: Final = 3  # of U+FFFD, for what may have been one byte
+_REPLACEMENT_BYTES: Final = 3  # size of U+FFFD, which may replace one byte
 
 Batches = Callable[[RecordColumns, int, int, Any], Iterator[Any]]
-"""Arrow batches of columns, a partition, a limit in bytes and the schema. Any: pyarrow is optional."""
+"""A function of columns, partition, limit in bytes and schema that yields Arrow batches. Any: pyarrow is optional."""
 
 
 def arrow_schema() -> pyarrow.Schema:
-    """The schema of every Arrow table of records. Headers are never null.
+    """Return the schema of every Arrow table of records. Headers are never null.
 
-    Timestamps are null for "no timestamp", and for those that microseconds in 64 bits cannot hold (beyond the year
-    294,246: what a producer sends that takes nanoseconds for milliseconds); ``Record`` has the number.
+    A timestamp is null if the record has none, or if microseconds in 64 bits cannot hold it (beyond the year 294,246). Such
+    a timestamp appears if a producer sends nanoseconds as milliseconds; ``Record`` has the number.
 
     Raises:
-        PluginImportError: pyarrow is not installed; the text names the extra.
+        PluginImportError: pyarrow is not installed; the text names the extra to install.
     """
     schema: pyarrow.Schema = _schema(_pyarrow())
     return schema
 
 
 def to_arrow(chunks: Iterable[RecordColumns], partition: int) -> pyarrow.Table:
-    """One table in ``arrow_schema()``, with a chunk for each of ``chunks`` that has records.
+    """Return one table in ``arrow_schema()``, with a chunk for each of ``chunks`` that has records.
 
-    The chunks are taken one by one; nothing of the table refers to their memory, so that what a chunk was decoded from
-    can go before the next one is read. Only a chunk that needs more than 2 GiB in one column becomes several.
+    The chunks are read one by one. The table does not refer to their memory: a chunk's memory can be released before the
+    next chunk is read. A chunk that needs more than 2 GiB in one column becomes several chunks.
 
     Raises:
-        PluginImportError: pyarrow is not installed; the text names the extra.
+        PluginImportError: pyarrow is not installed; the text names the extra to install.
         ConfigError: a column is absent; the text names it.
-        IndexError, TypeError, ValueError: columns that are not what ``RecordColumns`` says.
-        OverflowError: one record needs more than 2 GiB in one column (only columns that overlap can make it so).
+        IndexError, TypeError, ValueError: the columns break the rules of ``RecordColumns``.
+        OverflowError: one record needs more than 2 GiB in one column (only possible with overlapping columns).
     """
     return arrow_table(batch for chunk in chunks for batch in arrow_batches(chunk, partition))
 
 
 def arrow_batches(chunk: RecordColumns, partition: int) -> Iterator[pyarrow.RecordBatch]:
-    """Columns as batches in ``arrow_schema()``: none if there are no records, several if one would pass 2 GiB.
+    """Yield columns as batches in ``arrow_schema()``: no batch without records, several if one would exceed 2 GiB.
 
     Raises:
         As ``to_arrow``.
@@ -72,10 +72,10 @@ def arrow_batches(chunk: RecordColumns, partition: int) -> Iterator[pyarrow.Reco
 
 
 def arrow_table(batches: Iterable[pyarrow.RecordBatch]) -> pyarrow.Table:
-    """One table of batches in ``arrow_schema()``, which are taken one by one; each is a chunk of it.
+    """Return one table of batches in ``arrow_schema()``; each batch is one chunk of the table.
 
     Raises:
-        PluginImportError: pyarrow is not installed; the text names the extra.
+        PluginImportError: pyarrow is not installed; the text names the extra to install.
     """
     pa = _pyarrow()
     table: pyarrow.Table = pa.Table.from_batches(list(batches), schema=_schema(pa))
@@ -83,11 +83,11 @@ def arrow_table(batches: Iterable[pyarrow.RecordBatch]) -> pyarrow.Table:
 
 
 class ArrowBuffers(NamedTuple):
-    """What one batch in ``arrow_schema()`` is made of, for kernels that fill Arrow's memory themselves.
+    """The buffers of one batch in ``arrow_schema()``, for kernels that fill Arrow's memory themselves.
 
-    Buffers are those of ``arrow_allocator`` or ``arrow_repeated``, in the layout of Arrow's columnar format. A column that
-    may be null is a pair: the number of its nulls, and its buffers with the validity bitmap first (None if nothing is
-    null). Without headers (``header_rows`` 0) those of ``names`` and ``contents`` are not looked at.
+    The buffers are from ``arrow_allocator`` or ``arrow_repeated``, in the layout of Arrow's columnar format. A nullable
+    column is a pair: the number of its nulls, and its buffers with the validity bitmap first (None without nulls). If
+    ``header_rows`` is 0, ``names`` and ``contents`` are not used.
     """
 
     rows: int
@@ -95,31 +95,33 @@ class ArrowBuffers(NamedTuple):
     fixed: Sequence[Any]
     """Partition, offset, timestamp (us), timestamp type, leader epoch."""
     stamped: tuple[int, Any]
-    """Of the timestamps: nulls and bitmap."""
+    """Number of nulls and validity bitmap of the timestamps."""
     keys: tuple[int, list[Any]]
     values: tuple[int, list[Any]]
     list_offsets: Any
-    """Where the headers of each row begin: int32, one more than rows."""
+    """Index of the first header of each row: int32, one more than rows."""
     names: list[Any]
     contents: tuple[int, list[Any]]
 
 
 def arrow_allocator() -> Callable[..., Any]:
-    """What makes buffers for ``ArrowBuffers``: pyarrow's ``allocate_buffer(size, resizable=False)``.
+    """Return the allocator of buffers for ``ArrowBuffers``: pyarrow's ``allocate_buffer(size, resizable=False)``.
 
     Raises:
-        PluginImportError: pyarrow is not installed; the text names the extra.
+        PluginImportError: pyarrow is not installed; the text names the extra to install.
     """
     allocate: Callable[..., Any] = _pyarrow().allocate_buffer
     return allocate
 
 
 def arrow_repeated(number: int, rows: int) -> Any:
-    """A buffer of ``rows`` times the same int32, which may be part of other batches as well: many columns have one number.
+    """Return a buffer with the same int32 ``rows`` times, for the many columns with one number.
+
+    Other batches may share the buffer.
 
     Raises:
-        OverflowError: ``number`` is none of 32 bits.
-        PluginImportError: pyarrow is not installed; the text names the extra.
+        OverflowError: ``number`` does not fit 32 bits.
+        PluginImportError: pyarrow is not installed; the text names the extra to install.
     """
     pa = _pyarrow()
     if rows > _SHARED_ROWS:
@@ -133,12 +135,12 @@ def _repeated(pa: Any, number: int, rows: int) -> Any:
 
 @lru_cache(maxsize=16)
 def _shared(pa: Any, number: int, rows: int) -> Any:
-    """At most 8 MiB in all stay in memory."""
+    """Return a shared buffer. At most 8 MiB of them in total stay in memory."""
     return _repeated(pa, number, rows)
 
 
 def arrow_batch(buffers: ArrowBuffers) -> pyarrow.RecordBatch:
-    """The batch that these buffers are; nothing is copied or checked."""
+    """Return the batch with these buffers; nothing is copied or checked."""
     pa = _pyarrow()
     schema = _schema(pa)
     batch: pyarrow.RecordBatch = pa.RecordBatch.from_arrays(_wrapped(pa, buffers), schema=schema)
@@ -149,7 +151,7 @@ def arrow_batch(buffers: ArrowBuffers) -> pyarrow.RecordBatch:
 
 
 def packed_batches(kernel: ModuleType) -> Batches:
-    """The way by the compiled twin: it packs Arrow's buffers, and they are wrapped."""
+    """Return the function that converts columns with the compiled twin, which fills Arrow's buffers."""
 
     def batches(chunk: RecordColumns, partition: int, limit: int, schema: Any) -> Iterator[Any]:
         pa, start = _pyarrow(), 0
@@ -162,7 +164,7 @@ def packed_batches(kernel: ModuleType) -> Batches:
 
 
 def _wrapped(pa: Any, packed: ArrowBuffers) -> list[Any]:
-    """The columns of the schema."""
+    """Return the columns of the schema."""
     column, rows = pa.Array.from_buffers, packed.rows
     partitions, offsets, stamps, types, epochs = packed.fixed
     stamp_nulls, stamp_bits = packed.stamped
@@ -188,13 +190,13 @@ def _wrapped(pa: Any, packed: ArrowBuffers) -> list[Any]:
 
 @cache
 def _kinds(pa: Any) -> tuple[list[Any], Any]:
-    """The types of the schema's columns, and the pairs of nobody's headers."""
+    """Return the types of the schema's columns, and an empty array of headers."""
     kinds = _schema(pa).types
     return kinds, _pairs(pa, kinds[6], [pa.array([], pa.string()), pa.array([], pa.binary())])
 
 
 def _pairs(pa: Any, kind: Any, parts: list[Any]) -> Any:
-    """Headers from their names and values; ``kind`` is that of the column."""
+    """Return an array of headers from their names and values; ``kind`` is the type of the headers column."""
     return pa.Array.from_buffers(kind.value_type, len(parts[0]), [None], children=parts)
 
 
@@ -202,7 +204,7 @@ def _pairs(pa: Any, kind: Any, parts: list[Any]) -> Any:
 
 
 def converted_batches(chunk: RecordColumns, partition: int, limit: int, schema: Any) -> Iterator[Any]:
-    """The way without a compiler: pyarrow converts lists. Any: pyarrow is optional."""
+    """Yield Arrow batches without compiled code: pyarrow converts lists. Any: pyarrow is optional."""
     pa, start = _pyarrow(), 0
     views_of(chunk)
     if not chunk.count:
@@ -233,12 +235,12 @@ def _converted(pa: Any, schema: Any, chunk: RecordColumns, partition: int) -> li
 
 
 def _copied(pa: Any, kind: Any, column: memoryview) -> Any:
-    """A column of numbers; a copy, for the original may be a slice of much more."""
+    """Return a copy of a column of numbers; the original may be a small slice of a large buffer."""
     return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column.tobytes())])
 
 
 def _timestamps(pa: Any, timestamp_ms: memoryview) -> Any:
-    """Microseconds, null where there is no timestamp or 64 bits cannot hold it."""
+    """Return timestamps in microseconds, null if there is no timestamp or 64 bits cannot hold it."""
     pc = import_module("pyarrow.compute")  # part of the extra
     ms = _copied(pa, pa.int64(), timestamp_ms)
     fits = pc.and_(pc.greater_equal(ms, _MIN_ARROW_MS), pc.less_equal(ms, _MAX_ARROW_MS))
@@ -246,7 +248,7 @@ def _timestamps(pa: Any, timestamp_ms: memoryview) -> Any:
 
 
 def _cuts(chunk: RecordColumns, limit: int) -> Iterator[int]:
-    """Where the batches end that a chunk has to be cut into; they may be smaller than they could be."""
+    """Yield the end rows of the batches into which a chunk is split; a batch may be smaller than the limit allows."""
     if _largest(chunk) <= limit:
         yield chunk.count
         return
@@ -271,7 +273,7 @@ def _cuts(chunk: RecordColumns, limit: int) -> Iterator[int]:
 
 
 def _largest(chunk: RecordColumns) -> int:
-    """What no column of the chunk can need more of, whatever its sizes say of each other."""
+    """Return an upper bound of the largest column of the chunk."""
     header_rows = sum(chunk.header_count)
     return max(
         chunk.count * max(chunk.key_size),
@@ -287,7 +289,7 @@ def _positive(sizes: memoryview) -> list[int]:
 
 
 def _sums(chunk: RecordColumns, sizes: list[int]) -> list[int]:
-    """The sizes of all headers of each record together."""
+    """Return the total size of the headers of each record."""
     before = [0, *accumulate(sizes)]
     total = len(sizes)
     result = []
@@ -298,7 +300,7 @@ def _sums(chunk: RecordColumns, sizes: list[int]) -> list[int]:
     return result
 
 
-# --- which -------------------------------------------------------------------------------------------------------
+# --- choice of the twin ------------------------------------------------------------------------------------------
 
 
 def _chosen() -> Batches:
@@ -307,12 +309,12 @@ def _chosen() -> Batches:
 
 
 record_batches: Final = _chosen()
-"""The twin that is in use."""
+"""The twin that this process uses."""
 
 
 @cache
 def _schema(pa: Any) -> Any:
-    """``pa`` is pyarrow: an extra, whose types only the public signatures know."""
+    """Return the schema. ``pa`` is pyarrow, an optional dependency: only public signatures name its types."""
     header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
     return pa.schema(
         [
@@ -330,7 +332,7 @@ def _schema(pa: Any) -> Any:
 
 def _pyarrow() -> Any:
     try:
-        import pyarrow as pa  # noqa: PLC0415 - an extra: only who asks for Arrow needs it
+        import pyarrow as pa  # noqa: PLC0415 - an optional dependency
     except ImportError as error:
         raise PluginImportError("pyarrow is not installed", "arrow", "stratalog[arrow]") from error
     return pa

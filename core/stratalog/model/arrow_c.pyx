@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Columns packed into Arrow's buffers, compiled; ``arrow`` wraps them, and has a twin that needs no compiler.
+"""Conversion of columns to Arrow's buffers: the compiled twin of a part of ``arrow``, which wraps the buffers.
 
-Two passes, both without the GIL: sizes, then bytes into buffers of exactly these sizes. The second pass checks again
-what it copies, because columns and arena may be a buffer that another thread writes meanwhile.
+There are two passes, both without the GIL. The first pass computes sizes; the second one copies bytes into buffers of exactly
+these sizes. The second pass repeats the checks, because another thread may write to columns or arena between the passes.
 """
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
@@ -27,7 +27,7 @@ cdef int64_t LAST_MS = ((1 << 63) - 1) // 1000  # microseconds have 64 bits too
 
 
 cdef int check(Fault fault, const Source* source, int64_t i, int64_t n) except -1:
-    """Raise what is wrong with record ``i`` or, in its headers, with header ``n``."""
+    """Raise the error of record ``i`` or of its header ``n``, if ``fault`` is one."""
     if fault == OUTSIDE_HEADERS:
         outside_headers(source.header_first[i], source.header_count[i], source.headers)
     if fault == TOO_LARGE:
@@ -65,7 +65,7 @@ cdef inline void clear_bit(uint8_t* bitmap, int64_t i) noexcept nogil:
 
 
 cdef inline int put(Binary* into, int64_t i, const Source* source, int32_t position, int32_t size) noexcept nogil:
-    """Field ``i`` of the column; -1 if the columns have changed meanwhile."""
+    """Write field ``i`` of the column; return -1 if the columns changed after the first pass."""
     if size > 0:
         if not inside(position, size, source.arena_bytes) or size > into.room - into.used:
             return -1
@@ -85,7 +85,7 @@ cdef int put_column(
     cdef int64_t i, taken, used = into.used, room = into.room
     cdef int32_t* offsets = into.offsets
     cdef uint8_t* data = into.data
-    if nulls == rows and rows:  # as keys often are
+    if nulls == rows and rows:  # a fast path, because often all keys are null
         memset(into.offsets, 0, 4 * (rows + 1))
         memset(into.validity, 0, (rows + 7) // 8)
         return 0
@@ -106,9 +106,9 @@ cdef int put_column(
 
 
 cdef inline void copy(uint8_t* into, int64_t room, Cursor data, int64_t left, int64_t size) noexcept nogil:
-    """Copy a field. A short one goes in pieces of 16 bytes, of which the last may take along what follows it.
+    """Copy a field. A short field is copied in pieces of 16 bytes; the last piece may contain bytes after the field.
 
-    What follows in ``into``, as far as there is ``room``, is written later.
+    Bytes after the field in ``into`` are overwritten later. ``room`` limits how far the copy may write.
     """
     cdef int64_t n = 0
     if size > SHORT_BYTES or size + 15 > room or size + 15 > left:
@@ -148,7 +148,7 @@ cdef int put_headers(
 
 
 cdef int64_t put_timestamps(int64_t* into, const int64_t* ms, int64_t rows) noexcept nogil:
-    """Microseconds, 0 for what is null; the number of nulls."""
+    """Write timestamps in microseconds, 0 for null; return the number of nulls."""
     cdef int64_t i, nulls = 0
     cdef bint fits
     for i in range(rows):
@@ -169,7 +169,7 @@ cdef void put_stamped(uint8_t* bitmap, const int64_t* ms, int64_t rows) noexcept
 
 
 cdef uint8_t* allocated(object allocate, int64_t size, list into) except? NULL:
-    """A new buffer of ``size`` bytes, in ``into`` with a view that keeps its memory."""
+    """Return the memory of a new buffer of ``size`` bytes; add the buffer and a view that keeps it to ``into``."""
     buffer = allocate(size)
     view = memoryview(buffer)
     into.append(buffer)
@@ -178,7 +178,7 @@ cdef uint8_t* allocated(object allocate, int64_t size, list into) except? NULL:
 
 
 cdef uint8_t* bitmap_of(object allocate, int64_t rows, int64_t nulls, list into) except? NULL:
-    """A bitmap in which all are valid; none if there are no nulls."""
+    """Return a bitmap in which all rows are valid; NULL if there are no nulls."""
     cdef uint8_t* bitmap
     if not nulls:
         into.append(None)
@@ -190,7 +190,7 @@ cdef uint8_t* bitmap_of(object allocate, int64_t rows, int64_t nulls, list into)
 
 
 cdef list open_binary(Binary* into, object allocate, int64_t rows, int64_t size, int64_t nulls):
-    """The three buffers of a column: validity, offsets, data, each with its view."""
+    """Allocate the three buffers of a column: validity, offsets, data, each with its view."""
     cdef list buffers = []
     into.validity = bitmap_of(allocate, rows, nulls, buffers)
     into.offsets = <int32_t*>allocated(allocate, 4 * (rows + 1), buffers)
@@ -201,23 +201,23 @@ cdef list open_binary(Binary* into, object allocate, int64_t rows, int64_t size,
 
 
 def pack(columns, int64_t start, int32_t partition, int64_t limit_bytes, allocate):
-    """The records from ``start`` on, as many as fit, as Arrow's buffers.
+    """Return Arrow's buffers with the records from ``start`` on, as many as fit.
 
     Args:
         columns: RecordColumns with every field.
-        start: below their count.
-        partition: what the first column says in each row.
-        limit_bytes: at most so many keys' bytes, values' bytes, headers, ... together; at most 2^31 - 1.
-        allocate: makes a writable buffer of so many bytes.
+        start: the first row, below ``columns.count``.
+        partition: value of the first column in each row.
+        limit_bytes: limit of each Arrow column: bytes of the keys, bytes of the values, number of headers, ...; at most
+            2^31 - 1.
+        allocate: function of a size in bytes that returns a writable buffer.
 
     Returns:
-        Rows, headers, and for each column of variable or nullable contents its nulls and its buffers as ``arrow`` takes
-        them apart.
+        The fields of ``stratalog.model.arrow.ArrowBuffers``.
 
     Raises:
         IndexError: a field is not inside the arena, or a header not inside the flat columns.
         OverflowError: one record is above the limit.
-        RuntimeError: columns or arena changed meanwhile.
+        RuntimeError: columns or arena changed during the call.
         ConfigError, TypeError, ValueError: as ``views_of``.
     """
     cdef Source source

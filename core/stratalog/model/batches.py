@@ -1,4 +1,4 @@
-"""Batches of records as a table: one row a batch, one column a header field."""
+"""Batches of records as a table: one row per batch, one column per header field."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_PRODUCER: Final = -1
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp. The numbers are Kafka's; persistent: never renumber."""
+    """The origin of a record's timestamp. The numbers are Kafka's; persistent: never renumber."""
 
     NONE = -1
     CREATE_TIME = 0
@@ -40,7 +40,7 @@ _TIMESTAMP_TYPE_NAMES: Final = {
 
 
 class ScanStop(StrEnum):
-    """Why a scan ended."""
+    """The reason for the end of a scan."""
 
     END = "end of the range"
     PARTIAL = "the range ends inside an entry"
@@ -52,9 +52,9 @@ class ScanStop(StrEnum):
 class RecordBatch:
     """The header of one batch, as one row of a BatchTable.
 
-    ``position`` and ``size_bytes`` say where it stands in the scanned buffer or file. For V0 and V1 a batch is one
-    entry: ``base_offset`` equals ``last_offset`` and ``record_count`` is -1 when the entry is a compressed wrapper,
-    because only its contents know; epochs, producer fields and sequence are -1.
+    ``position`` and ``size_bytes`` are its place in the scanned buffer or file. For V0 and V1, a batch is one entry:
+    ``base_offset`` equals ``last_offset``, and epochs, producer fields and sequence are -1. If the entry is a compressed
+    wrapper, ``record_count`` is -1, because only the decompressed contents have the count.
     """
 
     magic: int
@@ -84,24 +84,24 @@ class RecordBatch:
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who set the timestamps."""
+        """The origin of the timestamps."""
         if self.magic == 0:
             return TimestampType.NONE
         return TimestampType(1 if self.attributes & TIMESTAMP_TYPE_BIT else 0)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch belongs to a transaction."""
+        """True if the batch belongs to a transaction."""
         return self.magic == 2 and bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch holds markers for the log, never shown to readers."""
+        """True if the batch holds control records, which readers never see."""
         return self.magic == 2 and bool(self.attributes & CONTROL_BIT)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones or markers of this batch may go, if compaction has said so."""
+        """The time (ms) from which compaction may drop tombstones or markers of this batch, None if it set no time."""
         if self.magic == 2 and self.attributes & DELETE_HORIZON_BIT:
             return self.base_timestamp_ms
         return None
@@ -128,12 +128,12 @@ class BatchTable:
     """The batches of one magic that a scan found, as columns of int64, and why and where the scan stopped.
 
     Args:
-        magic: of every batch in the table.
-        columns: one ``memoryview`` of format ``q`` and length n for each of ``BATCH_COLUMNS``, in that order.
-        stop: why the scan ended.
-        stop_position: where (bytes): the end of the last whole batch, that is the start of what stopped it.
-        reason: what is wrong there if ``stop`` is CORRUPT, else "".
-        ascends: what ``ascends`` says, where whoever filled the columns has looked.
+        magic: magic of every batch in the table.
+        columns: one ``memoryview`` of format ``q`` for each of ``BATCH_COLUMNS``, in that order, all of the same length.
+        stop: reason for the end of the scan.
+        stop_position: position (bytes) of the end of the last whole batch, at which the scan stopped.
+        reason: description of the damage there if ``stop`` is CORRUPT, else "".
+        ascends: value of the property ``ascends``, if it is already known.
     """
 
     __slots__ = (*BATCH_COLUMNS, "_ascends", "columns", "magic", "reason", "stop", "stop_position")
@@ -171,14 +171,14 @@ class BatchTable:
     def from_rows(
         cls, magic: int, rows: Iterable[tuple[int, ...]], stop: ScanStop, stop_position: int, reason: str = ""
     ) -> BatchTable:
-        """A table from one tuple a batch, fields in the order of ``BATCH_COLUMNS``."""
+        """Return a table from one tuple per batch, with the fields in the order of ``BATCH_COLUMNS``."""
         listed = list(rows)
         columns = zip(*listed, strict=True) if listed else ((),) * len(BATCH_COLUMNS)
         return cls(magic, [memoryview(array("q", column)) for column in columns], stop, stop_position, reason)
 
     @property
     def ascends(self) -> bool:
-        """Whether no batch ends below its first offset, or at or above that of the next."""
+        """True if the offsets ascend: the last offset of a batch is never below its base offset, and below the next one."""
         if self._ascends is not None:
             return self._ascends
         firsts, lasts = self.base_offset, self.last_offset
@@ -195,12 +195,12 @@ class BatchTable:
             yield RecordBatch(self.magic, *row)
 
     def take(self, start: int, end: int) -> BatchTable:
-        """The rows [start, end), sharing memory; the stop stays that of the whole scan."""
+        """Return the rows [start, end), with shared memory. The stop is still that of the whole scan."""
         columns = [column[start:end] for column in self.columns]
-        ascends = self._ascends or None  # what does not ascend may have parts that do
+        ascends = self._ascends or None  # a part may ascend even if the whole table does not
         return BatchTable(self.magic, columns, self.stop, self.stop_position, self.reason, ascends=ascends)
 
     def keep(self, wanted: Sequence[bool]) -> BatchTable:
-        """The rows whose entry in ``wanted`` is true."""
+        """Return a table of the rows whose entry in ``wanted`` is true."""
         rows = [row for row, keep in zip(zip(*self.columns, strict=True), wanted, strict=True) if keep]
         return BatchTable.from_rows(self.magic, rows, self.stop, self.stop_position, self.reason)

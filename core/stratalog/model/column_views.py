@@ -1,4 +1,4 @@
-"""The columns of records, and the errors for what is passed as one and is none. For both twins of every kernel."""
+"""The columns of records, and the errors for wrong columns, for both twins of every kernel."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _COLUMNS: Final = ROW_COLUMNS | FLAT_COLUMNS
 
 
 def views_of(columns: RecordColumns) -> list[memoryview]:
-    """Every column, its format and length checked, in the order of ``ROW_COLUMNS`` and ``FLAT_COLUMNS``.
+    """Return every column, in the order of ``ROW_COLUMNS`` and ``FLAT_COLUMNS``, after checks of format and length.
 
     Raises:
-        ConfigError: a column is absent: nobody asked for it when decoding.
+        ConfigError: a column is absent, because it was not requested when decoding.
         TypeError: a column is not of its format.
         ValueError: a column has another length than the others.
     """
@@ -50,7 +50,7 @@ def views_of(columns: RecordColumns) -> list[memoryview]:
 
 
 def typed_view(column: Buffer, code: str, name: str) -> memoryview:
-    """A view of one column, which must be of this format; TypeError if it is not."""
+    """Return a view of one column; TypeError if it is not of this format."""
     view = memoryview(column)
     if view.format != code or view.ndim != 1 or not view.c_contiguous:
         raise TypeError(f"the column {name} is a memoryview of format {code}, not {view.format}")
@@ -58,15 +58,15 @@ def typed_view(column: Buffer, code: str, name: str) -> memoryview:
 
 
 def outside(position: int, size: int) -> Never:
-    """Raise what a field that is not inside the arena gets."""
+    """Raise the error for a field that is not inside the arena."""
     raise IndexError(f"a field of {size} bytes at {position} is not inside the arena")
 
 
 def outside_headers(first: int, count: int, total: int) -> Never:
-    """Raise what headers that are not inside the flat columns get."""
+    """Raise the error for headers that are not inside the flat columns."""
     raise IndexError(f"headers [{first}, {first + count}) are not inside {total}")
 
 
 def null_name() -> Never:
-    """Raise what a header without a name gets."""
+    """Raise the error for a header without a name."""
     raise IndexError("a header's name is null")

@@ -1,7 +1,7 @@
-"""What records hold; and bytes objects that are written over where nobody has kept them.
+"""The contents of records, and the reuse of bytes objects that no caller has kept.
 
-A bytes object of which a reader has the only reference is changed as CPython's own ``_PyBytes_Resize`` changes one: nobody
-can tell. That saves the allocator two calls a field, most of what a record costs its reader.
+If a reader has the only reference to a bytes object, the object is changed in place, as CPython's own ``_PyBytes_Resize``
+does. No other code can observe the change. This saves two allocator calls per field, which are most of the cost of a record.
 """
 
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
@@ -17,7 +17,7 @@ cdef extern from *:
     #include <stddef.h>
     #include <string.h>
 
-    /* ob_shash is deprecated for who reads it. */
+    /* ob_shash is deprecated for readers; this code only resets it. */
     #if defined(__GNUC__)
     #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
     #elif defined(_MSC_VER)
@@ -26,7 +26,7 @@ cdef extern from *:
 
     #define STRATALOG_BYTES_HEAD ((Py_ssize_t)offsetof(PyBytesObject, ob_sval))
 
-    /* The contents that fit the memory which an allocator that deals in 16 bytes takes for so many. */
+    /* The largest size that fits the memory of a bytes object of this size, if memory is allocated in units of 16 bytes. */
     static inline Py_ssize_t stratalog_room(Py_ssize_t size)
     {
         return ((STRATALOG_BYTES_HEAD + size + 16) & ~(Py_ssize_t)15) - STRATALOG_BYTES_HEAD - 1;
@@ -39,7 +39,7 @@ cdef extern from *:
         Py_SET_SIZE((PyVarObject *)into, size);
     }
 
-    /* At least 2 bytes: those of 0 and 1 are shared by all. */
+    /* Objects of 0 and 1 bytes are left to CPython, which shares them. */
     static inline PyObject *stratalog_bytes(const unsigned char *data, Py_ssize_t size)
     {
         PyObject *made;
@@ -71,20 +71,20 @@ cdef extern from *:
         return 1;
     }
     """
-    bint is_alone "stratalog_is_alone"(PyObject* object) noexcept  # not None, and nobody else has it
+    bint is_alone "stratalog_is_alone"(PyObject* object) noexcept  # not None, and without another reference
     bytes stratalog_bytes(Cursor data, Py_ssize_t size)
     bint stratalog_rewrite(PyObject* last, Cursor data, Py_ssize_t size) noexcept
 
 
 cdef inline bytes made(Cursor data, int32_t size):
-    """New bytes, which ``rewritten`` may change later."""
+    """Return a new bytes object, which ``rewritten`` may change later."""
     return stratalog_bytes(data, size)
 
 
 cdef inline bint rewritten(PyObject* last, Cursor arena, int64_t arena_bytes, int32_t position, int32_t size) noexcept:
-    """Write a field over ``last``, which is None or was ``made``, if that has room for it and no other reference.
+    """Write a field over ``last`` if ``last`` has room for it and no other reference; return True if that was done.
 
-    Not if the field is null, or not inside the arena.
+    ``last`` is None or a result of ``made``. Nothing is written if the field is null or not inside the arena.
     """
     return size > 0 and inside(position, size, arena_bytes) and stratalog_rewrite(last, arena + position, size)
 
@@ -94,7 +94,7 @@ cdef inline bint is_content(object value) noexcept:
 
 
 cdef inline bint are_headers(object headers) noexcept:
-    """Whether it is a tuple of pairs of exactly the right types."""
+    """Return True if ``headers`` is a tuple of pairs of exactly the right types."""
     cdef Py_ssize_t i
     cdef object header
     if not PyTuple_CheckExact(headers):

@@ -1,4 +1,4 @@
-"""What listeners are told, after the fact: one frozen value an event, so that fields can be added."""
+"""Events for listeners, sent after the fact. Each event is one frozen value, because fields may be added later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LogOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecovered:
-    """A log that was not closed cleanly was checked; ``truncated_bytes`` were cut at its tail."""
+    """A log that was not closed cleanly was checked, and ``truncated_bytes`` were truncated at its end."""
 
     log: TopicPartition
     segments: int
@@ -36,7 +36,7 @@ class SegmentRolled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentOffloaded:
-    """A closed segment is in the tier, and a manifest root says so."""
+    """A closed segment is in the tier, and a manifest root names it."""
 
     log: TopicPartition
     base_offset: int
@@ -46,7 +46,7 @@ class SegmentOffloaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentEvicted:
-    """A local segment went; the tier has it."""
+    """A local segment was deleted; the tier has it."""
 
     log: TopicPartition
     base_offset: int
@@ -55,10 +55,10 @@ class SegmentEvicted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCleaned:
-    """Compaction rewrote closed segments of a log; what stood in [``dirty_start``, ``end``) was not compacted before.
+    """Compaction rewrote closed segments of a log; the offsets in [``dirty_start``, ``end``) were not compacted before.
 
-    ``map_load`` is the share of the cleaner's memory that the keys filled. ``part`` is "local", or "tier" for what is
-    committed there.
+    ``map_load`` is the share of the cleaner's memory that the keys filled. ``part`` is "local", or "tier" for segments that
+    are committed in the tier.
     """
 
     log: TopicPartition
@@ -77,7 +77,7 @@ class LogCleaned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogUncleanable:
-    """A log is not compacted any more until it is opened again."""
+    """Compaction of a log has stopped until the log is opened again."""
 
     log: TopicPartition
     reason: str
@@ -85,7 +85,7 @@ class LogUncleanable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentsDeleted:
-    """Retention deleted segments below ``log_start``; no tier has them any more."""
+    """Retention deleted segments below ``log_start``; the tier no longer has them either."""
 
     log: TopicPartition
     log_start: int
@@ -112,7 +112,7 @@ class LogDirOffline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backpressure:
-    """Appends are slowed or refused, because of ``reason``."""
+    """Appends are delayed or refused, because of ``reason``."""
 
     log: TopicPartition
     reason: str
@@ -120,7 +120,7 @@ class Backpressure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TinySegments:
-    """A topic was made, or changed, so that its segments are tiny for the tier that they go to; ``reason`` says what it costs."""
+    """A new or changed topic has segments that are too small for its tier; ``reason`` describes the cost."""
 
     topic: str
     segment_bytes: int
@@ -129,7 +129,10 @@ class TinySegments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierUnavailable:
-    """The engine goes on without its tier: the store was away when it was opened, or came back other than it was."""
+    """The engine continues without its tier: the store was unavailable when it was opened, or is no longer trusted.
+
+    A store that comes back is tested again. It is not trusted if it declares atomic creates but fails the test.
+    """
 
     uri: str
     reason: str
@@ -137,7 +140,7 @@ class TierUnavailable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierAvailable:
-    """The store of the tier is back; each log goes on with it as soon as its head has been read."""
+    """The store of the tier is available again. Each log uses it as soon as its manifest has been read."""
 
     uri: str
 

@@ -1,4 +1,4 @@
-"""How much room records take in Arrow's buffers, and whether they are what their columns say."""
+"""The sizes of records in Arrow's buffers, and checks of the records' columns."""
 
 from libc.stdint cimport UINT32_MAX, int32_t, int64_t, uint32_t
 from libc.string cimport memset
@@ -28,7 +28,7 @@ cdef enum Fault:
 cdef inline bint is_inside(
     const int32_t* position, const int32_t* size, int64_t rows, int64_t arena_bytes, int64_t* total_bytes, int64_t* nulls
 ) noexcept nogil:
-    """Whether all fields of a column are; without branches, so that the compiler does several at a time."""
+    """Return True if all fields of a column are inside the arena. Without branches, because compilers can vectorize that."""
     cdef uint32_t end = <uint32_t>min(arena_bytes, <int64_t>UINT32_MAX), bad = 0, null, wrong
     cdef int64_t i, total = 0, count = 0
     for i in range(rows):
@@ -51,7 +51,7 @@ cdef inline bint have_headers(const int32_t* counts, int64_t rows) noexcept nogi
 
 
 cdef inline bint fits_at_once(const Source* source, int64_t start, int64_t limit, Extent* extent) noexcept nogil:
-    """Whether all records from ``start`` on are fine and fit, none of them with headers: what is usual, found fast."""
+    """Return True if all records from ``start`` on are valid, fit and have no headers: a fast check of the usual case."""
     cdef int64_t rows = source.count - start
     cdef bint fits = not have_headers(source.header_count + start, rows) and is_inside(
         source.key_position + start,
@@ -85,7 +85,7 @@ cdef inline Fault add_field(
 
 
 cdef inline Fault add_headers(const Source* source, int64_t i, Extent* extent, int64_t* n) noexcept nogil:
-    """Add the headers of record ``i``; ``n`` is left at a bad one."""
+    """Add the headers of record ``i``; at an error, ``n`` is the wrong header."""
     cdef int64_t first = source.header_first[i], count = source.header_count[i]
     if first < 0 or count < 0 or first + count > source.headers:
         return OUTSIDE_HEADERS
@@ -106,7 +106,7 @@ cdef inline Fault add_headers(const Source* source, int64_t i, Extent* extent, i
 
 
 cdef inline Fault measure(const Source* source, int64_t start, int64_t limit, Extent* extent, int64_t* n) noexcept nogil:
-    """As many records from ``start`` on as fit, at least one; ``extent.rows`` is left at a bad one."""
+    """Measure as many records from ``start`` on as fit, at least one; at an error, ``extent.rows`` is the wrong record."""
     cdef Extent now
     cdef Fault fault
     cdef int64_t i

@@ -1,4 +1,4 @@
-"""Which of many records have a key. ``matching_c`` is the compiled twin."""
+"""Search for the records that have a given key. ``matching_c`` is the compiled twin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SAME, _OTHER = b"\1", b"\0"
 
 
 def python_rows_of_key(records: RecordColumns, key: bytes) -> bytes:
-    """The pure twin."""
+    """Return the result of ``rows_of_key``, in pure Python."""
     keys = records.keys()
     if len(keys) != records.count:
         raise ValueError(f"{len(keys)} keys of {records.count} records")
@@ -22,13 +22,13 @@ def python_rows_of_key(records: RecordColumns, key: bytes) -> bytes:
 _twin: Final = extension(EXTENSIONS[2])
 
 rows_of_key: Final[Callable[[RecordColumns, bytes], bytes]] = python_rows_of_key if _twin is None else _twin.rows_of_key
-"""For each record a byte: 1 if it has the key, 0 if it has another one or none.
+"""Return one byte per record: 1 if it has the key, 0 if it has another key or none.
 
 Args:
-    records: with their keys.
+    records: records with the field KEY.
     key: the whole key.
 
 Raises:
     IndexError: a key is not inside the arena.
-    TypeError, ValueError: a column is not of its format, or not of the records' length.
+    TypeError, ValueError: a column has a wrong format, or another length than the records.
 """

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Which of many records have a key, compiled; the twin of ``matching``, which says what it does."""
+"""Search for the records that have a given key: the compiled twin of ``matching``, which documents it."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -20,7 +20,7 @@ cdef int64_t compare_all(
     int64_t key_bytes,
     uint8_t* into,
 ) noexcept nogil:
-    """-1, or the first row whose key is not inside the arena."""
+    """Write one byte per row to ``into``. Return -1, or the first row whose key is not inside the arena."""
     cdef int64_t row
     for row in range(count):
         if size[row] >= 0 and not inside(position[row], size[row], arena_bytes):

@@ -1,4 +1,4 @@
-"""Figures of a running engine, named and described, and the text in which collectors read them."""
+"""Metrics of a running engine, with names and descriptions, and Prometheus' text format for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class MetricKind(StrEnum):
-    """GAUGE goes up and down; COUNTER begins at 0 when the engine opens, and only grows."""
+    """The kind of a metric. A GAUGE may rise and fall; a COUNTER starts at 0 when the engine opens, and only grows."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -18,14 +18,14 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What a figure means.
+    """The description of a metric.
 
     Attributes:
-        name: ``stratalog_`` and what it counts, the unit last; of a counter, ``_total`` after that.
-        kind: how it moves.
+        name: ``stratalog_``, the measured quantity and the unit; a counter's name ends with ``_total``.
+        kind: gauge or counter.
         doc: one sentence.
-        labels: what tells its samples apart.
-        kafka: what Kafka calls the same figure, "" if it has none.
+        labels: names of the labels that distinguish its samples.
+        kafka: Kafka's name of the same metric, "" if Kafka has none.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Metric:
 
 
 class Sample(NamedTuple):
-    """One figure: the values of the metric's labels, in their order, and how much it is now."""
+    """One value of a metric, with the values of the metric's labels in their order."""
 
     metric: Metric
     labels: tuple[str, ...]
@@ -44,7 +44,7 @@ class Sample(NamedTuple):
 
 
 def exposition(samples: Iterable[Sample]) -> str:
-    """Samples in Prometheus' text format, version 0.0.4; those of one metric must follow each other."""
+    """Return samples in Prometheus' text format, version 0.0.4. The samples of one metric must be consecutive."""
     lines = []
     for metric, found in groupby(samples, key=lambda sample: sample.metric):
         lines.append(f"# HELP {metric.name} {_escaped(metric.doc)}")

@@ -19,14 +19,14 @@ OFFSET_INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
-DIGEST_SUFFIX: Final = ".digest"  # what compaction knows of a segment; Kafka ignores it
+DIGEST_SUFFIX: Final = ".digest"  # compaction's digest of a segment; Kafka ignores it
 EXTRA_SUFFIX: Final = ".extra"  # EXTRA indexes of a closed segment; Kafka ignores it
-DESCRIBING_SUFFIXES: Final = (DIGEST_SUFFIX, EXTRA_SUFFIX)  # of files that are true of one state of a closed segment
+DESCRIBING_SUFFIXES: Final = (DIGEST_SUFFIX, EXTRA_SUFFIX)  # files that are valid for one state of a closed segment
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
-SPOOL_SUFFIX: Final = ".tier.deleted"  # of what is on its way to a tier: whoever opens the log removes it, Kafka too
+SPOOL_SUFFIX: Final = ".tier.deleted"  # data on its way to a tier: stratalog or Kafka deletes it when the log opens
 
 LEADER_EPOCHS_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
@@ -37,17 +37,17 @@ CLEANER_FILE: Final = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 LOCK_FILE: Final = ".lock"
 META_PROPERTIES_FILE: Final = "meta.properties"
-TOPICS_FILE: Final = "stratalog-topics.json"  # a plain file: Kafka ignores it, and would refuse an unknown folder
+TOPICS_FILE: Final = "stratalog-topics.json"  # a file, because Kafka ignores files but refuses unknown folders
 
 INVENTORY_FILE: Final = "stratalog-inventory.json"  # in each log directory of an engine that has several
 TIER_NOTE_FILE: Final = "stratalog-tier.json"  # in a log's folder, and in each log directory
-MARKS_FILE: Final = "stratalog-marks.json"  # in a log's folder, where Kafka ignores plain files, too
-NEXT_EPOCH_FILE: Final = "stratalog-next-epoch"  # the same
-STAGED_PREFIX: Final = "stratalog-staged-"  # plain files in a log's folder: records that are not yet published
+MARKS_FILE: Final = "stratalog-marks.json"  # in a log's folder, where Kafka ignores it
+NEXT_EPOCH_FILE: Final = "stratalog-next-epoch"  # in a log's folder, where Kafka ignores it
+STAGED_PREFIX: Final = "stratalog-staged-"  # files in a log's folder: records that are not yet published
 ATTACH_NOTE_FILE: Final = "stratalog-attach.json"  # in the first log directory, until the attach is done
 RESTORE_NOTE_FILE: Final = "stratalog-restore.json"  # in a log directory, until the restore is done
-RESTORING_FILE: Final = "stratalog-restoring"  # in a log's folder: nothing is left in it of what was there before
-MOVED_FILE: Final = "stratalog-moved"  # in a log's folder: a complete copy of the one in another log directory
+RESTORING_FILE: Final = "stratalog-restoring"  # in a log's folder: its earlier contents are removed
+MOVED_FILE: Final = "stratalog-moved"  # in a log's folder: it is a complete copy of the folder in another log directory
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -70,7 +70,7 @@ _UPLOAD_KIND: Final = _UPLOAD_VERSION << 76 | 0b10 << 62
 _TOPIC_FOLDER_KEY: Final = re.compile(r"(?P<topic>.+)-(?P<id>[A-Za-z0-9_-]{22})\Z")
 _MANIFEST_KEY: Final = re.compile(r"[0-9]{20}\Z")
 _TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}(==)?\Z")
-_MAX_FOLDER_TOPIC: Final = 255  # old releases of Kafka allowed so many, and their folders are still read
+_MAX_FOLDER_TOPIC: Final = 255  # old Kafka releases allowed 255 characters, and their folders are still read
 _INT_END: Final = 1 << 31
 _LONG_END: Final = 1 << 63
 
@@ -82,21 +82,21 @@ class TopicId:
     text: str
 
     def __post_init__(self) -> None:
-        # Matched first: the decoder leaves out foreign characters without a word.
+        # The pattern is checked first, because the decoder silently ignores foreign characters.
         raw = base64.urlsafe_b64decode(self.text[:22] + "==") if _TOPIC_ID.match(self.text) else bytes(16)
         if raw == bytes(16):
             raise InvalidTopicError(f"{self.text!r} is no topic id: 22 characters of URL-safe base64 are expected")
-        # The last character has four bits to spare: written in one way only, equal ids are equal texts.
+        # The last character has four unused bits. The text is encoded again, and thus equal ids have equal texts.
         object.__setattr__(self, "text", base64.urlsafe_b64encode(raw).decode()[:22])
 
     @classmethod
     def from_uuid(cls, value: uuid.UUID) -> TopicId:
-        """The id with these 16 bytes."""
+        """Return the id with the 16 bytes of ``value``."""
         return cls(base64.urlsafe_b64encode(value.bytes).decode().rstrip("="))
 
     @classmethod
     def random(cls, chance: Random) -> TopicId:
-        """Draw a UUID of version 4 whose text does not begin with a dash.
+        """Return a random UUID of version 4 whose text does not begin with a dash.
 
         Source: apache/kafka Uuid.randomUuid.
         """
@@ -110,7 +110,7 @@ class TopicId:
 
 
 class TopicPartition(NamedTuple):
-    """One log's name. Sorts by topic, then partition."""
+    """The name of one log. Sorts by topic, then by partition."""
 
     topic: str
     partition: int
@@ -120,7 +120,7 @@ class TopicPartition(NamedTuple):
 
 
 def check_topic(topic: str) -> str:
-    """Return ``topic`` if Kafka would take it as a name.
+    """Return ``topic`` if Kafka accepts it as a name.
 
     Raises:
         InvalidTopicError: it is empty, ``.`` or ``..``, longer than 249 characters, or has other characters than
@@ -138,14 +138,14 @@ def _is_topic(topic: str, longest: int) -> bool:
 
 
 def partition_folder(log: TopicPartition) -> str:
-    """The folder of a log in its log directory: ``topic-partition``."""
+    """Return the name of a log's folder in its log directory: ``topic-partition``."""
     return f"{log.topic}-{log.partition}"
 
 
 def parse_partition_folder(name: str) -> TopicPartition | None:
-    """The log whose folder has this name; None for any other folder, ``-delete`` / ``-future`` / ``-stray`` included.
+    """Return the log whose folder has this name; None for other folders, including ``-delete``, ``-future``, ``-stray``.
 
-    What is parsed builds the same name again: ``orders-01`` is the folder of no log.
+    ``partition_folder`` of the result returns the same name: ``orders-01`` is not the folder of a log.
     """
     found = _PARTITION_FOLDER.match(name)
     if not found or not _is_topic(found["topic"], _MAX_FOLDER_TOPIC) or int(found["partition"]) >= _INT_END:
@@ -154,30 +154,30 @@ def parse_partition_folder(name: str) -> TopicPartition | None:
 
 
 def left_folder_fate(name: str) -> str | None:
-    """``delete``, ``future`` or ``stray`` for a folder that Kafka set aside under such a name, else None."""
+    """Return ``delete``, ``future`` or ``stray`` if Kafka renamed the folder with such a suffix, else None."""
     found = _LEFT_FOLDER.match(name)
     return found["fate"] if found else None
 
 
 def future_folder(log: TopicPartition, unique: uuid.UUID) -> str:
-    """The name of a folder into which a log is copied from another directory."""
+    """Return the name of a folder for a copy of a log from another directory; at most 255 characters."""
     suffix = f"-{log.partition}.{unique.hex}-future"
     return log.topic[: 255 - len(suffix)] + suffix
 
 
 def deleted_folder(log: TopicPartition, unique: uuid.UUID) -> str:
-    """The name a folder gets while its log is being deleted; at most 255 characters, the topic is cut if need be."""
+    """Return the folder's name while its log is deleted; at most 255 characters. A long topic name is cut."""
     suffix = f"-{log.partition}.{unique.hex}-delete"
     return log.topic[: 255 - len(suffix)] + suffix
 
 
 def segment_file(base_offset: int, suffix: str) -> str:
-    """The name of a segment's file: 20 digits and a suffix, ``.log`` for instance."""
+    """Return the name of a segment's file: 20 digits and a suffix, for example ``.log``."""
     return f"{base_offset:020d}{suffix}"
 
 
 class SegmentFileName(NamedTuple):
-    """What a segment file's name says: base offset, kind (``.log``) and state (``""``, ``.deleted``, ...)."""
+    """The parts of a segment file's name: base offset, kind (``.log``) and state (``""``, ``.deleted``, ...)."""
 
     base_offset: int
     suffix: str
@@ -185,7 +185,7 @@ class SegmentFileName(NamedTuple):
 
 
 def parse_segment_file(name: str) -> SegmentFileName | None:
-    """Parse a segment file's name; None for any other file, and for 20 digits that are no offset (int64)."""
+    """Parse a segment file's name; return None for any other file, and if the 20 digits are above an int64."""
     found = _SEGMENT_FILE.match(name)
     if not found or int(found["base"]) >= _LONG_END:
         return None
@@ -196,12 +196,12 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 
 
 def log_prefix(log: TopicPartition, topic_id: TopicId) -> str:
-    """The prefix of everything that a tier holds of one log; ends with a slash."""
+    """Return the prefix of all keys of one log in a tier; ends with a slash."""
     return f"{check_topic(log.topic)}-{topic_id}/{log.partition}/"
 
 
 def parse_log_prefix(key: str) -> tuple[TopicPartition, TopicId] | None:
-    """The log whose prefix ``key`` starts with, or None: what is parsed builds the same prefix again."""
+    """Return the log whose prefix ``key`` starts with, else None. ``log_prefix`` of the result returns the same prefix."""
     parts = key.split("/", 2)
     found = _TOPIC_FOLDER_KEY.match(parts[0])
     if len(parts) < 3 or not found:
@@ -215,42 +215,42 @@ def parse_log_prefix(key: str) -> tuple[TopicPartition, TopicId] | None:
 
 
 def segment_key(prefix: str, base_offset: int, leader_epoch: int, unique: uuid.UUID, suffix: str = "seg") -> str:
-    """The key of a new segment object; unique, so that no object is ever overwritten."""
+    """Return the key of a new segment object. It is unique, therefore no object is ever overwritten."""
     return f"{segments_prefix(prefix)}{base_offset:020d}-{leader_epoch}-{unique.hex}.{suffix}"
 
 
 def upload_id(now_ms: int, random_bits: int) -> uuid.UUID:
-    """A unique part of the key of a segment object that tells when its upload began (UUID version 7).
+    """Return the unique part of a segment object's key, with the start time of its upload (UUID version 7).
 
     Args:
-        now_ms: the writer's clock; its lowest 48 bits are told.
-        random_bits: 80 of them.
+        now_ms: the writer's clock; its lowest 48 bits are stored.
+        random_bits: 80 random bits.
     """
     told = (now_ms & _UPLOAD_TIME_MASK) << _UPLOAD_RANDOM_BITS | random_bits
-    return uuid.UUID(int=told & ~_UPLOAD_KIND_MASK | _UPLOAD_KIND)  # before 3.14 it takes no version above 5
+    return uuid.UUID(int=told & ~_UPLOAD_KIND_MASK | _UPLOAD_KIND)  # before Python 3.14, version=7 is refused
 
 
 def upload_time_ms(key: str) -> int | None:
-    """When the upload of a segment object began, by its writer's clock; None for keys that do not tell."""
+    """Return the start time of a segment object's upload, by its writer's clock; None for keys without a time."""
     found = _SEGMENT_KEY.match(key[key.rfind("/") + 1 :])
     unique = uuid.UUID(hex=found["unique"]) if found else None
     return unique.int >> _UPLOAD_RANDOM_BITS if unique is not None and unique.version == _UPLOAD_VERSION else None
 
 
 def segments_prefix(prefix: str) -> str:
-    """Where a log's segment objects lie; ends with a slash."""
+    """Return the prefix of a log's segment objects; ends with a slash."""
     return f"{prefix}segments/"
 
 
 class SegmentKey(NamedTuple):
-    """What a segment object's key says: the base offset, and the leader epoch of the writer that uploaded it."""
+    """The parts of a segment object's key: the base offset, and the leader epoch of the writer that uploaded it."""
 
     base_offset: int
     leader_epoch: int
 
 
 def parse_segment_key(prefix: str, key: str) -> SegmentKey | None:
-    """Parse the key of a segment object of the log under ``prefix``; None for any other key."""
+    """Parse the key of a segment object of the log under ``prefix``; return None for any other key."""
     return _parse_numbered_key(segments_prefix(prefix), key)
 
 
@@ -262,22 +262,22 @@ def _parse_numbered_key(start: str, key: str) -> SegmentKey | None:
 
 
 def is_segment_key(prefix: str, key: str) -> bool:
-    """Whether ``key`` names a segment object of the log under ``prefix``."""
+    """Return True if ``key`` names a segment object of the log under ``prefix``."""
     return parse_segment_key(prefix, key) is not None
 
 
 def manifest_prefix(prefix: str) -> str:
-    """Where a log's manifest roots lie; ends with a slash."""
+    """Return the prefix of a log's manifest roots; ends with a slash."""
     return f"{prefix}manifest/"
 
 
 def manifest_key(prefix: str, version: int) -> str:
-    """The key of the manifest root with this version."""
+    """Return the key of the manifest root with this version."""
     return f"{prefix}manifest/{version:020d}"
 
 
 def parse_manifest_key(prefix: str, key: str) -> int | None:
-    """The version of the manifest root with this key, or None if it is no root of the log under ``prefix``."""
+    """Return the version of the manifest root with this key; None if it is no root of the log under ``prefix``."""
     start = manifest_prefix(prefix)
     if not key.startswith(start) or not _MANIFEST_KEY.match(key[len(start) :]):
         return None
@@ -286,35 +286,35 @@ def parse_manifest_key(prefix: str, key: str) -> int | None:
 
 
 def pages_prefix(prefix: str) -> str:
-    """Where the pages of a log's manifest lie; ends with a slash."""
+    """Return the prefix of the pages of a log's manifest; ends with a slash."""
     return f"{prefix}pages/"
 
 
 def page_key(prefix: str, base_offset: int, leader_epoch: int, sha256: str) -> str:
-    """The key of a page: named by what is in it, so that writing it again changes nothing."""
+    """Return the key of a page. It contains the hash of the page: writing the same page again changes nothing."""
     return f"{pages_prefix(prefix)}{base_offset:020d}-{leader_epoch}-{sha256[:32]}{PAGE_SUFFIX}"
 
 
 def parse_page_key(prefix: str, key: str) -> SegmentKey | None:
-    """What the key of a page of the log under ``prefix`` says; None for any other key."""
+    """Parse the key of a page of the log under ``prefix``; return None for any other key."""
     return _parse_numbered_key(pages_prefix(prefix), key)
 
 
 def quarantine_key(prefix: str, key: str) -> str:
-    """The note on a damaged object of the log under ``prefix``."""
+    """Return the key of the note about a damaged object of the log under ``prefix``."""
     return f"{prefix}quarantine/{key.rpartition('/')[2]}.json"
 
 
 def quarantined_key(prefix: str, key: str) -> str:
-    """Where the bytes of a damaged object of the log under ``prefix`` are kept aside, before others take its place."""
+    """Return the key of the copy of a damaged object of the log under ``prefix``, made before the object is replaced."""
     return f"{prefix}quarantine/{key.rpartition('/')[2]}.damaged"
 
 
 def after_log_prefix(prefix: str) -> str:
-    """A key above every key under ``prefix``, and below those of the next log: where a listing goes on."""
+    """Return a key above every key under ``prefix`` and below the keys of the next log, to continue a listing."""
     return prefix.removesuffix("/") + chr(ord("/") + 1)
 
 
 def probe_key(unique: uuid.UUID) -> str:
-    """The key of an object that exists only while a store is being tried out."""
+    """Return the key of an object that exists only while the core tests a store."""
     return f"stratalog-probe/{unique.hex}"

@@ -1,4 +1,4 @@
-"""Notes: small files and objects that a later reader has to understand, so each is parsed before it is stored."""
+"""Notes: small files and objects. Each note is parsed before it is stored, because later readers must understand it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from stratalog.errors import StorageError
 
 
 def readable(data: bytes, parse: Callable[[bytes, str], object], place: str) -> bytes:
-    """Return ``data``, the bytes of a note, if its reader's own parser takes them.
+    """Return ``data``, the bytes of a note, if the readers' parser accepts them.
 
     Args:
-        data: what is about to be stored.
-        parse: of readers; called with the bytes and their place.
+        data: the bytes to store.
+        parse: the readers' parser; called with the bytes and their place.
         place: path or key, for errors.
 
     Raises:
-        StorageError: no reader would take the note. It must not be stored: the log could not be opened any more.
+        StorageError: the parser refused the note. It must not be stored: the log could no longer be opened.
     """
     try:
         parse(data, place)

@@ -1,6 +1,6 @@
-"""Components that are found by a number in stored bytes: codecs by id, record formats by magic.
+"""Components that are looked up by a number in stored bytes: codecs by id, record formats by magic.
 
-Only an open component knows its number, so all of a kind are opened when one of them is needed first.
+Only an open component knows its number. Therefore all components of a kind are opened when the first one is needed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Opened(Generic[C]):
     """The components of one kind.
 
     Attributes:
-        by_name: those that could be opened and share their number with no other one.
-        by_number: the same by number.
-        failures: why the others are in quarantine, by name.
-        clashes: the error for each number that several components claim.
+        by_name: the components that could be opened and have a number of their own, by name.
+        by_number: the same components, by number.
+        failures: errors of the components in quarantine, by name.
+        clashes: the error for each number that several components have.
     """
 
     by_name: Mapping[str, C] = field(default_factory=dict)
@@ -33,26 +33,26 @@ class Opened(Generic[C]):
     clashes: Mapping[int, StorageError] = field(default_factory=dict)
 
     def check(self, name: str) -> None:
-        """Raise the reason if the component with this name is in quarantine."""
+        """Raise the component's error if the component with this name is in quarantine."""
         if name in self.failures:
             raise self.failures[name].with_traceback(None)
 
     def absence(self) -> str:
-        """The reasons of all failures, to be appended to the text of an error about a missing component."""
+        """Return the texts of all failures, to append to the error about a missing component."""
         return "".join(f"; {failure}" for failure in self.failures.values())
 
 
 class Offers(Generic[C]):
-    """Components of one kind, opened when one of them is needed first. Thread-safe.
+    """Components of one kind, opened when the first one is needed. Thread-safe.
 
-    A component that cannot be opened, or whose number is wrong, is put in quarantine: its use raises the reason, and all
-    others work.
+    A component that cannot be opened, or has a wrong number, is put in quarantine: its use raises the error, and all other
+    components work.
 
     Args:
-        title: of the kind, for texts.
+        title: name of the kind, for texts.
         attribute: the attribute of a component that holds its number.
-        numbers: the numbers that are allowed.
-        openers: by name; an opener gives the same component or raises the same error each time.
+        numbers: the allowed numbers.
+        openers: openers by name. An opener returns the same component or raises the same error each time.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class Offers(Generic[C]):
         self._opened: Opened[C] | None = None
 
     def opened(self) -> Opened[C]:
-        """Open the components unless that was done before."""
+        """Return the components; open them at the first call."""
         found = self._opened
         if found is None:
-            # Two threads may both come here. A lock would have to be taken after that of the openers, and before it.
+            # Two threads may both open, which is harmless. A lock here could deadlock with the lock of the openers.
             found = self._opened = self._open()
         return found
 

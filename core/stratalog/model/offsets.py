@@ -1,4 +1,4 @@
-"""Offsets count records, positions count bytes: the small values that say which is meant."""
+"""Small values with offsets and positions. Offsets count records, positions count bytes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 from stratalog.errors import ConfigError, EpochsExhaustedError
 
 MAX_EPOCH: Final = (1 << 31) - 1  # a leader epoch has 32 bits, signed
-MAX_OFFSET: Final = (1 << 63) - 1  # of a log's end: the last record is one below it
+MAX_OFFSET: Final = (1 << 63) - 1  # the largest log end offset; the last record's offset is one less
 
 
 class Isolation(StrEnum):
-    """How far a reader sees: to the log end, the high watermark, or the last stable offset."""
+    """The upper bound of a reader: the log end offset, the high watermark, or the last stable offset."""
 
     LOG_END = "log_end"
     READ_UNCOMMITTED = "read_uncommitted"
@@ -20,25 +20,25 @@ class Isolation(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> Isolation:
-        """The isolation named ``value``; ConfigError names the choices."""
+        """Return the isolation named ``value``; ConfigError if there is none."""
         found = _ISOLATIONS.get(value)
         if found is None:
             raise ConfigError(f"isolation {value!r} is none of {', '.join(cls)}")
         return found
 
 
-_ISOLATIONS: Final[dict[str, Isolation]] = {found.value: found for found in Isolation}  # an enum's call is slow
+_ISOLATIONS: Final[dict[str, Isolation]] = {found.value: found for found in Isolation}  # calling an enum is slow
 
 
 class Durability(StrEnum):
-    """What an acknowledged append survives: the process (``written``) or a power loss (``durable``)."""
+    """The guarantee of an acknowledged append: it survives a process crash (``written``) or a power loss (``durable``)."""
 
     WRITTEN = "written"
     DURABLE = "durable"
 
     @classmethod
     def of(cls, value: str) -> Durability:
-        """The durability named ``value``; ConfigError names the choices."""
+        """Return the durability named ``value``; ConfigError if there is none."""
         try:
             return cls(value)
         except ValueError:
@@ -46,7 +46,9 @@ class Durability(StrEnum):
 
 
 class AppendOrigin(StrEnum):
-    """Who encoded batches: a producer, or a coordinator, which may write control batches and is believed about sequences.
+    """The encoder of batches: a producer or a coordinator.
+
+    A coordinator may write control batches, and its sequence numbers are not checked.
 
     Source: apache/kafka AppendOrigin.
     """
@@ -56,7 +58,7 @@ class AppendOrigin(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> AppendOrigin:
-        """The origin named ``value``; ConfigError names the choices."""
+        """Return the origin named ``value``; ConfigError if there is none."""
         try:
             return cls(value)
         except ValueError:
@@ -64,7 +66,7 @@ class AppendOrigin(StrEnum):
 
 
 class Watermark(StrEnum):
-    """What moves a log's high watermark: writing, syncing, or somebody outside (``set_high_watermark``)."""
+    """The event that moves a log's high watermark: a write, a sync, or a call of ``set_high_watermark`` (``external``)."""
 
     WRITTEN = "written"
     DURABLE = "durable"
@@ -72,7 +74,7 @@ class Watermark(StrEnum):
 
 
 class OffsetPosition(NamedTuple):
-    """An offset and the byte position in the ``.log`` file where its batch set starts."""
+    """An offset, and the position (bytes) in the ``.log`` file where its batch, or group of batches, starts."""
 
     offset: int
     position: int
@@ -93,7 +95,7 @@ class EpochEntry(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Where a leader epoch ends in one log: the first offset after it. (-1, -1) if that is not known."""
+    """The end of a leader epoch in one log: the first offset after the epoch. (-1, -1) if it is not known."""
 
     epoch: int
     end_offset: int
@@ -103,7 +105,7 @@ def next_epoch(epoch: int, log: object) -> int:
     """Return the leader epoch after ``epoch`` of the log called ``log``.
 
     Raises:
-        EpochsExhaustedError: there is none.
+        EpochsExhaustedError: ``epoch`` is the largest one.
     """
     if epoch >= MAX_EPOCH:
         raise EpochsExhaustedError(f"{log} is in leader epoch {epoch}, and there is none above {MAX_EPOCH}")
@@ -114,7 +116,7 @@ UNDEFINED_END: Final = EpochEnd(-1, -1)
 
 
 class LogOffsets(NamedTuple):
-    """All bounds of one log at one moment, from one view.
+    """A consistent snapshot of the offsets of one log.
 
     ``log_start <= last_stable <= high_watermark <= log_end`` and ``log_start <= local_log_start <= log_end``.
     """
@@ -127,7 +129,7 @@ class LogOffsets(NamedTuple):
     log_end: int
 
     def bound(self, isolation: Isolation) -> int:
-        """The offset that a reader of this isolation does not go past (exclusive)."""
+        """Return the exclusive end offset of a reader with this isolation."""
         if isolation is Isolation.LOG_END:
             return self.log_end
         return self.high_watermark if isolation is Isolation.READ_UNCOMMITTED else self.last_stable

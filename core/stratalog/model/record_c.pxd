@@ -1,4 +1,4 @@
-"""The layout of a compiled ``Record``, for kernels that read or make them without going through Python."""
+"""The layout of a compiled ``Record``, for kernels that read or make records without Python calls."""
 
 from libc.stdint cimport int32_t, int64_t
 

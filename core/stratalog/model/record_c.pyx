@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Records as objects, compiled; the twin of ``record_py``, which says what each function does.
+"""Records as objects: the compiled twin of ``record_py``, which documents each function.
 
-Positions and sizes come from anywhere and are checked by hand, so the compiler's own checks are off.
+Positions and sizes are untrusted. The code checks them itself, therefore the compiler's bounds checks are off.
 """
 
 cimport cython
@@ -48,21 +48,21 @@ cdef tuple HEADER_COLUMNS = ("header_first", "header_count", *FLAT_COLUMNS)
 
 @cython.final
 @cython.freelist(256)
-@cython.no_gc  # its fields are of exact types that hold no Record: no cycle, and the collector need not walk millions
+@cython.no_gc  # the fields have exact types that hold no Record: no cycle is possible, and the collector skips records
 cdef class Record:
-    """One record, as it is read or to be written. Immutable; it has no subclasses.
+    """One record, read or to be written. Immutable; it has no subclasses.
 
     It unpacks, compares, orders and hashes as the tuple of its fields.
 
     Attributes:
         offset: int64; assigned by the log when written, -1 before.
-        timestamp_ms: int64; -1 is "no timestamp": an append then stamps its own clock.
+        timestamp_ms: int64; -1 is "no timestamp": an append then uses the time of its own clock.
         timestamp_type: NONE for V0, else CREATE_TIME or LOG_APPEND_TIME; ignored when written.
         key: None and empty are different.
         value: None is a tombstone in a compacted topic.
-        headers: pairs of name and value, in order; a name may repeat. A list is taken too, and becomes a tuple.
-        leader_epoch: int32; of the batch, -1 where the format has none (V0, V1).
-        partition: int32; of the log it was read from, -1 before.
+        headers: pairs of name and value, in order; a name may repeat. A list is converted to a tuple.
+        leader_epoch: int32; epoch of the batch, -1 if the format has none (V0, V1).
+        partition: int32; partition of the log it was read from, -1 before.
 
     Raises:
         TypeError: a field is of another type.
@@ -201,7 +201,7 @@ cdef inline object equal(Record a, Record b):
 
 
 cdef Record fill(Record into, offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch, partition):
-    """Set the fields of a new record, or raise the error that says which is wrong."""
+    """Set the fields of a new record, or raise the error that names the wrong field."""
     cdef long long numbers[4]
     cdef int overflow[4]
     if not (
@@ -237,7 +237,7 @@ cdef Record fill(Record into, offset, timestamp_ms, timestamp_type, key, value, 
 
 
 cdef inline bytes item(Cursor arena, int64_t arena_bytes, int32_t position, int32_t size):
-    """One field as bytes; IndexError if it is not inside the arena."""
+    """Return one field as bytes; IndexError if it is not inside the arena."""
     if size < 0:
         return None
     if not inside(position, size, arena_bytes):
@@ -246,7 +246,7 @@ cdef inline bytes item(Cursor arena, int64_t arena_bytes, int32_t position, int3
 
 
 cdef object name(const Source* source, int64_t n):
-    """The name of header ``n``."""
+    """Return the name of header ``n``."""
     cdef int32_t position = source.name_position[n], size = source.name_size[n]
     if size < 0:
         null_name()
@@ -259,7 +259,7 @@ cdef object name(const Source* source, int64_t n):
 
 
 cdef tuple headers_at(const Source* source, int32_t first, int32_t count):
-    """The headers of one record that has some."""
+    """Return the headers of one record that has at least one header."""
     cdef int64_t n
     cdef tuple result, header
     cdef object part
@@ -277,7 +277,7 @@ cdef tuple headers_at(const Source* source, int32_t first, int32_t count):
 
 
 cdef inline int fill_row(Record record, const Source* source, int64_t i, int32_t partition) except -1:
-    """Make ``record``, which nobody else has, that of row ``i``; its key and value are None or were made here."""
+    """Set ``record`` to row ``i``. It must have no other reference; its key and value are None or results of ``made``."""
     cdef int32_t kind = source.timestamp_type[i]
     cdef int32_t key_position = source.key_position[i], key_size = source.key_size[i]
     cdef int32_t value_position = source.value_position[i], value_size = source.value_size[i]
@@ -317,10 +317,10 @@ def records_of(columns, partition):
 
 @cython.final
 cdef class RecordIterator:
-    """The records of columns, each made when it is asked for.
+    """An iterator over the records of columns. Each record is made when it is requested.
 
-    As in Python's ``zip`` one that nobody has kept becomes the next: the last one or, as a loop still names that when it
-    asks for the next, the one before it.
+    A record that the caller has not kept is reused for the next row, as Python's ``zip`` does with tuples. A loop variable
+    still refers to the last record when the next one is requested. Therefore the record before the last is reused too.
     """
 
     cdef Source source
@@ -395,7 +395,7 @@ def headers_of(columns):
     return result
 
 
-# --- a look at many ----------------------------------------------------------------------------------------------
+# --- survey of many records --------------------------------------------------------------------------------------
 
 
 def survey(records, Py_ssize_t start, int64_t limit_bytes, int64_t overhead_bytes):
@@ -435,7 +435,7 @@ cdef struct Target:  # the columns in the order of ROW_COLUMNS and FLAT_COLUMNS
 
 
 cdef inline void place(Target* into, const char* data, Py_ssize_t size, int32_t* position, int32_t* number) noexcept:
-    """Copy one field to the end of the arena."""
+    """Copy one field to the end of the arena, and set its position and size."""
     position[0], number[0] = into.used, <int32_t>size
     if size > 0:
         memcpy(into.arena + into.used, data, size)
@@ -450,7 +450,7 @@ cdef inline void place_bytes(Target* into, bytes content, int32_t* position, int
 
 
 cdef int64_t header_bytes(tuple headers, int64_t i) except -1:
-    """The bytes of the names and values of the record ``i``."""
+    """Return the size of the header names and values of record ``i`` in bytes."""
     cdef int64_t size = 0
     cdef Py_ssize_t name_size
     cdef tuple header

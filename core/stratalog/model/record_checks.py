@@ -1,4 +1,4 @@
-"""What refuses wrong fields of records, for both twins of ``Record``: the error says which field, and what is wrong with it."""
+"""Checks of the fields of records, for both twins of ``Record``. The error names the field and its fault."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def checked_fields(
     leader_epoch: Any,
     partition: Any,
 ) -> tuple[int, int, TimestampType, bytes | None, bytes | None, Headers, int, int]:
-    """The fields of a record in their exact types, or the error that says which is wrong. Any: that is to be seen."""
+    """Return the fields of a record in their exact types, or raise the error that names the wrong field.
+
+    The arguments are Any, because their types are unchecked.
+    """
     if not isinstance(timestamp_type, TimestampType):
         raise _wrong_type("timestamp_type", "a TimestampType", timestamp_type)
     return (
@@ -37,7 +40,7 @@ def checked_fields(
 
 
 def integer(name: str, value: Any, bits: int) -> int:
-    """A number that fits, as an int and nothing that derives from it."""
+    """Return a number that fits ``bits`` bits as an exact int, not as a subclass."""
     if isinstance(value, bool):
         raise _wrong_type(name, "an int", value)
     try:
@@ -54,7 +57,7 @@ def _content(name: str, value: Any) -> bytes | None:
         return value
     if not isinstance(value, bytes):
         raise _wrong_type(name, "bytes or None", value)
-    return b"".join((value,))  # of bytes(), a subclass could make what it likes
+    return b"".join((value,))  # not bytes(value), because a subclass could override its result
 
 
 def _checked_headers(headers: Any) -> Headers:
@@ -77,7 +80,7 @@ def _wrong_type(name: str, wanted: str, value: object) -> WrongTypeError:
 
 
 def name_bytes(name: str, index: int) -> bytes:
-    """The bytes of a header's name; ``index`` is the record's."""
+    """Return the bytes of a header's name; ``index`` is the number of the record, for the error."""
     try:
         return name.encode()
     except UnicodeEncodeError as error:
@@ -86,11 +89,11 @@ def name_bytes(name: str, index: int) -> bytes:
 
 
 def too_large(index: int) -> InvalidRecordError:
-    """The error for the record ``index``, with which one arena would be too large."""
+    """Return the error for the record ``index``, with which one arena would be too large."""
     text = "keys, values and headers need more than 2 GiB"
     return InvalidRecordError(text, ((index, text),))
 
 
 def no_record(found: object) -> WrongTypeError:
-    """The error for something among records that is none."""
+    """Return the error for an item among records that is not a Record."""
     return WrongTypeError(f"a Record is needed, not {type(found).__name__}")

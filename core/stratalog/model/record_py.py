@@ -1,7 +1,7 @@
-"""Records as objects, in pure Python: the class, and the ways from columns to objects and back.
+"""Records as objects, in pure Python: the class, and the conversion of columns to objects and back.
 
-Everything here has a compiled twin in ``record_c``; ``records`` chooses. Both leave it to ``record_checks`` to refuse wrong
-objects, and to ``column_views`` to refuse wrong columns.
+All of this module has a compiled twin in ``record_c``; ``records`` selects one of them. Both twins use ``record_checks`` to
+refuse wrong objects, and ``column_views`` to refuse wrong columns.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ class _RecordFields(NamedTuple):
 
 @final
 class Record(_RecordFields):
-    """One record, as it is read or to be written. Immutable; it has no subclasses.
+    """One record, read or to be written. Immutable; it has no subclasses.
 
     It unpacks, compares, orders and hashes as the tuple of its fields.
 
     Attributes:
         offset: int64; assigned by the log when written, -1 before.
-        timestamp_ms: int64; -1 is "no timestamp": an append then stamps its own clock.
+        timestamp_ms: int64; -1 is "no timestamp": an append then uses the time of its own clock.
         timestamp_type: NONE for V0, else CREATE_TIME or LOG_APPEND_TIME; ignored when written.
         key: None and empty are different.
         value: None is a tombstone in a compacted topic.
-        headers: pairs of name and value, in order; a name may repeat. A list is taken too, and becomes a tuple.
-        leader_epoch: int32; of the batch, -1 where the format has none (V0, V1).
-        partition: int32; of the log it was read from, -1 before.
+        headers: pairs of name and value, in order; a name may repeat. A list is converted to a tuple.
+        leader_epoch: int32; epoch of the batch, -1 if the format has none (V0, V1).
+        partition: int32; partition of the log it was read from, -1 before.
 
     Raises:
         TypeError: a field is of another type.
@@ -72,7 +72,7 @@ class Record(_RecordFields):
 
     __slots__ = ()
 
-    def __new__(  # noqa: D102 - the class says it
+    def __new__(  # noqa: D102 - documented at the class
         cls,
         offset: int = -1,
         timestamp_ms: int = NO_TIMESTAMP,
@@ -111,7 +111,7 @@ class Record(_RecordFields):
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
-    if not TYPE_CHECKING:  # a type checker knows the named tuple's own by the names and types of their arguments
+    if not TYPE_CHECKING:  # type checkers use the typed methods of the named tuple
 
         @classmethod
         def _make(cls, fields: Iterable[object]) -> Self:
@@ -125,14 +125,14 @@ class Record(_RecordFields):
 
 
 def restore_record(*fields: Any) -> object:  # Any: unpickled
-    """A record from its pickled fields, as the twin that is in use here."""
+    """Return a record from its pickled fields, of the twin that this process uses."""
     from stratalog.model.records import Record as Chosen  # noqa: PLC0415 - that module imports this one
 
     return Chosen(*fields)
 
 
 def text_of(raw: bytes) -> str:
-    """UTF-8 as Java reads it: U+FFFD for what is none, one for the whole of an encoded surrogate.
+    """Decode UTF-8 as Java does: U+FFFD replaces invalid bytes, and one U+FFFD replaces a whole encoded surrogate.
 
     Source: apache/kafka Utils.utf8.
     """
@@ -146,11 +146,12 @@ def text_of(raw: bytes) -> str:
 
 
 def records_of(columns: RecordColumns, partition: int) -> list[Record]:
-    """All records of columns that have every field, as objects.
+    """Return all records of columns as objects; the columns must have every field.
 
     Raises:
         IndexError: a field is not inside the arena, or a header not inside the flat columns.
-        ValueError: a timestamp type that does not exist; what ``views_of`` raises.
+        ValueError: a timestamp type does not exist.
+        ConfigError, TypeError, ValueError: as ``views_of``.
     """
     views = views_of(columns)
     raw = _as_bytes(columns.arena)
@@ -171,11 +172,11 @@ def records_of(columns: RecordColumns, partition: int) -> list[Record]:
 
 
 def iterator_of(columns: RecordColumns, partition: int) -> Iterator[Record]:
-    """The records of columns that have every field, some at a time.
+    """Return an iterator over the records of columns, which makes some records at a time. Every field is necessary.
 
     Raises:
-        IndexError, ValueError: as ``records_of``, when it comes to the record, or to one that is made together with it.
-        ConfigError, TypeError, ValueError: at once, what ``views_of`` raises.
+        IndexError, ValueError: as ``records_of``, when the iteration reaches the record or one that is made with it.
+        ConfigError, TypeError, ValueError: as ``views_of``, at the call.
     """
     views_of(columns)
     integer("partition", partition, 32)
@@ -185,10 +186,10 @@ def iterator_of(columns: RecordColumns, partition: int) -> Iterator[Record]:
 
 
 def items_of(arena: Buffer, positions: memoryview, sizes: memoryview) -> list[bytes | None]:
-    """The fields at these positions (IndexError: one is not inside the arena), None for negative sizes."""
+    """Return the fields at these positions, None for negative sizes; IndexError if one is not inside the arena."""
     raw = _as_bytes(arena)
     starts, counts = typed_view(positions, "i", "position").tolist(), typed_view(sizes, "i", "size").tolist()
-    if starts and len(starts) == len(counts):  # columns that have no nulls, or nothing else, need no look at each row
+    if starts and len(starts) == len(counts):  # fast paths for columns with only nulls and without nulls
         if max(counts) < 0:
             return [None] * len(counts)
         ends = list(map(add, starts, counts))
@@ -202,7 +203,7 @@ def items_of(arena: Buffer, positions: memoryview, sizes: memoryview) -> list[by
 
 
 def headers_of(columns: RecordColumns) -> list[Headers]:
-    """The headers of each record; IndexError as ``records_of``."""
+    """Return the headers of each record; IndexError as ``records_of``."""
     names = ("header_first", "header_count", *FLAT_COLUMNS)
     views = [typed_view(getattr(columns, name), "i", name) for name in names]
     return _headers(_as_bytes(columns.arena), *views)

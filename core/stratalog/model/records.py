@@ -1,4 +1,4 @@
-"""Records: objects for people, columns for machines; ``arrow`` is for everybody else."""
+"""Records as objects, and records as columns. The module ``arrow`` converts columns to Arrow tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 EXTENSIONS: Final = ("stratalog.model.record_c", "stratalog.model.arrow_c", "stratalog.model.matching_c")
-"""The compiled twins of this room."""
+"""The compiled twins of the modules in ``stratalog.model``."""
 
 _twin: Final = extension(EXTENSIONS[0]) or record_py
 
@@ -38,7 +38,7 @@ else:
 
 
 class Fields(Flag):
-    """Which fields a decoder fills; the others are absent (their columns are empty)."""
+    """The fields that a decoder fills. Other fields are absent: their columns are empty."""
 
     OFFSET = auto()
     TIMESTAMP = auto()
@@ -49,12 +49,12 @@ class Fields(Flag):
 
 
 def int64_column(values: Iterable[int] = ()) -> memoryview:
-    """A column of int64."""
+    """Return a column of int64."""
     return memoryview(array("q", values))
 
 
 def int32_column(values: Iterable[int] = ()) -> memoryview:
-    """A column of int32."""
+    """Return a column of int32."""
     return memoryview(array("i", values))
 
 
@@ -64,17 +64,17 @@ _NO_INTS: Final = int32_column()
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """n records as columns over one ``arena`` of bytes.
+    """A number of records (``count``) as columns over one ``arena`` of bytes.
 
     Every column is a contiguous ``memoryview`` of native numbers: ``offset`` and ``timestamp_ms`` of format ``q``
-    (int64), all others of format ``i`` (int32). Those of records have length n; OFFSET brings ``offset`` and
-    ``leader_epoch``, TIMESTAMP ``timestamp_ms`` and ``timestamp_type``, and a column that was not asked for has length
-    0. ``key_position`` and ``key_size`` address the arena (a size below 0: null), likewise value; ``header_first`` and
-    ``header_count`` address the flat header columns, of which there are as many rows as the records have headers.
+    (int64), all others of format ``i`` (int32). Record columns have ``count`` rows. ``Fields.OFFSET`` fills ``offset`` and
+    ``leader_epoch``; ``Fields.TIMESTAMP`` fills ``timestamp_ms`` and ``timestamp_type``. A column that was not requested has
+    0 rows. ``key_position`` and ``key_size`` address the arena, and a size below 0 means null; the value columns do the
+    same. ``header_first`` and ``header_count`` address the flat header columns, which have one row per header.
 
-    Whoever makes columns may make mistakes: a position is checked before it is followed.
+    Columns of a plugin may be wrong. Therefore every position is checked before it is used.
 
-    Raises (every method that looks into the arena):
+    Raises (every method that reads the arena):
         IndexError: a field is not inside the arena, or a header not inside the flat columns.
         TypeError: a column is not of its format.
         ValueError: columns have different lengths.
@@ -99,17 +99,17 @@ class RecordColumns:
 
     @classmethod
     def from_records(cls, records: Iterable[Record]) -> Self:
-        """Columns of every field over an arena of their own that has no gaps. The partition is left out.
+        """Return columns of every field, with a new arena without gaps. The partition is left out.
 
         Raises:
-            TypeError: something is no Record.
-            InvalidRecordError: a header's name is no text; keys, values and headers need more than 2 GiB.
+            TypeError: an item is not a Record.
+            InvalidRecordError: a header's name is not Unicode text; keys, values and headers need more than 2 GiB.
         """
         arena, count, columns = _twin.columns_of(records)
         return cls(arena, count, *columns)
 
     def take(self, start: int, end: int) -> RecordColumns:
-        """The records [start, end) as a slice has them, sharing the arena and the flat header columns."""
+        """Return the records [start, end), with the bounds of a slice. The arena and flat header columns are shared."""
         return RecordColumns(
             self.arena,
             len(range(self.count)[start:end]),
@@ -130,31 +130,34 @@ class RecordColumns:
         )
 
     def keys(self) -> list[bytes | None]:
-        """All keys; none where nobody asked for them."""
+        """Return all keys; an empty list if keys were not requested."""
         return _items_of(self.arena, self.key_position, self.key_size)
 
     def values(self) -> list[bytes | None]:
-        """All values; none where nobody asked for them."""
+        """Return all values; an empty list if values were not requested."""
         return _items_of(self.arena, self.value_position, self.value_size)
 
     def headers(self) -> list[Headers]:
-        """All headers, () where nobody asked for them; names that are not UTF-8 have U+FFFD where Kafka puts it."""
+        """Return the headers of each record, () if headers were not requested.
+
+        In a name that is not valid UTF-8, U+FFFD replaces the invalid bytes as in Kafka.
+        """
         return _headers_of(self) if len(self.header_count) else [()] * self.count
 
     def to_records(self, partition: int = -1) -> list[Record]:
-        """All records as objects; needs every field.
+        """Return all records as objects; needs every field.
 
         Raises:
             ConfigError: a column is absent; the text names it.
-            ValueError: a timestamp type that does not exist.
+            ValueError: a timestamp type does not exist.
         """
         return _records_of(self, partition)
 
     def iter_records(self, partition: int = -1) -> Iterator[Record]:
-        """The same one by one: faster for who lets them go, because they need no memory together.
+        """Yield the records one by one. This is faster if the caller keeps no record, because memory is reused.
 
         Raises:
-            As ``to_records``, when it comes to the record.
+            As ``to_records``, when the iteration reaches the record.
         """
         return _iterator_of(self, partition)
 

@@ -14,7 +14,7 @@ from stratalog.model.offsets import EpochEntry
 
 
 class FileKind(StrEnum):
-    """The files of a segment that travel with it. Persistent: manifests name them by these words."""
+    """The kinds of files that are stored with a segment. Persistent: manifests use these words."""
 
     LOG = "log"
     OFFSET_INDEX = "index"
@@ -27,10 +27,10 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """What is known of one segment without opening it. Offsets are [base_offset, end_offset).
+    """A segment's description, known without opening it. Offsets are [base_offset, end_offset).
 
-    ``max_timestamp_ms`` is -1 if no record has a timestamp; ``modified_ms`` is then what retention goes by.
-    ``leader_epochs`` are the (epoch, start offset) pairs that the segment's offsets fall in.
+    ``max_timestamp_ms`` is -1 if no record has a timestamp; retention then uses ``modified_ms``.
+    ``leader_epochs`` are the (epoch, start offset) pairs of the epochs in which the segment has offsets.
     """
 
     log: TopicPartition
@@ -45,7 +45,7 @@ class SegmentInfo:
 
 @dataclass(frozen=True, slots=True)
 class ObjectSlice:
-    """``size_bytes`` of an object, from ``position`` (bytes); an object may hold several slices."""
+    """A slice of an object: ``size_bytes`` bytes from ``position`` (bytes). An object may hold several slices."""
 
     key: str
     position: int
@@ -56,7 +56,8 @@ class ObjectSlice:
 class AbortedTransaction:
     """One entry of a transaction index: data of the producer in [first_offset, last_offset] was aborted.
 
-    ``last_offset`` is the offset of the abort marker, ``last_stable_offset`` the one when it was written.
+    ``last_offset`` is the offset of the abort marker. ``last_stable_offset`` is the log's last stable offset at the time when
+    the marker was written.
     """
 
     producer_id: int
@@ -67,10 +68,10 @@ class AbortedTransaction:
 
 @dataclass(slots=True)
 class FileSlice:
-    """Bytes of a segment, pinned until released: ``data`` stays valid and the file is not closed meanwhile.
+    """Bytes of a segment, pinned until released: until then, ``data`` stays valid and the file stays open.
 
-    ``fileno()`` and ``position`` serve ``os.sendfile``; fileno is None where the bytes come from a tier.
-    A context manager; releasing twice is fine.
+    ``fileno()`` and ``position`` are for ``os.sendfile``; fileno is None if the bytes come from a tier.
+    A context manager; ``release`` may be called twice.
     """
 
     data: memoryview
@@ -80,20 +81,20 @@ class FileSlice:
 
     @classmethod
     def of(cls, data: Buffer, position: int = 0) -> FileSlice:
-        """A slice over bytes in memory."""
+        """Return a slice over bytes in memory."""
         return cls(memoryview(data), position)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes in the slice."""
+        """The number of bytes in the slice."""
         return len(self.data)
 
     def fileno(self) -> int | None:
-        """The descriptor of the file, or None."""
+        """Return the descriptor of the file, or None."""
         return self.descriptor
 
     def release(self) -> None:
-        """Unpin. The data must not be touched afterwards."""
+        """Unpin the bytes. Do not access ``data`` afterwards."""
         done, self.on_release = self.on_release, None
         if done is not None:
             done()
@@ -108,9 +109,9 @@ class FileSlice:
 
 
 def share_bytes(size_bytes: int, base_offset: int, end_offset: int, start: int, end: int) -> int:
-    """The bytes of a segment that hold the offsets [start, end), by their share of its own.
+    """Return an estimate of the bytes of a segment for the offsets [start, end), in proportion to its own offsets.
 
-    What is in both tiers under different borders is counted so, and counted once.
+    If local disk and tier have the same offsets in segments with different borders, this counts each offset once.
     """
     inside = min(end, end_offset) - max(start, base_offset)
     if inside <= 0 or end_offset <= base_offset:

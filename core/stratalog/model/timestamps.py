@@ -1,4 +1,4 @@
-"""Moments as Kafka counts them: milliseconds since 1970."""
+"""Timestamps in Kafka's unit: milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def unix_ms(moment: datetime) -> int:
-    """The millisecond that a moment lies in; one without a zone is UTC.
+    """Return a time in milliseconds since 1970, rounded down. A time without a zone is UTC.
 
-    Not by way of ``timestamp()``, a float: of 1,000 whole milliseconds it brings 6 into the one before.
+    ``timestamp()`` is not used, because it is a float: for 6 of 1,000 whole milliseconds, the result is one too low.
     """
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND

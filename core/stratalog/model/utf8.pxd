@@ -1,4 +1,4 @@
-"""Text of headers as Arrow takes it: UTF-8, with U+FFFD for what is none."""
+"""Header names as valid UTF-8 for Arrow: U+FFFD replaces invalid bytes."""
 
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
@@ -7,7 +7,7 @@ from stratalog.model.views cimport Cursor
 
 
 cdef inline int64_t sequence(Cursor text, int64_t size, bint* valid) noexcept nogil:
-    """The length of the UTF-8 sequence that ``text`` begins with or, if that is not valid, of what one U+FFFD replaces."""
+    """Return the length of the first UTF-8 sequence of ``text``; if it is invalid, of the bytes that one U+FFFD replaces."""
     cdef uint8_t first = text[0], low = 0x80, high = 0xBF
     cdef int64_t wanted, length = 1
     valid[0] = True
@@ -44,9 +44,9 @@ cdef inline bint is_ascii(Cursor text, int64_t size) noexcept nogil:
 
 
 cdef inline int64_t clean(Cursor text, int64_t size, uint8_t* into, int64_t room) noexcept nogil:
-    """Copy text, with U+FFFD for what is no UTF-8; the size of the result, -1 if that is above ``room``.
+    """Copy text with U+FFFD for invalid UTF-8, and return the size of the result, -1 if it is above ``room``.
 
-    With ``into`` NULL the size alone. The same as ``text_of`` of the pure twin.
+    If ``into`` is NULL, only return the size. The result is that of ``text_of`` in the pure twin.
     """
     cdef int64_t at = 0, used = 0, length
     cdef bint valid

@@ -1,4 +1,4 @@
-"""RecordColumns as pointers, for the compiled twins of this room."""
+"""RecordColumns as pointers, for the compiled twins of ``stratalog.model``."""
 
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -19,7 +19,7 @@ cdef struct Source:  # the columns in the order of ROW_COLUMNS and FLAT_COLUMNS
     const int32_t* value_size
     const int32_t* header_first
     const int32_t* header_count
-    int64_t headers  # in all
+    int64_t headers  # number of all headers
     const int32_t* name_position
     const int32_t* name_size
     const int32_t* content_position
@@ -35,19 +35,19 @@ cdef inline int64_t size_of(object view) noexcept:
 
 
 cdef inline bint inside(int32_t position, int32_t size, int64_t arena_bytes) noexcept nogil:
-    """Whether a field of ``size`` >= 0 lies in the arena."""
+    """Return True if a field of ``size`` >= 0 is inside the arena."""
     return position >= 0 and <int64_t>position + size <= arena_bytes
 
 
 cdef inline object point_arena(Source* source, object arena):
-    """Point ``source`` at the arena; the view that is returned keeps it there."""
+    """Set ``source`` to the arena, and return a view that keeps the arena's memory."""
     view = memoryview(arena).cast("B")
     source.arena, source.arena_bytes = start_of(view), size_of(view)
     return view
 
 
 cdef inline void point_rows(Source* source, list views, int64_t count) noexcept:
-    """Point ``source`` at the columns of records; the caller holds ``views`` while it reads."""
+    """Set ``source`` to the columns of records; the caller keeps ``views`` alive while it reads."""
     source.count = count
     source.offset, source.timestamp_ms = <const int64_t*>start_of(views[0]), <const int64_t*>start_of(views[1])
     source.timestamp_type, source.leader_epoch = <const int32_t*>start_of(views[2]), <const int32_t*>start_of(views[3])
@@ -56,7 +56,7 @@ cdef inline void point_rows(Source* source, list views, int64_t count) noexcept:
 
 
 cdef inline void point_headers(Source* source, list six, int64_t total) noexcept:
-    """Point ``source`` at the columns from ``header_first`` on; the caller holds their views while it reads."""
+    """Set ``source`` to the columns from ``header_first`` on; the caller keeps their views alive while it reads."""
     source.header_first, source.header_count = <const int32_t*>start_of(six[0]), <const int32_t*>start_of(six[1])
     source.headers = total
     source.name_position, source.name_size = <const int32_t*>start_of(six[2]), <const int32_t*>start_of(six[3])

@@ -1,7 +1,7 @@
-"""What members of a classic consumer group tell each other: subscriptions and assignments.
+"""Messages between members of a classic consumer group: subscriptions and assignments.
 
-They are bytes to the group's coordinator, which stores them in ``__consumer_offsets``; their format is the clients',
-and holds for groups whose protocol type is ``consumer``.
+The group's coordinator stores these messages as bytes in ``__consumer_offsets`` and does not parse them. Consumers define
+their format, which is valid for groups with the protocol type ``consumer``.
 
 Source: apache/kafka ConsumerProtocol; ConsumerProtocolSubscription, ConsumerProtocolAssignment (versions 0 to 3).
 """
@@ -35,7 +35,7 @@ class TopicPartitions:
 
 @structure
 class Subscription:
-    """What a member wants, and what it has; ``generation`` and ``rack`` are later additions, as are the partitions."""
+    """A member's subscribed topics and owned partitions. Later versions added the partitions, the generation and the rack."""
 
     topics: tuple[str, ...] = stored(array_of(STRING))
     user_data: bytes | None = stored(NULLABLE_BYTES, default=None)
@@ -46,7 +46,7 @@ class Subscription:
 
 @structure
 class Assignment:
-    """What a member got from the group's leader."""
+    """The partitions that the group's leader assigned to a member."""
 
     partitions: tuple[TopicPartitions, ...] = stored(array_of(nested(TopicPartitions)))
     user_data: bytes | None = stored(NULLABLE_BYTES, default=None)

@@ -1,4 +1,4 @@
-"""Control records: what a log, or a quorum, writes into a partition for itself.
+"""Control records, which a transaction coordinator or a quorum writes into a partition.
 
 Source: apache/kafka ControlRecordType, EndTransactionMarker, ControlRecordUtils; the schemas LeaderChangeMessage,
 SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord, VotersRecord.
@@ -42,25 +42,25 @@ class EndMarker:
     coordinator_epoch: int
 
     def value(self) -> bytes:
-        """The record's value, of version 0."""
+        """Return the record's value, of version 0."""
         return _END_MARKER.pack(0, self.coordinator_epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumVoter:
-    """A voter as a leader change names it; ``directory_id`` is stored by version 1 alone."""
+    """A voter in a leader change; only version 1 stores ``directory_id``."""
 
     voter_id: int
     directory_id: uuid.UUID = NO_DIRECTORY
 
     def encoded(self, version: int) -> bytes:
-        """One element of the schema's arrays."""
+        """Return the voter as an element of the schema's arrays."""
         return int32(self.voter_id) + (self.directory_id.bytes if version else b"") + NO_TAGS
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange:
-    """A quorum has a new leader: who may vote, and who voted for it."""
+    """A new leader of a quorum, the voters, and the voters that voted for it."""
 
     kind: ClassVar[ControlType] = ControlType.LEADER_CHANGE
 
@@ -70,7 +70,7 @@ class LeaderChange:
     version: int = 0
 
     def value(self) -> bytes:
-        """The record's value."""
+        """Return the record's value."""
         lists = b"".join(
             array(voter.encoded(self.version) for voter in voters) for voters in (self.voters, self.granting_voters)
         )
@@ -79,14 +79,14 @@ class LeaderChange:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader:
-    """The start of a quorum's snapshot, with the time of the newest batch in it."""
+    """The start of a quorum's snapshot, with the timestamp of the newest batch in it."""
 
     kind: ClassVar[ControlType] = ControlType.SNAPSHOT_HEADER
 
     last_contained_log_timestamp_ms: int
 
     def value(self) -> bytes:
-        """The record's value."""
+        """Return the record's value."""
         return int16(0) + int64(self.last_contained_log_timestamp_ms) + NO_TAGS
 
 
@@ -97,7 +97,7 @@ class SnapshotFooter:
     kind: ClassVar[ControlType] = ControlType.SNAPSHOT_FOOTER
 
     def value(self) -> bytes:
-        """The record's value."""
+        """Return the record's value."""
         return int16(0) + NO_TAGS
 
 
@@ -110,20 +110,20 @@ class KraftVersion:
     kraft_version: int
 
     def value(self) -> bytes:
-        """The record's value."""
+        """Return the record's value."""
         return int16(0) + int16(self.kraft_version) + NO_TAGS
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a voter listens."""
+    """The name and address of a voter's listener."""
 
     name: str
     host: str
     port: int
 
     def encoded(self) -> bytes:
-        """One element of the schema's array."""
+        """Return the bytes of one element of the schema's array."""
         return string(self.name) + string(self.host) + uint16(self.port) + NO_TAGS
 
 
@@ -138,7 +138,7 @@ class KraftVoter:
     max_version: int
 
     def encoded(self) -> bytes:
-        """One element of the schema's array."""
+        """Return the bytes of one element of the schema's array."""
         listed = array(endpoint.encoded() for endpoint in self.endpoints)
         versions = int16(self.min_version) + int16(self.max_version) + NO_TAGS
         return int32(self.voter_id) + self.directory_id.bytes + listed + versions + NO_TAGS
@@ -153,7 +153,7 @@ class KraftVoters:
     voters: tuple[KraftVoter, ...]
 
     def value(self) -> bytes:
-        """The record's value."""
+        """Return the record's value."""
         return int16(0) + array(voter.encoded() for voter in self.voters) + NO_TAGS
 
 
@@ -161,18 +161,17 @@ ControlRecord: TypeAlias = EndMarker | LeaderChange | SnapshotHeader | SnapshotF
 
 
 def control_key(kind: ControlType) -> bytes:
-    """The key of a control record, of version 0; the value is the record's ``value()``."""
+    """Return the key of a control record, of version 0; the value is the record's ``value()``."""
     return _KEY.pack(0, kind)
 
 
 def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord | None:
-    """The control record with this key and value; None for a type that nobody knows, which readers pass over.
+    """Return the control record with this key and value; None for an unknown type, which readers skip.
 
-    Keys of later versions are read as version 0, as Kafka reads them, and so are end markers.
+    As in Kafka, keys and end markers of later versions are read as version 0.
 
     Raises:
-        InvalidRecordError: key or value are too short or null, their version is negative, or the value is of a version
-            that only a later schema explains.
+        InvalidRecordError: key or value are too short or null, their version is negative, or the value's version is unknown.
     """
     if key is None or len(key) < _KEY.size:
         raise InvalidRecordError(f"the key of a control record has {len(key or b'')} bytes, {_KEY.size} are needed")
@@ -255,7 +254,7 @@ def _kraft_voters(value: bytes, kind: ControlType) -> KraftVoters:
 
 
 def _version(reader: SchemaReader, kind: ControlType, known: int = 1) -> int:
-    """The version that begins a value; below ``known``."""
+    """Read the version at the start of a value; InvalidRecordError unless it is below ``known``."""
     version = reader.int16()
     if not 0 <= version < known:
         raise InvalidRecordError(f"{kind.name} is of version {version}, which is not known")

@@ -1,6 +1,6 @@
-"""Records of ``__consumer_offsets``: committed offsets, and the state of groups. A record without a value deletes.
+"""Records of ``__consumer_offsets``: committed offsets, and the state of groups. A record without a value is a tombstone.
 
-The version in front of a key is the type of the record.
+The version number at the start of a key is the type of the record.
 
 Source: apache/kafka GroupCoordinatorRecordSerde; the schemas in group-coordinator's ``common/message`` folder.
 """
@@ -34,7 +34,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class OffsetsType(IntEnum):
-    """What a record is about. Persistent: the numbers are Kafka's."""
+    """The type of a record. Persistent: the numbers are Kafka's."""
 
     OLD_OFFSET_COMMIT = 0
     OFFSET_COMMIT = 1
@@ -60,7 +60,7 @@ class OffsetsType(IntEnum):
 
 @structure
 class CommitKey:
-    """Whose offset was committed, and where."""
+    """The key of a committed offset: group, topic and partition."""
 
     group: str = stored(STRING)
     topic: str = stored(STRING)
@@ -95,7 +95,7 @@ class RegularExpressionKey:
 
 @structure
 class OffsetCommit:
-    """A committed offset: the next one that the group will read. -1 stands for what a version does not store."""
+    """A committed offset: the next offset that the group will read. Fields that a version does not store are -1."""
 
     offset: int = stored(INT64)
     leader_epoch: int = stored(INT32, since=3, default=-1)
@@ -123,7 +123,7 @@ class GroupMember:
 
 @structure
 class GroupMetadata:
-    """The state of a classic group; without members it is empty."""
+    """The state of a classic group. A group without members is empty."""
 
     protocol_type: str = stored(STRING)
     generation: int = stored(INT32)
@@ -135,7 +135,7 @@ class GroupMetadata:
 
 @structure
 class ConsumerGroupMetadata:
-    """The epoch of a group of the newer protocol; a hash of what it subscribes to since Kafka 4.1."""
+    """The epoch of a group of the newer protocol and, since Kafka 4.1, a hash of its subscribed topics."""
 
     epoch: int = stored(INT32)
     metadata_hash: int = stored(INT64, tag=0, default=0)
@@ -176,7 +176,7 @@ class ClassicProtocol:
 
 @structure
 class ClassicMember:
-    """A member that speaks the classic protocol to a group of the newer one."""
+    """A member that uses the classic protocol in a group of the newer protocol."""
 
     session_timeout_ms: int = stored(INT32)
     protocols: tuple[ClassicProtocol, ...] = stored(array_of(nested(ClassicProtocol)))
@@ -199,7 +199,7 @@ class ConsumerGroupMember:
 
 @structure
 class TargetAssignmentMetadata:
-    """The epoch of the assignment that a group moves to."""
+    """The epoch of a group's target assignment."""
 
     assignment_epoch: int = stored(INT32)
 
@@ -214,14 +214,14 @@ class TopicIdPartitions:
 
 @structure
 class TargetAssignmentMember:
-    """What a member is to get."""
+    """The partitions that the target assignment gives to a member."""
 
     partitions: tuple[TopicIdPartitions, ...] = stored(array_of(nested(TopicIdPartitions)))
 
 
 @structure
 class CurrentMemberAssignment:
-    """What a member has; ``state`` is the number of Kafka's MemberState."""
+    """A member's current partitions; ``state`` is the number of Kafka's MemberState."""
 
     member_epoch: int = stored(INT32)
     previous_member_epoch: int = stored(INT32)
@@ -232,7 +232,7 @@ class CurrentMemberAssignment:
 
 @structure
 class ResolvedRegularExpression:
-    """The topics that a regular expression matches; ``version`` is that of the cluster metadata then."""
+    """The topics that a regular expression matched; ``version`` is the version of the cluster metadata at that time."""
 
     topics: tuple[str, ...] = stored(array_of(STRING))
     version: int = stored(INT64)
@@ -257,11 +257,11 @@ OffsetsValue: TypeAlias = (
 
 
 def _value(declared: type[Any], name: str) -> Schema[Any]:
-    """A value of the newer protocol, which so far has version 0 alone."""
+    """Return the schema of a value of the newer protocol, which has only version 0."""
     return Schema(declared, name, range(1), 0)
 
 
-# The key's structure, and the value's schema; None where Kafka has changed the schema without another version.
+# The key's structure, and the value's schema; None if Kafka changed the schema without a new version.
 _TYPES: Final[dict[OffsetsType, tuple[type[Any], Schema[Any] | None]]] = {
     OffsetsType.OLD_OFFSET_COMMIT: (CommitKey, OFFSET_COMMIT),
     OffsetsType.OFFSET_COMMIT: (CommitKey, OFFSET_COMMIT),
@@ -304,9 +304,9 @@ class OffsetsRecord:
     """One record.
 
     Attributes:
-        kind: what it is about.
-        key: as ``kind`` has it.
-        value: None for a tombstone; bytes, version included, where the schema may still change (share groups).
+        kind: type of the record.
+        key: the key, with the structure of this type.
+        value: None for a tombstone; bytes including the version if the schema may still change (share groups).
         value_version: None for a tombstone.
     """
 
@@ -317,10 +317,10 @@ class OffsetsRecord:
 
 
 def parse_offsets_record(key: bytes | None, value: bytes | None) -> OffsetsRecord | None:
-    """The record with this key and value; None for a key of a type that is not known, which readers pass over.
+    """Return the record with this key and value; None for a key of an unknown type, which readers skip.
 
     Raises:
-        InvalidRecordError: the key is null, the value's version unknown, or either is not what its schema says.
+        InvalidRecordError: the key is null, the value's version is unknown, or key or value do not match their schema.
     """
     if key is None:
         raise InvalidRecordError(f"a record of {OFFSETS_TOPIC} has no key")
@@ -340,10 +340,10 @@ def parse_offsets_record(key: bytes | None, value: bytes | None) -> OffsetsRecor
 
 
 def offsets_key(kind: OffsetsType, key: OffsetsKey) -> bytes:
-    """The key of a record.
+    """Return the key of a record.
 
     Raises:
-        InvalidRecordError: ``key`` is not what this type has, or does not fit its fields.
+        InvalidRecordError: ``key`` does not belong to this type, or does not fit its fields.
     """
     if not isinstance(key, _TYPES[kind][0]):
         raise InvalidRecordError(f"{kind.name} has no key of type {type(key).__name__}")
@@ -351,10 +351,10 @@ def offsets_key(kind: OffsetsType, key: OffsetsKey) -> bytes:
 
 
 def offsets_value(kind: OffsetsType, value: OffsetsValue, version: int) -> bytes:
-    """The value of a record, in a version of its schema.
+    """Return the value of a record, in a version of its schema.
 
     Raises:
-        InvalidRecordError: ``value`` is not what this type has, or does not fit its fields, or the version is unknown.
+        InvalidRecordError: ``value`` does not belong to this type or fit its fields, or the version is unknown.
     """
     schema = _TYPES[kind][1]
     if schema is None or not isinstance(value, schema.declared):

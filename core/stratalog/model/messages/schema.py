@@ -1,6 +1,6 @@
-"""The primitives of Kafka's schema-based structures: fixed numbers; compact strings and arrays, and tagged fields.
+"""The primitives of Kafka's schema-based structures: fixed-size numbers, compact strings and arrays, tagged fields.
 
-Structures that have plain forms in older versions are declared with ``stratalog.model.messages.structures``.
+Structures with non-compact forms in older versions are declared with ``stratalog.model.messages.structures``.
 
 Source: apache/kafka ByteBufferAccessor, RawTaggedFieldReader; KIP-482.
 """
@@ -27,13 +27,13 @@ NO_TAGS: Final = b"\0"
 
 
 class SchemaReader:
-    """A cursor over the bytes of one structure. Nothing past their end is read, and nothing is allocated for a count.
+    """A cursor over the bytes of one structure. It never reads past their end, and allocates no memory for a mere count.
 
     Args:
-        data: the structure; bytes after it are left alone.
-        name: what it is, for errors.
+        data: the structure; bytes after it are ignored.
+        name: name of the structure, for errors.
 
-    Every method raises InvalidRecordError if the bytes end before its value does.
+    Every method raises InvalidRecordError if the bytes end inside the value.
     """
 
     def __init__(self, data: bytes, name: str) -> None:
@@ -41,31 +41,31 @@ class SchemaReader:
         self._data, self._at = data, 0
 
     def int8(self) -> int:
-        """A signed integer of 1 byte."""
+        """Read a signed integer of 1 byte."""
         return self._number(_INT8)
 
     def int16(self) -> int:
-        """A signed integer of 2 bytes."""
+        """Read a signed integer of 2 bytes."""
         return self._number(_INT16)
 
     def uint16(self) -> int:
-        """An unsigned integer of 2 bytes."""
+        """Read an unsigned integer of 2 bytes."""
         return self._number(_UINT16)
 
     def int32(self) -> int:
-        """A signed integer of 4 bytes."""
+        """Read a signed integer of 4 bytes."""
         return self._number(_INT32)
 
     def int64(self) -> int:
-        """A signed integer of 8 bytes."""
+        """Read a signed integer of 8 bytes."""
         return self._number(_INT64)
 
     def uuid(self) -> uuid.UUID:
-        """16 bytes, the most significant first."""
+        """Read a UUID of 16 bytes, the most significant byte first."""
         return uuid.UUID(bytes=self.take(_UUID_BYTES))
 
     def uvarint(self) -> int:
-        """An unsigned varint; bits above the 32nd are dropped, as Kafka drops them."""
+        """Read an unsigned varint; bits above the 32nd are dropped, as in Kafka."""
         value = shift = 0
         while True:
             byte = self.take(1)[0]
@@ -77,16 +77,16 @@ class SchemaReader:
             shift += 7
 
     def string(self) -> str:
-        """A compact string that is not null."""
+        """Read a compact string that is not null."""
         size = self._count("string")
         return self.take(size).decode("utf-8", "replace")
 
     def array(self, item: Callable[[], T]) -> tuple[T, ...]:
-        """A compact array that is not null; ``item`` reads one element."""
+        """Read a compact array that is not null; ``item`` reads one element."""
         return tuple(item() for _ in range(self._count("array")))
 
     def tags(self) -> dict[int, bytes]:
-        """The tagged fields that end a structure, by their numbers."""
+        """Read the tagged fields at the end of a structure, by tag number."""
         found: dict[int, bytes] = {}
         for _ in range(self.uvarint()):
             tag, size = self.uvarint(), self.uvarint()
@@ -94,7 +94,7 @@ class SchemaReader:
         return found
 
     def take(self, size: int) -> bytes:
-        """The next ``size`` bytes."""
+        """Read the next ``size`` bytes."""
         end = self._at + size
         if end > len(self._data):
             raise InvalidRecordError(f"{self.name} ends after {len(self._data)} bytes, inside its fields")
@@ -113,32 +113,32 @@ class SchemaReader:
 
 
 def int8(value: int) -> bytes:
-    """A signed integer of 1 byte."""
+    """Encode a signed integer of 1 byte."""
     return _INT8.pack(value)
 
 
 def int16(value: int) -> bytes:
-    """A signed integer of 2 bytes."""
+    """Encode a signed integer of 2 bytes."""
     return _INT16.pack(value)
 
 
 def uint16(value: int) -> bytes:
-    """An unsigned integer of 2 bytes."""
+    """Encode an unsigned integer of 2 bytes."""
     return _UINT16.pack(value)
 
 
 def int32(value: int) -> bytes:
-    """A signed integer of 4 bytes."""
+    """Encode a signed integer of 4 bytes."""
     return _INT32.pack(value)
 
 
 def int64(value: int) -> bytes:
-    """A signed integer of 8 bytes."""
+    """Encode a signed integer of 8 bytes."""
     return _INT64.pack(value)
 
 
 def uvarint(value: int) -> bytes:
-    """The shortest unsigned varint; ``value`` has 32 bits."""
+    """Encode the shortest unsigned varint; ``value`` has 32 bits."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -148,12 +148,12 @@ def uvarint(value: int) -> bytes:
 
 
 def string(text: str) -> bytes:
-    """A compact string."""
+    """Encode a compact string."""
     raw = text.encode()
     return uvarint(len(raw) + 1) + raw
 
 
 def array(items: Iterable[bytes]) -> bytes:
-    """A compact array of elements that are bytes already."""
+    """Encode a compact array of encoded elements."""
     listed = list(items)
     return uvarint(len(listed) + 1) + b"".join(listed)

@@ -1,8 +1,8 @@
-"""Kafka's versioned structures: a dataclass says which fields there are, and from which version to which.
+"""Kafka's versioned structures: a dataclass declares the fields and the versions that have them.
 
-A structure of a version below ``flexible_from`` has strings, bytes and arrays with plain sizes; from that version on
-sizes are compact, and each structure, nested ones too, ends with tagged fields. Unknown tags are passed over, and so
-are bytes after the structure.
+Below version ``flexible_from``, the sizes of strings, bytes and arrays are fixed-size integers. From that version on, sizes
+are compact, and each structure, including nested ones, ends with tagged fields. Unknown tags and bytes after the structure
+are ignored.
 
 Source: apache/kafka generator MessageDataGenerator, StructRegistry; KIP-482.
 """
@@ -26,7 +26,7 @@ _LAST_VERSION: Final = (1 << 15) - 1
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the structures of one version are written."""
+    """The encoding of one version: its number, and True if it is flexible."""
 
     version: int
     flexible: bool
@@ -34,7 +34,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """What a field holds: how it is read and written."""
+    """The type of a field: its reader and its writer."""
 
     read: Callable[[SchemaReader, Form], T]
     write: Callable[[T, Form], bytes]
@@ -52,7 +52,7 @@ UUID: Final = _fixed(SchemaReader.uuid, lambda value: value.bytes)
 
 
 def _size(reader: SchemaReader, form: Form, plain: Callable[[SchemaReader], int]) -> int:
-    """A size or count; below 0 is null."""
+    """Read a size or count; below 0 is null."""
     return reader.uvarint() - 1 if form.flexible else plain(reader)
 
 
@@ -96,7 +96,7 @@ BYTES: Final[Kind[bytes]] = Kind(_not_null(_read_bytes, "a field of bytes"), _wr
 
 
 def nullable_array_of(item: Kind[T]) -> Kind[tuple[T, ...] | None]:
-    """An array that may be null. Nothing is allocated for a count: items are read one by one."""
+    """Return the kind of an array that may be null. Items are read one by one, without memory for a mere count."""
 
     def read(reader: SchemaReader, form: Form) -> tuple[T, ...] | None:
         count = _size(reader, form, SchemaReader.int32)
@@ -110,19 +110,19 @@ def nullable_array_of(item: Kind[T]) -> Kind[tuple[T, ...] | None]:
 
 
 def array_of(item: Kind[T]) -> Kind[tuple[T, ...]]:
-    """An array."""
+    """Return the kind of an array."""
     nullable = nullable_array_of(item)
     return Kind(_not_null(nullable.read, "an array"), nullable.write)
 
 
 def nested(declared: type[T]) -> Kind[T]:
-    """A structure inside another one, of the same version."""
+    """Return the kind of a structure inside another one, of the same version."""
     plan = _plans(declared)
     return Kind(lambda reader, form: plan(form).read(reader), lambda value, form: plan(form).write(value))
 
 
 def nullable_nested(declared: type[T]) -> Kind[T | None]:
-    """A structure that may be null, as tagged fields hold it: a byte tells."""
+    """Return the kind of a structure in a tagged field that may be null: its first byte is 0 for null."""
     plan = _plans(declared)
 
     def read(reader: SchemaReader, form: Form) -> T | None:
@@ -136,7 +136,7 @@ def nullable_nested(declared: type[T]) -> Kind[T | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """What is declared of a field."""
+    """The declaration of a field."""
 
     kind: Kind[Any]  # Any: a structure has fields of many kinds
     since: int
@@ -146,27 +146,27 @@ class _Stored:
 
 def stored(
     kind: Kind[Any], *, since: int = 0, until: int = _LAST_VERSION, tag: int | None = None, default: Any = MISSING
-) -> Any:  # Any: as dataclasses.field, which it stands for
+) -> Any:  # Any: as dataclasses.field, which it replaces
     """Declare a field of a structure.
 
     Args:
-        kind: what it holds.
-        since: the first version that has it.
-        until: the last one.
-        tag: its number if it is a tagged field, which needs a default.
-        default: its value in versions without it; a tagged field with it is not written.
+        kind: type of the field.
+        since: the first version with the field.
+        until: the last version with the field.
+        tag: tag number, if this is a tagged field; a tagged field needs a default.
+        default: value in versions without the field. A tagged field with this value is not written.
     """
     return field(default=default, metadata={_KIND: _Stored(kind, since, until, tag)})
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(stored,))
 def structure(declared: type[T]) -> type[T]:
-    """Make a frozen dataclass, with keyword arguments, of a class whose fields are all ``stored``."""
+    """Return a frozen dataclass with keyword arguments for a class whose fields are all ``stored``."""
     return dataclass(frozen=True, slots=True, kw_only=True)(declared)
 
 
 class _Plan(Generic[T]):
-    """The fields that one version of a structure has, in order."""
+    """The fields of one version of a structure, in order."""
 
     def __init__(self, declared: type[T], form: Form) -> None:
         self._declared, self._form = declared, form
@@ -206,19 +206,19 @@ class _Plan(Generic[T]):
 
 
 def _plans(declared: type[T]) -> Callable[[Form], _Plan[T]]:
-    """The plans of a structure by version, each made once."""
+    """Return a function that returns the plan of a version of a structure; each plan is made once."""
     return cache(lambda form: _Plan(declared, form))
 
 
 class Schema(Generic[T]):
-    """A structure with its version (int16) in front, as Kafka stores it in keys and values of records.
+    """A structure after its version (int16), as Kafka stores it in keys and values of records.
 
     Args:
         declared: a ``structure``.
-        name: what it is, for errors.
-        versions: those there are.
-        flexible_from: the first flexible one; beyond the last for none.
-        later_as_last: whether a later version is read as the last known one, which consumers' protocols allow.
+        name: name of the structure, for errors.
+        versions: the known versions.
+        flexible_from: the first flexible version; above the last one if none is flexible.
+        later_as_last: True to read a later version as the last known one, which consumers' protocols allow.
     """
 
     def __init__(
@@ -229,10 +229,10 @@ class Schema(Generic[T]):
         self._plan = _plans(declared)
 
     def parse(self, data: bytes) -> tuple[T, int]:
-        """The structure in ``data``, and its version as it is written there.
+        """Return the structure in ``data``, and the version number in ``data``.
 
         Raises:
-            InvalidRecordError: a version that is not known, bytes that end early, or null where it may not be.
+            InvalidRecordError: the version is unknown, the bytes end early, or a field is null that must not be null.
         """
         reader = SchemaReader(data, self.name)
         version = reader.int16()
@@ -240,10 +240,10 @@ class Schema(Generic[T]):
         return self._plan(self._form(known)).read(reader), version
 
     def encode(self, value: T, version: int) -> bytes:
-        """The bytes of a structure; fields that the version does not have are left out.
+        """Return the bytes of a structure; fields that the version does not have are left out.
 
         Raises:
-            InvalidRecordError: a version that is not known, or a value that does not fit its field.
+            InvalidRecordError: the version is unknown, or a value does not fit its field.
         """
         form = self._form(version)
         try:

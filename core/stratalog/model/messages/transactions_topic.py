@@ -1,4 +1,4 @@
-"""Records of ``__transaction_state``: where each transactional producer stands. A record without a value deletes.
+"""Records of ``__transaction_state``: the state of each transactional producer. A record without a value is a tombstone.
 
 Source: apache/kafka TransactionLog; the schemas TransactionLogKey (version 0), TransactionLogValue (0 and 1).
 """
@@ -29,7 +29,7 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 class TransactionStatus(IntEnum):
-    """Where a transaction stands. Persistent: the numbers are Kafka's."""
+    """The status of a transaction. Persistent: the numbers are Kafka's."""
 
     EMPTY = 0
     ONGOING = 1
@@ -43,7 +43,7 @@ class TransactionStatus(IntEnum):
 
 @structure
 class TransactionKey:
-    """Whose state a record holds."""
+    """The key of a record: the producer's transactional id."""
 
     transactional_id: str = stored(STRING)
 
@@ -63,7 +63,7 @@ class TransactionState:
     Attributes:
         status: a ``TransactionStatus``, or a number of a later release.
         partitions: None if no transaction has begun.
-        start_timestamp_ms: of the transaction, -1 before the first.
+        start_timestamp_ms: start of the transaction, -1 before the first one.
     """
 
     producer_id: int = stored(INT64)
@@ -92,10 +92,10 @@ class TransactionRecord:
 
 
 def parse_transaction_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
-    """The record with this key and value; None for a key of a later version, which readers pass over.
+    """Return the record with this key and value; None for a key of a later version, which readers skip.
 
     Raises:
-        InvalidRecordError: the key is null, the value's version unknown, or either is not what its schema says.
+        InvalidRecordError: the key is null, the value's version is unknown, or key or value do not match their schema.
     """
     if key is None:
         raise InvalidRecordError("a record of __transaction_state has no key")
@@ -107,7 +107,7 @@ def parse_transaction_record(key: bytes | None, value: bytes | None) -> Transact
 
 
 def transaction_key(transactional_id: str) -> bytes:
-    """The key of a record.
+    """Return the key of a record.
 
     Raises:
         InvalidRecordError: the id does not fit its field.
@@ -116,7 +116,7 @@ def transaction_key(transactional_id: str) -> bytes:
 
 
 def transaction_value(state: TransactionState, version: int) -> bytes:
-    """The value of a record, in a version of its schema.
+    """Return the value of a record, in a version of its schema.
 
     Raises:
         InvalidRecordError: ``state`` does not fit its fields, or the version is unknown.
