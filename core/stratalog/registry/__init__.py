@@ -1,4 +1,4 @@
-"""Plugins: found, filtered, loaded, asked and resolved. The only room that calls hooks."""
+"""Plugins: discovery, filtering, loading and lookup of their components. Only this package calls hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of components that plugins offer: one row a collecting hook."""
+"""The kinds of components that plugins offer: one for each collecting hook, except that for commands."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Kind:
     Attributes:
         key: plural, with underscores: the hook's name without ``stratalog_``, and the key in ``PluginInfo.offers``.
         title: singular, for texts.
-        component: what ``Provider.open`` returns.
-        has_schemes: whether it is found by the scheme of a URI; opening one then needs a location.
-        writes_bytes: whether files or manifests name it as ``name@version``.
+        component: type of the result of ``Provider.open``.
+        has_schemes: True if it is looked up by the scheme of a URI; its ``open`` then needs a location.
+        writes_bytes: True if files or manifests name it as ``name@version``.
     """
 
     key: str

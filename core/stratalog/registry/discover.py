@@ -1,6 +1,6 @@
-"""Installed plugins: found by entry point without importing, filtered, then imported one by one.
+"""Discovery of installed plugins: entry points are found and filtered without an import, then imported one by one.
 
-The group's name is the contract's major version, so that nothing of another version is ever imported.
+The group's name contains the contract's major version. Therefore plugins of another version are never imported.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _REQUIRED_NAME = re.compile(r"\s*([A-Za-z0-9._-]+)")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An entry point that was found. Nothing of it is imported before ``load``.
+    """An entry point that was found. ``load`` imports it.
 
     Attributes:
-        name: of the entry point; settings allow and block it by this name, or by ``distribution:name``.
-        distribution: the installed distribution that has it, "" if its metadata is broken.
-        version: of the distribution.
+        name: name of the entry point; settings allow and block it by this name, or by ``distribution:name``.
+        distribution: the installed distribution of the entry point, "" if its metadata is broken.
+        version: version of the distribution.
     """
 
     name: str
@@ -42,8 +42,8 @@ class Candidate:
         """Import the plugin.
 
         Raises:
-            PluginImportError: it, or something that it imports, is not installed; the text says what to install.
-            PluginError: importing it failed in another way.
+            PluginImportError: the plugin, or a module that it imports, is not installed; the text names the package.
+            PluginError: the import failed in another way.
         """
         try:
             return self.entry_point.load()
@@ -51,33 +51,33 @@ class Candidate:
             raise self.import_failure(error) from error
         except PluginError:
             raise
-        except Exception as error:  # plugins are strangers: whatever they raise is theirs, not the engine's
+        except Exception as error:  # a plugin may raise anything
             raise PluginError(f"importing plugin {self.name!r} of {self.distribution} raised {error!r}") from error
 
     def import_failure(self, error: ImportError) -> PluginImportError:
-        """What to tell about an ImportError of this plugin: the extra of its distribution that would help, if any."""
+        """Return the error for an ImportError of this plugin. It names the package or extra to install, if known."""
         return PluginImportError(str(error), self.name, self._to_install(error.name or ""))
 
     def _to_install(self, module: str) -> str:
         root = module.partition(".")[0]
         if not root or root == self.entry_point.module.partition(".")[0]:
-            return self.distribution  # its own files are missing: installing it again helps
+            return self.distribution  # the plugin's own files are missing: the distribution must be installed again
         distribution = self.entry_point.dist
         requirements = (distribution.requires or []) if distribution is not None else []
         return install_hint(self.distribution, requirements, root)
 
 
 def install_hint(distribution: str, requirements: Iterable[str], module: str) -> str:
-    """What to install so that ``module`` can be imported, from the metadata of the distribution that needs it.
+    """Return the package to install for a missing ``module``, from the metadata of the distribution that needs it.
 
     Args:
         distribution: the distribution's name.
         requirements: its ``Requires-Dist`` lines.
-        module: the top-level module that is missing.
+        module: the missing top-level module.
 
     Returns:
-        ``distribution[extra]`` with the smallest extra that holds the module, the requirement itself where it belongs
-        to no extra, "" if no requirement has the module's name.
+        ``distribution[extra]`` with the smallest extra that contains the module; the requirement itself if it belongs to no
+        extra; "" if no requirement has the module's name.
     """
     extras: dict[str, int] = Counter()
     holding: list[str] = []
@@ -95,7 +95,7 @@ def install_hint(distribution: str, requirements: Iterable[str], module: str) ->
 
 
 def find_candidates(group: str = CONTRACT_GROUP) -> tuple[Candidate, ...]:
-    """All installed plugins of a contract version, by name. Reads metadata only: imports nothing."""
+    """Return all installed plugins of a contract version, by name. This reads metadata only, and imports nothing."""
     found = [
         Candidate(entry_point.name, *_owner(entry_point), entry_point)
         for entry_point in importlib.metadata.entry_points(group=group)
@@ -108,21 +108,21 @@ def _owner(entry_point: importlib.metadata.EntryPoint) -> tuple[str, str]:
         return "", ""
     try:
         metadata = entry_point.dist.metadata
-    except (OSError, TypeError):  # a folder without METADATA: which of the two depends on Python's version
+    except (OSError, TypeError):  # a folder without METADATA; the type of error depends on Python's version
         return "", ""
-    known = set(metadata)  # from Python 3.12 on, a look at a field that is missing is a warning
+    known = set(metadata)  # from Python 3.12 on, the access to a missing field is a warning
     return metadata["Name"] if "Name" in known else "", metadata["Version"] if "Version" in known else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the settings make of the installed plugins.
+    """The installed plugins, sorted by the settings.
 
     Attributes:
-        wanted: to be imported.
-        blocked: left alone.
-        ambiguous: wanted, but their name is used by two distributions, so that settings cannot have meant one of them.
-        missing: allowed by name and not installed.
+        wanted: plugins to import.
+        blocked: plugins that are not imported.
+        ambiguous: wanted plugins whose name several distributions use; the settings do not decide between them.
+        missing: allowed names that are not installed.
     """
 
     wanted: tuple[Candidate, ...]
@@ -132,12 +132,12 @@ class Selection:
 
 
 def select(candidates: Collection[Candidate], allow: Collection[str], block: Collection[str]) -> Selection:
-    """Filter by name, before anything is imported.
+    """Filter the installed plugins by name, before any import.
 
     Args:
-        candidates: what is installed.
-        allow: names, or ``distribution:name``; if not empty only these are wanted.
-        block: the same; a block wins over an allow.
+        candidates: the installed plugins.
+        allow: names, or ``distribution:name``; if not empty, only these are wanted.
+        block: names, or ``distribution:name``; a blocked plugin is not imported even if it is allowed.
     """
     allowed, refused = {_listed(name) for name in allow}, {_listed(name) for name in block}
     passed, blocked = list[Candidate](), list[Candidate]()
@@ -156,7 +156,7 @@ def select(candidates: Collection[Candidate], allow: Collection[str], block: Col
 
 
 def ambiguity(candidate: Candidate, others: Iterable[Candidate]) -> PluginClashError:
-    """The error for a name that several distributions use."""
+    """Return the error for a name that several distributions use."""
     owners = sorted(f"{other.distribution} {other.version}" for other in others if other.name == candidate.name)
     return PluginClashError(
         f"the entry point {candidate.name!r} is in {' and in '.join(owners)}: "
@@ -169,7 +169,7 @@ def import_named(module: str) -> object:
 
     Raises:
         PluginImportError: no module has this name, or the module imports one that is not installed.
-        PluginError: importing it failed in another way.
+        PluginError: the import failed in another way.
     """
     try:
         return importlib.import_module(module)
@@ -191,7 +191,7 @@ def _explained(module: str, error: ImportError) -> PluginImportError:
 
 
 def _known_modules(missing: str) -> list[str]:
-    """The modules beside one that is missing: in the same package or, for a top-level one, that can be imported."""
+    """Return the names of modules like the missing one: in the same package or, for a top-level module, all modules."""
     parent = missing.rpartition(".")[0]
     path = getattr(sys.modules.get(parent), "__path__", ()) if parent else None
     prefix = f"{parent}." if parent else ""
@@ -200,7 +200,10 @@ def _known_modules(missing: str) -> list[str]:
 
 
 def bundled_hint(module: str) -> str:
-    """The extra of stratalog that installs a module, "" if none does: a module's name says nothing about a package."""
+    """Return the extra of stratalog that installs a module, "" if there is none.
+
+    The package is not guessed from the module's name, because the two names may differ.
+    """
     try:
         requirements = importlib.metadata.requires(PROJECT) or []
     except importlib.metadata.PackageNotFoundError:
@@ -214,5 +217,5 @@ def _listed(name: str) -> str:
 
 
 def _normal(name: str) -> str:
-    """A distribution's name as the packaging rules compare it."""
+    """Return a distribution's name in the normal form of the packaging rules."""
     return _SEPARATORS.sub("-", name).lower()

@@ -1,6 +1,6 @@
-"""The guard round every call into a component: its errors become ours, and its results have the type they should have.
+"""The guard of calls into components: it converts errors to StorageErrors, checks result types and sets deadlines.
 
-Calls that happen once a record or a batch are not guarded: formats, codecs and index formats are guarded when they open.
+Calls that are made for each record or batch are not guarded: formats, codecs and index formats are guarded when they open.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _ADVICE: Final = "update the plugin, or block it with plugins.block"
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The calls into one component. Thread-safe.
+    """The guard of one component. Thread-safe.
 
     Attributes:
         title: kind, name and version of the component, for texts.
         origin: the plugin that offers the component, its distribution and version, for texts.
         is_bundled: True if the component comes in the same distribution as stratalog, and is tested and released with it.
-        calls: where calls with a deadline run; None runs them on the caller's thread.
+        calls: the threads for calls with a deadline; None runs the calls on the caller's thread.
     """
 
     title: str
@@ -39,29 +39,29 @@ class Guard:
         return f"{self.title} ({self.origin})" if self.origin else self.title
 
     def calling(self, method: str) -> _Calling:
-        """Return a context in which the component is called: ``with guard.calling("write"): ...``.
+        """Return a context for a call into the component: ``with guard.calling("write"): ...``.
 
-        An exception that is no StorageError leaves the context as a PluginError, with the exception as its cause.
-        KeyboardInterrupt and SystemExit leave the context as they are on a thread of the caller. On a thread that stratalog
-        started they become a PluginError, too, because they would silently end the thread.
+        An exception that is not a StorageError leaves the context as a PluginError, with the exception as its cause.
+        KeyboardInterrupt and SystemExit are not converted on a thread of the caller. On a thread that stratalog started they
+        become a PluginError too, because they would silently end the thread.
         """
         return _Calling(self, method)
 
     def call(self, method: str, work: Callable[[], T], *, times: int = 1, wait_ms: float | None = None) -> T:
-        """Return what ``work``, a call into the component, returns; exceptions as ``calling``.
+        """Return the result of ``work``, a call into the component; exceptions as ``calling``.
 
-        The call runs on a thread of its own, and is left to it when its deadline has passed. A component that comes with
-        stratalog is called on the caller's thread: it keeps its deadlines itself.
+        The call runs on a separate thread. After the deadline, the caller no longer waits for this thread. A component that
+        comes with stratalog is called on the caller's thread, because it keeps its deadlines itself.
 
         Args:
-            method: that is called.
-            work: calls it.
-            times: how often the call has ``plugin.deadline.ms``.
-            wait_ms: the deadline, if it is another one.
+            method: name of the called method.
+            work: function that calls the method.
+            times: factor by which ``plugin.deadline.ms`` is multiplied for this call.
+            wait_ms: the deadline in milliseconds, instead of ``plugin.deadline.ms``.
 
         Raises:
-            PluginError: the call raised what is no StorageError, or did not return in time; the cause is an OverdueError
-                then.
+            PluginError: the call raised an exception that is not a StorageError, or it did not return in time. In the second
+                case, the cause is an OverdueError.
         """
 
         def guarded() -> T:
@@ -77,17 +77,17 @@ class Guard:
             raise PluginError(f"{self}: {method} {error}; {_ADVICE}") from error
 
     def typed(self, method: str, value: object, wanted: type[T]) -> T:
-        """Return ``value``, or raise PluginError if it is no ``wanted``."""
+        """Return ``value``, or raise PluginError if it is not a ``wanted``."""
         self.check_type(method, value, wanted)
         return cast(T, value)
 
     def check_type(self, method: str, value: object, wanted: type[object]) -> None:
-        """Raise PluginError if ``value`` is no ``wanted``, which may be an abstract class."""
+        """Raise PluginError if ``value`` is not a ``wanted``, which may be an abstract class."""
         if not isinstance(value, wanted):
             self.refuse(method, f"returned {_described(value)}, not {wanted.__name__}")
 
     def refuse(self, method: str, reason: str) -> NoReturn:
-        """Raise the PluginError of a call that broke the contract: ``reason`` continues "its method ..."."""
+        """Raise the PluginError of a call that broke the contract; ``reason`` follows the method's name in the text."""
         raise PluginError(f"{self}: {method} {reason}; {_ADVICE}")
 
     def failure(self, method: str, error: BaseException) -> PluginError:
@@ -118,5 +118,5 @@ class _Calling:
             raise self._guard.failure(self._method, error)
 
 
-def _described(value: Any) -> str:  # Any: whatever a plugin returned
+def _described(value: Any) -> str:  # Any: a plugin may return anything
     return "None" if value is None else f"a {type(value).__name__}"

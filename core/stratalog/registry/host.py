@@ -1,7 +1,7 @@
-"""The only caller of pluggy: one typed method a hook.
+"""The only caller of pluggy, with one typed method per hook.
 
-Every hook is called plugin by plugin: pluggy's own call stops at the first exception, and nobody could say which
-plugin offered what.
+Every hook is called separately for each plugin. pluggy's own call stops at the first exception, and its results do not name
+their plugin.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _LISTENERS: Final[Mapping[type[Event], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """What one plugin answered to a collecting hook: its offers, or why there are none."""
+    """One plugin's answer to a collecting hook: its offers, or the error of the call."""
 
     plugin: str
     offers: tuple[T, ...] = ()
@@ -82,23 +82,23 @@ class Answer(Generic[T]):
 class Host:
     """The plugins of one engine. Two hosts share nothing.
 
-    Registering happens on the thread that opens the engine; the listeners of a plugin are told from one thread at a time.
+    Plugins are registered on the thread that opens the engine. The listeners of a plugin run on one thread at a time.
     """
 
     def __init__(self) -> None:
         self._manager = pluggy.PluginManager(hooks.PROJECT)
         self._manager.add_hookspecs(hooks)
-        self._failures: Counter[str] = Counter()  # under _lock: told on the notifier thread, read on any
+        self._failures: Counter[str] = Counter()  # under _lock: counted on the notifier threads, read on any thread
         self._lock = threading.Lock()
 
     # --- plugins ---------------------------------------------------------------------------------------------------
 
     def register(self, plugin: object, name: str) -> None:
-        """Register ``plugin``, or raise PluginError and leave the host as it was.
+        """Register ``plugin``, or raise PluginError and leave the host unchanged.
 
         Raises:
-            PluginError: a hook is misspelt, has arguments that its spec lacks or no ``hookimpl``; there is no hook at
-                all; the plugin or its name is registered already.
+            PluginError: a hook is misspelt, has arguments that its spec lacks, or has no ``hookimpl``; the plugin has no
+                hook; the plugin or its name is already registered.
         """
         if not isinstance(plugin, Hashable):
             raise PluginError(f"plugin {name!r} cannot be hashed: pass a module, or an object with a __hash__")
@@ -106,19 +106,19 @@ class Host:
             raise PluginError(f"plugin {name!r} is registered already")
         try:
             self._manager.register(plugin, name)
-            self._manager.check_pending()  # else a misspelt hook is silently ignored
+            self._manager.check_pending()  # without this, a misspelt hook is silently ignored
             self._check_hooks(plugin, name)
-        except (pluggy.PluginValidationError, PluginError, ValueError) as error:  # ValueError: an equal one is there
-            if name in self:  # pluggy leaves half a plugin behind
+        except (pluggy.PluginValidationError, PluginError, ValueError) as error:  # ValueError: an equal plugin exists
+            if name in self:  # pluggy does not remove a plugin that it refuses
                 self._manager.unregister(name=name)
             raise PluginError(f"plugin {name!r} is refused: {error}{_spelling(plugin)}") from error
 
     def unregister(self, name: str) -> None:
-        """Forget a plugin; its hooks are not called again."""
+        """Remove a plugin; its hooks are not called again."""
         self._manager.unregister(name=name)
 
     def is_registered(self, plugin: object) -> bool:
-        """Whether this very object is registered."""
+        """Return True if this object itself is registered; an equal object does not count."""
         return any(known is plugin for known in self._manager.get_plugins())
 
     def __contains__(self, name: str) -> bool:
@@ -180,11 +180,11 @@ class Host:
     # --- listeners -------------------------------------------------------------------------------------------------
 
     def listening(self, event: type[Event]) -> tuple[str, ...]:
-        """The plugins with a listener for such events, by name."""
+        """Return the names of the plugins with a listener for this type of event."""
         return tuple(name for name, _ in self._callers(_LISTENERS[event]))
 
     def notify(self, event: Event, plugin: str | None = None) -> None:
-        """Tell every listener of ``event``, or that of one plugin. Never raises for what a listener does."""
+        """Call every listener for ``event``, or only the listener of one plugin. Errors of listeners are not raised."""
         hook = _LISTENERS[type(event)]
         for name, caller in self._callers(hook):
             if plugin is None or name == plugin:
@@ -192,7 +192,7 @@ class Host:
 
     @property
     def listener_failures(self) -> dict[str, int]:
-        """How often a listener of each plugin raised."""
+        """The number of failed listener calls of each plugin."""
         with self._lock:
             return dict(self._failures)
 
@@ -212,7 +212,7 @@ class Host:
             _LOGGER.exception("listener %s of plugin %s failed on %s", hook, plugin, event)
 
     def _callers(self, hook: str) -> list[tuple[str, pluggy.HookCaller]]:
-        """A caller for each plugin that implements ``hook``, by plugin name."""
+        """Return a caller for each plugin that implements ``hook``, sorted by plugin name."""
         plugins = {found.plugin_name: found.plugin for found in self._caller(hook).get_hookimpls()}
         return [
             (name, self._manager.subset_hook_caller(hook, [other for key, other in plugins.items() if key != name]))
@@ -227,7 +227,7 @@ class Host:
 def _answer(plugin: str, caller: pluggy.HookCaller, item: type[object]) -> Answer[Any]:  # Any: as in _ask
     try:
         offers = tuple(offer for answer in caller() for offer in answer)
-    except Exception as error:  # noqa: BLE001 - a stranger's hook: whatever it raises belongs to this plugin
+    except Exception as error:  # noqa: BLE001 - a plugin's hook may raise anything; the answer holds the error
         return Answer(plugin, error=error)
     for offer in offers:
         if not isinstance(offer, item):
@@ -241,7 +241,7 @@ def _spec_names() -> tuple[str, ...]:
 
 
 def _spelling(plugin: object) -> str:
-    """A hint for each name of ``plugin`` that looks like a hook and is none."""
+    """Return a hint for each name of ``plugin`` that looks like a misspelt hook."""
     names = [name for name in dir(plugin) if name.startswith(_PREFIX) and name not in _spec_names()]
     near = [difflib.get_close_matches(name, _spec_names(), n=1) for name in names]
     return "".join(f"; did you mean {found[0]}?" for found in near if found)

@@ -1,6 +1,6 @@
-"""``check-plugin``: whether a plugin keeps the contract as far as its structure shows.
+"""``check-plugin``: a check of a plugin's structure against the contract.
 
-What components do is judged by the contract classes of ``stratalog.testing.contracts``.
+The contract classes of ``stratalog.testing.contracts`` test the behaviour of components.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _COMMAND: Final = re.compile(r"[a-z][a-z0-9-]*\Z")
 
 
 class Severity(StrEnum):
-    """Whether a finding breaks the contract, or only cannot be judged here."""
+    """The severity of a finding: ERROR breaks the contract; WARNING could not be checked here."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -69,11 +69,11 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong with a plugin.
+    """One problem of a plugin.
 
     Attributes:
-        severity: error, or warning.
-        where: the plugin, or ``codec zstd`` of it.
+        severity: error or warning.
+        where: the plugin or one of its components, such as ``codec zstd``.
         text: a sentence.
     """
 
@@ -83,17 +83,19 @@ class Finding:
 
 
 def check_plugin(plugin: object) -> list[Finding]:
-    """Check one plugin by itself, whatever the settings say.
+    """Check one plugin alone, independent of the settings.
+
+    Stores are not opened, because that needs a location. The check for early imports of heavy modules only finds modules
+    that the process has not imported before. Therefore call this in a fresh process.
 
     Args:
         plugin: an entry point's name, or a module or object with hooks.
 
     Returns:
-        What is wrong, errors first; empty if nothing is. Stores are not opened, as that needs a location. That nothing
-        heavy is imported early shows only where it was not imported before, so a fresh process sees most.
+        The problems, errors first; empty if there are none.
 
     Raises:
-        UnknownComponentError: no installed distribution has an entry point of this name.
+        UnknownComponentError: no installed distribution has an entry point with this name.
     """
     candidate = _candidate(plugin) if isinstance(plugin, str) else None
     name = candidate.name if candidate else getattr(plugin, "__name__", type(plugin).__qualname__)
@@ -194,7 +196,7 @@ def _check_opening(kind: Kind, provider: Provider[Any], where: str) -> Iterator[
     except PluginImportError as error:
         yield Finding(Severity.WARNING, where, f"it cannot be opened here: {error}")
         return
-    except Exception as error:  # noqa: BLE001 - plugins are strangers: whatever they raise is a finding
+    except Exception as error:  # noqa: BLE001 - a plugin may raise anything, and each error is a finding
         yield Finding(Severity.ERROR, where, f"opening it with default settings raised {error!r}")
         return
     finally:

@@ -1,4 +1,4 @@
-"""Plugins on their way into a registry: imported, registered and asked, each by itself."""
+"""Loading of plugins: import, registration and the call of their collecting hooks, separately for each plugin."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COLLECTORS: Final[tuple[tuple[Kind, Callable[[Host], tuple[Answer[Provider[Any]
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlugin:
-    """A plugin after loading: what is known of it, and what it offers."""
+    """A plugin after loading: its description and its providers."""
 
     info: PluginInfo
     providers: Providers
@@ -44,7 +44,7 @@ class LoadedPlugin:
 def load_plugins(
     host: Host, plugins: Sequence[object], allow: Sequence[str], block: Sequence[str]
 ) -> tuple[LoadedPlugin, ...]:
-    """Fill ``host`` with the installed plugins and with ``plugins``, and ask each what it offers.
+    """Register the installed plugins and ``plugins`` in ``host``, and collect the offers of each.
 
     Arguments and errors as ``Registry.load``.
     """
@@ -63,7 +63,7 @@ def load_plugins(
     registered |= dict.fromkeys(_register_passed(host, plugins))
     loaded = [LoadedPlugin(info, {}) for info in infos] + ask_all(host, registered)
     for plugin in loaded:
-        if plugin.info.status is PluginStatus.FAILED:  # nobody ever asks for a plugin that would only listen
+        if plugin.info.status is PluginStatus.FAILED:  # log it: no lookup ever reports a plugin that only listens
             _LOGGER.warning("%s", plugin.info.absence)
     return tuple(sorted(loaded, key=lambda plugin: (plugin.info.name, plugin.info.distribution)))
 
@@ -73,7 +73,7 @@ def _register_passed(host: Host, plugins: Sequence[object]) -> list[str]:
     for plugin in plugins:
         module = import_named(plugin) if isinstance(plugin, str) else plugin
         if host.is_registered(module):
-            continue  # installed as well, or passed twice: it counts once
+            continue  # also installed, or passed twice: it counts once
         name = _free_name(host, module)
         host.register(module, name)
         names.append(name)
@@ -92,8 +92,8 @@ def _free_name(host: Host, plugin: object) -> str:
 def ask_all(host: Host, registered: Mapping[str, Candidate | None]) -> list[LoadedPlugin]:
     """Call every collecting hook once.
 
-    An installed plugin with a hook that fails is taken out whole, as half of one would be worse than none; one that
-    the caller passed is the caller's to correct, so its error is raised.
+    If a hook of an installed plugin fails, the whole plugin is removed, because a part of a plugin would be worse than none.
+    If a hook of a plugin that the caller passed fails, its error is raised.
     """
     found: dict[str, Providers] = {name: {} for name in registered}
     errors = dict[str, PluginError]()
@@ -121,7 +121,7 @@ def _asked(
 
 
 def explained(answer: Answer[Any], hook: str, candidate: Candidate | None) -> PluginError:  # Any: every kind's answer
-    """The error of an answer that has one, with the plugin, the hook, and what to install if an import failed."""
+    """Return the error of a failed answer, with the plugin, the hook and, if an import failed, the package to install."""
     error = answer.error
     if isinstance(error, PluginImportError):
         return error

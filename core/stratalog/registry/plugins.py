@@ -1,4 +1,4 @@
-"""What is known of each plugin: the rows of ``stratalog plugins``."""
+"""Descriptions of plugins and their offers, which ``stratalog plugins`` shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stratalog.spi.providers import Provider
 
 
 class PluginStatus(StrEnum):
-    """How a plugin fared."""
+    """The status of a plugin after loading."""
 
     OK = "ok"
     BLOCKED = "blocked"
@@ -23,14 +23,14 @@ class PluginStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OfferInfo:
-    """One provider, in words.
+    """The description of one provider.
 
     Attributes:
-        name: the provider's.
-        version: of the bytes it writes.
+        name: name of the provider.
+        version: version of the bytes that its component writes.
         schemes: URI schemes, stores only.
         capabilities: words for people.
-        extensions: the compiled modules that do its work where they could be built.
+        extensions: the component's compiled modules, which are used if they could be built.
     """
 
     name: str
@@ -41,26 +41,26 @@ class OfferInfo:
 
     @classmethod
     def of(cls, provider: Provider[Any]) -> OfferInfo:  # Any: providers of every kind
-        """The words for a provider."""
+        """Return the description of a provider."""
         schemes = tuple(sorted(provider.schemes))
         return cls(provider.name, provider.version, schemes, provider.capabilities, provider.extensions)
 
     def not_compiled(self) -> dict[str, str]:
-        """Which of its compiled modules are not in use, and why; asking imports the others."""
+        """Return the reason for each compiled module that is not in use. The call imports the other modules."""
         return {module: reason for module in self.extensions if (reason := absence(module))}
 
 
 @dataclass(frozen=True, slots=True)
 class PluginInfo:
-    """One plugin.
+    """The description of one plugin.
 
     Attributes:
         name: its entry point, or the module that the caller passed.
         distribution: the installed distribution, "" if the caller passed the plugin.
-        version: of the distribution.
-        status: ok, blocked by the settings, or failed; only an ok one has offers.
-        error: why it failed.
-        offers: what it offers, by kind (``codecs``, ``object_stores``, ...); kinds without offers are left out.
+        version: version of the distribution.
+        status: ok, blocked by the settings, or failed; only a plugin with status ok has offers.
+        error: the error of a failed plugin.
+        offers: its providers by kind (``codecs``, ``object_stores``, ...); kinds without offers are left out.
     """
 
     name: str
@@ -72,7 +72,7 @@ class PluginInfo:
 
     @property
     def absence(self) -> str:
-        """A sentence on why what it offers is not there, "" if it is."""
+        """A sentence with the reason why the plugin's offers are missing, "" if they are not."""
         who = origin(self.name, self.distribution, self.version)
         if self.status is PluginStatus.BLOCKED:
             return f"{who} is blocked by plugins.allow or plugins.block"

@@ -1,4 +1,4 @@
-"""Cleanup policies under a guard."""
+"""Guarded cleanup policies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from stratalog.spi.cleanup import Action, CleanupPolicy, LogSummary, RecordFilte
 
 
 def guarded_policy(policy: CleanupPolicy, guard: Guard) -> CleanupPolicy:
-    """Return a policy whose errors are ours, and whose calls have a deadline.
+    """Return a policy whose calls have a deadline, and which raises only StorageErrors.
 
-    The policy that is returned has a record filter if ``policy`` has one. The filter itself is not guarded: it is called for
+    The returned policy has a record filter if ``policy`` has one. The filter itself is not guarded, because it is called for
     each piece of a segment.
     """
     if type(policy).record_filter is CleanupPolicy.record_filter:
@@ -21,7 +21,7 @@ def guarded_policy(policy: CleanupPolicy, guard: Guard) -> CleanupPolicy:
 
 
 class _GuardedPolicy(CleanupPolicy):
-    """A policy that rewrites nothing."""
+    """A guarded policy without a record filter."""
 
     def __init__(self, policy: CleanupPolicy, guard: Guard) -> None:
         self._policy, self._guard = policy, guard
@@ -36,7 +36,7 @@ class _GuardedPolicy(CleanupPolicy):
 
 
 class _GuardedRewriting(_GuardedPolicy):
-    """A policy that rewrites."""
+    """A guarded policy with a record filter."""
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """As ``CleanupPolicy.record_filter``."""

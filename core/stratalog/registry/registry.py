@@ -1,4 +1,4 @@
-"""The plugins of one engine: what they offer, and who listens."""
+"""The plugins of one engine: their components and listeners."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from stratalog.spi.service_contract import Command, Service
 
 
 class Registry:
-    """The plugins of one engine. Two registries share nothing, and asking one opens nothing.
+    """The plugins of one engine. Two registries share nothing, and a lookup opens no component.
 
-    Build one with ``load``. Catalogues may be asked from any thread; ``notify`` is for the notifier threads.
+    Construct a registry with ``load``. Catalogues may be used on any thread; ``notify`` is for the notifier threads.
 
-    Attributes: ``calls`` is where calls into components run that have a deadline.
+    Attributes: ``calls`` has the threads for calls into components with a deadline.
     """
 
     def __init__(self, host: Host, loaded: Iterable[LoadedPlugin], prefer: Mapping[str, str]) -> None:
@@ -48,18 +48,18 @@ class Registry:
         block: Sequence[str] = (),
         prefer: Mapping[str, str] | None = None,
     ) -> Self:
-        """Find the installed plugins, import those that the settings want, and ask each what it offers.
+        """Find the installed plugins, import those that the settings allow, and collect their offers.
 
-        An installed plugin that cannot be imported or breaks the contract is recorded in ``plugins()``, and mentioned
-        when something is asked for that nobody offers. ``allow`` and ``block`` filter installed plugins before
-        anything of them is imported; they say nothing about ``plugins``.
+        If an installed plugin cannot be imported or breaks the contract, ``plugins()`` returns its error. The errors of
+        lookups that find nothing name such plugins too. ``allow`` and ``block`` filter installed plugins before any import;
+        they do not filter ``plugins``.
 
         Args:
-            plugins: modules, objects with hooks, or names of modules, used beside the installed ones; one that is
-                installed too counts once.
-            allow: entry points, as ``name`` or ``distribution:name``; if given, only these.
-            block: entry points that are left alone, even if allowed.
-            prefer: URI scheme to provider name, where several stores claim a scheme.
+            plugins: modules, objects with hooks, or names of modules, used in addition to the installed plugins. A plugin
+                that is also installed counts once.
+            allow: entry points, as ``name`` or ``distribution:name``; if given, only these are imported.
+            block: entry points that are not imported, even if allowed.
+            prefer: mapping of URI scheme to provider name, for schemes that several stores serve.
 
         Raises:
             PluginError: one of ``plugins`` cannot be imported or breaks the contract.
@@ -68,48 +68,48 @@ class Registry:
         return cls(host, load_plugins(host, plugins, allow, block), prefer or {})
 
     def plugins(self) -> tuple[PluginInfo, ...]:
-        """Every plugin that was found, by name: also those that are blocked or failed."""
+        """Return every plugin that was found, by name, including blocked and failed plugins."""
         return tuple(plugin.info for plugin in self._loaded)
 
     # --- components ------------------------------------------------------------------------------------------------
 
     def record_formats(self) -> Catalogue[RecordFormat]:
-        """What formats of records are on offer."""
+        """Return the offered record formats."""
         return self._catalogue(component_kinds.RECORD_FORMATS)
 
     def codecs(self) -> Catalogue[Codec]:
-        """What codecs are on offer."""
+        """Return the offered codecs."""
         return self._catalogue(component_kinds.CODECS)
 
     def index_formats(self) -> Catalogue[IndexFormat[object]]:
-        """What index formats are on offer."""
+        """Return the offered index formats."""
         return self._catalogue(component_kinds.INDEX_FORMATS)
 
     def extra_indexes(self) -> Catalogue[ExtraIndex]:
-        """What EXTRA indexes are on offer."""
+        """Return the offered EXTRA indexes."""
         return self._catalogue(component_kinds.EXTRA_INDEXES)
 
     def segment_stores(self) -> Catalogue[SegmentStore]:
-        """What stores for log directories are on offer."""
+        """Return the offered stores for log directories."""
         return self._catalogue(component_kinds.SEGMENT_STORES)
 
     def object_stores(self) -> Catalogue[ObjectStore]:
-        """What stores for tiers are on offer."""
+        """Return the offered stores for tiers."""
         return self._catalogue(component_kinds.OBJECT_STORES)
 
     def tier_layouts(self) -> Catalogue[TierLayout]:
-        """What layouts of segments in a tier are on offer."""
+        """Return the offered layouts for segments in a tier."""
         return self._catalogue(component_kinds.TIER_LAYOUTS)
 
     def cleanup_policies(self) -> Catalogue[CleanupPolicy]:
-        """What cleanup policies are on offer."""
+        """Return the offered cleanup policies."""
         return self._catalogue(component_kinds.CLEANUP_POLICIES)
 
     def topic_sections(self) -> dict[str, Section]:
-        """The topic settings that providers have, as they are by default, by provider name.
+        """Return the default topic settings of providers, by provider name.
 
         Raises:
-            PluginClashError: providers of one name have different ones.
+            PluginClashError: providers with the same name have different topic settings.
         """
         found: dict[str, Section] = {}
         for kind in component_kinds.KINDS:
@@ -122,7 +122,7 @@ class Registry:
         return found
 
     def engine_settings(self) -> dict[str, frozenset[str]]:
-        """Names of the settings of each ``[plugins.NAME]`` section, by ``NAME``."""
+        """Return the names of the settings of each ``[plugins.NAME]`` section, by ``NAME``."""
         found = dict[str, frozenset[str]]()
         for kind in component_kinds.KINDS:
             for offer in self._catalogue(kind).offers():
@@ -132,11 +132,11 @@ class Registry:
         return found
 
     def services(self) -> Catalogue[Service]:
-        """What services are on offer."""
+        """Return the offered services."""
         return self._catalogue(component_kinds.SERVICES)
 
     def commands(self) -> Shelf[Command]:
-        """What further commands are on offer. Asks the plugins anew; only the command line calls it."""
+        """Return the offered commands. Each call runs the plugins' hooks again; only the command line calls it."""
         infos = {info.name: info for info in self.plugins() if info.status is PluginStatus.OK}
         offers, absent = list[Offer[Command]](), self._absent()
         for answer in self._host.commands():
@@ -147,29 +147,29 @@ class Registry:
         return Shelf("command", offers, absent)
 
     def check_requires(self, labels: Iterable[str]) -> None:
-        """Check that everything which stored bytes require (``name@version``) is installed.
+        """Check that all components that stored bytes require (``name@version``) are installed.
 
         Raises:
-            UnknownComponentError: something is missing or too old; the text says what to install or upgrade.
+            UnknownComponentError: a component is missing or too old; the text advises what to install or upgrade.
         """
         check_requires(labels, [self._catalogue(kind) for kind in component_kinds.KINDS if kind.writes_bytes])
 
     # --- listeners -------------------------------------------------------------------------------------------------
 
     def listening(self, event: type[Event]) -> tuple[str, ...]:
-        """The plugins with a listener for such events."""
+        """Return the names of the plugins with a listener for this type of event."""
         return self._host.listening(event)
 
     def notify(self, event: Event, plugin: str | None = None) -> None:
-        """Tell every listener, or that of one plugin. One that raises is logged and counted; this never raises."""
+        """Call every listener, or only that of one plugin. Errors of listeners are logged and counted, not raised."""
         self._host.notify(event, plugin)
 
     @property
     def listener_failures(self) -> dict[str, int]:
-        """How often a listener of each plugin raised; plugins without failures are left out."""
+        """The number of failed listener calls of each plugin; plugins without failures are left out."""
         return self._host.listener_failures
 
-    def _catalogue(self, kind: Kind) -> Catalogue[Any]:  # Any: the public methods say which kind is which
+    def _catalogue(self, kind: Kind) -> Catalogue[Any]:  # Any: the public methods have the exact types
         offers = [
             Offer(provider, plugin.info.name, plugin.info.distribution, plugin.info.version)
             for plugin in self._loaded

@@ -1,4 +1,4 @@
-"""What is on offer, and how one of it is found: by name, by URI scheme, or by the label in a manifest."""
+"""Lookup of offered components: by name, by URI scheme, or by the label in a manifest."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stratalog.spi.providers import OpenContext, Provider
 
 
 class Named(Protocol):
-    """Anything on offer."""
+    """An offered value with a name."""
 
     @property
     def name(self) -> str:
-        """What it is found by."""
+        """The name for lookups."""
 
 
 P = TypeVar("P", bound=Named)
@@ -29,13 +29,13 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class Offer(Generic[P_co]):
-    """A provider (or a command) and who offers it.
+    """A provider (or a command) and the plugin that offers it.
 
     Attributes:
-        provider: what is offered.
+        provider: the provider, or the command.
         plugin: the plugin's name: its entry point, or the module that the caller passed.
         distribution: the installed distribution, "" if the caller passed the plugin.
-        version: of the distribution.
+        version: version of the distribution.
     """
 
     provider: P_co
@@ -50,19 +50,19 @@ class Offer(Generic[P_co]):
 
 
 def origin(plugin: str, distribution: str, version: str) -> str:
-    """``plugin s3 of stratalog 0.1.0``, for texts."""
+    """Return a plugin's description for texts, such as ``plugin s3 of stratalog 0.1.0``."""
     return f"plugin {plugin} of {distribution} {version}".rstrip() if distribution else f"plugin {plugin}"
 
 
 class Shelf(Generic[P]):
     """All offers of one kind, by name.
 
-    A name that is used twice is nobody's: looking it up and iterating raise, ``names`` and ``offers`` do not.
+    If several offers have the same name, a lookup of this name and an iteration raise; ``names`` and ``offers`` do not.
 
     Args:
-        title: of the kind, for texts.
-        offers: from all plugins, in any order.
-        absent: one sentence for each plugin that is blocked or failed, as it may be what somebody looks for.
+        title: name of the kind, for texts.
+        offers: the offers of all plugins, in any order.
+        absent: one sentence for each blocked or failed plugin, because a missing name may belong to it.
 
     Attributes: ``title`` and ``absent``, as given.
     """
@@ -72,19 +72,19 @@ class Shelf(Generic[P]):
         self._offers = tuple(sorted(offers, key=lambda offer: (offer.provider.name, offer.distribution, offer.plugin)))
 
     def names(self) -> tuple[str, ...]:
-        """All names on offer, sorted."""
+        """Return all offered names, sorted."""
         return tuple(sorted({offer.provider.name for offer in self._offers}))
 
     def offers(self) -> tuple[Offer[P], ...]:
-        """All offers, those that clash included."""
+        """Return all offers, including those with the same name."""
         return self._offers
 
     def by_name(self, name: str) -> P:
-        """The one offer of this name.
+        """Return the only offer with this name.
 
         Raises:
-            UnknownComponentError: there is none; the text lists what is there and which plugins could not be used.
-            PluginClashError: there are several; the text names their distributions.
+            UnknownComponentError: no offer has this name; the text lists the offers and the plugins that are not used.
+            PluginClashError: several offers have this name; the text names their distributions.
         """
         found = [offer for offer in self._offers if offer.provider.name == name]
         if not found:
@@ -117,11 +117,11 @@ class Catalogue(Shelf[Provider[C]]):
     """All providers of one kind.
 
     Args:
-        kind: what they provide.
-        offers: from all plugins, in any order.
+        kind: the kind of component.
+        offers: the offers of all plugins, in any order.
         absent: as for a Shelf.
-        prefer: for URI schemes that several providers claim, the name of the one to use.
-        calls: where calls into components run that have a deadline.
+        prefer: provider name to use for a URI scheme, if several providers serve the scheme.
+        calls: the threads for calls into components with a deadline.
     """
 
     def __init__(
@@ -137,15 +137,15 @@ class Catalogue(Shelf[Provider[C]]):
         self._prefer = {scheme.lower(): name for scheme, name in (prefer or {}).items()}
 
     def schemes(self) -> tuple[str, ...]:
-        """All URI schemes that are claimed, sorted."""
+        """Return all URI schemes that a provider serves, sorted."""
         return tuple(sorted({scheme for offer in self._offers for scheme in offer.provider.schemes}))
 
     def by_scheme(self, scheme: str) -> Provider[C]:
-        """The provider for URIs of this scheme; case does not matter.
+        """Return the provider for URIs of this scheme; upper and lower case are equal.
 
         Raises:
-            UnknownComponentError: nobody claims it, or the preferred provider does not.
-            PluginClashError: several claim it and the settings prefer none of them.
+            UnknownComponentError: no provider serves the scheme, or the preferred provider does not serve it.
+            PluginClashError: several providers serve the scheme, and the settings prefer none of them.
         """
         wanted = scheme.lower()
         claims = [offer for offer in self._offers if wanted in offer.provider.schemes]
@@ -163,17 +163,17 @@ class Catalogue(Shelf[Provider[C]]):
         return claims[0].provider
 
     def by_label(self, label: str) -> Provider[C]:
-        """The provider that reads bytes written under ``name@version``.
+        """Return the provider that reads bytes written by ``name@version``.
 
         Raises:
-            UnknownComponentError: there is none of the name, or only one that is too old.
-            PluginClashError: several have the name.
+            UnknownComponentError: no provider has this name, or its version is too old.
+            PluginClashError: several providers have this name.
         """
         check_requires((label,), (self,))
         return self.by_name(label.rpartition("@")[0])
 
     def guard(self, provider: Provider[C]) -> Guard:
-        """The guard of calls into what one of these providers opens."""
+        """Return the guard for the component of one of these providers."""
         found = next((offer for offer in self._offers if offer.provider is provider), Offer(provider, ""))
         return Guard(
             f"{self.title} {provider.name!r} version {provider.version}",
@@ -186,30 +186,30 @@ class Catalogue(Shelf[Provider[C]]):
         """Open the component of one of these providers, guarded.
 
         Raises:
-            PluginImportError: a module that it needs is not installed, or cannot be imported.
-            PluginError: opening it raised what is no StorageError, or returned something else than such a component.
+            PluginImportError: a module that the component needs is not installed, or cannot be imported.
+            PluginError: ``open`` raised an exception that is not a StorageError, or returned a value of another type.
         """
         guard = self.guard(provider)
         with guard.calling("open"):
             try:
                 opened = provider.open(context)
-            except ImportError as error:  # providers import when they open
+            except ImportError as error:  # providers import heavy modules when they open
                 raise PluginImportError(f"{provider.name!r} cannot be opened: {error}", provider.name) from error
         guard.check_type("open", opened, self._kind.component)
         return opened
 
 
 def check_requires(labels: Iterable[str], catalogues: Sequence[Catalogue[Any]]) -> None:
-    """Check that everything which stored bytes require is installed. Any: the kinds are mixed on purpose.
+    """Check that all components that stored bytes require are installed. Any: the catalogues are of different kinds.
 
-    A provider reads every version of its bytes up to its own, so ``chunked@2`` satisfies ``chunked@1``.
+    A provider reads every version of its bytes up to its own: ``chunked@2`` satisfies ``chunked@1``.
 
     Args:
         labels: ``name@version`` as manifests list them.
-        catalogues: where a name may be found.
+        catalogues: the catalogues to search.
 
     Raises:
-        UnknownComponentError: one is missing, or installed in too old a version only; the text says which.
+        UnknownComponentError: a component is missing, or its installed version is too old; the text names it.
     """
     for label in labels:
         name, _, version = label.rpartition("@")

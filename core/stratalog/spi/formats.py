@@ -27,7 +27,7 @@ from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.spi.codecs import Codec
 
 if TYPE_CHECKING:
-    import pyarrow  # noqa: ICN001 - a type alone
+    import pyarrow  # noqa: ICN001 - only for type checkers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """A keyed 128-bit hash for kernels that compare record keys by hash.
 
-Without the secret, nobody can construct keys that collide.
+Keys that collide cannot be constructed without the secret.
 
 Source: J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF", with 128 bits of output. This is the variant
 with one round per word and three rounds at the end, which the hash tables of several languages use.
