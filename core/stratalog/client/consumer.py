@@ -97,7 +97,7 @@ class Consumer(CheckedArguments, Closeable):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def poll(self, max_records: Positive = MAX_POLL_RECORDS, timeout_ms: int = 0) -> dict[TopicPartition, list[Record]]:
-        """Return the next records by partition, in offset order within each. Successive calls rotate the partitions.
+        """Return the next records by partition, in offset order within each. Partitions are read in turn.
 
         Args:
             max_records: maximum number of records of all partitions together.
@@ -198,7 +198,7 @@ class Consumer(CheckedArguments, Closeable):
         return tuple(self._cursors)
 
     def position(self, name: TopicPartition) -> int | None:
-        """Return the offset of a partition's next record, or None if no position is set (``auto_offset_reset`` none)."""
+        """Return the offset of a partition's next record; None if no position is set (``auto_offset_reset`` none)."""
         return self._cursor(name).position
 
     def seek(self, name: TopicPartition, offset: NotNegative) -> None:

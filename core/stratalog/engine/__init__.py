@@ -1,1 +1,1 @@
-"""The engine: log directories, topics, and the duties over all logs."""
+"""The engine: log directories, topics, and the background duties of all logs."""

@@ -1,4 +1,4 @@
-"""The engine: all logs of some log directories, with clients of them and the duties over them."""
+"""The engine: all logs of some log directories, their producers and consumers, and their duties."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from stratalog.tier.upkeep.collect import CollectReport
 
 
 class Engine(EngineLogs):
-    """Logs for reading and writing. A context manager; thread-safe.
+    """All logs of some log directories, for reading and writing. A context manager; thread-safe.
 
-    Logs that cannot be opened do not keep the others from serving: ``log`` raises what is wrong with them. Made by
-    ``open_engine``; arguments and attributes as ``EngineLogs``.
+    If a log cannot be opened, the other logs are served, and ``log`` raises its error. Created by ``open_engine``;
+    arguments and attributes are those of ``EngineLogs``.
     """
 
     # --- clients -----------------------------------------------------------------------------------------------------
 
     def producer(self, *, transactional_id: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
-        """A producer; arguments and errors as ``Clients.producer``, options as ``ProducerOptions``."""
+        """Create a producer; arguments and errors are those of ``Clients.producer``, options of ``ProducerOptions``."""
         self._check_open()
         return self._clients.producer(transactional_id=transactional_id, **options)
 
@@ -49,7 +49,7 @@ class Engine(EngineLogs):
         isolation: str = "read_uncommitted",
         auto_offset_reset: str = "latest",
     ) -> Consumer:
-        """A consumer of all partitions of ``topics``; arguments and errors as ``Consumer``."""
+        """Create a consumer of all partitions of ``topics``; arguments and errors are those of ``Consumer``."""
         self._check_open()
         return self._clients.consumer(
             topics=topics, group=group, isolation=isolation, auto_offset_reset=auto_offset_reset
@@ -58,10 +58,10 @@ class Engine(EngineLogs):
     # --- duties ------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Do the background duties on threads, and run the services, from now on, until the engine is closed.
+        """Start the threads of the background duties and the services; they run until the engine is closed. Idempotent.
 
-        Duties sync, roll by time, apply retention, compact, offload, delete what was set aside, store checkpoints, and
-        abort transactions that take too long. Twice is fine.
+        Duties sync, roll by time, apply retention, compact, offload, delete files that were set aside, store
+        checkpoints, and abort transactions that exceed their timeout.
 
         Raises:
             PluginError: a service did not start; the duties run.
@@ -72,31 +72,31 @@ class Engine(EngineLogs):
         return self
 
     def run_duties(self) -> int:
-        """Do the background duties that are due now, on this thread; how long (ms) until one is due again."""
+        """Run the background duties that are due, on this thread. Return the time (ms) until the next one is due."""
         self._check_open()
         return self._duties.run_due()
 
     def duties(self) -> tuple[DutyStatus, ...]:
-        """How the background duties fare."""
+        """Return the status of each background duty."""
         return self._duties.status()
 
     def flush(self) -> None:
-        """Make everything written durable, and store the checkpoints.
+        """Make all written records durable, and store the checkpoints.
 
         Raises:
-            StorageError: what was wrong with the first log that failed, after all had their turn.
+            StorageError: error of the first log that failed, raised after all logs.
         """
         self._check_open()
         self._duties.flush()
 
     def offload(self, logs: Iterable[TopicPartition] | None = None) -> tuple[OffloadResult, ...]:
-        """Move every closed segment below the last stable offset to the tier, for topics with ``remote.storage.enable``.
+        """Move closed segments below the last stable offset to the tier, for topics with ``remote.storage.enable``.
 
-        Can be repeated at any time: what the tier has is not sent again. A log that fails (it is damaged, say, or
-        fenced) does not keep the others from their turn.
+        The call can be repeated at any time: segments in the tier are not sent again. If a log fails, for instance
+        because it is damaged or fenced, the other logs are still offloaded.
 
         Args:
-            logs: only these; None is all that could be opened.
+            logs: only these logs; None is all open logs.
 
         Returns:
             One result for each log with a tier that leads.
@@ -104,21 +104,22 @@ class Engine(EngineLogs):
         Raises:
             ConfigError: the engine has no tier.
             StoreError: the store refused or failed; segments sent before stay committed.
-            StorageError: what was wrong with the first log that failed, after all had their turn.
+            StorageError: error of the first log that failed, raised after all logs.
         """
         self._check_open()
         return self._duties.offload(self._duties.chosen(logs))
 
     def tier_lag(self, logs: Iterable[TopicPartition] | None = None) -> tuple[TierLag, ...]:
-        """How far the tier is behind each log that has one, and what its last try failed with."""
+        """Return the tier lag of each log that has a tier, with the error of its last attempt."""
         self._check_open()
         return () if self._tiering is None else self._tiering.lag(self._duties.chosen(logs))
 
     def collect(self) -> CollectReport:
-        """Delete what no reader of the tier can need any more, of all logs: see ``tier.history.ms``.
+        """Delete the objects of all logs in the tier that no reader can need any longer; see ``tier.history.ms``.
 
         Raises:
-            StoreError: the store refused or failed; what was deleted is gone, the rest stays for the next time.
+            StoreError: the store refused or failed. Objects deleted before stay deleted; the next call deletes the
+                rest.
         """
         self._check_open()
         return self._duties.collect()
@@ -126,11 +127,11 @@ class Engine(EngineLogs):
     def apply_retention(
         self, logs: Iterable[TopicPartition] | None = None, *, dry_run: bool = False
     ) -> tuple[RetentionResult, ...]:
-        """Delete and evict what each topic's cleanup policies say, over both tiers; ``dry_run`` only tells.
+        """Delete and evict segments on local disk and in the tier according to each topic's cleanup policies.
 
         Args:
-            logs: only these; None is all that could be opened.
-            dry_run: change nothing.
+            logs: only these logs; None is all open logs.
+            dry_run: return the results without any change.
 
         Raises:
             StoreError, StorageError: as ``offload``.
@@ -139,13 +140,13 @@ class Engine(EngineLogs):
         return self._duties.apply_retention(self._duties.chosen(logs), dry_run=dry_run)
 
     def make_extra_indexes(self, logs: Iterable[TopicPartition] | None = None) -> tuple[ExtrasResult, ...]:
-        """Make the EXTRA indexes (``index.extra``) that closed segments on local disk lack; a duty does it by itself.
+        """Build the EXTRA indexes (``index.extra``) that closed local segments lack, as a background duty also does.
 
         Args:
-            logs: only these; None is all that could be opened.
+            logs: only these logs; None is all open logs.
 
         Raises:
-            PluginError, StorageError: what was wrong with the first log that failed, after all had their turn.
+            PluginError, StorageError: error of the first log that failed, raised after all logs.
         """
         self._check_open()
         return self._duties.make_extras(self._duties.chosen(logs))
@@ -153,14 +154,14 @@ class Engine(EngineLogs):
     def run_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionResult, ...]:
         """Compact logs, the filthiest first, until none is dirty enough: topics with ``cleanup.policy=compact``.
 
-        What is wrong with one log (it is damaged, say) is in its result, and ends no other's turn; such a log is left
-        alone until it is opened again.
+        The error of a log, for instance a damaged batch, is in its result, and the other logs are still compacted.
+        The log is not compacted again until it is opened again.
 
         Args:
-            logs: only these; None is all that could be opened.
+            logs: only these logs; None is all open logs.
 
         Returns:
-            One result a round; a log whose keys do not fit ``log.cleaner.dedupe.buffer.size`` has several.
+            One result for each round; a log whose keys exceed ``log.cleaner.dedupe.buffer.size`` has several rounds.
 
         Raises:
             StorageError: a log directory went out of service.
@@ -169,15 +170,15 @@ class Engine(EngineLogs):
         return tuple(self._cleaner.run(self._duties.chosen(logs), asks_all=True))
 
     def plan_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionPlan, ...]:
-        """What ``run_cleaner`` would do with each log that is compacted at all, and why; changes nothing."""
+        """Return the plan of ``run_cleaner``, with reasons, for each log with a compacting policy; changes nothing."""
         self._check_open()
         return tuple(self._cleaner.plan(self._duties.chosen(logs), asks_all=True))
 
     def preview_cleaner(self, plan: CompactionPlan) -> RoundPreview | None:
-        """What a planned round would make of its log, to the byte, by reading what it would read; None if none is due.
+        """Return the exact result of a planned round, after reading the same records; None if no round is due.
 
         Raises:
-            StorageError: what the round would fail with.
+            StorageError: the error with which the round would fail.
         """
         self._check_open()
         return self._cleaner.preview(plan)
@@ -185,17 +186,17 @@ class Engine(EngineLogs):
     def explain(
         self, topic: str, partition: int, *, offset: int | None = None, key: bytes | None = None
     ) -> Explanation:
-        """What the next retention and compaction do to each part of a log, when it is deleted, and why; changes nothing.
+        """Explain what the next retention and compaction do to each part of a log, when, and why. Changes nothing.
 
         Args:
-            topic: its name.
-            partition: its number.
-            offset: only the record there.
-            key: only records of this key.
+            topic: name of the topic.
+            partition: number of the partition.
+            offset: only the record at this offset.
+            key: only records with this key.
 
         Raises:
-            UnknownTopicError: it is not here.
-            StorageError: what a pass would fail with.
+            UnknownTopicError: the partition does not exist here.
+            StorageError: the error with which retention or compaction would fail.
         """
         self._check_open()
         log, now_ms = self.log(topic, partition), self._host.env.clock.now_ms()
@@ -203,19 +204,20 @@ class Engine(EngineLogs):
         return explain(log, policies, remote, self._cleaner.limits, now_ms, offset=offset, key=key)
 
     def erase(self, topic: str, key: bytes, *, dry_run: bool = False) -> tuple[EraseResult, ...]:
-        """Forget every record of a key in all partitions of a topic, of the log as it ends now; a result for each.
+        """Erase all records of a key below the current log end in all partitions of a topic; return a result for each.
 
-        In a tier the history before it ends with it: what older roots name goes after the collector's grace time, whatever
-        ``tier.history.ms`` says. ``EraseResult`` tells what may hold the key until when; ``cleaning.proof`` makes JSON of it.
+        In a tier, the erasure also ends the history: objects that only older roots name are deleted after the
+        collector's grace time, for any ``tier.history.ms``. ``EraseResult`` lists the files and objects that may
+        still contain the key, and until when; ``proof_of`` converts it to JSON.
 
         Args:
-            topic: its name.
+            topic: name of the topic.
             key: the whole key.
-            dry_run: change nothing.
+            dry_run: return the results without any change.
 
         Raises:
-            UnknownTopicError: it is not here.
-            StorageError: a partition could not be opened; none was touched.
+            UnknownTopicError: the topic does not exist here.
+            StorageError: a partition could not be opened; none was changed.
         """
         self._check_open()
         logs = [self.log(*name) for name in self.partitions() if name.topic == topic]
@@ -225,9 +227,10 @@ class Engine(EngineLogs):
         return tuple(erase(log, key, remote, dry_run=dry_run) for log, remote in zip(logs, remotes, strict=True))
 
     def metrics(self) -> tuple[Sample, ...]:
-        """Figures of logs, directories, duties and the tier, as of now: ``docs/reference/metrics.md`` says what each means.
+        """Return the current metrics of logs, directories, duties and the tier; see ``docs/reference/metrics.md``.
 
-        It takes no lock that an append would wait for, opens no file and asks no store. ``exposition`` makes text of them.
+        The call takes no lock that an append waits for, opens no file and sends no request to a store. ``exposition``
+        formats the metrics as text.
         """
         self._check_open()
         state = EngineState(
@@ -246,19 +249,21 @@ class Engine(EngineLogs):
         return tuple(samples(state))
 
     def proof_of(self, result: EraseResult, key: bytes) -> dict[str, object]:
-        """The proof of an erasure as a JSON object, for ``check_erasure``; the key itself is not in it."""
+        """Return the proof of an erasure as a JSON object for ``check_erasure``. It does not contain the key."""
         return proof_of(result, self.log(*result.log), key)
 
     def check_erasure(self, proof: Mapping[str, object], key: bytes) -> ErasureCheck:
-        """Look whether what may have held an erased key is gone; reads the partition, both tiers of it, for the key.
+        """Check that all files and objects that may have contained an erased key are gone.
+
+        Searches the partition for the key, on local disk and in the tier.
 
         Args:
-            proof: as ``proof_of`` gave it.
-            key: the key.
+            proof: result of ``proof_of``.
+            key: the erased key.
 
         Raises:
-            ConfigError: the proof is none, or of another key or topic.
-            UnknownTopicError: its topic is not here.
+            ConfigError: the proof is invalid, or belongs to another key or topic.
+            UnknownTopicError: the topic of the proof does not exist here.
             StorageError: the log or the store failed.
         """
         self._check_open()

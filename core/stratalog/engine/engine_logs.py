@@ -1,4 +1,4 @@
-"""What an engine consists of: directories, logs and topics, and how it begins and ends."""
+"""The directories, logs and topics of an engine: open, close, and changes of topics."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ _LOGGER: Final = logging.getLogger(__name__)
 class EngineLogs(CheckedArguments, Closeable):
     """The directories, logs, topics and parts of an engine. A context manager; thread-safe.
 
-    Made by ``open_engine``, as an ``Engine``, which adds what is done with them.
+    Base class of ``Engine``, which ``open_engine`` creates, and which adds the clients and duties.
 
     Args:
         settings: all settings.
-        host: opens components; taken over.
-        tier: the opened tier, or None; taken over.
-        recovery_progress: told how far each recovery is.
-        attach: what to take over from the tier into empty directories; None is nothing.
+        host: opens components; the engine closes it.
+        tier: the opened tier, or None; the engine closes it.
+        recovery_progress: called with the progress of each recovery.
+        attach: topics to take over from the tier into empty directories; None for no attach.
 
     Attributes:
-        attached: what was taken over when the engine was opened.
+        attached: logs that were taken over when the engine was opened.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class EngineLogs(CheckedArguments, Closeable):
         attach: Attach | None = None,
     ) -> None:
         self._settings, self._host, self._tier = settings, host, tier
-        self._changing = threading.Lock()  # held while topics are made, changed, moved or deleted, and over _closed
+        self._changing = threading.Lock()  # held while topics are created, altered, moved or deleted; over _closed
         self._closed = False
-        self._lacks_first = False  # whether the directory with the topics file is out of reach
+        self._lacks_first = False  # True if the directory with the topics file is unavailable
         self.attached: tuple[AttachedLog, ...] = ()
         ends_with_fork(self)
-        with contextlib.ExitStack() as owned:  # closed by close(), or here if something fails
+        with contextlib.ExitStack() as owned:  # closed by close(), or here after an error
             owned.callback(host.close)
             if tier is not None:
                 owned.callback(tier.close)
@@ -146,23 +146,23 @@ class EngineLogs(CheckedArguments, Closeable):
     # --- logs and topics ---------------------------------------------------------------------------------------------
 
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """All logs, sorted, those that could not be opened included."""
+        """Return the names of all logs, sorted, including logs that could not be opened."""
         return self._shelf.names()
 
     def topics(self) -> dict[str, TopicInfo]:
-        """All topics, by name."""
+        """Return all topics, by name."""
         grouped: dict[str, list[TopicPartition]] = {}
         for name in self.partitions():
             grouped.setdefault(name.topic, []).append(name)
         return {topic: self._changes.info(topic, names) for topic, names in grouped.items()}
 
     def log(self, topic: str, partition: int) -> Log:
-        """One log.
+        """Return one log.
 
         Raises:
-            UnknownTopicError: it is not here.
-            SystemLimitError: the process has too many open files; the call opens the log later.
-            StorageError: what kept it from being opened.
+            UnknownTopicError: the log does not exist here.
+            SystemLimitError: the process has too many open files; a later call opens the log.
+            StorageError: the error with which the log could not be opened.
         """
         self._check_open()
         name = TopicPartition(topic, partition)
@@ -173,18 +173,18 @@ class EngineLogs(CheckedArguments, Closeable):
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """Create a topic; each partition goes to the log directory with the fewest logs.
 
-        Others see it when all of it is there. Its settings are stored before the first partition: a crash leaves fewer
-        partitions, never other settings.
+        The topic becomes visible when all its partitions exist. Its settings are stored before the first partition: a
+        crash can leave fewer partitions, but never other settings.
 
         Args:
-            name: by Kafka's rules.
-            partitions: how many, from 0 on.
-            config: settings by Kafka's names; they go over the engine's defaults.
+            name: name of the topic, according to Kafka's rules.
+            partitions: number of partitions.
+            config: settings by Kafka's names; they override the engine's defaults.
 
         Raises:
             InvalidTopicError, TopicExistsError, UnknownSettingError, ConfigError: nothing was created.
-            LogDirOfflineError: a log directory is out of reach and may hold a topic of this name; nothing was created.
-            DiskFullError, LogDirError, StoreError: what had been made by then was removed again.
+            LogDirOfflineError: a log directory is unavailable and may hold a topic of this name; nothing was created.
+            DiskFullError, LogDirError, StoreError: the creation failed; partitions created before were removed again.
         """
         with self._changing:
             self._check_open()
@@ -194,11 +194,11 @@ class EngineLogs(CheckedArguments, Closeable):
             return made
 
     def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicInfo:
-        """Change settings of a topic, for logs that are open too; durable on return.
+        """Change settings of a topic and of its open logs; durable on return.
 
         Args:
-            name: of the topic.
-            config: settings by Kafka's names; None takes one back to the engine's default.
+            name: name of the topic.
+            config: settings by Kafka's names; None resets a setting to the engine's default.
 
         Raises:
             UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
@@ -212,15 +212,15 @@ class EngineLogs(CheckedArguments, Closeable):
             return altered
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records, those in the tier included.
+        """Delete a topic with all its records, including those in the tier, and its committed offsets.
 
-        Its folders get names that say so at once, and go after ``file.delete.delay.ms`` or at an orderly stop; what groups
-        have committed of it goes. A call that failed can be repeated.
+        Its folders are renamed to ``-delete`` at once. They are removed after ``file.delete.delay.ms``, or at a clean
+        stop. A failed call can be repeated.
 
         Raises:
-            UnknownTopicError: it is not here.
-            StoreError: the tier refused; nothing local was touched.
-            StorageError: a folder cannot be renamed; the partitions before it are gone.
+            UnknownTopicError: the topic does not exist here.
+            StoreError: the tier refused; nothing on local disk was changed.
+            StorageError: a folder cannot be renamed; the partitions before it are deleted.
         """
         with self._changing:
             self._check_open()
@@ -229,30 +229,30 @@ class EngineLogs(CheckedArguments, Closeable):
         self._duties.write_checkpoints()
 
     def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
-        """Move a partition to another of the engine's log directories; the log as it is open there.
+        """Move a partition to another of the engine's log directories, and return the log that is open there.
 
-        The log is closed while it is copied: a Log that was taken before raises ClosedError from then on.
+        The log is closed while it is copied. Log objects that were obtained before raise ClosedError from then on.
 
         Raises:
-            UnknownTopicError: it is not here.
+            UnknownTopicError: the partition does not exist here.
             ConfigError: the engine has no such directory.
-            StorageError: it was not moved.
+            StorageError: the partition was not moved.
         """
         with self._changing:
             self._check_open()
             return self._changes.move(self._shelf.log(TopicPartition(topic, partition)), os.fspath(log_dir))
 
     def left_folders(self) -> tuple[str, ...]:
-        """Paths of folders that a broker set aside (``-stray``, ``-future``) and the engine leaves alone."""
+        """Return the paths of folders that a broker set aside (``-stray``, ``-future``) and the engine does not use."""
         return tuple(directory.store.path(name) for directory in self._dirs for name in sorted(directory.left))
 
     @property
     def tier(self) -> Tier | None:
-        """The opened tier."""
+        """The opened tier, or None."""
         return self._tier
 
     def close(self) -> None:
-        """Stop services, close producers and logs, leaving the directories as a clean stop of Kafka does. Twice is fine."""
+        """Stop the services, and close producers and logs as a clean stop of Kafka does. Idempotent."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._close)
             stack.callback(self._clients.close)
@@ -260,7 +260,7 @@ class EngineLogs(CheckedArguments, Closeable):
             stack.callback(self._services.close)
 
     def _close(self) -> None:
-        with self._changing:  # and no longer: listeners that are still to be told may call the engine
+        with self._changing:  # released before the close, because listeners that it waits for may call the engine
             if self._closed:
                 return
             self._closed = True
@@ -276,7 +276,7 @@ class EngineLogs(CheckedArguments, Closeable):
             raise ClosedError("the engine is closed")
 
     def _open_dirs(self, owned: contextlib.ExitStack) -> None:
-        """Acquire the log directories that are in reach, and see whether they go together and belong to the tier."""
+        """Lock the available log directories, and check that they belong together and to the tier."""
         for number, path in enumerate(self._settings.engine.log_dirs):
             store = self._host.segment_store(path, read_only=False)
             try:
@@ -301,10 +301,10 @@ class EngineLogs(CheckedArguments, Closeable):
         settle_moves(self._dirs)
 
     def _inventory(self) -> Inventory | None:
-        """What all directories held when they were in reach; None if all are.
+        """Return the stored inventory of all directories, or None if all directories are available.
 
         Raises:
-            StorageError: what keeps the first directory from being opened, if no other one knows the topics' settings.
+            StorageError: the first directory cannot be opened, and no other directory has the topics' settings.
         """
         if not self._shelf.unreached:
             return None
@@ -314,7 +314,7 @@ class EngineLogs(CheckedArguments, Closeable):
         return found
 
     def _note_unreached(self, inventory: Inventory) -> None:
-        """Show partitions that are in no directory in reach as failed."""
+        """Record partitions that are in no available directory as failed."""
         known = {*self._shelf.logs, *self._shelf.failed}
         self._shelf.failed.update(
             (name, self._shelf.unreached_error(f"the log directory of {name} is out of reach"))
@@ -327,7 +327,7 @@ class EngineLogs(CheckedArguments, Closeable):
             keep_inventory([found.store for found in self._shelf.online()], self._topics.entries, self._shelf.names())
 
     def _take_over(self, tier: Tier, attach: Attach) -> tuple[AttachedLog, ...]:
-        """Make empty directories go on with the logs of a tier; errors as ``Attacher.run``."""
+        """Take over the logs of a tier into empty directories; raises the errors of ``Attacher.run``."""
         settings = self._settings.engine
         attached = Attacher(tier, settings, self._host, self._shelf, self._topics, self._opener, attach).run()
         if settings.tier_outage_open == "serve":
@@ -354,14 +354,14 @@ class EngineLogs(CheckedArguments, Closeable):
         self._shelf.publish((directory, log) for log in opened)
 
     def _create_in_tier(self, topic: str | None = None) -> None:
-        """Let the tier list the logs of a topic, or all logs, from now on."""
+        """Create the logs of a topic, or all logs, in the tier."""
         if self._tiering is not None:
             self._tiering.create(
                 log for name, log in list(self._shelf.logs.items()) if topic is None or name.topic == topic
             )
 
     def _open_again(self, name: TopicPartition) -> None:
-        """Open a log for which the process had too many open files before."""
+        """Open a log that could not be opened before because the process had too many open files."""
         with self._changing:
             self._check_open()
             if not isinstance(self._shelf.failed.get(name), SystemLimitError):
@@ -373,7 +373,7 @@ class EngineLogs(CheckedArguments, Closeable):
         return {name: self._host.policy(name) for name in config.cleanup_policy}
 
     def _compact(self, log: Log) -> None:
-        """Compact a log now, the records of its active segment included, as far as its policies want it."""
+        """Compact a log now, including the records of its active segment, if its policies require it."""
         log.roll()
         self._cleaner.run([log])
 

@@ -1,4 +1,4 @@
-"""Doing something to each of many logs, whatever becomes of one of them."""
+"""Run a function on many logs; the failure of one log does not stop the others."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NAMED_FAILURES: Final = 10
 def for_each(
     logs: Sequence[Log], work: Callable[[Log], R], threads: int = 1, needs_store: Callable[[Log], bool] = lambda _: True
 ) -> list[R]:
-    """Do something to each log, ``threads`` at a time; the results in the order of the logs.
+    """Call ``work`` with each log on up to ``threads`` threads, and return the results in the order of the logs.
 
-    After a failure of the store nothing more that needs it is begun, as it would fail as well. A failure of one log keeps
-    no other from its turn.
+    The failure of one log does not stop the others. After a failure of the store, no more work that needs the store
+    starts, because it would fail too.
 
     Raises:
-        StorageError: what failed first, with notes about the others, after all had their turn.
-        Exception: what ``work`` raised that is none of ours.
+        StorageError: the first failure, of the store if it failed, with notes about the others. Raised after all logs.
+        Exception: raised by ``work``, and not a StorageError.
     """
     failing = threading.Event()
 
@@ -46,7 +46,7 @@ def for_each(
         if isinstance(outcome, tuple):
             results.extend(outcome)
         elif isinstance(outcome, StorageError):
-            place = 0 if is_of_store(outcome) else len(failed)  # what ended the work is what to raise
+            place = 0 if is_of_store(outcome) else len(failed)  # raise the store's failure, which stopped the work
             failed.insert(place, outcome)
             notes.insert(place, f"{log.name}: {outcome}")
         else:

@@ -1,4 +1,4 @@
-"""``open_engine``: settings, plugins, tier and log directories become an engine."""
+"""``open_engine``, which creates an engine from settings, plugins, a tier and log directories."""
 
 from __future__ import annotations
 
@@ -38,39 +38,43 @@ def open_engine(
     attach: bool | Collection[str] = False,
     attach_progress: AttachProgress | None = None,
 ) -> Engine:
-    """Open log directories for reading and writing: new ones, an engine's, or what a stopped Kafka broker left.
+    """Open log directories for reading and writing: new ones, those of an engine, or those of a stopped Kafka broker.
 
-    Every log is loaded, and recovered if the last writer did not stop in order. The engine belongs to this process: in a
-    forked child each use of it raises ClosedError, and ``close`` does nothing.
+    Every log is loaded. If the last writer did not stop cleanly, the logs are recovered. The engine belongs to this
+    process: in a forked child each use of it raises ClosedError, and ``close`` does nothing.
 
     Args:
-        log_dirs: one or several directories, made if missing; None takes ``log.dirs`` of ``config``. If some of several
-            cannot be opened, the engine serves the others; if none can be opened, the first one's error is raised.
+        log_dirs: one or several directories, created if missing; None uses ``log.dirs`` of ``config``. If some of
+            several cannot be opened, the engine serves the others. If none can be opened, the error of the first is
+            raised.
         tier: URI of the object store and prefix for closed segments.
-        tier_options: options for the library that talks to the store (credentials), and settings of its plugin by their
-            names (``endpoint_url``, ``region``, ``allow_http`` of ``[plugins.s3]``), which win; never logged or stored.
-        config: a ``stratalog.toml``, or its contents as a mapping. Arguments win over ``STRATALOG_*`` variables, which
-            win over it. None reads the file that ``STRATALOG_CONFIG`` names, and no file if the variable is not set: a
-            file in the working directory is for commands alone.
-        plugins: modules with hooks, beside the installed ones.
-        topic_defaults: topic settings that hold unless a topic says otherwise.
-        env: clock, files and chance; the real ones if None.
-        recovery_progress: called while logs are recovered after an unclean stop, on the threads that do it: with the log,
-            how many bytes have been looked at, and of how many.
-        attach: take over every topic of the tier (True), or some, into directories without logs: each log goes on where
-            its tier ends, in the next leader epoch, and the engine before is fenced. What that had not moved to the tier
-            is not known here. A topic that the tier has under several ids is named ``TOPIC-ID``. What was interrupted can
-            be repeated. ``engine.attached`` tells what was taken over.
-        attach_progress: called while that is done, with the log that is done, how many are, and of how many.
+        tier_options: options for the client library of the store (credentials), and settings of its plugin by their
+            names (``endpoint_url``, ``region``, ``allow_http`` of ``[plugins.s3]``), which they override; never
+            logged or stored.
+        config: a ``stratalog.toml``, or its contents as a mapping. ``STRATALOG_*`` variables override it, and arguments
+            override the variables. None reads the file that ``STRATALOG_CONFIG`` names, or no file if the variable is
+            not set. Only commands read a file in the working directory.
+        plugins: modules with hooks, in addition to the installed plugins.
+        topic_defaults: default topic settings, which the settings of a topic override.
+        env: clock, files and random source; the real ones if None.
+        recovery_progress: called during recovery after an unclean stop, on the recovering threads, with the log, the
+            number of bytes scanned, and the total number of bytes.
+        attach: take over all topics of the tier (True), or the named topics, into directories without logs. Each log
+            continues at the end of its tier, in the next leader epoch, which fences the previous engine. Records that
+            the previous engine had not offloaded are missing. If the tier has several topics with the same name, use
+            ``TOPIC-ID``. An interrupted attach can be repeated. ``engine.attached`` lists the logs that were taken
+            over.
+        attach_progress: called during the attach with each log that is taken over, the number of such logs so far,
+            and the total number.
 
     Raises:
-        AttachError: a directory is not empty, or was left by an attach that was interrupted.
-        LogDirError, CorruptCheckpointError: no directory can be opened, or the first one cannot and no other one knows the
-            settings of its topics.
-        LogDirLockedError: another engine or a running broker has a directory.
+        AttachError: a directory is not empty, or has an unfinished attach.
+        LogDirError, CorruptCheckpointError: no directory can be opened, or the first one cannot be opened and no other
+            directory has the topics' settings.
+        LogDirLockedError: another engine or a running broker has locked a directory.
         ConfigError, UnknownSettingError: a setting is wrong.
-        TierUnavailableError: the store is away, and the engine must not open without: ``tier.outage.open`` says so, the
-            directories were never opened with this tier, or ``attach`` is wanted.
+        TierUnavailableError: the store is unavailable, and the engine must not open without it: because of
+            ``tier.outage.open``, because the directories were never opened with this tier, or because of ``attach``.
         StoreError, UnknownComponentError: the tier cannot be opened.
     """
     settings = _settings(log_dirs, tier, config, topic_defaults)
@@ -133,13 +137,13 @@ def _settings(
         )
     _check_places(engine.log_dirs)
     defaults = {**settings.topic_defaults, **(topic_defaults or {})}
-    plain = TopicConfig()  # what plugins have is known when they are loaded
+    plain = TopicConfig()  # the settings of plugins are checked when the plugins are loaded
     plain.replaced(plain.known(defaults), "topic_defaults")
     return dataclasses.replace(settings, engine=engine, topic_defaults=defaults)
 
 
 def _check_places(log_dirs: Sequence[str]) -> None:
-    """Raise ConfigError if a directory is named twice, whatever the names, or lies in another one."""
+    """Raise ConfigError if two paths lead to the same directory, or if one directory is inside another."""
     places = [Path(os.path.realpath(path.removeprefix("file://"))) for path in log_dirs]
     for index, place in enumerate(places):
         for other, path in zip(places[:index], log_dirs, strict=False):

@@ -16,7 +16,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _NAME: Final = "stratalog-call"
 MOST_LAGGARDS: Final = 8
 _LEAST_S: Final = 0.1  # each call gets at least this long while an engine closes
-_CLOCK: Final = SystemClock()  # threads run in real time, whatever clock an engine has
+_CLOCK: Final = SystemClock()  # threads run in real time, for any clock of the engine
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""The cleaner: of all logs, the filthiest is compacted next.
+"""The cleaner, which always compacts the filthiest of all logs next.
 
 Source: apache/kafka LogCleaner, LogCleanerManager.grabFilthiestCompactedLog.
 """
@@ -35,12 +35,12 @@ Policies = Callable[[TopicConfig], Mapping[str, CleanupPolicy]]
 class _Turn:
     """One part of a log in one run of the cleaner.
 
-    A round makes progress if the part is compacted further than before, or has fewer bytes or segments. All of these are
-    bounded, and so is the number of such rounds. A round without progress is a policy's mistake if the policy plans it
-    once more.
+    A round makes progress if the part is compacted further than before, or has fewer bytes or segments. All of these
+    are bounded, and so is the number of such rounds. If a policy plans the same round again after a round without
+    progress, the policy is wrong.
 
     Attributes:
-        log: whose part it is.
+        log: log of the part.
         reached: the greatest offset up to which the part was compacted; -1 if it never was.
         idle: the plan of the latest round if that round made no progress.
     """
@@ -50,7 +50,7 @@ class _Turn:
     idle: Rewrite | None = None
 
     def note(self, rewrite: Rewrite, result: CompactionResult) -> bool:
-        """Note the result of a round; False if the part takes no further round in this run."""
+        """Record the result of a round. Return False if the part gets no further round in this run."""
         stats = result.stats
         progress = result.end > self.reached or stats.bytes_freed > 0 or stats.segments_after < stats.segments_before
         was_idle, self.idle = self.idle is not None, None if progress else rewrite
@@ -58,20 +58,20 @@ class _Turn:
         return progress or not was_idle
 
     def repeats(self, rewrite: Rewrite) -> bool:
-        """True if a plan is that of the latest round, which made no progress."""
+        """Return True if a plan has the bounds of the latest round, and that round made no progress."""
         idle = self.idle
         return idle is not None and _bounds(idle) == _bounds(rewrite)
 
 
 class Cleaner:
-    """Compacts logs of one engine. All it is given is borrowed; thread-safe.
+    """Compactor of the logs of one engine. Closes none of its arguments; thread-safe.
 
     Args:
-        settings: ``log.cleaner.*``.
-        clock: says what is due.
-        policies: opens the policies of a topic.
-        tier_of: what a log has in a tier, None if it has none.
-        written: called after each round, with its log: the time to store the checkpoint.
+        settings: the ``log.cleaner.*`` settings.
+        clock: clock of the engine.
+        policies: opens the cleanup policies of a topic.
+        tier_of: returns the tier of a log, or None if it has none.
+        written: called with the log after each round, to store the checkpoint.
     """
 
     def __init__(
@@ -91,24 +91,24 @@ class Cleaner:
         )
         self._throttle = Throttle(clock, settings.cleaner_bytes_per_second)
         self._choosing = threading.Lock()
-        self._busy = set[_Part]()  # parts of logs that a thread is at; under _choosing
+        self._busy = set[_Part]()  # parts of logs that a thread is compacting; under _choosing
         self._stopping = False
 
     def stop(self) -> None:
-        """End rounds that are under way soon, and begin none."""
+        """Stop running rounds soon, and start no further round."""
         self._stopping = True
 
     def plan(self, logs: Sequence[Log], *, asks_all: bool = False) -> list[CompactionPlan]:
-        """What would be done with those logs that are compacted at all: one plan for each part.
+        """Return one plan for each part of the logs that have a compacting policy.
 
-        ``asks_all``: as for ``plan_parts``.
+        ``asks_all``: as in ``plan_parts``.
         """
         now_ms = self._clock.now_ms()
         found = list[CompactionPlan]()
         for log in logs:
             try:
                 policies = self._policies(log.config)
-            except StorageError as error:  # one is not installed, say: the other logs have their turn
+            except StorageError as error:  # for instance a policy that is not installed: continue with the other logs
                 found.append(CompactionPlan(log, None, str(error), error))
                 continue
             tier = self._tier_of(log)
@@ -116,20 +116,20 @@ class Cleaner:
         return found
 
     def preview(self, plan: CompactionPlan) -> RoundPreview | None:
-        """What the round that is planned would do, by reading what it would read; None if none is."""
+        """Return the result that a planned round would have, after reading the same records; None without a plan."""
         return preview(plan, self._policies(plan.log.config), self.limits, self._clock.now_ms())
 
     def run(self, logs: Sequence[Log], *, asks_all: bool = False) -> list[CompactionResult]:
-        """Compact until no log is dirty enough; each result as it came, those that could not be planned first.
+        """Compact until no log is dirty enough. Return the results in order of completion, failures of planning first.
 
-        A policy that plans a round once more after that round has changed nothing makes its log uncleanable.
+        If a policy plans a round again although that round has changed nothing, its log becomes uncleanable.
 
         Args:
-            logs: which.
-            asks_all: as for ``plan_parts``.
+            logs: logs to compact.
+            asks_all: as in ``plan_parts``.
 
         Raises:
-            StorageError: a log or its directory went out of service; after all threads have ended.
+            StorageError: a log or its directory went out of service. Raised after all threads have ended.
         """
         results: list[CompactionResult] = []
         left = self._plannable(logs, results, asks_all=asks_all)
@@ -149,7 +149,7 @@ class Cleaner:
         return results
 
     def _plannable(self, logs: Sequence[Log], results: list[CompactionResult], *, asks_all: bool) -> dict[_Part, _Turn]:
-        """The logs that somebody compacts; what is wrong with others becomes a result."""
+        """Return the parts of logs that can be planned, and add a result with the error for each part that cannot."""
         left = {}
         for plan in self.plan(logs, asks_all=asks_all):
             if plan.error is not None:
@@ -163,7 +163,7 @@ class Cleaner:
         return left
 
     def _next(self, left: dict[_Part, _Turn]) -> CompactionResult | None:
-        """Clean the filthiest part of the logs; None if none is dirty enough that no other thread is at."""
+        """Compact the filthiest part that no other thread compacts. Return None if no such part is dirty enough."""
         with self._choosing:
             logs = {turn.log.name: turn.log for turn in left.values() if turn.log.healthy}
             plans = [] if self._stopping else self.plan(list(logs.values()))
@@ -182,7 +182,7 @@ class Cleaner:
             )
             if result.error is not None or result.stopped or not turn.note(plan.rewrite, result):
                 left.pop(part, None)
-            with contextlib.suppress(OutOfResourcesError):  # a round that is not noted is done again
+            with contextlib.suppress(OutOfResourcesError):  # without the checkpoint, the round is done again
                 self._written(plan.log)
             return result
         finally:
@@ -190,7 +190,7 @@ class Cleaner:
                 self._busy.discard(part)
 
     def _refused(self, plan: CompactionPlan, rewrite: Rewrite) -> CompactionResult:
-        """Give up a part whose policies plan without end."""
+        """Make a part uncleanable because its policies plan the same round without end."""
         log, name = plan.log, "LogSummary.dirty_start" if plan.tier is None else "LogSummary.tier_dirty_start"
         error = PluginError(
             f"cleanup.policy={','.join(self._policies(log.config))} plans {rewrite} of {log.name} once more, and a round with "

@@ -1,4 +1,4 @@
-"""What an engine does to many of its logs: when it is asked to, and on a schedule."""
+"""The duties of an engine over many of its logs, on a schedule or on request."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.tier.upkeep.collect import CollectReport
 
-LONGEST_SYNC_TICK_MS: Final = 1000  # flush.ms of topics is looked at so often, whatever sync.interval.ms says
+LONGEST_SYNC_TICK_MS: Final = 1000  # longest interval of checks of flush.ms, for any sync.interval.ms
 DELETE_TICK_MS: Final = 1000
-TRANSACTIONS_TICK_MS: Final = 10_000  # as brokers look for transactions that take too long
+TRANSACTIONS_TICK_MS: Final = 10_000  # as brokers check for transactions that exceed their timeout
 
 
 class Duties:
-    """The duties of one engine. Thread-safe; all but ``cleaner`` and ``tiering`` is borrowed.
+    """The duties of one engine. Thread-safe. Closes only ``cleaner`` and ``tiering``.
 
-    Where a duty fails with one log, the others still have their turn; what went wrong first is raised after them.
+    If a duty fails for one log, it continues with the other logs, and raises the first error at the end.
 
     Args:
-        settings: how often, and how many at once.
-        clock: says what is due.
-        shelf: the logs.
-        opener: knows which log has a tier.
+        settings: intervals of the duties, and numbers of threads.
+        clock: clock that decides which duties are due.
+        shelf: logs of the engine.
+        opener: returns the tier of a log.
         policies: opens the cleanup policies of a topic.
-        cleaner: compacts.
-        tiering: offloads and collects; None without a tier.
-        abort_expired: aborts transactions that take too long.
+        cleaner: compacts logs.
+        tiering: offloads logs and collects garbage in the tier; None without a tier.
+        abort_expired: aborts transactions that exceed their timeout.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class Duties:
         self._policies, self._cleaner, self._tiering = policies, cleaner, tiering
         self._schedulers = (
             Scheduler(clock, self._everyday(abort_expired)),
-            # on threads of their own: a plugin's policy, or an upload, may take minutes, and syncs do not wait; a round over
-            # what a tier has may take hours, and retention does not wait either
+            # The following duties have their own threads: a plugin's policy or an upload may take minutes, and must
+            # not delay syncs. A compaction round in a tier may take hours, and must not delay retention.
             Scheduler(clock, self._retention(), "stratalog-retention"),
             Scheduler(clock, self._cleaning(), "stratalog-cleaning"),
             Scheduler(clock, self._tier(), "stratalog-tier"),
@@ -69,20 +69,20 @@ class Duties:
     # --- on a schedule -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Do what is due on threads from now on. Twice is fine."""
+        """Start the threads that run the duties when they are due. Idempotent."""
         for scheduler in self._schedulers:
             scheduler.start()
 
     def run_due(self) -> int:
-        """Do what is due now, on this thread; how long (ms) until something is due again."""
+        """Run the duties that are due now, on this thread. Return the time (ms) until the next duty is due."""
         return min(scheduler.run_due() for scheduler in self._schedulers)
 
     def status(self) -> tuple[DutyStatus, ...]:
-        """How the duties fare."""
+        """Return the status of each duty."""
         return tuple(status for scheduler in self._schedulers for status in scheduler.status())
 
     def close(self) -> None:
-        """Begin nothing further, and wait for what is under way to end soon. Twice is fine."""
+        """Start no further duty, and wait for running duties, which stop early. Idempotent."""
         self._cleaner.stop()
         if self._tiering is not None:
             self._tiering.close()
@@ -119,16 +119,16 @@ class Duties:
         )
 
     def _offload_due(self) -> None:
-        """Offload on schedule; a plugin that fails on some logs delays those, and no others."""
+        """Offload on schedule. If a plugin fails on some logs, only these logs are delayed."""
         if self._tiering is not None:
-            with contextlib.suppress(PluginError):  # it is logged, and shown in the lag of its log
+            with contextlib.suppress(PluginError):  # the error is logged, and part of the log's TierLag
                 self.offload([log for log in self._serving() if self._tiering.is_due(log)])
 
     def _extras(self) -> Sequence[Duty]:
         return (Duty("EXTRA indexes", self._settings.extra_interval_ms, lambda: self.make_extras(self._serving())),)
 
     def _serving(self) -> list[Log]:
-        """Logs that can be written to: what failed once does not fail every duty again."""
+        """Return the logs in service: a failed log must not make every duty fail."""
         return [log for log in self.chosen(None) if log.healthy]
 
     def _sync_due(self) -> None:
@@ -149,16 +149,16 @@ class Duties:
             for directory in self._shelf.dirs:
                 stack.callback(directory.write_high_watermarks)
 
-    # --- when asked to -----------------------------------------------------------------------------------------------
+    # --- on request --------------------------------------------------------------------------------------------------
 
     def chosen(self, names: Iterable[TopicPartition] | None) -> list[Log]:
-        """Logs by name; None is all that could be opened, sorted. Errors as ``LogShelf.log``."""
+        """Return logs by name; None means all open logs, sorted. Raises the errors of ``LogShelf.log``."""
         if names is None:
             return [log for _, log in sorted(self._shelf.logs.items())]
         return [self._shelf.log(name) for name in names]
 
     def flush(self) -> None:
-        """Make everything written durable, and store the checkpoints."""
+        """Make all written records durable, and store the checkpoints."""
         try:
             for_each(self.chosen(None), Log.flush)
         finally:
@@ -166,12 +166,16 @@ class Duties:
 
     def write_checkpoints(self) -> None:
         """Store the checkpoint files of all directories."""
-        with contextlib.ExitStack() as stack:  # a directory that fails does not keep the others from theirs
+        with contextlib.ExitStack() as stack:  # if one directory fails, the others are still written
             for directory in self._shelf.dirs:
                 stack.callback(directory.write_checkpoints)
 
     def offload(self, logs: Sequence[Log]) -> tuple[OffloadResult, ...]:
-        """One pass over logs, several at once; a result for each that has a tier and leads. ConfigError without a tier."""
+        """Offload logs once, several in parallel, and return a result for each log that has a tier and leads.
+
+        Raises:
+            ConfigError: the engine has no tier.
+        """
         if self._tiering is None:
             raise ConfigError(
                 "there is no tier to move segments to: open_engine(tier=URI), --tier URI, or tier in the settings"
@@ -180,15 +184,15 @@ class Duties:
         return tuple(result for result in found if result is not None)
 
     def collect(self) -> CollectReport:
-        """Delete what no reader of the tier can need any more, of all logs."""
+        """Delete the objects of all logs in the tier that no reader can need any longer."""
         return CollectReport() if self._tiering is None else self._tiering.collect(self.chosen(None))
 
     def make_extras(self, logs: Sequence[Log]) -> tuple[ExtrasResult, ...]:
-        """Make the EXTRA indexes that closed segments lack."""
+        """Build the EXTRA indexes that closed segments lack."""
         return tuple(for_each(logs, Log.make_extra_indexes))
 
     def apply_retention(self, logs: Sequence[Log], *, dry_run: bool = False) -> tuple[RetentionResult, ...]:
-        """Delete and evict what the cleanup policies say."""
+        """Delete and evict segments according to the cleanup policies."""
         now_ms = self._clock.now_ms()
 
         def work(log: Log) -> RetentionResult:
@@ -199,5 +203,5 @@ class Duties:
             return tuple(for_each(logs, work, needs_store=lambda log: self._opener.remote_of(log) is not None))
         finally:
             if not dry_run:
-                with contextlib.suppress(OutOfResourcesError):  # deleting makes room; they are written again later
+                with contextlib.suppress(OutOfResourcesError):  # the deletion frees space; a later run writes them
                     self.write_checkpoints()

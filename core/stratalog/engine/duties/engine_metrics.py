@@ -1,6 +1,6 @@
-"""What an engine tells of itself: one table of figures, each read from what is published anyway.
+"""The metrics of an engine: one table, whose values come from state that is published already.
 
-Reading them takes no lock of a log, opens no file and asks no store.
+Reading the metrics takes no lock of a log, opens no file and sends no request to a store.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _GAUGE, _COUNTER = MetricKind.GAUGE, MetricKind.COUNTER
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """What the figures of an engine are read from, at one moment.
+    """Snapshot of the state from which the metrics of an engine are read.
 
     Attributes:
-        logs: that are open.
-        failed_logs: how many could not be opened.
-        dirs: the log directories that could be opened.
-        unreached: the paths of the others.
-        duties: how they fare.
-        open_files: descriptors and maps that are open now.
-        listener_failures: by plugin.
-        tier: None without one.
-        tier_away: whether the tier is not used, as its store was away when the engine was opened.
+        logs: open logs.
+        failed_logs: number of logs that could not be opened.
+        dirs: log directories that could be opened.
+        unreached: paths of log directories that could not be opened.
+        duties: status of the duties.
+        open_files: number of open descriptors and maps.
+        listener_failures: number of failures of listeners, by plugin.
+        tier: metrics of the tier; None without a tier.
+        tier_away: True if the tier is not used because its store was unavailable when the engine was opened.
         tier_failing: logs whose last offload failed.
-        throttled_ms: how long uploads have waited for their rate.
+        throttled_ms: total time that uploads have waited for the rate limit.
     """
 
     logs: Sequence[Log]
@@ -56,7 +56,7 @@ class EngineState:
 
 
 class _Row(NamedTuple, Generic[T]):
-    """A metric, and how to read it; None where there is nothing to tell."""
+    """A metric, and the function that reads its value; None if there is no value."""
 
     metric: Metric
     read: Callable[[T], float | None]
@@ -199,7 +199,7 @@ METRICS: Final[tuple[Metric, ...]] = tuple(
 
 
 def samples(state: EngineState) -> Iterator[Sample]:
-    """All figures, those of one metric behind each other."""
+    """Iterate over all samples, grouped by metric."""
     yield from _read(_ENGINE, [((), state)])
     offline = {found.store.path(): found.failure is not None for found in state.dirs}
     offline |= dict.fromkeys(state.unreached, True)

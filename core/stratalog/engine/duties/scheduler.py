@@ -1,6 +1,6 @@
-"""Duties that come due again and again, on one thread.
+"""A scheduler of periodic duties on one thread.
 
-Source: apache/kafka KafkaScheduler; a duty that fails waits longer each time.
+Source: apache/kafka KafkaScheduler. Unlike there, a duty that fails waits longer each time.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _LOGGER: Final = logging.getLogger(__name__)
 _NS: Final = 1_000_000
 _FIRST_PAUSE_MS: Final = 1000
 _LONGEST_PAUSE_MS: Final = 300_000
-_NOTICED_MS: Final = 60_000  # the thread looks at the clock at least so often
+_NOTICED_MS: Final = 60_000  # the thread checks the clock at least this often
 
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """Something to do every ``interval_ms``, for the first time an interval after the scheduler is made."""
+    """A function to run every ``interval_ms``, first one interval after the creation of the scheduler."""
 
     name: str
     interval_ms: int
@@ -32,7 +32,7 @@ class Duty:
 
 @dataclass(frozen=True, slots=True)
 class DutyStatus:
-    """How a duty fares: ``failures`` of ``runs``, ``failing`` of them in a row now, the last error in words."""
+    """Status of a duty: its ``runs`` and ``failures``, its consecutive failures (``failing``), and its last error."""
 
     name: str
     runs: int = 0
@@ -49,15 +49,15 @@ class _Entry:
 
 
 class Scheduler:
-    """Runs duties when they are due: on its own thread after ``start``, and for whoever calls ``run_due``.
+    """Runner of duties when they are due: on its own thread after ``start``, and on the threads that call ``run_due``.
 
-    A duty never runs twice at a time. One that fails is logged, counted, and tried again after its interval or a pause
-    that doubles, whichever is longer; the others go on.
+    A duty never runs twice concurrently. A failure is logged and counted. The duty is retried after its interval, or
+    after a pause that doubles with each failure, whichever is longer. The other duties continue.
 
     Args:
-        clock: its monotonic time says what is due.
-        duties: run in this order when several are due.
-        name: of the thread.
+        clock: its monotonic time decides which duties are due.
+        duties: duties, run in this order if several are due.
+        name: name of the thread.
     """
 
     def __init__(self, clock: Clock, duties: Iterable[Duty], name: str = "stratalog-duties") -> None:
@@ -69,11 +69,11 @@ class Scheduler:
         self._loop = Loop(name, self._step)
 
     def start(self) -> None:
-        """Run duties on a thread from now on. Twice is fine."""
+        """Start the thread that runs the duties. Idempotent."""
         self._loop.start()
 
     def run_due(self) -> int:
-        """Run what is due now; how long (ms) until something is due again."""
+        """Run the duties that are due now. Return the time (ms) until the next duty is due."""
         with self._running:
             for entry in self._entries:
                 if not self._closed and entry.due_ns <= self._clock.monotonic_ns():
@@ -82,11 +82,11 @@ class Scheduler:
             return max(0, min((-(-(entry.due_ns - now) // _NS) for entry in self._entries), default=_NOTICED_MS))
 
     def status(self) -> tuple[DutyStatus, ...]:
-        """How the duties fare."""
+        """Return the status of each duty."""
         return tuple(entry.status for entry in self._entries)
 
     def close(self) -> None:
-        """Begin no further duty, and wait for the one that runs. Twice is fine."""
+        """Start no further duty, and wait for the running one. Idempotent."""
         self._closed = True
         self._loop.close()
         with self._running:
@@ -100,7 +100,7 @@ class Scheduler:
         wait_ms, failing, error = duty.interval_ms, 0, before.error
         try:
             duty.work()
-        except BaseException as found:  # whatever a duty raises, the others are not its business
+        except BaseException as found:  # on the scheduler's own thread, the other duties run even after SystemExit
             if not isinstance(found, Exception) and not is_own_thread():
                 raise
             failing, error = before.failing + 1, f"{type(found).__name__}: {found}"

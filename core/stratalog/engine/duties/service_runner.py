@@ -1,4 +1,4 @@
-"""The services that run beside an engine."""
+"""The services of plugins that run beside an engine."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from stratalog.spi.service_contract import EngineHandle, Service
 
 _LOGGER: Final = logging.getLogger(__name__)
 _NS: Final = 1_000_000
-_LEAST_S: Final = 0.1  # that each service has, whatever those before it took
+_LEAST_S: Final = 0.1  # each service gets at least this long to stop
 
 
 class Services:
-    """The services that the settings name, in that order; opened here. Thread-safe.
+    """The services named in the settings, in that order. The constructor opens them. Thread-safe.
 
     Args:
-        host: opens them.
+        host: opens the services.
 
     Raises:
-        UnknownComponentError: nobody offers one of them.
-        PluginImportError: it needs something that is not installed.
+        UnknownComponentError: no plugin offers one of the services.
+        PluginImportError: a service needs a package that is not installed.
     """
 
     def __init__(self, host: ComponentHost) -> None:
@@ -38,10 +38,11 @@ class Services:
         self._started = self._stopped = False
 
     def start(self, engine: EngineHandle) -> None:
-        """Start all of them. Twice is fine.
+        """Start all services. Idempotent.
 
         Raises:
-            PluginError: one did not start; those before it run until ``close``, those after it were not begun.
+            PluginError: a service did not start. The services before it run until ``close``; those after it are not
+                started.
         """
         with self._lock:
             if self._started or self._stopped:
@@ -52,9 +53,9 @@ class Services:
                     service.start(engine)
 
     def close(self) -> None:
-        """Stop all of them, the last one first; together they have ``service.stop.ms``. Twice is fine.
+        """Stop all services, the last one first, within ``service.stop.ms`` for all together. Idempotent.
 
-        One that fails, or takes longer, is logged, and keeps nothing else from its end.
+        If a service fails or takes longer, a warning is logged, and the other services are stopped.
         """
         with self._lock:
             if self._stopped:
@@ -66,7 +67,7 @@ class Services:
                 left_s = max((deadline_ns - self._clock.monotonic_ns()) / 1_000_000_000, _LEAST_S)
                 try:
                     self._calls.call(str(guard), "stop", partial(self._stop, service, guard, deadline_ns), left_s)
-                except (StorageError, OverdueError):  # the others and the logs are to end well
+                except (StorageError, OverdueError):  # the other services and the logs must still be closed
                     _LOGGER.warning("service %s did not stop in order", name, exc_info=True)
 
     @staticmethod

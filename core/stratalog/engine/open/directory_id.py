@@ -1,6 +1,6 @@
-"""``meta.properties``: which cluster, broker and directory a log directory says it belongs to.
+"""``meta.properties``: the cluster, broker and directory ids of a log directory.
 
-It is read and compared, and never written: whoever makes a directory a broker's gives it an identity.
+The file is read and compared, but never written: only Kafka's tools assign these ids.
 
 Source: apache/kafka MetaProperties, MetaPropertiesEnsemble.verify.
 """
@@ -15,14 +15,14 @@ from stratalog.model.names import META_PROPERTIES_FILE
 from stratalog.spi.segment_store import SegmentStore
 
 VERSIONS: Final = ("0", "1")
-_SHARED: Final = (("cluster.id",), ("node.id", "broker.id"))  # the same in all directories; older names last
+_SHARED: Final = (("cluster.id",), ("node.id", "broker.id"))  # must be equal in all directories; older names last
 
 
 def read_identity(store: SegmentStore) -> dict[str, str]:
-    """The properties of a directory, {} if it has none.
+    """Return the properties of a directory, {} if it has none.
 
     Raises:
-        CorruptCheckpointError: a version that is not known.
+        CorruptCheckpointError: the version is unknown.
     """
     data = store.read_small(META_PROPERTIES_FILE)
     if data is None:
@@ -39,7 +39,7 @@ def read_identity(store: SegmentStore) -> dict[str, str]:
 
 
 def check_identities(directories: Sequence[tuple[str, dict[str, str]]]) -> None:
-    """Raise ConfigError if directories, (path, properties) each, cannot belong together."""
+    """Raise ConfigError if directories, given as (path, properties), cannot belong together."""
     for names in _SHARED:
         told = [(path, value) for path, found in directories if (value := _first(found, names))]
         for path, value in told:

@@ -1,9 +1,11 @@
-"""The inventory: what all log directories of an engine hold together, as each of them stores it.
+"""The inventory: topics and partitions of all log directories of an engine, stored in each directory.
 
-An engine opens with the directories that it can reach. The inventory says which partitions may be in the others, and how
-the topics are configured if the directory with the topics file is one of them. An engine with one directory has none.
+An engine opens with the available directories. The inventory lists the partitions that may be in the unavailable
+ones. It also has the topics' settings, in case the directory with the topics file is unavailable. An engine with one
+directory has no inventory.
 
-Source: apache/kafka LogManager and LogDirFailureChannel serve the other directories; brokers know topics, partitions and
+Source: apache/kafka LogManager and LogDirFailureChannel serve the other directories; brokers know topics, partitions
+    and
 settings from the cluster metadata, which an engine does not have.
 """
 
@@ -30,8 +32,8 @@ class Inventory:
 
     Attributes:
         version: increases by one with each change.
-        entries: as the topics file has them.
-        partitions: the number of partitions of each topic, of topics without an entry as well.
+        entries: entries of the topics file.
+        partitions: the number of partitions of each topic, including topics without an entry.
     """
 
     version: int
@@ -39,7 +41,7 @@ class Inventory:
     partitions: Mapping[str, int]
 
     def names(self) -> list[TopicPartition]:
-        """All partitions."""
+        """Return all partitions."""
         return [TopicPartition(topic, number) for topic, count in self.partitions.items() for number in range(count)]
 
 
@@ -47,7 +49,7 @@ NOTHING: Final = Inventory(0, {}, {})
 
 
 def read_inventory(stores: Iterable[SegmentStore]) -> Inventory | None:
-    """Return the newest inventory of some directories; None if none of them has one. Damaged ones are passed over."""
+    """Return the newest inventory of some directories, or None if none of them has one. Damaged ones are ignored."""
     found = []
     for store in stores:
         try:
@@ -62,9 +64,9 @@ def read_inventory(stores: Iterable[SegmentStore]) -> Inventory | None:
 def keep_inventory(
     stores: Sequence[SegmentStore], entries: Mapping[str, TopicEntry], logs: Iterable[TopicPartition]
 ) -> None:
-    """Store the inventory in each of these directories, if it is not there.
+    """Store the inventory in each of these directories where it is missing or different.
 
-    What cannot be stored is logged: the inventory is needed only while a directory is out of reach.
+    Errors are only logged, because the inventory is needed only while a directory is unavailable.
     """
     before = read_inventory(stores) or NOTHING
     partitions = Counter[str]()
@@ -85,17 +87,17 @@ def keep_inventory(
 
 
 def format_inventory(inventory: Inventory) -> bytes:
-    """Return the bytes of the file: those of a topics file with two more names."""
+    """Return the contents of the file: a topics file with two more names."""
     body = json.loads(format_topics(inventory.entries))
     body |= {"inventory": inventory.version, "partitions": dict(sorted(inventory.partitions.items()))}
     return json.dumps(body, indent=1).encode() + b"\n"
 
 
 def parse_inventory(data: bytes, file: str) -> Inventory:
-    """Return what a file says.
+    """Parse the contents of a file.
 
     Raises:
-        CorruptCheckpointError: it is malformed, or of a later release.
+        CorruptCheckpointError: the file is malformed, or from a later release.
     """
     entries = parse_topics(data, file)
     body = json.loads(data)

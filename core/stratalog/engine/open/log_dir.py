@@ -33,27 +33,27 @@ from stratalog.model.names import (
 from stratalog.model.offsets import LogOffsets
 from stratalog.spi.segment_store import SegmentStore
 
-DELETE_DELAY_MS: Final = 60_000  # for what an earlier owner set aside
+DELETE_DELAY_MS: Final = 60_000  # for folders that an earlier owner set aside
 CLEAN_SHUTDOWN: Final = b'{"version":0,"brokerEpoch":-1}'
 
 
 class LogDir:
-    """A log directory, acquired for writing.
+    """A log directory, locked for writing.
 
-    Opening it takes the lock, notes whether the last writer stopped in order, and removes that marker at once: a crash
-    from now on must count as one.
+    The constructor takes the lock, records whether the last writer stopped cleanly, and removes the clean-shutdown
+    marker at once: a crash from now on must count as an unclean stop.
     """
 
     def __init__(self, store: SegmentStore, env: Env, notify: Callable[[Event], None]) -> None:
         self.store, self._env, self._notify = store, env, notify
-        self.failure: StorageError | None = None  # set once: what took the directory out of service
+        self.failure: StorageError | None = None  # set once: error that took the directory out of service
         self._failing = threading.Lock()
         try:
             check_may_become_log_directory(store)
             store.acquire()
             self._state = read_directory(store, live=False)
             self.identity = read_identity(store)
-            with contextlib.suppress(NotAFileError):  # it was not counted as the marker, and will not be
+            with contextlib.suppress(NotAFileError):  # a folder of this name does not count as the marker
                 store.remove_small(CLEAN_SHUTDOWN_FILE)
             self.folders = {
                 log: name for log, name in partition_folders(store).items() if log.topic != CLUSTER_METADATA_TOPIC
@@ -62,17 +62,17 @@ class LogDir:
         except BaseException:
             store.close()
             raise
-        self.dirty_starts = dict(self._state.dirty_starts)  # of logs before they are opened
+        self.dirty_starts = dict(self._state.dirty_starts)  # from the checkpoint, for logs that are opened later
         self.arriving: dict[TopicPartition, LogOffsets] = {}  # bounds of logs that are being moved here
         self._leaving: dict[str, int] = {}  # folders to remove, and when (monotonic ns)
         for name in [name for name, fate in self.left.items() if fate == "delete"]:
             self.remove_later(name, DELETE_DELAY_MS)
         self.logs: dict[TopicPartition, Log] = {}
-        self._stored: dict[str, bytes] = {}  # checkpoints as they were written last
-        self._writing = threading.Lock()  # else older checkpoints could replace newer ones
+        self._stored: dict[str, bytes] = {}  # latest written contents of the checkpoints, by file
+        self._writing = threading.Lock()  # prevents that older checkpoints replace newer ones
 
     def take_offline(self, error: StorageError) -> None:
-        """Refuse appends to all logs of the directory from now on, and write nothing there; reads go on.
+        """Refuse appends to all logs of the directory from now on, and write nothing there; reads continue.
 
         Source: apache/kafka LogDirFailureChannel: an I/O error takes the whole directory out of service, until it is
         opened again.
@@ -86,17 +86,17 @@ class LogDir:
         self._notify(LogDirOffline(path=self.store.path(), reason=str(error)))
 
     def high_watermark(self, log: TopicPartition) -> int | None:
-        """As stored before the directory was opened."""
+        """Return the high watermark of a log as stored before the directory was opened, or None."""
         return self._state.high_watermarks.get(log)
 
     def discard(self, log: TopicPartition) -> None:
-        """Remove a partition that was made just now and never used; one that never came to be is no error."""
+        """Remove a partition that was just created and never used. Do nothing if it was not created."""
         folder = self.folders.pop(log, None)
         if folder is not None:
             self.store.remove_log(folder)
 
     def set_aside(self, log: TopicPartition, delay_ms: int) -> None:
-        """Give the folder of a log that is closed a name that says so, durable on return; it is removed after a delay.
+        """Rename the folder of a closed log to ``-delete``, durable on return. It is removed after a delay.
 
         Source: apache/kafka LogManager.asyncDelete: ``-delete`` folders are never opened again.
         """
@@ -108,12 +108,15 @@ class LogDir:
         self.remove_later(gone, delay_ms)
 
     def remove_later(self, folder: str, delay_ms: int) -> None:
-        """Remove a folder that is no log any more when ``delay_ms`` are over, or at an orderly stop."""
+        """Schedule the removal of a folder that is no longer a log: after ``delay_ms``, or at a clean stop."""
         self.left.pop(folder, None)
         self._leaving[folder] = self._env.clock.monotonic_ns() + delay_ms * 1_000_000
 
     def remove_left(self, *, all_now: bool = False) -> int:
-        """Remove the folders whose delay is over, or all; how many. A directory out of service is left as it is."""
+        """Remove the folders whose delay is over, or all, and return how many are due.
+
+        A directory that is out of service is not changed.
+        """
         now = self._env.clock.monotonic_ns()
         due = [name for name, due_ns in list(self._leaving.items()) if all_now or due_ns <= now]
         for name in due if self.failure is None else ():
@@ -122,7 +125,7 @@ class LogDir:
         return len(due)
 
     def request(self, log: TopicPartition) -> LoadRequest:
-        """What the checkpoints say of a log."""
+        """Return the request to load a log, with its values from the checkpoints."""
         state = self._state
         return LoadRequest(
             clean=state.clean,
@@ -135,8 +138,8 @@ class LogDir:
     def write_checkpoints(self) -> None:
         """Store recovery points, log starts and high watermarks of all logs, each file durable on return.
 
-        Logs that could not be opened keep what the checkpoints said before. A directory that is out of service is left
-        as it is.
+        Logs that could not be opened keep their values in the checkpoints. A directory that is out of service is not
+        changed.
         """
         with self._writing:
             bounds = self._bounds()
@@ -158,12 +161,12 @@ class LogDir:
             self._store(CLEANER_FILE, self._state.dirty_starts, found, known)
 
     def write_high_watermarks(self) -> None:
-        """Store the high watermarks alone, durable on return."""
+        """Store only the high watermarks, durable on return."""
         with self._writing:
             self._store_high_watermarks(self._bounds())
 
     def _bounds(self) -> dict[TopicPartition, LogOffsets]:
-        opened = {name: log.offsets() for name, log in list(self.logs.items())}  # topics may be made meanwhile
+        opened = {name: log.offsets() for name, log in list(self.logs.items())}  # a copy: the logs may change
         return {**opened, **self.arriving}
 
     def _store_high_watermarks(self, bounds: Mapping[TopicPartition, LogOffsets]) -> None:
@@ -194,18 +197,18 @@ class LogDir:
         return -1 if log is None else log.view().segments[0].base_offset
 
     def close(self, *, failed: bool) -> bool:
-        """Close all logs, write checkpoints and, if everything closed in order, the clean marker; release the lock.
+        """Close all logs, write the checkpoints and, if all logs closed cleanly, the clean marker; release the lock.
 
-        Logs that were never looked at, because opening stopped before, are as clean as the last writer left them.
+        If the open of the engine stopped early, logs that were not loaded are as clean as the last writer left them.
 
         Args:
-            failed: a log of this directory could not be opened: the marker is then not written.
+            failed: True if a log of this directory could not be opened: the marker is then not written.
 
         Returns:
-            Whether the directory is clean.
+            True if the directory is clean.
 
         Raises:
-            StorageError: the first thing that could not be written; everything is closed all the same.
+            StorageError: the first error of a write; everything is closed nevertheless.
         """
         errors: list[StorageError] = []
         clean = not failed and (self._state.clean or self.logs.keys() == self.folders.keys())
@@ -215,8 +218,8 @@ class LogDir:
                     clean = log.close() and clean
                 except StorageError as error:
                     errors.append(error)
-            with contextlib.suppress(StorageError):  # the next one to open the directory removes them
-                self.remove_left(all_now=True)  # first: it may be what makes room on a full disk
+            with contextlib.suppress(StorageError):  # the next open of the directory removes them
+                self.remove_left(all_now=True)  # first, because it frees space on a full disk
             self.write_checkpoints()
             clean = clean and not errors and self.failure is None
             if clean:

@@ -1,4 +1,4 @@
-"""Loading the logs of a directory, several at a time.
+"""Parallel loading of the logs of a directory.
 
 Source: apache/kafka LogManager.loadLogs, ``num.recovery.threads.per.data.dir``.
 """
@@ -22,15 +22,15 @@ from stratalog.tier.tier_log import TierLog
 
 _WARM_UP: Final = 16
 _SAMPLE: Final = 64
-_MANY: Final = 512  # fewer are there in less than a second, either way
+_MANY: Final = 512  # fewer logs load in less than a second, with and without threads
 
 LogProgress = Callable[[TopicPartition, int, int], None]
-"""Told while logs are recovered, on the threads that do it: which, how many bytes are looked at, and of how many."""
+"""Called on the recovering threads with the log, the number of bytes scanned, and the total number of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """A log that is about to be loaded, with all that it needs; ``refusal`` is why it can only be read."""
+    """A log to load, with its files and settings; ``refusal`` is the reason if the log can only be read."""
 
     name: TopicPartition
     files: LogFiles
@@ -42,7 +42,7 @@ class Loading:
     refusal: StorageError | None = None
 
     def run(self, progress: LogProgress | None = None) -> LoadedLog:
-        """Load it; errors as ``load``."""
+        """Load the log; raises the errors of ``load``."""
         return load(self.files, self.parts, self.config, self.request, self._progress(progress))
 
     def _progress(self, told: LogProgress | None) -> RecoveryProgress | None:
@@ -54,16 +54,16 @@ class Loading:
 def load_all(
     loadings: Sequence[Loading], threads: int, progress: LogProgress | None, clock: Clock
 ) -> Generator[tuple[Loading, LoadedLog | StorageError], None, None]:
-    """Load logs; each with what came of it, in the order in which they are given, whoever was done first.
+    """Load logs, and iterate over their results or errors in the given order.
 
     Args:
-        loadings: one a log.
-        threads: how many at a time at the most.
-        progress: told how far each recovery is.
-        clock: of the engine.
+        loadings: logs to load.
+        threads: maximum number of threads.
+        progress: called with the progress of each recovery.
+        clock: clock of the engine.
 
     Raises:
-        Exception: one that is no StorageError, of the first log that met it; nothing stays open then.
+        Exception: the first error that is not a StorageError; all loaded logs are closed then.
     """
     found = _loaded(loadings, threads, progress, clock)
     strange = [result for result in found if isinstance(result, BaseException) and not isinstance(result, StorageError)]
@@ -85,10 +85,11 @@ def load_all(
 def _loaded(
     loadings: Sequence[Loading], threads: int, progress: LogProgress | None, clock: Clock
 ) -> list[LoadedLog | Exception]:
-    """What came of each log. Of many that were closed cleanly some are loaded to see whether threads help.
+    """Return the result or error of each log. If many logs were closed cleanly, measure first whether threads help.
 
-    Such a log is a few short calls of the system with Python between them. If the answers are at hand, threads do nothing
-    but hand the interpreter to each other, which takes twice the time; if the disk is cold or far, they wait together.
+    To load such a log takes a few short system calls with Python code between them. If the files are in the page cache,
+    threads only compete for the interpreter lock, which doubles the time. If the disk is cold or remote, threads wait
+    for it in parallel.
     """
 
     def load(some: Sequence[Loading], at_a_time: int) -> list[LoadedLog | Exception]:
@@ -96,7 +97,7 @@ def _loaded(
 
     if threads == 1 or len(loadings) < _MANY or not all(loading.request.clean for loading in loadings):
         return load(loadings, threads)
-    found, took = load(loadings[:_WARM_UP], threads), dict[int, int]()  # the first ones take what is done once
+    found, took = load(loadings[:_WARM_UP], threads), dict[int, int]()  # warm-up: the first logs include one-time work
     for tried in (threads, 1):
         began_ns = clock.monotonic_ns()
         found += load(loadings[len(found) : len(found) + _SAMPLE], tried)

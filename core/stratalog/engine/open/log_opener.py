@@ -1,4 +1,4 @@
-"""Opening the logs of an engine: what they are told of settings, topic ids, the tier and their directory."""
+"""Opening of an engine's logs with their settings, topic ids, tier and directory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class LogOpener:
-    """Opens logs for writing. All it is given is borrowed."""
+    """Factory that opens logs for writing. Closes none of its arguments."""
 
     def __init__(
         self,
@@ -57,14 +57,12 @@ class LogOpener:
         self._settings, self._host, self._tier = settings, host, tier
         self._background = background
         self._topics, self._dirs, self._notifier, self._progress = topics, dirs, notifier, progress
-        self.partitions: Mapping[
-            str, int
-        ] = {}  # of topics, as far as more are known than the directories in reach hold
+        self.partitions: Mapping[str, int] = {}  # by topic, from the inventory if a directory is unavailable
 
     def open_all(
         self, directory: LogDir, names: Sequence[TopicPartition]
     ) -> tuple[list[Log], dict[TopicPartition, StorageError]]:
-        """Open logs of one directory, several at a time: those that could be, and what is wrong with the others."""
+        """Open logs of one directory, several in parallel. Return the opened logs, and the errors of the others."""
         loadings, opened, failed = list[Loading](), list[Log](), dict[TopicPartition, StorageError]()
         for name in names:
             try:
@@ -82,11 +80,11 @@ class LogOpener:
         return opened, failed
 
     def tell(self, event: Event) -> None:
-        """Tell listeners, soon."""
+        """Queue an event for the listeners."""
         self._notifier(event)
 
     def open(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Log:
-        """Open one log; errors as ``load``."""
+        """Open one log; raises the errors of ``load``."""
         loading = self._loading(directory, name, request)
         return self._loaded(directory, loading, loading.run())
 
@@ -136,7 +134,10 @@ class LogOpener:
         return log
 
     def _topic_id(self, name: TopicPartition, files: LogFiles) -> TopicId:
-        """Of ``partition.metadata``; a topic without (older than topic ids) gets a new one, the same for all its logs."""
+        """Return the topic id of ``partition.metadata``.
+
+        A topic that is older than topic ids has none; all its logs get the same new id.
+        """
         found, known = read_topic_id(files), self._topics.topic_id(name.topic)
         if found is not None:
             if known is not None and known != found:
@@ -148,9 +149,11 @@ class LogOpener:
         return topic_id
 
     def _check_not_of_another(self, name: TopicPartition, found: TopicId, known: TopicId) -> None:
-        """Refuse what is left of an earlier topic of this name: its directory was away when that was deleted, say.
+        """Raise ConfigError if a partition belongs to an earlier topic of the same name.
 
-        Where no partition has the id that is known, a broker has made the topic anew meanwhile: then it is that topic.
+        Such a partition remains if its directory was unavailable when the topic was deleted, for instance. If no
+        partition has the stored id, a broker has created the topic again meanwhile: then the partition belongs to the
+        new topic.
 
         Source: apache/kafka UnifiedLog, its InconsistentTopicIdException.
         """
@@ -161,26 +164,26 @@ class LogOpener:
             )
 
     def _ids_of(self, topic: str) -> Iterator[TopicId | None]:
-        """What the partitions of a topic say, one after the other."""
+        """Iterate over the topic ids stored in the partitions of a topic."""
         for directory in self._dirs:
             for log, folder in list(directory.folders.items()):
                 if log.topic == topic:
-                    with contextlib.suppress(CorruptCheckpointError, LogDirError):  # that log does not open itself
+                    with contextlib.suppress(CorruptCheckpointError, LogDirError):  # its own open reports it
                         yield read_topic_id(directory.store.open_log(folder))
 
     @property
     def has_tier(self) -> bool:
-        """Whether the engine has a tier at all."""
+        """True if the engine has a tier."""
         return self._tier is not None
 
     def remote(self, name: TopicPartition, topic_id: TopicId, config: TopicConfig) -> TierLog | None:
-        """The tier's side of a log, None if its topic has none."""
+        """Return the log's part of the tier, or None if its topic has no tier."""
         if self._tier is None or not config.remote_storage_enable:
             return None
         return self._tier.log(name, topic_id)
 
     def note_of(self, topic: str) -> TopicNote:
-        """What a tier is told of a topic, for who finds nothing but the tier."""
+        """Return the description of a topic that the tier stores, for readers that have only the tier."""
         partitions = [
             log.partition for directory in self._dirs for log in list(directory.folders) if log.topic == topic
         ]
@@ -188,12 +191,15 @@ class LogOpener:
         return TopicNote(count, self._topics.chosen(topic))
 
     def remote_of(self, log: Log) -> TierLog | None:
-        """As ``remote``, of a log that is open."""
+        """Return the part of the tier of an open log, as ``remote`` does."""
         assert log.topic_id is not None
         return self.remote(log.name, log.topic_id, log.config)
 
     def joined(self, log: Log) -> TierLog | None:
-        """As ``remote_of``, before something is changed: a store that was away is asked again. Errors as ``rejoin``."""
+        """Return the tier of an open log before a change; probe a store that was unavailable again.
+
+        Raises the errors of ``rejoin``.
+        """
         remote = self.remote_of(log)
         if remote is not None:
             rejoin(log, remote)

@@ -1,4 +1,4 @@
-"""Telling listeners: on a thread for each plugin that listens, with no lock held, after the fact."""
+"""Notification of plugins' listeners, on one thread for each plugin, without any lock, after each event."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NS: Final = 1_000_000
 
 
 class Notifier:
-    """Hands events to the plugins' listeners. A plugin that hangs keeps the others from nothing. Thread-safe.
+    """Delivery of events to the plugins' listeners. A plugin that hangs does not delay the others. Thread-safe.
 
     Args:
-        registry: knows who listens.
+        registry: registry of the listeners.
         stop_ms: how long ``close`` waits for all listeners together.
     """
 
@@ -30,11 +30,11 @@ class Notifier:
         self._workers: dict[str, Worker] = {}  # by plugin; each starts with its first event; under _lock
         self._listening: dict[
             type[Event], tuple[tuple[str, Worker], ...]
-        ] = {}  # those asked for; read without the lock
+        ] = {}  # by event class, filled at its first event; read without the lock
         self._closed = False
 
     def __call__(self, event: Event) -> None:
-        """Tell listeners of an event, soon."""
+        """Queue an event for its listeners."""
         kind = type(event)
         found = self._listening.get(kind)
         if found is None:
@@ -43,16 +43,16 @@ class Notifier:
             worker.submit(partial(self._registry.notify, event, plugin))
 
     def drain(self) -> None:
-        """Wait until everything told so far has been heard."""
+        """Wait until all events queued so far are delivered."""
         for worker in list(self._workers.values()):
             worker.drain()
 
     def close(self) -> None:
-        """Deliver what is queued, then stop. Twice is fine; a listener that does not end is left to its thread."""
+        """Deliver the queued events, then stop. Idempotent. A listener that does not return in time is abandoned."""
         with self._lock:
             self._closed = True
             workers = dict(self._workers)
-        clock = SystemClock()  # threads run in real time, whatever clock an engine has
+        clock = SystemClock()  # threads run in real time, for any clock of the engine
         end_ns = clock.monotonic_ns() + self._stop_ms * _NS
         for plugin, worker in workers.items():
             if not worker.close(max(0, end_ns - clock.monotonic_ns()) / (1000 * _NS)):

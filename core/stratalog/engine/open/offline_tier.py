@@ -1,7 +1,8 @@
-"""What an engine does about a store that is away when it is opened, and how its logs join their tier again.
+"""Open of an engine while its store is unavailable, and the later return of its logs to their tier.
 
-A small file in each log directory notes which tier the engine has worked with. Without that note nobody knows whether
-a tier that does not answer holds the logs of these directories or others of the same names, so the engine does not open.
+A small note file in each log directory names the tier that the engine has used. Without that note it is unknown
+whether an unavailable tier contains the logs of these directories or other logs with the same names. The engine then
+does not open.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ _FORMAT_VERSION: Final = 1
 
 
 def refusal(error: StoreError, reason: str) -> TierUnavailableError:
-    """What opening an engine raises because the store is away."""
+    """Return the error of an engine that does not open because the store is unavailable."""
     return TierUnavailableError(
         f"the store of the tier is away, {error.reason}; the engine does not open, as {reason}", error.key
     )
 
 
 def check_known(tier: Tier, directories: Sequence[SegmentStore]) -> None:
-    """See whether the engine may open, if the store is away; else note that its directories belong to the tier.
+    """If the store is available, write the notes of the directories. Otherwise check that a note allows the open.
 
     Raises:
-        TierUnavailableError: it may not, and why.
-        LogDirError: the note cannot be read, or written but for a full disk.
+        TierUnavailableError: the store is unavailable, and no directory was opened with this tier before.
+        LogDirError: the note cannot be read, or cannot be written. A full disk is no error.
     """
     away = tier.reach.away
     if away is None:
@@ -45,14 +46,15 @@ def check_known(tier: Tier, directories: Sequence[SegmentStore]) -> None:
 
 
 def rejoin(log: Log, remote: TierLog) -> None:
-    """Probe the store if it was away when the log was opened; once it answers, let the log follow its tier again.
+    """Probe a store that was unavailable when the log was opened. If it answers, connect the log to its tier.
 
-    The log is then as if the store had been there from the start. Does nothing for a log that has joined its tier.
+    The log is then in the same state as if the store had been available from the start. Does nothing if the log is
+    connected already.
 
     Raises:
-        TierUnavailableError: the store is still away.
-        StoreUntrustedError: it does not keep what it promises.
-        FencedEpochError: another engine took the log over; it takes no appends any more.
+        TierUnavailableError: the store is still unavailable.
+        StoreUntrustedError: the store failed its checks.
+        FencedEpochError: another engine took the log over; the log refuses appends from now on.
         StoreError, CorruptManifestError: as ``TierLog.refresh``.
     """
     if remote.is_here:
@@ -66,7 +68,7 @@ def rejoin(log: Log, remote: TierLog) -> None:
 
 
 def _noted(directory: SegmentStore) -> str:
-    """The tier that the note names; "" if there is no note, or it cannot be read."""
+    """Return the tier that the note names, or "" if there is no note or it cannot be parsed."""
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         body = json.loads(directory.read_small(TIER_NOTE_FILE) or b"{}")
         if body["version"] == _FORMAT_VERSION:
@@ -76,5 +78,5 @@ def _noted(directory: SegmentStore) -> str:
 
 def _note(tier: Tier, directory: SegmentStore) -> None:
     if _noted(directory) != tier.uri:
-        with contextlib.suppress(OutOfResourcesError):  # the engine opens all the same, and notes it next time
+        with contextlib.suppress(OutOfResourcesError):  # the engine opens without the note; the next open writes it
             directory.replace_small(TIER_NOTE_FILE, json.dumps({"version": _FORMAT_VERSION, "tier": tier.uri}).encode())

@@ -13,13 +13,13 @@ from stratalog.model.names import TopicPartition
 
 
 class LogShelf:
-    """Which logs there are, and where. Changed under the engine's lock alone.
+    """All logs of an engine and their directories. Changed only under the engine's lock.
 
     Attributes:
-        dirs: the log directories, acquired.
-        logs: those that are open; replaced as a whole, so that it is read without a lock.
-        failed: what kept others from being opened; the same.
-        unreached: what kept log directories from being opened, by path.
+        dirs: the locked log directories.
+        logs: open logs. Each change replaces the mapping, so reads need no lock.
+        failed: errors of logs that could not be opened. Each change replaces the mapping, so reads need no lock.
+        unreached: errors of log directories that could not be opened, by path.
     """
 
     def __init__(self, notify: Callable[[Event], None]) -> None:
@@ -30,15 +30,15 @@ class LogShelf:
         self.unreached: dict[str, StorageError] = {}
 
     def names(self) -> tuple[TopicPartition, ...]:
-        """All logs, sorted, those that could not be opened included."""
+        """Return the names of all logs, sorted, including logs that could not be opened."""
         return tuple(sorted({*self.logs, *self.failed}))
 
     def log(self, name: TopicPartition) -> Log:
-        """An open log.
+        """Return an open log.
 
         Raises:
-            UnknownTopicError: it is not here.
-            StorageError: what kept it from being opened.
+            UnknownTopicError: the log does not exist here.
+            StorageError: the error with which the log could not be opened.
         """
         if name in self.failed:
             raise self.failed[name].with_traceback(None)
@@ -49,7 +49,7 @@ class LogShelf:
         return found
 
     def places(self) -> str:
-        """The paths of the directories, for error texts."""
+        """Return the paths of the directories, for error texts."""
         return ", ".join(directory.store.path() for directory in self.dirs)
 
     def check_all_reached(self, reason: str) -> None:
@@ -58,30 +58,30 @@ class LogShelf:
             raise self.unreached_error(reason)
 
     def unreached_error(self, reason: str) -> LogDirOfflineError:
-        """The error that says ``reason``, and why the first directory could not be opened that could not."""
+        """Return an error with ``reason`` and the error of the first directory that could not be opened."""
         path, error = next(iter(self.unreached.items()))
         return LogDirOfflineError(f"{reason}: {error.reason}", path)
 
     def online(self) -> list[LogDir]:
-        """The directories that are in service; if there is none, what is wrong is raised."""
+        """Return the directories that are in service; if there is none, raise the error of the first directory."""
         online = [directory for directory in self.dirs if directory.failure is None]
         if not online and self.dirs[0].failure is not None:
             raise self.dirs[0].failure.with_traceback(None)
         return online
 
     def directory_at(self, path: str) -> LogDir:
-        """The directory with this path; ConfigError if there is none."""
+        """Return the directory with this path, or raise ConfigError if there is none."""
         for directory in self.dirs:
             if os.path.realpath(directory.store.path()) == os.path.realpath(path):
                 return directory
         raise ConfigError(f"{path} is none of the log directories {self.places()}")
 
     def publish(self, opened: Iterable[tuple[LogDir, Log]]) -> None:
-        """Show logs that were opened, all at once."""
+        """Make opened logs visible, all at the same time."""
         logs: dict[TopicPartition, Log] = {}
         for directory, log in opened:
             logs[log.name] = directory.logs[log.name] = log
-        self.logs = {**self.logs, **logs}  # at once, as other threads see it
+        self.logs = {**self.logs, **logs}  # one assignment: other threads see all logs or none
         if not self.failed.keys().isdisjoint(logs):
             self.failed = {name: error for name, error in self.failed.items() if name not in logs}
         for name, log in logs.items():
@@ -89,7 +89,7 @@ class LogShelf:
             self._notify(LogOpened(log=name, log_start=offsets.log_start, log_end=offsets.log_end))
 
     def fail(self, name: TopicPartition, error: StorageError) -> None:
-        """Show nothing of a log but what keeps it from being used, until the engine is opened again."""
+        """Replace a log by an error, until the engine is opened again."""
         self.failed = {**self.failed, name: error}
         self.logs = {found: log for found, log in self.logs.items() if found != name}
 
@@ -100,7 +100,7 @@ class LogShelf:
                 directory.write_cleaner_checkpoint()
 
     def remove(self, name: TopicPartition, delay_ms: int) -> None:
-        """Take a log out of service and set its folder aside, wherever there is one."""
+        """Take a log out of service, and set aside its folder in each directory that has one."""
         log = self.logs.get(name)
         if log is not None:
             log.abandon()

@@ -1,15 +1,15 @@
-"""Restored logs that go on under another topic id: in another cluster, or beside the topic that they were copied from.
+"""Restored logs with a new topic id: in another cluster, or as a copy beside the original topic.
 
-Leader epochs and producer ids count within one cluster. A new topic begins in leader epoch 0, and a new cluster gives out
-producer ids from 0 on, so that those of the old one must not be met again:
+Leader epochs and producer ids are valid within one cluster. A new topic starts in leader epoch 0, and a new cluster
+assigns producer ids from 0 on. Epochs and producer ids of the old cluster would cause these problems:
 
-- A broker forgets epochs above its own. A consumer waits for ever for a leader of the epoch in which its group committed.
-- A batch of a producer that the log knows, with a sequence that it knows, is acknowledged and not written.
-- A coordinator whose epoch is below that of a producer's last marker can end none of its transactions.
-- A coordinator passes over a committed offset of a topic id that is not the topic's (since Kafka 4.1).
+- A broker discards epochs above its own. A consumer waits for ever for a leader in the epoch of its group's commit.
+- If the log knows a producer and a sequence number, a batch with both is acknowledged but not written.
+- If a coordinator's epoch is below that of a producer's last marker, the coordinator cannot end the producer's
+transactions. - A coordinator ignores a committed offset whose topic id is not the topic's (since Kafka 4.1).
 
-So records are in epoch 0, and the log's next one begins where it ends; producers are forgotten, but for those with an open
-transaction; committed offsets of a later epoch are of epoch 0, and tell no topic id.
+Therefore all records get epoch 0, and the log's next epoch starts at its end. All producers without an open
+transaction are removed. Committed offsets of a later epoch get epoch 0, and contain no topic id.
 
 Source: apache/kafka LeaderEpochFileCache.assign; clients' Metadata.updateLastSeenEpochIfNewer; ProducerAppendInfo
 (findDuplicateBatch, checkCoordinatorEpoch); OffsetMetadataManager.isMismatchedTopicId.
@@ -43,24 +43,24 @@ FIRST_EPOCH: Final = 0
 
 
 def goes_anew(plan: RestorePlan, files: LogFiles) -> bool:
-    """Whether the log goes to a topic of another id than the tier's; a folder that tells of none is some broker's."""
+    """Return True if the topic id of the target folder differs from the tier's, or the folder, a broker's, has none."""
     return read_topic_id(files) != plan.topic_id
 
 
 def begin_anew(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
-    """Let a log that was restored begin a life of its own; the log, opened again.
+    """Remove the old cluster's producers and epochs from a restored log, and return the log, opened again.
 
-    Its active segment is an empty one: no recovery replays what producers of the old cluster did.
+    The log gets an empty active segment: no recovery then replays the batches of the old cluster's producers.
 
     Args:
-        log: open, with the end that it shall have.
-        files: its folder.
-        reopen: opens it once more.
+        log: open log, truncated to its final end.
+        files: folder of the log.
+        reopen: opens the log again.
     """
     end = log.offsets().log_end
     kept = [found._replace(coordinator_epoch=-1) for found in log.open_transactions()]
     log.close()
-    if end:  # this one first: who repeats a restore finds the open transactions here
+    if end:  # stored first: a repeated restore reads the open transactions from this snapshot
         store_snapshot(files, end, kept)
     for offset in snapshot_offsets(file.name for file in files.list()):
         if offset != end:
@@ -74,7 +74,7 @@ def begin_anew(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
 
 
 def _commit_again(log: Log) -> None:
-    """Append committed offsets once more as this cluster can take them: what is newest of a key counts."""
+    """Append the committed offsets again, without the old cluster's data: the newest record of a key is valid."""
     topic = _Commits(log)
     topic.refresh(log.name.partition)
     if topic.again:
@@ -82,7 +82,7 @@ def _commit_again(log: Log) -> None:
 
 
 class _Commits(StateTopic):
-    """The committed offsets of one partition that tell what is of the old cluster, without that, by key."""
+    """The committed offsets of one partition that contain data of the old cluster, by key, with that data removed."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(_OneLog(log), OFFSETS_TOPIC)
@@ -90,18 +90,18 @@ class _Commits(StateTopic):
         self._newest: dict[bytes, int] = {}
 
     def apply(self, partition: int, record: Record) -> None:
-        del partition  # there is one
+        del partition  # the log has only one
         parsed = parse_offsets_record(record.key, record.value)
         if parsed is None or not isinstance(parsed.key, CommitKey):
             return
         key = record.key or b""
         if self._newest.get(key, -1) > record.offset:
-            return  # a transaction that ended late: what was committed after its record stands
+            return  # this record's transaction ended late; the offset that was committed after the record is newer
         self._newest[key] = record.offset
         self.again.pop(key, None)
         if isinstance(parsed.value, OffsetCommit) and parsed.value_version is not None:
             kept = replace(parsed.value, leader_epoch=min(parsed.value.leader_epoch, FIRST_EPOCH))
-            value = offsets_value(parsed.kind, kept, parsed.value_version)  # tagged fields, as the topic id, stay out
+            value = offsets_value(parsed.kind, kept, parsed.value_version)  # without tagged fields such as the topic id
             if value != record.value:
                 self.again[key] = record._replace(value=value)
 
@@ -113,7 +113,7 @@ class _Commits(StateTopic):
 
 @dataclass(frozen=True, slots=True)
 class _OneLog:
-    """An engine with a single log."""
+    """The ``Logs`` interface for a single log."""
 
     only: Log
 

@@ -1,7 +1,7 @@
-"""``restore``: the logs of a tier, or what they were at some offset or moment, as a log directory.
+"""``restore``: copy the logs of a tier, optionally up to an offset or a time, into a log directory.
 
-The directory is one that an engine, or a Kafka broker, starts on. A note in it says that it is not complete; whoever
-repeats the restore goes on where it ended.
+An engine or a Kafka broker can start on the directory. A note file in it marks an unfinished restore; a repeated
+restore continues where the previous one stopped.
 """
 
 from __future__ import annotations
@@ -51,14 +51,16 @@ from stratalog.tier.takeover.take_over import chosen_logs, has_log, is_empty_fol
 from stratalog.tier.tier import Tier, TierLogName
 
 RestoreProgress = Callable[[TopicPartition, int, int], None]
-"""Told while segments are copied, on the threads that do it: of which log, how many bytes of all logs are there, of how many."""
+"""Called on the copying threads with the log, the number of bytes copied of all logs, and the total number of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredLog:
-    """What came of one log, or would: ``copied`` of its segments were fetched, the others were there.
+    """Result of the restore of one log, or the expected result of a dry run.
 
-    ``requests`` is about how many the store is asked. ``open_transactions`` have records below the end and no marker.
+    ``copied`` is the number of segments that were fetched; the other segments were present. ``requests`` is the
+    approximate number of requests to the store. ``open_transactions`` is the number of transactions with records
+    below the end but no marker.
     """
 
     source: TopicPartition
@@ -76,14 +78,14 @@ class RestoredLog:
 @checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to restore, and up to where.
+    """Topics to restore, and the ends of their logs.
 
     Attributes:
-        topics: None is every topic; else names, or ``TOPIC-ID``.
-        to_offsets: by log, the first offset that does not come along. A batch that holds it does not either: log files are
-            cut between batches.
-        to_time: nothing from the first record on that has this time or a later one.
-        rename: new names of topics; they get new ids.
+        topics: names of topics, or ``TOPIC-ID``; None is all topics.
+        to_offsets: exclusive end offset of the restored log, by log. A batch that contains this offset is not restored,
+            because log files are cut between batches.
+        to_time: the restored log ends before the first record with this time or a later one.
+        rename: new names of topics; renamed topics get new ids.
         overwrite: topics whose records in the directory may be replaced.
     """
 
@@ -107,29 +109,29 @@ def restore(
     env: Env | None = None,
     progress: RestoreProgress | None = None,
 ) -> tuple[RestoredLog, ...]:
-    """Copy logs from a tier into a log directory; the tier is never written to.
+    """Copy logs from a tier into a log directory. The tier is never written to.
 
-    The directory is made if missing. It may be that of a stopped broker: its topics must then be there, and empty, and keep
-    the ids that the broker's cluster gave them. Every segment is compared with the hash that the manifest has of it.
-    What was interrupted is repeated by the same call, and goes on.
+    The directory is created if missing. It may belong to a stopped broker: then the topics must exist there and be
+    empty, and they keep the ids of the broker's cluster. Every segment is compared with its hash in the manifest.
+    Repeat the same call to continue an interrupted restore.
 
     Args:
-        uri: of the tier.
-        directory: where to.
-        wanted: which logs, and up to where; None is everything.
-        dry_run: only tell what would be copied.
-        tier_options: options for the library that talks to the store; never logged or stored.
+        uri: URI of the tier.
+        directory: target directory.
+        wanted: topics to restore, and the ends of their logs; None is everything.
+        dry_run: return the expected results without copying.
+        tier_options: options for the client library of the store; never logged or stored.
         config: a ``stratalog.toml``, or its contents.
-        plugins: modules with hooks, beside the installed ones.
-        env: clock, files and chance; the real ones if None.
-        progress: told how far it is.
+        plugins: modules with hooks, in addition to the installed plugins.
+        env: clock, files and random source; the real ones if None.
+        progress: called with the progress.
 
     Raises:
-        AttachError: the directory holds logs of these names, or an unfinished restore of something else.
-        ConfigError, StorageError: the tier has no such log, or not up to that offset; a new name is none, or taken.
-        CorruptObjectError, CorruptManifestError: the tier is damaged.
-        LogDirLockedError: a broker or an engine runs on the directory.
-        StoreError, DiskFullError, LogDirError: do it again.
+        AttachError: the directory holds logs with these names, or an unfinished restore of other logs.
+        ConfigError, StorageError: the tier has no such log, or does not have that offset; a new name is invalid or
+        not unique. CorruptObjectError, CorruptManifestError: the tier is damaged.
+        LogDirLockedError: a broker or an engine uses the directory.
+        StoreError, DiskFullError, LogDirError: the restore failed; repeat it.
     """
     settings = read_settings(config, os.environ)
     host = open_host(settings, plugins, env)
@@ -175,7 +177,7 @@ class _Restore:
         return [self._plan(name, versions.get(str(name.log))) for name in chosen]
 
     def _check_targets(self, chosen: Sequence[TierLogName]) -> None:
-        """Refuse new names that are no topic's, and those by which two logs would go to one folder."""
+        """Raise an error if a new name is invalid or of an unknown topic, or if two logs would get the same name."""
         renamed, sources = self._wanted.rename or {}, dict[TopicPartition, TopicPartition]()
         for topic in renamed.values():
             check_topic(topic)
@@ -267,7 +269,7 @@ class _Restore:
                 files.replace_small(RESTORING_FILE, b"")
 
     def _topic_id(self, directory: LogDir, plan: RestorePlan) -> TopicId:
-        """The tier's, unless it gets another name: then that of its partitions that are here, or a new one."""
+        """Return the tier's topic id; for a renamed topic, the id of its existing partitions, or a new id."""
         if plan.target.topic == plan.source.topic:
             return plan.topic_id
         here = [folder for log, folder in directory.folders.items() if log.topic == plan.target.topic]
@@ -300,10 +302,11 @@ class _Restore:
         return counts
 
     def _cut(self, directory: LogDir, plan: RestorePlan) -> RestoredLog:
-        """Open the log, and let it end where it shall: as a broker's own truncation does it, behind the last whole batch.
+        """Open the log and truncate it to its end, after the last whole batch, as a broker truncates.
 
-        A consumer of a broker that has read all of them would else wait for offsets that nobody has, and never be at the end.
-        It goes on in a leader epoch that nobody has seen: who has read further than its end learns so that he did.
+        With a later end, a broker's consumer that has read all batches would wait for offsets that do not exist. The
+        log continues in a new leader epoch: by the epoch, a consumer that has read beyond the end detects the
+        truncation.
         """
         log = self._open(directory, plan)
         if log.truncate_to(plan.log_end):
@@ -339,7 +342,7 @@ class _Restore:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """What is being restored: tier, and by log of the tier the topic id, version, new name and end."""
+    """Description of an unfinished restore: the tier, and for each log its topic id, version, new name and end."""
 
     tier: str
     logs: Mapping[str, tuple[str, int, str, int]]
@@ -378,7 +381,7 @@ def _parse_note(data: bytes, path: str) -> _Note:
 
 
 def _clear(files: LogFiles) -> None:
-    """Leave nothing but the topic id in a folder."""
+    """Remove all files of a folder except that of the topic id."""
     for file in files.list():
         if file.name != PARTITION_METADATA_FILE and not file.is_folder:
             files.remove(file.name)

@@ -1,1 +1,1 @@
-"""The engine's use of a tier."""
+"""Offload to a tier, and attach of a tier's logs."""

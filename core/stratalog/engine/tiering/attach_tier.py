@@ -1,7 +1,8 @@
-"""Taking over every log of a tier into empty log directories.
+"""Attach: take over the logs of a tier into empty log directories.
 
-A note in the first directory says that it is being done. It is written before anything else and removed last, before
-anybody can append: while it is there the directories hold no record, so that whoever repeats the attach begins anew.
+A note file in the first directory marks an attach in progress. It is written before anything else. It is removed
+last, before the first append. While the note exists, the directories hold no records: a repeated attach starts from
+the beginning.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ R = TypeVar("R")
 
 _NOTE_VERSION: Final = 1
 AttachProgress = Callable[[TopicPartition, int, int], None]
-"""Told while logs are taken over, on the threads that do it: which is done, how many are, and of how many."""
+"""Called on the working threads with each log that is taken over, the number of such logs, and the total number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """What to take over.
+    """Request to take over logs of a tier.
 
     Attributes:
-        topics: None is every topic of the tier; else names, or ``TOPIC-ID`` where a topic is there under several ids.
-        progress: told how far it is.
+        topics: names of topics, or ``TOPIC-ID`` if the tier has several topics with that name; None is all topics.
+        progress: called with the progress.
     """
 
     topics: Collection[str] | None = None
@@ -56,7 +57,7 @@ class Attach:
 
 
 def check_not_interrupted(first: LogDir, *others: LogDir) -> None:
-    """Raise AttachError if an attach, or a restore, did not end: the directories hold less than they should."""
+    """Raise AttachError if an attach or a restore was interrupted: the directories are incomplete."""
     if first.store.read_small(ATTACH_NOTE_FILE) is not None:
         raise AttachError(
             f"taking over a tier into {first.store.path()} was interrupted: do it again (attach=True, `stratalog attach`)"
@@ -69,16 +70,16 @@ def check_not_interrupted(first: LogDir, *others: LogDir) -> None:
 
 
 class Attacher:
-    """Takes over the logs of a tier, once. All it is given is borrowed.
+    """One attach of a tier's logs. Closes none of its arguments.
 
     Args:
-        tier: opened for writing.
-        settings: how many logs at a time.
+        tier: tier, opened for writing.
+        settings: number of logs to take over in parallel.
         host: opens components.
-        shelf: with the engine's directories, and no logs.
-        topics: as stored; none.
-        opener: opens what was made.
-        wanted: what to take over.
+        shelf: the engine's directories, without logs.
+        topics: table of topics, empty.
+        opener: opens the new logs.
+        wanted: topics to take over.
     """
 
     def __init__(
@@ -96,15 +97,15 @@ class Attacher:
         self._first = shelf.dirs[0].store
 
     def run(self) -> tuple[AttachedLog, ...]:
-        """Take over all logs, or those of some topics, and show them on the shelf.
+        """Take over the logs of all topics, or of the wanted topics, and publish them on the shelf.
 
         Raises:
-            AttachError: a directory is not empty, or it is not clear which topics are meant.
-            ConfigError: the tier says that a topic has more partitions than ``limits.topic.partitions``.
-            EpochsExhaustedError: a log is in the last leader epoch there is.
-            CorruptManifestError, CorruptBatchError: a log's tier is damaged; nothing was made.
-            FencedEpochError: somebody else takes a log over at the same moment.
-            StoreError, LogDirError, DiskFullError: do it again.
+            AttachError: a directory is not empty, or a topic name is ambiguous.
+            ConfigError: a topic in the tier has more partitions than ``limits.topic.partitions``.
+            EpochsExhaustedError: a log is in the last possible leader epoch.
+            CorruptManifestError, CorruptBatchError: a log's tier is damaged; no folder was created.
+            FencedEpochError: another process takes over a log at the same time.
+            StoreError, LogDirError, DiskFullError: the attach failed; repeat it.
         """
         self._make_room()
         remotes = self._remotes()
@@ -131,7 +132,7 @@ class Attacher:
         return tuple(found)
 
     def _make_room(self) -> None:
-        """Remove what an attach left that was interrupted. A folder with a record in it is never removed."""
+        """Remove the remains of an interrupted attach. A folder with a record is never removed."""
         note = self._first.read_small(ATTACH_NOTE_FILE)
         folders = [(directory, log) for directory in self._shelf.dirs for log in directory.folders]
         if note is None:
@@ -196,7 +197,7 @@ class Attacher:
         return {log.log.topic: TopicEntry(log.topic_id, _settings_of(log)) for log in sorted(found, key=_told_when)}
 
     def _write_folders(self, found: Sequence[AttachedLog]) -> dict[TopicPartition, LogDir]:
-        """Make all folders, and then the checkpoints that tell where logs begin whose records are not here."""
+        """Create all folders, then the checkpoints with the log starts, because the records are not on local disk."""
         placed = dict[TopicPartition, LogDir]()
         for log in found:
             directory = placed[log.log] = min(self._shelf.online(), key=lambda candidate: len(candidate.folders))
@@ -209,7 +210,7 @@ class Attacher:
 
 
 def _settings_of(log: AttachedLog) -> dict[str, object]:
-    """What a topic is configured with; where its settings are not known nothing is deleted on a guess."""
+    """Return a topic's settings. If the tier does not have them, use settings that delete no records."""
     if log.topic is not None:
         return {**log.topic.config, "remote.storage.enable": True}
     known = STATE_TOPIC_CONFIG if log.log.topic in INTERNAL_TOPICS else KEEP_EVERYTHING
@@ -217,5 +218,8 @@ def _settings_of(log: AttachedLog) -> dict[str, object]:
 
 
 def _told_when(log: AttachedLog) -> tuple[bool, int]:
-    """Settings were told by each partition's last commit: what was told last comes last, and counts."""
+    """Return a sort key by the time at which a partition stored its topic's settings: the latest settings come last.
+
+    Partitions without settings come first.
+    """
     return log.topic is not None, log.told_ms

@@ -1,4 +1,4 @@
-"""Which segments of a log go to its tier now, and as what.
+"""Offload of one log: choice of the segments to move to its tier, and their upload.
 
 Source: KIP-405, RemoteLogManager: closed segments, in order, up to the last stable offset.
 """
@@ -36,20 +36,20 @@ class SegmentBytes:
 
     @property
     def size_bytes(self) -> int:
-        """Of the file."""
+        """Size of the file."""
         return self.segment.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """The file from its start."""
+        """Iterate over the file's bytes from its start, in chunks."""
         for position in range(0, self.size_bytes, chunk_bytes):
             yield self.segment.read(position, chunk_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadResult:
-    """What one call moved of one log: ``segments`` committed now, with ``size_bytes`` of log.
+    """Result of one offload of one log: the number of ``segments`` committed, with ``size_bytes`` of log.
 
-    The tier ends at ``tier_end`` afterwards: what lies below is in the tier, or was deleted.
+    The tier ends at ``tier_end`` (exclusive) afterwards: records below it are in the tier, or were deleted.
     """
 
     log: TopicPartition
@@ -60,10 +60,11 @@ class OffloadResult:
 
 @dataclass(frozen=True, slots=True)
 class TierLag:
-    """What of one log should be in the tier and is not: closed segments below the last stable offset.
+    """Tier lag of one log: the closed segments below the last stable offset that are not in the tier.
 
-    ``lag_ms`` is how long ago the oldest of them was written to for the last time. ``local_bytes`` are all on local disk,
-    ``is_pressed`` says whether they are above ``local.hard.limit.bytes``. ``error`` is what the last try failed with.
+    ``lag_ms`` is the time since the last write to the oldest of these segments. ``local_bytes`` is the size of all
+    segments on local disk; ``is_pressed`` is True if it is above ``local.hard.limit.bytes``. ``error`` is the error
+    of the last attempt.
 
     Source: apache/kafka BrokerTopicMetrics RemoteCopyLagBytes, RemoteCopyLagSegments.
     """
@@ -78,7 +79,7 @@ class TierLag:
 
 
 def tier_lag(log: Log, remote: RemoteLog, now_ms: int, error: str = "") -> TierLag:
-    """How far a log's tier is behind, as last seen; asks the store nothing if it was asked before."""
+    """Return the lag of a log's tier, from the last known state; reads the store only if it was never read."""
     view = log.view()
     waiting = segments_to_offload(view, _tier_end(view, remote))
     local_bytes = sum(segment.size_bytes for segment in view.segments)
@@ -96,16 +97,16 @@ def tier_lag(log: Log, remote: RemoteLog, now_ms: int, error: str = "") -> TierL
 def offload_log(
     log: Log, remote: TierLog, may_begin: Callable[[int], bool] = lambda _: True, topic: TopicNote | None = None
 ) -> OffloadResult:
-    """Move the closed segments that the tier lacks, synced first; one that was written to lately waits.
+    """Move the closed segments that the tier lacks, after a sync. Segments younger than the offload delay wait.
 
     Args:
-        log: with closed segments.
-        remote: its part of the tier.
-        may_begin: asked with the size of each segment before it begins; False ends the call.
-        topic: committed along, for who finds the tier alone.
+        log: log with closed segments.
+        remote: the log's part of the tier.
+        may_begin: called with the size of each segment before its upload; False ends the call.
+        topic: description of the topic, committed with the segments for readers that have only the tier.
 
     Raises:
-        FencedEpochError: another writer owns the log; from now on it takes no appends here.
+        FencedEpochError: another writer owns the log; this engine now refuses appends to it.
         Others: as ``TierLog.offload``.
     """
     view = log.view()
@@ -128,7 +129,7 @@ def offload_log(
                 sources = (segment_source(log, view, _from(segment, start)) for segment in begun)
                 report = _offload(log, remote, view, topic, sources)
         finally:
-            log.refresh_remote()  # also what was committed before an error
+            log.refresh_remote()  # also after an error: some segments may be committed
     for entry in report.committed:
         info = entry.info
         log.notify(
@@ -140,7 +141,10 @@ def offload_log(
 
 
 def _begin_epoch(log: Log, remote: TierLog) -> None:
-    """See where the leaders before left off, and whether they wrote what this log has."""
+    """Read the end of the tier that earlier leaders wrote, and check that it agrees with this log.
+
+    If it differs and ``unclean.leader.election.enable`` is set, the tier is cut back to the common part.
+    """
     remote.refresh()
     log.refresh_remote()
     tiered, ours = remote.view(), log.view().remote
@@ -159,12 +163,12 @@ def _begin_epoch(log: Log, remote: TierLog) -> None:
 
 
 def _tier_end(view: LogView, remote: RemoteLog) -> int:
-    """How far the tier has the log's own records."""
+    """Return the exclusive end of this log's records in the tier."""
     return (view.remote or remote.view()).end_offset
 
 
 def _from(segment: Segment, offset: int) -> Segment | ClosedSegment:
-    """What of a segment the tier lacks: leaders before may have ended their segments elsewhere."""
+    """Return the part of a segment from ``offset`` on: earlier leaders may have had other segment boundaries."""
     return ClosedSegment(segment, offset) if segment.base_offset < offset else segment
 
 
@@ -183,7 +187,7 @@ def _offload(
 
 
 def lag_bytes(waiting: Iterable[Segment], tier_end: int) -> int:
-    """The bytes of segments that the tier lacks; it may have the beginning of the first."""
+    """Return the bytes of segments that the tier lacks; the tier may already have the start of the first one."""
     return sum(
         share_bytes(
             found.size_bytes, found.base_offset, found.end_offset, max(tier_end, found.base_offset), found.end_offset
@@ -193,7 +197,7 @@ def lag_bytes(waiting: Iterable[Segment], tier_end: int) -> int:
 
 
 def segments_to_offload(view: LogView, remote_end: int) -> list[Segment]:
-    """The closed local segments that the tier lacks, ascending, ending at or below the last stable offset."""
+    """Return the closed local segments that the tier lacks, ascending, with ends at or below the last stable offset."""
     return [
         segment
         for segment in view.segments[:-1]
@@ -202,7 +206,7 @@ def segments_to_offload(view: LogView, remote_end: int) -> list[Segment]:
 
 
 def segment_source(log: Log, view: LogView, segment: Segment | ClosedSegment) -> SegmentSource:
-    """Everything of one closed segment that travels to the tier."""
+    """Return the log, indexes and other files of one closed segment, for the upload to the tier."""
     assert log.topic_id is not None
     epochs = view.epochs.between(segment.base_offset, segment.end_offset)
     info = SegmentInfo(
@@ -220,7 +224,7 @@ def segment_source(log: Log, view: LogView, segment: Segment | ClosedSegment) ->
     }
     snapshot = segment.files.read_small(segment_file(segment.end_offset, SNAPSHOT_SUFFIX))
     if snapshot is None and not log.has_producers:
-        snapshot = encode_snapshot([])  # an old log: whoever reads the tier alone need not look for producers
+        snapshot = encode_snapshot([])  # an old log without producers: a reader of the tier need not search for them
     if snapshot:
         files[FileKind.SNAPSHOT] = snapshot
     files[FileKind.LEADER_EPOCHS] = format_epochs(epochs)

@@ -1,4 +1,4 @@
-"""The duties that an engine has towards its tier: moving segments there, and deleting what is no longer needed."""
+"""The duties of an engine with a tier: offload segments, and delete objects that are no longer needed."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Tiering:
     """Offload and collection of the logs of one engine. Thread-safe.
 
     Args:
-        tier: borrowed.
-        opener: knows which log has a tier.
-        settings: rate and history.
-        clock: of the engine.
+        tier: the tier; not closed here.
+        opener: returns the tier of a log.
+        settings: upload rate and history time.
+        clock: clock of the engine.
     """
 
     def __init__(self, tier: Tier, opener: LogOpener, settings: EngineConfig, clock: Clock) -> None:
@@ -52,7 +52,7 @@ class Tiering:
         rate = settings.copy_bytes_per_second
         self._rate = CopyRate(None if rate == LONG_MAX else rate, clock)
         self._lock = threading.Lock()
-        self._errors: dict[TopicPartition, str] = {}  # of the last try of each log; under _lock
+        self._errors: dict[TopicPartition, str] = {}  # error of each log's last attempt, "" if none; under _lock
         self._pauses: dict[TopicPartition, _Pause] = {}  # of logs whose plugin fails; under _lock
         self._housekeeping = Housekeeping(settings.tier_history_ms)
         self._looked_for_deleted = False
@@ -60,13 +60,13 @@ class Tiering:
 
     @property
     def throttled_ms(self) -> int:
-        """How long uploads have waited for the rate so far, together."""
+        """The total time that uploads have waited for the rate limit."""
         return self._rate.waited_ms
 
     def create(self, logs: Iterable[Log]) -> None:
-        """Make logs known to the tier before their first segment is there, several at once: two requests a log, once.
+        """Create logs in the tier before their first segment, several in parallel, with two requests for each log.
 
-        A log that fails is served all the same: the error is noted, and the next pass of offload tries again.
+        A log that fails stays in service: the error is recorded, and the next offload retries.
         """
         waiting, notes = [log for log in logs if self._may_create(log)], dict[str, TopicNote]()
         for topic in {log.name.topic for log in waiting}:
@@ -101,7 +101,10 @@ class Tiering:
             raise
 
     def offload(self, log: Log) -> OffloadResult | None:
-        """One pass over one log; None if it has no tier, or takes no copies. Errors as ``offload_log``."""
+        """Offload one log once; return None if it has no tier, is a follower, or has copying disabled.
+
+        Raises the errors of ``offload_log``.
+        """
         remote = self._joined(log)
         if remote is not None and not log.is_leader:
             self._follow(log, remote)
@@ -114,7 +117,7 @@ class Tiering:
                 result = offload_log(log, remote, self._may_begin, self._opener.note_of(log.name.topic))
             relieve(log)
             if _is_pressed(log) and result.tier_end >= log.view().segments[-1].base_offset:
-                log.roll()  # all that is left is in the active segment: the next pass moves it
+                log.roll()  # the remaining records are in the active segment; the next offload moves them
         except StorageError as error:
             self._note(log.name, str(error))
             if isinstance(error, PluginError):
@@ -126,7 +129,7 @@ class Tiering:
         return result
 
     def is_due(self, log: Log) -> bool:
-        """True unless a plugin failed on the log, and the pause after that, which doubles each time, is not over."""
+        """Return False during the pause after a plugin failed on the log. The pause doubles with each failure."""
         with self._lock:
             pause = self._pauses.get(log.name)
         return pause is None or pause.end_ns <= self._clock.monotonic_ns()
@@ -140,7 +143,7 @@ class Tiering:
         _LOGGER.warning("a plugin keeps a log from its tier: log=%s next try in %d ms: %s", name, pause_ms, error)
 
     def _joined(self, log: Log) -> TierLog | None:
-        """The tier of a log, None if it has none. What keeps the log from it is noted as the error of its last try."""
+        """Return the tier of a log, None if it has none. An error is recorded as that of the log's last attempt."""
         try:
             return self._opener.joined(log)
         except StorageError as error:
@@ -148,12 +151,12 @@ class Tiering:
             raise
 
     def failing(self) -> frozenset[TopicPartition]:
-        """The logs whose last pass failed."""
+        """Return the logs whose last offload failed."""
         with self._lock:
             return frozenset(name for name, error in self._errors.items() if error)
 
     def _follow(self, log: Log, remote: TierLog) -> None:
-        """See what the leader has moved, so that the follower's own disk can let go of it."""
+        """Read which segments the leader has offloaded; the follower can then evict them from its local disk."""
         try:
             remote.refresh()
         except StorageError as error:
@@ -164,7 +167,7 @@ class Tiering:
         relieve(log)
 
     def lag(self, logs: Iterable[Log]) -> tuple[TierLag, ...]:
-        """How far the tier is behind, for each log that has one."""
+        """Return the tier lag of each log that has a tier."""
         now_ms = self._clock.now_ms()
         found = ((log, self._opener.remote_of(log)) for log in logs)
         return tuple(
@@ -177,13 +180,14 @@ class Tiering:
         return known if known or remote.is_here else str(remote.unavailable())
 
     def collect(self, logs: Iterable[Log]) -> CollectReport:
-        """Delete what the tier no longer needs of these logs, and of topics that were deleted.
+        """Delete objects that the tier no longer needs, of these logs and of deleted topics.
 
-        Logs about which there is no news are not looked at.
+        Logs without changes are skipped.
 
         Raises:
-            StoreError: the store refused or failed; what was deleted is gone, the rest stays for the next time.
-            StorageError: what was wrong with the first log that failed, after the others had their turn.
+            StoreError: the store refused or failed. Objects deleted before stay deleted; the next call deletes the
+                rest.
+            StorageError: error of the first log that failed, raised after all logs.
         """
         self._tier.reach.reach()
         remotes = [(remote, log) for log in logs if (remote := self._opener.remote_of(log)) is not None]
@@ -192,11 +196,11 @@ class Tiering:
         return self._housekeeping.collect_all([*led, *((found, None) for found in deleted)])
 
     def close(self) -> None:
-        """Let uploads begin no further segment."""
+        """Prevent uploads of further segments."""
         self._closed = True
 
     def _is_joined(self, log: Log) -> bool:
-        """Whether a log goes by its tier. If it cannot, its offload tells why, and the others are collected."""
+        """Return True if a log uses its tier. If it cannot, return False; its offload reports the error."""
         try:
             return self._opener.joined(log) is not None
         except StorageError as error:
@@ -205,7 +209,10 @@ class Tiering:
             return False
 
     def _deleted(self, known: set[TierLogName]) -> list[TierLog]:
-        """Logs of deleted topics that are still there; looked for once, as others are deleted by this engine."""
+        """Return the tier logs of deleted topics that still exist.
+
+        The tier is listed only once, because later deletions are done by this engine.
+        """
         if not self._looked_for_deleted:
             for name in self._tier.logs():
                 if name not in known:
@@ -226,7 +233,7 @@ class Tiering:
 
 
 def _is_deleted(remote: TierLog) -> bool:
-    """Whether a log of a topic that the engine does not have was deleted; one that cannot be read is somebody else's."""
+    """Return True if a tier log of an unknown topic was deleted; False if its manifest cannot be read."""
     try:
         return remote.root is not None and remote.root.change == ChangeKind.DELETE
     except StorageError as error:
@@ -237,7 +244,7 @@ def _is_deleted(remote: TierLog) -> bool:
 
 
 def _led(log: Log) -> int | None:
-    """The leader epoch of a log that we lead."""
+    """Return the leader epoch of a log that leads, None for a follower."""
     return log.leader_epoch if log.is_leader else None
 
 

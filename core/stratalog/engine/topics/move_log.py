@@ -1,7 +1,7 @@
-"""Moving a log to another log directory.
+"""Move of a log to another log directory.
 
-The log is closed, copied under a ``-future`` name, renamed, and only then set aside where it was. A note in the copy
-says that it is the newer one: a crash between the two renames leaves both.
+The log is closed, copied to a ``-future`` folder, and the copy is renamed. Only then the old folder is set aside. A
+crash between the two renames leaves both folders, so a note file in the copy marks it as the newer one.
 
 Source: apache/kafka LogManager.replaceCurrentWithFutureLog.
 """
@@ -34,23 +34,23 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
-    """Close a log and put a durable copy of it in its place in ``target``; its bounds.
+    """Close a log, make a durable copy of it in ``target``, and return its offsets.
 
     Raises:
-        StorageError: the log is closed, and was not moved unless it ``has_arrived``.
+        StorageError: the copy failed. The log is closed; it was moved only if ``has_arrived`` returns True.
     """
     name = log.name
     files = source.store.open_log(source.folders[name])
     files.remove(MOVED_FILE)
     files.sync()
     if not log.close():
-        log.flush()  # raises what took it out of service
+        log.flush()  # raises the error that took the log out of service
     bounds = log.offsets()
     copy = future_folder(name, uuid.UUID(int=env.chance.getrandbits(128), version=4))
     try:
         _copy_files(files, target.store.open_log(copy, create=True))
         target.arriving[name] = bounds
-        target.write_checkpoints()  # before it is there: its log start must not be lost
+        target.write_checkpoints()  # before the rename: otherwise a crash could lose the log start
         target.store.rename_log(copy, partition_folder(name))
     except BaseException:
         if not has_arrived(target, name):
@@ -65,18 +65,19 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
 
 
 def has_arrived(target: LogDir, name: TopicPartition) -> bool:
-    """Whether the copy has its name: from then on it is the newer one, even if nobody knows whether the name is durable.
+    """Return True if the copy has its final name, and also if that is unknown.
 
-    What would be appended to the older one after that, the next start would set aside.
+    From then on the copy is the newer one, even if its name may not be durable. The next start would set the older
+    one aside with all records that were appended to it later.
     """
     try:
         return partition_folder(name) in target.store.logs()
     except StorageError:
-        return True  # nobody can tell
+        return True  # unknown
 
 
 def finish_move(name: TopicPartition, source: LogDir, target: LogDir, delay_ms: int) -> None:
-    """Set the old copy aside and forget that there were two."""
+    """Set the old copy aside, and remove the note from the new one."""
     source.set_aside(name, delay_ms)
     files = target.store.open_log(target.folders[name])
     files.remove(MOVED_FILE)
@@ -84,7 +85,7 @@ def finish_move(name: TopicPartition, source: LogDir, target: LogDir, delay_ms: 
 
 
 def moved_request(bounds: LogOffsets) -> LoadRequest:
-    """How a log is opened that was closed just now."""
+    """Return the request to load a log that was just closed, with these offsets."""
     return LoadRequest(
         clean=True,
         recovery_point=bounds.log_end,
@@ -95,10 +96,10 @@ def moved_request(bounds: LogOffsets) -> LoadRequest:
 
 
 def settle_moves(dirs: Iterable[LogDir]) -> None:
-    """Set aside what a crash during a move left: the older one of two copies, and copies that were not finished.
+    """Set aside the remains of moves that a crash interrupted: the older one of two copies, and unfinished copies.
 
-    An older copy that holds more stays as well: it was written to while the directory with the newer one was out of reach.
-    Two copies without a note, and unfinished ones whose log is nowhere, stay as they are.
+    If the older copy is larger, both copies stay: the older one was written to while the directory with the newer one
+    was unavailable. Two copies without a note stay. An unfinished copy stays if its log exists in no directory.
     """
     listed = list(dirs)
     places: dict[TopicPartition, list[LogDir]] = {}
@@ -124,14 +125,17 @@ def _has_note(directory: LogDir, name: TopicPartition) -> bool:
 
 
 def _log_bytes(directory: LogDir, name: TopicPartition) -> int:
-    """The size of a log's records. The older copy outgrows the newer one if it was used while that was out of reach."""
+    """Return the total size of a log's ``.log`` files.
+
+    The older copy is larger than the newer one if it was written to while the newer one was unavailable.
+    """
     listed = directory.store.open_log(directory.folders[name]).list()
     return sum(found.size_bytes for found in listed if found.name.endswith(LOG_SUFFIX))
 
 
 def _copy_files(source: LogFiles, target: LogFiles) -> None:
     for file in source.list():
-        if file.is_folder:  # nothing of the log
+        if file.is_folder:  # not part of the log
             continue
         with (
             closing(source.open_segment(file.name)) as old,

@@ -1,4 +1,4 @@
-"""Making new partitions, and new settings of old ones."""
+"""Creation of partitions, and changed settings of existing topics."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from stratalog.reading.topic_table import TopicEntry, TopicTable
 
 
 def create_partition(directory: LogDir, log: TopicPartition, topic_id: TopicId) -> None:
-    """Make a partition's folder with its ``partition.metadata``, durable on return.
+    """Create a partition's folder with its ``partition.metadata``, durable on return.
 
     Source: apache/kafka PartitionMetadataFile: the topic id is on disk before any record.
 
     Raises:
-        TopicExistsError: something of this name is in the directory.
+        TopicExistsError: the directory has an entry of this name.
     """
-    folder = directory.folders[log] = partition_folder(log)  # noted first: making it may fail half way
+    folder = directory.folders[log] = partition_folder(log)  # stored first, because creation may fail half way
     try:
         files = directory.store.open_log(folder, create=True)
     except FileExistsError as error:
@@ -34,9 +34,9 @@ def create_partition(directory: LogDir, log: TopicPartition, topic_id: TopicId) 
 def altered(
     topics: TopicTable, topic: str, changes: Mapping[str, object], topic_id: TopicId | None
 ) -> tuple[TopicEntry, TopicConfig]:
-    """What to store of a topic whose settings change, and all its settings after that; None unsets one.
+    """Return the entry to store for a topic with changed settings, and all its new settings; None unsets a setting.
 
-    Stored settings that nothing installed knows stay as they are, unless they are unset.
+    Stored settings that no installed plugin knows stay as they are, unless they are unset.
 
     Raises:
         UnknownSettingError, ConfigError: a change is wrong.

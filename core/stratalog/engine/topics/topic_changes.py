@@ -1,4 +1,4 @@
-"""Topics that come, change, go and move. The engine holds its lock around each call."""
+"""Create, alter, delete and move topics. The engine holds its lock during each call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stratalog.tier.upkeep.cost import tiny_segments
 
 NEW_LOG: Final = LoadRequest(clean=True, recovery_point=0, log_start=None, high_watermark=None, writable=True)
 
-# Source: apache/kafka LogConfig.validateNoRemoteLogStorageForCompactedTopic and its neighbours: the message is Kafka's.
+# Source: apache/kafka LogConfig, beside validateNoRemoteLogStorageForCompactedTopic: the message is Kafka's.
 LEAVES_TIER: Final = (
     "It is invalid to disable remote storage without deleting remote data. If you want to keep the remote data and turn to "
     "read only, please set `remote.storage.enable=true,remote.log.copy.disable=true`. If you want to disable remote storage "
@@ -40,9 +40,9 @@ NO_TIER: Final = (
 
 
 class TopicChanges:
-    """Changes to the topics of one engine. All it is given is borrowed.
+    """Changes to the topics of one engine. Closes none of its arguments.
 
-    ``forget_offsets`` is told of a topic that goes: what groups have committed of it goes, too.
+    ``forget_offsets`` is called with the name of a deleted topic, and deletes the committed offsets of that topic.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class TopicChanges:
         self._forget_offsets = forget_offsets
 
     def info(self, topic: str, names: Sequence[TopicPartition]) -> TopicInfo:
-        """What is told of a topic with these partitions."""
+        """Return the description of a topic with these partitions."""
         return TopicInfo(
             topic,
             next((self._shelf.logs[name].topic_id for name in names if name in self._shelf.logs), None),
@@ -66,7 +66,7 @@ class TopicChanges:
         )
 
     def create(self, name: str, partitions: int, chosen: Mapping[str, object]) -> TopicInfo:
-        """As ``Engine.create_topic``."""
+        """Create a topic; see ``Engine.create_topic``."""
         check_topic(name)
         self._host.settings.limits.check_partitions(name, partitions)
         if any(found.topic == name for found in self._shelf.names()):
@@ -79,7 +79,7 @@ class TopicChanges:
         entry = TopicEntry(topic_id, {setting: stored[setting] for setting in chosen})
         names = [TopicPartition(name, partition) for partition in range(partitions)]
         made: dict[TopicPartition, tuple[LogDir, Log | None]] = {}
-        before = self._topics.entry(name)  # left if somebody removed the folders, or a crash ended a deletion
+        before = self._topics.entry(name)  # left over if the folders were removed by hand, or a crash ended a deletion
         if before is not None:
             self._forget_offsets(name)
         try:
@@ -99,27 +99,30 @@ class TopicChanges:
         return self.info(name, names)
 
     def _tell_tiny(self, name: str, config: TopicConfig) -> None:
-        """Tell listeners if the tier would be asked far too often for what it keeps."""
+        """Notify listeners if the topic's small segments would cause far too many requests to the tier."""
         reason = tiny_segments(config) if self._opener.has_tier else ""
         if reason:
             self._opener.tell(TinySegments(topic=name, segment_bytes=config.segment_bytes, reason=reason))
 
     def _check_tier(self, chosen: Mapping[str, object], checked: TopicConfig) -> None:
-        """Who asks for a tier gets one or is told; a topic that once had one may be opened without."""
+        """Raise ConfigError if tiered storage is enabled now and the engine has no tier.
+
+        A topic for which it was enabled earlier may be opened without a tier.
+        """
         if "remote.storage.enable" in chosen and checked.remote_storage_enable and not self._opener.has_tier:
             raise ConfigError(NO_TIER)
 
     def _discard(self, made: Mapping[TopicPartition, tuple[LogDir, Log | None]]) -> None:
-        """Remove what was made of a new topic, as far as the disk allows it."""
+        """Remove the created partitions of a new topic; errors are ignored."""
         for name, (directory, log) in made.items():
-            with contextlib.suppress(StorageError):  # what it cannot write goes anyway
+            with contextlib.suppress(StorageError):  # unwritten data is deleted anyway
                 if log is not None:
                     log.close()
             with contextlib.suppress(StorageError):
                 directory.discard(name)
 
     def alter(self, name: str, config: Mapping[str, object]) -> TopicInfo:
-        """As ``Engine.alter_topic``."""
+        """Change a topic's settings; see ``Engine.alter_topic``."""
         self._shelf.check_all_reached(f"the settings of topic {name} change only if all log directories are in reach")
         names = self._names_of(name)
         now = self._topics.config(name)
@@ -136,7 +139,7 @@ class TopicChanges:
             self._enter_tier(logs, entry.topic_id, checked)
         self._topics.put(name, entry)
         parts, missing = self._host.available_parts(checked)
-        for log in logs:  # whose index formats are missing, or were, keeps the components that it was opened with
+        for log in logs:  # a log whose index formats are or were missing keeps the components with which it was opened
             used = log.parts if missing is not None or stood_in(log.parts) else parts
             log.configure(checked, used, self._opener.remote(log.name, entry.topic_id, checked))
         if tiny_segments(checked) != tiny_segments(now):
@@ -144,14 +147,14 @@ class TopicChanges:
         return self.info(name, names)
 
     def _enter_tier(self, logs: Iterable[Log], topic_id: TopicId, config: TopicConfig) -> None:
-        """Read what the tier has of each log: that must be known before anything is changed."""
+        """Read the tier's state of each log, to fail before anything is changed."""
         for log in logs:
             remote = self._opener.remote(log.name, topic_id, config)
             if remote is not None:
                 remote.view()
 
     def _leave_tier(self, logs: Iterable[Log]) -> None:
-        """Let each log begin where local disk does, then let go of what the tier has. Can be repeated."""
+        """Move each log start to the local log start, then remove all segments from the tier. Can be repeated."""
         for log in logs:
             remote = self._opener.joined(log)
             if remote is None:
@@ -161,7 +164,7 @@ class TopicChanges:
                 remote.clear(start, leader_epoch=log.leader_epoch, reason="remote.storage.enable=false")
 
     def delete(self, name: str) -> None:
-        """As ``Engine.delete_topic``."""
+        """Delete a topic; see ``Engine.delete_topic``."""
         self._shelf.check_all_reached(f"a log directory out of reach may hold partitions of topic {name}")
         names = self._names_of(name)
         delay_ms = self._topics.config(name).file_delete_delay_ms
@@ -175,7 +178,7 @@ class TopicChanges:
         self._topics.put(name, None)
 
     def move(self, log: Log, path: str) -> Log:
-        """As ``Engine.move_partition``."""
+        """Move a log to another directory; see ``Engine.move_partition``."""
         source = next(directory for directory in self._shelf.dirs if log.name in directory.logs)
         target = self._shelf.directory_at(path)
         if target is source:
@@ -195,7 +198,7 @@ class TopicChanges:
                 log.abandon()
                 bounds = log.offsets()
                 request = moved_request(bounds)
-                if not isinstance(error, StorageError):  # Ctrl-C: closing it may have got half way
+                if not isinstance(error, StorageError):  # Ctrl-C: the log may be half closed
                     request = dataclasses.replace(request, clean=False, recovery_point=bounds.recovery_point)
                 self._shelf.publish([(source, self._opener.open(source, name, request))])
             raise
