@@ -1,6 +1,6 @@
-"""The stream source: micro-batches by the rules of Spark's Kafka source, its offsets as that writes them.
+"""The stream source: micro-batches by the rules of Spark's Kafka source, with offsets in its format.
 
-The planner is one process for the whole query, and ``read`` runs on copies: what is held open here is not pickled.
+One process plans the whole query, and ``read`` runs on copies. Open readers are therefore not pickled.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Json = dict[str, dict[str, int]]
 
 
 class Planner:
-    """Which offsets come next. One process, one thread.
+    """Planner of the offsets of each micro-batch. Used by one process and one thread.
 
     Args:
-        options: of the query.
-        env: its clock tells how long ``minOffsetsPerTrigger`` may make wait.
+        options: options of the query.
+        env: its clock measures how long ``minOffsetsPerTrigger`` may delay a batch.
     """
 
     def __init__(self, options: Options, env: Env | None = None) -> None:
@@ -46,35 +46,35 @@ class Planner:
         self._planned_ns = self._clock.monotonic_ns()
 
     def first(self) -> Numbers:
-        """Where the query begins; the same for as long as it lives."""
+        """Return the start offsets of the query, which never change."""
         if self._first is None:
             reader = self._now()
             self._first = start_offsets(self._options, reader, chosen(self._options, reader))
         return self._first
 
     def stop_at_what_is_there(self) -> None:
-        """The query ends with what is there now."""
+        """Make the current end offsets the end of the query."""
         self._target = self.ends()
 
     def ends(self) -> Numbers:
-        """Up to where each partition can be read now.
+        """Return the offset up to which each partition can be read now.
 
         Raises:
-            UnknownTopicError: a topic that is named is not there.
+            UnknownTopicError: a named topic does not exist.
         """
         reader = self._now()
         self._seen = {name: reader.log(*name).offsets() for name in chosen(self._options, reader)}
         return {name: found.bound(self._options.isolation) for name, found in self._seen.items()}
 
     def next(self, start: Numbers, max_rows: int | None) -> Numbers:
-        """Where the next micro-batch ends; ``start`` itself if it is not due.
+        """Return the end of the next micro-batch, or ``start`` itself if the batch is not due.
 
         Args:
-            start: where it begins.
-            max_rows: at most so many offsets; None: all that there are, whatever the options say.
+            start: start offsets of the batch.
+            max_rows: limit of the number of offsets; None for no limit, whatever the options set.
 
         Raises:
-            OffsetOutOfRangeError, UnknownTopicError: records or partitions are gone, and ``failOnDataLoss`` is on.
+            OffsetOutOfRangeError, UnknownTopicError: records or partitions were removed, and ``failOnDataLoss`` is on.
         """
         ends = self.ends() if self._target is None else self._target
         begins = self._begins(start, ends)
@@ -89,10 +89,12 @@ class Planner:
         return {name: begins[name] + _share(found, total, max_rows) for name, found in waiting.items()}
 
     def _begins(self, start: Numbers, ends: Numbers) -> Numbers:
-        """Where each partition goes on: a new one at its first record, one that was cut or made anew at its end.
+        """Return the offset at which each partition continues.
 
-        A log that ends below where the query was has lost records. One that only shows less of them for now, as its
-        writer has just started again, has not.
+        A new partition starts at its first record. A truncated or recreated one continues at its end.
+
+        A log that ends below the query's position has lost records. A log that only shows fewer records for now,
+        because its writer has just restarted, has not.
         """
         gone = sorted(set(start) - set(ends))
         if gone:
@@ -107,10 +109,10 @@ class Planner:
         return begins
 
     def splits(self, start: Numbers, end: Numbers) -> list[Split]:
-        """The tasks of one micro-batch; the same rows again if it is repeated.
+        """Return the tasks of one micro-batch. A repeated micro-batch returns the same rows.
 
         Raises:
-            As ``next``; and OffsetOutOfRangeError where records that were read once are not shown for now.
+            As ``next``; and OffsetOutOfRangeError if records that were read before are not visible for now.
         """
         reader, ranges = self._now(), list[OffsetRange]()
         there = set(reader.partitions())
@@ -135,7 +137,7 @@ class Planner:
         return OffsetRange(name, begin, min(max(until, begin), last))
 
     def close(self) -> None:
-        """Let go of files and connections. Twice is fine."""
+        """Release files and connections. A second call has no effect."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -151,7 +153,7 @@ class Planner:
         _LOGGER.warning("records are gone, and failOnDataLoss is off: %s", error)
 
     def _now(self) -> Reader:
-        """The source as it is now: a tier is looked at anew, a directory is opened again."""
+        """Return a reader of the current source. A tier's reader is refreshed; a directory is opened again."""
         if self._reader is not None:
             try:
                 self._reader.refresh()
@@ -163,12 +165,12 @@ class Planner:
 
 
 def _share(waiting: int, total: int, max_rows: int) -> int:
-    """What one partition gets of ``max_rows``, in proportion to what waits in all; one that waits gets something."""
+    """Return a partition's part of ``max_rows``, proportional to its waiting records, and at least 1 if any wait."""
     return max(max_rows * waiting // total, min(waiting, 1))
 
 
 class PlainStreamReader(DataSourceStreamReader):
-    """For Spark below 4.2, which lets a Python source neither limit a micro-batch nor know of AvailableNow."""
+    """Reader for Spark below 4.2, where a Python source supports neither limits of a micro-batch nor AvailableNow."""
 
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._options, self._names = options, tuple(names)
@@ -177,41 +179,41 @@ class PlainStreamReader(DataSourceStreamReader):
             self.check_limits()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._options, self._names)  # a copy in a task plans nothing
+        return type(self), (self._options, self._names)  # a copy in a task does not plan
 
     def check_limits(self) -> None:
-        """Whether ``maxOffsetsPerTrigger`` and its like can be kept to."""
+        """Raise ConfigError: ``maxOffsetsPerTrigger`` and similar options need Spark 4.2."""
         raise ConfigError("maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4.2 or newer")
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
-        """Where a new query begins."""
+        """Return the start of a new query."""
         return to_json(self._planner.first())
 
     def latestOffset(self) -> Json:  # noqa: N802 - Spark's name
-        """All that there is."""
+        """Return the current end offsets."""
         return to_json(self._planner.ends())
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """The tasks of one micro-batch."""
+        """Return the tasks of one micro-batch."""
         splits = self._planner.splits(from_json(start), from_json(end))
         return [SplitPartition(split) for split in splits] or [SplitPartition(Split((), self._options.isolation))]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Carry out one task."""
-        assert isinstance(partition, SplitPartition)  # as planned
+        """Run one task."""
+        assert isinstance(partition, SplitPartition)  # from ``partitions``
         freeze_once()
         return read_split(self._options, self._names, self._options.source, partition.split)
 
     def commit(self, end: Json) -> None:
-        """Comes late, for the last batch perhaps never: nothing depends on it."""
+        """Do nothing. Spark calls this late, and for the last batch perhaps never."""
 
     def stop(self) -> None:
-        """The query is over."""
+        """Release the resources of the query."""
         self._planner.close()
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> Json:
-    """Offsets as Spark's Kafka source has them in its checkpoints: ``{"topic": {"0": 23}}``."""
+    """Return offsets in the format of Spark's Kafka source in its checkpoints: ``{"topic": {"0": 23}}``."""
     found: Json = {}
     for name, offset in sorted(offsets.items()):
         found.setdefault(name.topic, {})[str(name.partition)] = offset
@@ -219,7 +221,7 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> Json:
 
 
 def from_json(offsets: Json) -> Numbers:
-    """What ``to_json`` wrote."""
+    """Parse the output of ``to_json``."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, numbers in offsets.items()

@@ -1,4 +1,4 @@
-"""Cleaning: what stays of batches when some of their records go.
+"""Cleaning of batches: the part of a batch that is kept when some of its records are dropped.
 
 Source: apache/kafka MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader.
 """
@@ -38,10 +38,16 @@ _GONE: Final = b""
 PlainRetainer: TypeAlias = Callable[
     [Buffer, BatchTable, Sequence[Buffer], int | None, Sequence[bool] | None], bytearray
 ]
-"""``retain`` for batches that are not compressed: their bytes, their rows, verdicts, horizon, and which stay empty."""
+"""``retain`` for uncompressed batches.
+
+Arguments: bytes, rows, verdicts, horizon, flags of batches to keep when empty.
+"""
 
 Rewrite: TypeAlias = Callable[[RecordBatch, bytes, bool], Buffer | None]
-"""From a batch, its verdicts and whether it stays when empty: what stays of it, or None if that is all of its bytes."""
+"""Takes a batch, its verdicts and a flag to keep it when empty.
+
+Returns the kept part, or None if the batch is unchanged.
+"""
 
 
 def kept_pieces(
@@ -51,7 +57,10 @@ def kept_pieces(
     retain_empty: Sequence[bool] | None,
     rewrite: Rewrite,
 ) -> Iterator[Buffer]:
-    """What stays of all batches; neighbours that lose nothing are one piece of ``data``. Errors as ``check_lengths``."""
+    """Yield the kept part of all batches.
+
+    Consecutive unchanged batches are one piece of ``data``. Errors are those of ``check_lengths``.
+    """
     check_lengths(batches, verdicts, retain_empty)
     view, start, end = memoryview(data), 0, 0
     for batch, verdict, empty in zip(batches, verdicts, retain_empty or repeat(False)):  # noqa: B905 - repeat never ends
@@ -71,7 +80,7 @@ def kept_pieces(
 
 
 def check_lengths(batches: BatchTable, verdicts: Sequence[Buffer], retain_empty: Sequence[bool] | None) -> None:
-    """Raise InvalidRecordError unless there is one sequence of verdicts, and one choice, a batch."""
+    """Raise InvalidRecordError unless there is one sequence of verdicts, and one choice, per batch."""
     chosen = [len(verdicts)] if retain_empty is None else [len(verdicts), len(retain_empty)]
     if any(count != len(batches) for count in chosen):
         raise InvalidRecordError(f"{len(batches)} batches have {chosen} lists of verdicts and choices")
@@ -88,7 +97,10 @@ def retain_batches(
     retain_empty: Sequence[bool] | None,
     limit_bytes: int,
 ) -> Iterator[Buffer]:
-    """``RecordFormat.retain`` for magic 2, which ``form`` decodes; ``retain_plain`` does many batches at a time."""
+    """Clean batches of magic 2 as ``RecordFormat.retain`` documents.
+
+    ``form`` decodes them. ``retain_plain`` cleans many batches per call.
+    """
     check_lengths(batches, verdicts, retain_empty)
     for start, end, is_packed in _runs(batches):
         run, words = batches if end - start == len(batches) else batches.take(start, end), verdicts[start:end]
@@ -100,10 +112,10 @@ def retain_batches(
 
 
 def _runs(batches: BatchTable) -> Iterator[tuple[int, int, bool]]:
-    """Ranges of rows that are all compressed or all not, and whether they are."""
+    """Yield ranges of rows that are all compressed or all uncompressed, and True for the compressed ones."""
     row = 0
     if len(batches) and not any(map(CODEC_MASK.__and__, batches.attributes)):
-        yield 0, len(batches), False  # nearly always, if they are not compressed
+        yield 0, len(batches), False  # the usual case of uncompressed batches
         return
     packed = [bool(attributes & CODEC_MASK) for attributes in batches.attributes]
     for is_packed, found in groupby(packed):
@@ -143,7 +155,7 @@ def _retain_each(
 
 
 def wrong_count(verdicts: int, records: int, position: int) -> InvalidRecordError:
-    """The caller judged other records than these."""
+    """Return the error for verdicts whose number differs from that of the records."""
     return InvalidRecordError(f"{verdicts} verdicts for {records} records position={position}")
 
 
@@ -155,7 +167,7 @@ def _rewritten(
     horizon_ms: int | None,
     limit_bytes: int,
 ) -> bytearray:
-    """The batch that is ``piece``, with the records that are not dropped; some are."""
+    """Return the batch in ``piece`` with the records that are not dropped. At least one record is kept."""
     table = form.scan(piece, 0, len(piece), check_crc=False)
     batch = table[0]
     columns = next(form.decode(piece, table, fields=Fields.TIMESTAMP, limit_bytes=limit_bytes))
@@ -183,7 +195,10 @@ def _rewritten(
 
 
 def _spans(raw: bytes, at: int, count: int) -> list[tuple[int, int]]:
-    """Start and end of each record, its length included; decoding has shown that they are inside ``raw``."""
+    """Return start and end of each record including its length field.
+
+    Decoding has checked that they are inside ``raw``.
+    """
     spans = []
     for _ in range(count):
         length, body = read_varint(raw, at)
@@ -193,7 +208,7 @@ def _spans(raw: bytes, at: int, count: int) -> list[tuple[int, int]]:
 
 
 def _shifted(raw: bytes, start: int, end: int, delta_ms: int) -> bytes:
-    """A record with another timestamp delta; attributes become 0, as those of every record that is written."""
+    """Return a record with another timestamp delta. Its attributes become 0, as those of every written record."""
     _, body = read_varint(raw, start)
     _, rest = read_varint(raw, body + 1, 64)
     content = b"\0" + varint(delta_ms) + raw[rest:end]
@@ -201,7 +216,7 @@ def _shifted(raw: bytes, start: int, end: int, delta_ms: int) -> bytes:
 
 
 def _header_alone(batch: RecordBatch) -> bytearray:
-    """A batch without records, that keeps a producer's sequence and the range of offsets."""
+    """Return a batch without records, which keeps a producer's sequence and the range of offsets."""
     out = bytearray(BATCH_HEADER_BYTES)
     _seal(out, batch, batch.attributes & _FLAGS, NO_TIMESTAMP, batch.max_timestamp_ms, 0)
     return out
@@ -224,7 +239,10 @@ def _seal(out: bytearray, batch: RecordBatch, attributes: int, base_ms: int, max
 
 
 def restamp_batch(data: bytearray, batch: RecordBatch, max_timestamp_ms: int) -> bool:
-    """``RecordFormat.restamp`` for magic 2: the header says so, the records keep their deltas."""
+    """Change the largest timestamp as ``RecordFormat.restamp`` documents, for magic 2.
+
+    Only the header changes; the records keep their deltas.
+    """
     if batch.timestamp_type is TimestampType.CREATE_TIME and batch.max_timestamp_ms == max_timestamp_ms:
         return True
     piece = data[batch.position : batch.position + batch.size_bytes]
