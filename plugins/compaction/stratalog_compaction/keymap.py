@@ -40,7 +40,7 @@ class KeyMap(Protocol):
     def observe(self, records: RecordColumns) -> int:
         """Remember the offset of each key; a later offset replaces an earlier one.
 
-        Return how many first records were observed.
+        Return how many records, from the first on, were observed.
 
         A record without a key is skipped. A record with a key is not observed if the map is full, even if its key is
         known.

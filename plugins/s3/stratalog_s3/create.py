@@ -11,7 +11,7 @@ from stratalog.spi import Capability
 
 
 class CreateStrategy(Enum):
-    """How a store decides which of several concurrent writers creates an object.
+    """Strategy that decides which of several concurrent writers creates an object.
 
     NATIVE: the store decides, by one conditional request. LINK: the file system decides, by a hard link to a finished
         file. NONE: nothing decides. The writer checks first and then writes, which is safe for one writer only, and the

@@ -150,7 +150,7 @@ def failed_create(error: Exception, key: str, uri: str, secrets: SecretOptions) 
         EXISTS if the store reported that the object exists. The error to raise if nothing was written: the request was
         refused or never sent. 409 is such an error: the store asks for a retry. EXISTS would be wrong for 409, because
         the object may never exist. UNKNOWN otherwise: there was no answer, or a status of 408 or of 500 and above,
-        which may come from a proxy before the store.
+        which may come from a proxy between the client and the store.
     """
     reply = reply_of(error)
     if reply is None:

@@ -107,7 +107,7 @@ class S3Store(StoreBase):
         """Write the object only if the key is free, by ``If-None-Match: *``.
 
         This plugin sends one request. If the server has closed a kept connection, the HTTP client may send the request
-        again, and EXISTS may then refer to our own object. A caller that must know has to read the object.
+        again, and EXISTS may then refer to our own object. A caller that must know has to read the object back.
         """
         name, body = self._writable(key), bytes(data)
         with self._errors(key):

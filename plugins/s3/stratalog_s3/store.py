@@ -124,7 +124,7 @@ class StoreBase(ObjectStore):
             outcome[0] = found
 
     def _raise(self, error: Exception, key: str) -> NoReturn:
-        """Raise the contract's error for ``error``, with its traceback as the cause unless that shows a secret."""
+        """Raise the contract's error for ``error``, with ``error`` as its cause unless its traceback shows a secret."""
         problem = self._typed(error, key)
         if problem is error:
             raise error

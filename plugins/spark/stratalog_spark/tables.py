@@ -81,8 +81,8 @@ def table_schema(given: Mapping[str, str]) -> StructType:
 def with_table(given: Mapping[str, str], schema: StructType, *, streaming: bool) -> Mapping[str, str]:
     """Return the options of a read, combined with those of its table. The options of the read win.
 
-    given: options of the read. If they contain a path, no table is read.
-        given: the options of the read. With a path among them, they are not of a table.
+    Args:
+        given: options of the read. If they contain a path, no table is read.
         schema: schema of the read.
         streaming: if False, omit options of the table that are only for streams.
 

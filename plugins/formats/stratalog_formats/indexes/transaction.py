@@ -66,7 +66,10 @@ def _is_unknown(version: int) -> bool:
 
 
 class TransactionBuilder(IndexBuilder):
-    """Adds one entry for each abort marker, without a bound: a reader would return a transaction that has no entry."""
+    """Adds one entry for each abort marker.
+
+    There is no bound, because a reader would return the records of an aborted transaction without an entry.
+    """
 
     __slots__ = ("_last_offset",)
 

@@ -34,7 +34,7 @@ def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None,
         fields: fields to fill.
 
     Raises:
-        CorruptBatchError: the records do not fit the batch or each other; its position is the batch's.
+        CorruptBatchError: the records do not fit the batch or each other; the error has the batch's position.
         IndexError: bounds are not inside ``data``, or the arena is too large for positions of 32 bits.
     """
     builder = ColumnBuilder()

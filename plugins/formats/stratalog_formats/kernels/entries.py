@@ -1,7 +1,7 @@
 """Builders of the entries of Kafka's offset and time indexes, per batch or per table of batches, in pure Python.
 
-A batch gets an entry whenever more than ``interval_bytes`` came since the last that got one. The bytes of a batch count
-from the next one on, so the first batch of a segment, or after reopening it, never gets an entry.
+A batch gets an entry when more than ``interval_bytes`` were appended since the last batch with an entry. The bytes of a
+batch count from the next batch on. The first batch of a segment, or after it was reopened, never gets an entry.
 
 Source: apache/kafka LogSegment.append, recover.
 """

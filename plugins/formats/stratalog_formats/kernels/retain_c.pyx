@@ -174,7 +174,7 @@ cdef int64_t dropped_of(const uint8_t* words, int64_t count) noexcept nogil:
 cdef uint8_t* retain_one(
     uint8_t* into, const Batch* batch, const uint8_t* words, bint sets_horizon, int64_t horizon_ms, bint stays_empty
 ) noexcept nogil:
-    """Write the rest of a batch, if any records remain. Return its end, or NULL if its records do not fit it."""
+    """Write the kept part of a batch, if any. Return its end, or NULL if its records do not fit it."""
     cdef int64_t dropped = dropped_of(words, batch.count), attributes = batch.attributes & FLAGS, base_ms = 0
     cdef bint has_horizon = batch.attributes & DELETE_HORIZON != 0
     cdef bint is_due = sets_horizon and not has_horizon and memchr(words, DROP_AT_HORIZON, batch.count) != NULL
@@ -198,7 +198,7 @@ cdef uint8_t* retain_one(
 
 
 def retain_plain(data, batches, verdicts, horizon_ms, retain_empty):
-    """Return the rest of uncompressed batches, concatenated; arguments and errors as ``RecordFormat.retain``."""
+    """Return the kept parts of uncompressed batches, concatenated; arguments and errors as ``RecordFormat.retain``."""
     cdef int64_t rows = len(batches), row, records = 0, total = 0
     view = flat(data)
     cdef Cursor start = start_of(view)

@@ -5,8 +5,8 @@
     chunk 0 | chunk 1 | ... | chunk index | small files | footer
 
 Each chunk can be read alone. A ranged read therefore fetches and decompresses only the chunks that it touches. A chunk
-that zstd does not shrink, such as data compressed by producers, is stored uncompressed. The chunk index is stored in
-the object. The manifest's size must not grow with the size of segments.
+that zstd does not shrink, such as data compressed by producers, is stored unchanged. The chunk index is stored in the
+object and not in the manifest, because the manifest's size must not grow with the size of the segments.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ChunkedLayout(TierLayout):
 
     Args:
         fetch_chunk_bytes: limit of one ranged read, unless a chunk is larger.
-        settings: settings for writing; stored objects contain their own.
+        settings: settings for writing; the entry of a stored segment contains its own.
     """
 
     def __init__(self, fetch_chunk_bytes: int, settings: ChunkedSection | None = None) -> None:

@@ -2,7 +2,7 @@
 
 An encrypted chunk is the ciphertext of ``chunk_bytes`` of the object plus a tag of 16 bytes. The last chunk holds the
 rest; an empty object has one empty chunk. The nonce is the number of the object in the segment (4 bytes) and of the
-chunk in the object (8 bytes), big-endian. Each segment has its own key. The authenticated, not stored data is: the
+chunk in the object (8 bytes), big-endian. Each segment has its own key. These are authenticated with each chunk, and not stored: the
 identity of the segment, the name of the object, both numbers, and a flag for the last chunk. No chunk can therefore be
 moved, omitted or cut off, and no object of an earlier upload can replace a later one. Version 1 did not authenticate
 leader epoch, end offset and name.
@@ -79,7 +79,7 @@ def identity_of(info: SegmentInfo, version: int = VERSION) -> Identity:
 def new_cipher(identity: Identity, ring: KeyRing) -> tuple[AESGCM, Envelope]:
     """Return a cipher with a new random key, and its envelope.
 
-    The key is a local name only in this function, so no frame of a caller or a later call shows it.
+    No frame of a caller or of a later call contains the key.
     """
     key = new_key()
     return cipher_class()(key), wrap(key, identity, ring)

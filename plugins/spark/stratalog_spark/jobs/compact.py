@@ -1,7 +1,7 @@
 """Compaction of whole topics of a tier, with any number of keys. Values never pass through the JVM.
 
 One task compacts a small log as an engine does. A larger log is compacted in three steps. First pass, one task per run
-of segments: the latest offset of each key, as a hash, in one message per bucket. Between the passes, one task per
+of segments: the latest offset of each key, as a hash, in messages of one bucket each. Between the passes, one task per
 bucket: the latest offset of each key over all runs, and the kept offsets of each run. Second pass, one task per run:
 rewrite its segments. One commit per partition follows. The memory of a task is that of one bucket, whatever the number
 of keys.
@@ -200,7 +200,7 @@ class _Work:
     # --- in tasks ----------------------------------------------------------------------------------------------------
 
     def hashed(self, number: int, places: Sequence[int]) -> Iterator[pyarrow.RecordBatch]:
-        """Run the first pass: yield the latest offset of each key of a run, in one message per bucket."""
+        """Run the first pass: yield the latest offset of each key of a run, in messages of one bucket each."""
         run, table, most = self.runs[number], key_table(), max(int(_HELD_RECORDS * self.share), 1)
         for scanned in scan(self.source, run.split) if run.split is not None else ():
             keys, offsets = scanned.batch.column("key"), scanned.batch.column("offset").to_numpy()

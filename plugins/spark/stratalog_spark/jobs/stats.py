@@ -65,7 +65,7 @@ class PartitionStats:
         return self.key_sketch.count()
 
     def add(self, batch: Any) -> None:
-        """Count a batch with ``arrow_schema()``. Any: pyarrow's types are incomplete."""
+        """Count a batch with the schema ``arrow_schema()``. Any: pyarrow's types are incomplete."""
         compute = import_module("pyarrow.compute")
         keys, values, times = batch.column("key"), batch.column("value"), batch.column("timestamp")
         offsets = batch.column("offset")

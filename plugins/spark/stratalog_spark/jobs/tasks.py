@@ -116,7 +116,7 @@ def explained() -> Iterator[None]:
 
 @contextmanager
 def watched(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
-    """Report the progress of Spark jobs started inside the context.
+    """Report the progress of Spark jobs started inside the context to ``progress``.
 
     Spark Connect reports no progress.
     """
