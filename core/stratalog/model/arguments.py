@@ -4,8 +4,8 @@ A checked function refuses an argument of another type with ``WrongTypeError`` a
 ``ConfigError``, before its own code runs. Every value that supports ``operator.index``, such as a NumPy integer, is an
 integer. A bool and a float such as 15.0 are not.
 
-``Annotated[int, Between(1, 10)]`` declares a range; without one, an integer must fit 64 bits. Items of mappings and lists
-are checked if they are plain values; the encoder checks records. Protocols and ``object`` accept any value.
+``Annotated[int, Between(1, 10)]`` declares a range; without one, an integer must fit 64 bits. Items of mappings and
+lists are checked if they are plain values; the encoder checks records. Protocols and ``object`` accept any value.
 """
 
 from __future__ import annotations

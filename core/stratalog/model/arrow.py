@@ -34,8 +34,8 @@ Batches = Callable[[RecordColumns, int, int, Any], Iterator[Any]]
 def arrow_schema() -> pyarrow.Schema:
     """Return the schema of every Arrow table of records. Headers are never null.
 
-    A timestamp is null if the record has none, or if microseconds in 64 bits cannot hold it (beyond the year 294,246). Such
-    a timestamp appears if a producer sends nanoseconds as milliseconds; ``Record`` has the number.
+    A timestamp is null if the record has none, or if microseconds in 64 bits cannot hold it (beyond the year 294,246).
+    Such a timestamp appears if a producer sends nanoseconds as milliseconds; ``Record`` has the number.
 
     Raises:
         PluginImportError: pyarrow is not installed; the text names the extra to install.
@@ -47,8 +47,8 @@ def arrow_schema() -> pyarrow.Schema:
 def to_arrow(chunks: Iterable[RecordColumns], partition: int) -> pyarrow.Table:
     """Return one table in ``arrow_schema()``, with a chunk for each of ``chunks`` that has records.
 
-    The chunks are read one by one. The table does not refer to their memory: a chunk's memory can be released before the
-    next chunk is read. A chunk that needs more than 2 GiB in one column becomes several chunks.
+    The chunks are read one by one. The table does not refer to their memory: a chunk's memory can be released before
+    the next chunk is read. A chunk that needs more than 2 GiB in one column becomes several chunks.
 
     Raises:
         PluginImportError: pyarrow is not installed; the text names the extra to install.

@@ -1,8 +1,9 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
 """Conversion of columns to Arrow's buffers: the compiled twin of a part of ``arrow``, which wraps the buffers.
 
-There are two passes, both without the GIL. The first pass computes sizes; the second one copies bytes into buffers of exactly
-these sizes. The second pass repeats the checks, because another thread may write to columns or arena between the passes.
+There are two passes, both without the GIL. The first pass computes sizes; the second one copies bytes into buffers of
+exactly these sizes. The second pass repeats the checks, because another thread may write to columns or arena between
+the passes.
 """
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t

@@ -53,8 +53,8 @@ class RecordBatch:
     """The header of one batch, as one row of a BatchTable.
 
     ``position`` and ``size_bytes`` are its place in the scanned buffer or file. For V0 and V1, a batch is one entry:
-    ``base_offset`` equals ``last_offset``, and epochs, producer fields and sequence are -1. If the entry is a compressed
-    wrapper, ``record_count`` is -1, because only the decompressed contents have the count.
+    ``base_offset`` equals ``last_offset``, and epochs, producer fields and sequence are -1. If the entry is a
+    compressed wrapper, ``record_count`` is -1, because only the decompressed contents have the count.
     """
 
     magic: int
@@ -129,7 +129,8 @@ class BatchTable:
 
     Args:
         magic: magic of every batch in the table.
-        columns: one ``memoryview`` of format ``q`` for each of ``BATCH_COLUMNS``, in that order, all of the same length.
+        columns: one ``memoryview`` of format ``q`` for each of ``BATCH_COLUMNS``, in that order, all of the same
+            length.
         stop: reason for the end of the scan.
         stop_position: position (bytes) of the end of the last whole batch, at which the scan stopped.
         reason: description of the damage there if ``stop`` is CORRUPT, else "".
@@ -178,7 +179,7 @@ class BatchTable:
 
     @property
     def ascends(self) -> bool:
-        """True if the offsets ascend: the last offset of a batch is never below its base offset, and below the next one."""
+        """True if the offsets ascend: ``base_offset <= last_offset``, and both are below the next ``base_offset``."""
         if self._ascends is not None:
             return self._ascends
         firsts, lasts = self.base_offset, self.last_offset

@@ -1,7 +1,8 @@
 """The contents of records, and the reuse of bytes objects that no caller has kept.
 
-If a reader has the only reference to a bytes object, the object is changed in place, as CPython's own ``_PyBytes_Resize``
-does. No other code can observe the change. This saves two allocator calls per field, which are most of the cost of a record.
+If a reader has the only reference to a bytes object, the object is changed in place, as CPython's own
+``_PyBytes_Resize`` does. No other code can observe the change. This saves two allocator calls per field, which are most
+of the cost of a record.
 """
 
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
@@ -26,7 +27,7 @@ cdef extern from *:
 
     #define STRATALOG_BYTES_HEAD ((Py_ssize_t)offsetof(PyBytesObject, ob_sval))
 
-    /* The largest size that fits the memory of a bytes object of this size, if memory is allocated in units of 16 bytes. */
+    /* The largest size that fits the memory of a bytes object of this size, with an allocator in units of 16 bytes. */
     static inline Py_ssize_t stratalog_room(Py_ssize_t size)
     {
         return ((STRATALOG_BYTES_HEAD + size + 16) & ~(Py_ssize_t)15) - STRATALOG_BYTES_HEAD - 1;

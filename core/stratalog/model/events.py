@@ -57,8 +57,8 @@ class SegmentEvicted:
 class LogCleaned:
     """Compaction rewrote closed segments of a log; the offsets in [``dirty_start``, ``end``) were not compacted before.
 
-    ``map_load`` is the share of the cleaner's memory that the keys filled. ``part`` is "local", or "tier" for segments that
-    are committed in the tier.
+    ``map_load`` is the share of the cleaner's memory that the keys filled. ``part`` is "local", or "tier" for segments
+    that are committed in the tier.
     """
 
     log: TopicPartition

@@ -28,7 +28,7 @@ cdef enum Fault:
 cdef inline bint is_inside(
     const int32_t* position, const int32_t* size, int64_t rows, int64_t arena_bytes, int64_t* total_bytes, int64_t* nulls
 ) noexcept nogil:
-    """Return True if all fields of a column are inside the arena. Without branches, because compilers can vectorize that."""
+    """Return True if all fields of a column are inside the arena. There are no branches: compilers can vectorize it."""
     cdef uint32_t end = <uint32_t>min(arena_bytes, <int64_t>UINT32_MAX), bad = 0, null, wrong
     cdef int64_t i, total = 0, count = 0
     for i in range(rows):
@@ -51,7 +51,7 @@ cdef inline bint have_headers(const int32_t* counts, int64_t rows) noexcept nogi
 
 
 cdef inline bint fits_at_once(const Source* source, int64_t start, int64_t limit, Extent* extent) noexcept nogil:
-    """Return True if all records from ``start`` on are valid, fit and have no headers: a fast check of the usual case."""
+    """Return True if all records from ``start`` on are valid, fit and have no headers: a fast check for most data."""
     cdef int64_t rows = source.count - start
     cdef bint fits = not have_headers(source.header_count + start, rows) and is_inside(
         source.key_position + start,
@@ -106,7 +106,7 @@ cdef inline Fault add_headers(const Source* source, int64_t i, Extent* extent, i
 
 
 cdef inline Fault measure(const Source* source, int64_t start, int64_t limit, Extent* extent, int64_t* n) noexcept nogil:
-    """Measure as many records from ``start`` on as fit, at least one; at an error, ``extent.rows`` is the wrong record."""
+    """Measure as many records from ``start`` on as fit, at least one; ``extent.rows`` counts those before an error."""
     cdef Extent now
     cdef Fault fault
     cdef int64_t i

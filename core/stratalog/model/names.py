@@ -143,9 +143,10 @@ def partition_folder(log: TopicPartition) -> str:
 
 
 def parse_partition_folder(name: str) -> TopicPartition | None:
-    """Return the log whose folder has this name; None for other folders, including ``-delete``, ``-future``, ``-stray``.
+    """Return the log whose folder has this name; None for any other folder.
 
-    ``partition_folder`` of the result returns the same name: ``orders-01`` is not the folder of a log.
+    Folders with the suffixes ``-delete``, ``-future`` and ``-stray`` are other folders. ``partition_folder`` of the
+    result returns the same name: ``orders-01`` is not the folder of a log.
     """
     found = _PARTITION_FOLDER.match(name)
     if not found or not _is_topic(found["topic"], _MAX_FOLDER_TOPIC) or int(found["partition"]) >= _INT_END:
@@ -201,7 +202,7 @@ def log_prefix(log: TopicPartition, topic_id: TopicId) -> str:
 
 
 def parse_log_prefix(key: str) -> tuple[TopicPartition, TopicId] | None:
-    """Return the log whose prefix ``key`` starts with, else None. ``log_prefix`` of the result returns the same prefix."""
+    """Return the log whose prefix ``key`` starts with, else None. The prefix must be one that ``log_prefix`` builds."""
     parts = key.split("/", 2)
     found = _TOPIC_FOLDER_KEY.match(parts[0])
     if len(parts) < 3 or not found:
@@ -306,7 +307,7 @@ def quarantine_key(prefix: str, key: str) -> str:
 
 
 def quarantined_key(prefix: str, key: str) -> str:
-    """Return the key of the copy of a damaged object of the log under ``prefix``, made before the object is replaced."""
+    """Return the key of a copy of a damaged object of the log under ``prefix``, made before the object is replaced."""
     return f"{prefix}quarantine/{key.rpartition('/')[2]}.damaged"
 
 

@@ -45,8 +45,8 @@ class Opened(Generic[C]):
 class Offers(Generic[C]):
     """Components of one kind, opened when the first one is needed. Thread-safe.
 
-    A component that cannot be opened, or has a wrong number, is put in quarantine: its use raises the error, and all other
-    components work.
+    A component that cannot be opened, or has a wrong number, is put in quarantine: its use raises the error, and all
+    other components work.
 
     Args:
         title: name of the kind, for texts.

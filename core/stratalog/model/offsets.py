@@ -31,7 +31,7 @@ _ISOLATIONS: Final[dict[str, Isolation]] = {found.value: found for found in Isol
 
 
 class Durability(StrEnum):
-    """The guarantee of an acknowledged append: it survives a process crash (``written``) or a power loss (``durable``)."""
+    """The guarantee of acknowledged appends: they survive a process crash (``written``) or power loss (``durable``)."""
 
     WRITTEN = "written"
     DURABLE = "durable"
@@ -66,7 +66,7 @@ class AppendOrigin(StrEnum):
 
 
 class Watermark(StrEnum):
-    """The event that moves a log's high watermark: a write, a sync, or a call of ``set_high_watermark`` (``external``)."""
+    """The event that moves a log's high watermark: a write, a sync, or ``set_high_watermark`` (``external``)."""
 
     WRITTEN = "written"
     DURABLE = "durable"

@@ -277,7 +277,7 @@ cdef tuple headers_at(const Source* source, int32_t first, int32_t count):
 
 
 cdef inline int fill_row(Record record, const Source* source, int64_t i, int32_t partition) except -1:
-    """Set ``record`` to row ``i``. It must have no other reference; its key and value are None or results of ``made``."""
+    """Set ``record`` to row ``i``. It must have no other reference. Its key and value are None or made by ``made``."""
     cdef int32_t kind = source.timestamp_type[i]
     cdef int32_t key_position = source.key_position[i], key_size = source.key_size[i]
     cdef int32_t value_position = source.value_position[i], value_size = source.value_size[i]
@@ -319,8 +319,9 @@ def records_of(columns, partition):
 cdef class RecordIterator:
     """An iterator over the records of columns. Each record is made when it is requested.
 
-    A record that the caller has not kept is reused for the next row, as Python's ``zip`` does with tuples. A loop variable
-    still refers to the last record when the next one is requested. Therefore the record before the last is reused too.
+    A record that the caller has not kept is reused for the next row, as Python's ``zip`` does with tuples. A loop
+    variable still refers to the last record when the next one is requested. Therefore the record before the last is
+    reused too.
     """
 
     cdef Source source

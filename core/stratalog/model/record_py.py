@@ -1,7 +1,7 @@
 """Records as objects, in pure Python: the class, and the conversion of columns to objects and back.
 
-All of this module has a compiled twin in ``record_c``; ``records`` selects one of them. Both twins use ``record_checks`` to
-refuse wrong objects, and ``column_views`` to refuse wrong columns.
+All of this module has a compiled twin in ``record_c``; ``records`` selects one of them. Both twins use
+``record_checks`` to refuse wrong objects, and ``column_views`` to refuse wrong columns.
 """
 
 from __future__ import annotations

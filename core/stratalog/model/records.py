@@ -67,10 +67,11 @@ class RecordColumns:
     """A number of records (``count``) as columns over one ``arena`` of bytes.
 
     Every column is a contiguous ``memoryview`` of native numbers: ``offset`` and ``timestamp_ms`` of format ``q``
-    (int64), all others of format ``i`` (int32). Record columns have ``count`` rows. ``Fields.OFFSET`` fills ``offset`` and
-    ``leader_epoch``; ``Fields.TIMESTAMP`` fills ``timestamp_ms`` and ``timestamp_type``. A column that was not requested has
-    0 rows. ``key_position`` and ``key_size`` address the arena, and a size below 0 means null; the value columns do the
-    same. ``header_first`` and ``header_count`` address the flat header columns, which have one row per header.
+    (int64), all others of format ``i`` (int32). Record columns have ``count`` rows. ``Fields.OFFSET`` fills ``offset``
+    and ``leader_epoch``; ``Fields.TIMESTAMP`` fills ``timestamp_ms`` and ``timestamp_type``. A column that was not
+    requested has 0 rows. ``key_position`` and ``key_size`` address the arena, and a size below 0 means null; the value
+    columns do the same. ``header_first`` and ``header_count`` address the flat header columns, which have one row per
+    header.
 
     Columns of a plugin may be wrong. Therefore every position is checked before it is used.
 

@@ -56,8 +56,8 @@ class ObjectSlice:
 class AbortedTransaction:
     """One entry of a transaction index: data of the producer in [first_offset, last_offset] was aborted.
 
-    ``last_offset`` is the offset of the abort marker. ``last_stable_offset`` is the log's last stable offset at the time when
-    the marker was written.
+    ``last_offset`` is the offset of the abort marker. ``last_stable_offset`` is the log's last stable offset at the
+    time when the marker was written.
     """
 
     producer_id: int

@@ -7,7 +7,7 @@ from stratalog.model.views cimport Cursor
 
 
 cdef inline int64_t sequence(Cursor text, int64_t size, bint* valid) noexcept nogil:
-    """Return the length of the first UTF-8 sequence of ``text``; if it is invalid, of the bytes that one U+FFFD replaces."""
+    """Return the length of the first UTF-8 sequence; if it is invalid, of the bytes that one U+FFFD replaces."""
     cdef uint8_t first = text[0], low = 0x80, high = 0xBF
     cdef int64_t wanted, length = 1
     valid[0] = True

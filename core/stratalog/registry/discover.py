@@ -76,8 +76,8 @@ def install_hint(distribution: str, requirements: Iterable[str], module: str) ->
         module: the missing top-level module.
 
     Returns:
-        ``distribution[extra]`` with the smallest extra that contains the module; the requirement itself if it belongs to no
-        extra; "" if no requirement has the module's name.
+        ``distribution[extra]`` with the smallest extra that contains the module; the requirement itself if it belongs
+        to no extra; "" if no requirement has the module's name.
     """
     extras: dict[str, int] = Counter()
     holding: list[str] = []

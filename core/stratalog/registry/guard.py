@@ -1,6 +1,7 @@
 """The guard of calls into components: it converts errors to StorageErrors, checks result types and sets deadlines.
 
-Calls that are made for each record or batch are not guarded: formats, codecs and index formats are guarded when they open.
+Calls that are made for each record or batch are not guarded: formats, codecs and index formats are guarded when they
+open.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Guard:
     Attributes:
         title: kind, name and version of the component, for texts.
         origin: the plugin that offers the component, its distribution and version, for texts.
-        is_bundled: True if the component comes in the same distribution as stratalog, and is tested and released with it.
+        is_bundled: True if the component is in the same distribution as stratalog, and is tested and released with it.
         calls: the threads for calls with a deadline; None runs the calls on the caller's thread.
     """
 
@@ -42,16 +43,16 @@ class Guard:
         """Return a context for a call into the component: ``with guard.calling("write"): ...``.
 
         An exception that is not a StorageError leaves the context as a PluginError, with the exception as its cause.
-        KeyboardInterrupt and SystemExit are not converted on a thread of the caller. On a thread that stratalog started they
-        become a PluginError too, because they would silently end the thread.
+        KeyboardInterrupt and SystemExit are not converted on a thread of the caller. On a thread that stratalog started
+        they become a PluginError too, because they would silently end the thread.
         """
         return _Calling(self, method)
 
     def call(self, method: str, work: Callable[[], T], *, times: int = 1, wait_ms: float | None = None) -> T:
         """Return the result of ``work``, a call into the component; exceptions as ``calling``.
 
-        The call runs on a separate thread. After the deadline, the caller no longer waits for this thread. A component that
-        comes with stratalog is called on the caller's thread, because it keeps its deadlines itself.
+        The call runs on a separate thread. After the deadline, the caller no longer waits for this thread. A component
+        that comes with stratalog is called on the caller's thread, because it keeps its deadlines itself.
 
         Args:
             method: name of the called method.
@@ -60,8 +61,8 @@ class Guard:
             wait_ms: the deadline in milliseconds, instead of ``plugin.deadline.ms``.
 
         Raises:
-            PluginError: the call raised an exception that is not a StorageError, or it did not return in time. In the second
-                case, the cause is an OverdueError.
+            PluginError: the call raised an exception that is not a StorageError, or it did not return in time. In the
+                second case, the cause is an OverdueError.
         """
 
         def guarded() -> T:

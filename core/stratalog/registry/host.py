@@ -1,7 +1,7 @@
 """The only caller of pluggy, with one typed method per hook.
 
-Every hook is called separately for each plugin. pluggy's own call stops at the first exception, and its results do not name
-their plugin.
+Every hook is called separately for each plugin. pluggy's own call stops at the first exception, and its results do not
+name their plugin.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Host:
         """Register ``plugin``, or raise PluginError and leave the host unchanged.
 
         Raises:
-            PluginError: a hook is misspelt, has arguments that its spec lacks, or has no ``hookimpl``; the plugin has no
-                hook; the plugin or its name is already registered.
+            PluginError: a hook is misspelt, has arguments that its spec lacks, or has no ``hookimpl``; the plugin has
+                no hook; the plugin or its name is already registered.
         """
         if not isinstance(plugin, Hashable):
             raise PluginError(f"plugin {name!r} cannot be hashed: pass a module, or an object with a __hash__")

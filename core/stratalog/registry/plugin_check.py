@@ -85,8 +85,8 @@ class Finding:
 def check_plugin(plugin: object) -> list[Finding]:
     """Check one plugin alone, independent of the settings.
 
-    Stores are not opened, because that needs a location. The check for early imports of heavy modules only finds modules
-    that the process has not imported before. Therefore call this in a fresh process.
+    Stores are not opened, because that needs a location. The check for early imports of heavy modules only finds
+    modules that the process has not imported before. Therefore call this in a fresh process.
 
     Args:
         plugin: an entry point's name, or a module or object with hooks.

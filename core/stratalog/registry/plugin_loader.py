@@ -92,8 +92,8 @@ def _free_name(host: Host, plugin: object) -> str:
 def ask_all(host: Host, registered: Mapping[str, Candidate | None]) -> list[LoadedPlugin]:
     """Call every collecting hook once.
 
-    If a hook of an installed plugin fails, the whole plugin is removed, because a part of a plugin would be worse than none.
-    If a hook of a plugin that the caller passed fails, its error is raised.
+    If a hook of an installed plugin fails, the whole plugin is removed, because a part of a plugin would be worse than
+    none. If a hook of a plugin that the caller passed fails, its error is raised.
     """
     found: dict[str, Providers] = {name: {} for name in registered}
     errors = dict[str, PluginError]()
@@ -121,7 +121,7 @@ def _asked(
 
 
 def explained(answer: Answer[Any], hook: str, candidate: Candidate | None) -> PluginError:  # Any: every kind's answer
-    """Return the error of a failed answer, with the plugin, the hook and, if an import failed, the package to install."""
+    """Return the error of a failed answer, with plugin and hook or, if an import failed, the package to install."""
     error = answer.error
     if isinstance(error, PluginImportError):
         return error

@@ -12,8 +12,8 @@ from stratalog.spi.cleanup import Action, CleanupPolicy, LogSummary, RecordFilte
 def guarded_policy(policy: CleanupPolicy, guard: Guard) -> CleanupPolicy:
     """Return a policy whose calls have a deadline, and which raises only StorageErrors.
 
-    The returned policy has a record filter if ``policy`` has one. The filter itself is not guarded, because it is called for
-    each piece of a segment.
+    The returned policy has a record filter if ``policy`` has one. The filter itself is not guarded, because it is
+    called for each piece of a segment.
     """
     if type(policy).record_filter is CleanupPolicy.record_filter:
         return _GuardedPolicy(policy, guard)

@@ -51,12 +51,12 @@ class Registry:
         """Find the installed plugins, import those that the settings allow, and collect their offers.
 
         If an installed plugin cannot be imported or breaks the contract, ``plugins()`` returns its error. The errors of
-        lookups that find nothing name such plugins too. ``allow`` and ``block`` filter installed plugins before any import;
-        they do not filter ``plugins``.
+        lookups that find nothing name such plugins too. ``allow`` and ``block`` filter installed plugins before any
+        import; they do not filter ``plugins``.
 
         Args:
-            plugins: modules, objects with hooks, or names of modules, used in addition to the installed plugins. A plugin
-                that is also installed counts once.
+            plugins: modules, objects with hooks, or names of modules, used in addition to the installed plugins. A
+                plugin that is also installed counts once.
             allow: entry points, as ``name`` or ``distribution:name``; if given, only these are imported.
             block: entry points that are not imported, even if allowed.
             prefer: mapping of URI scheme to provider name, for schemes that several stores serve.

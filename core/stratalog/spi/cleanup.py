@@ -19,13 +19,13 @@ class SegmentSummary:
 
     ``age_from_ms`` is the largest record timestamp, or the file's modification time if no record has a timestamp. A
     segment may be ``is_local``, ``is_remote``, or both. ``is_active`` is True for the segment that receives appends.
-    ``first_timestamp_ms`` is the largest timestamp of the first batch. It is read only for closed segments of topics that
-    set ``max.compaction.lag.ms``; otherwise, and if there is no timestamp, it is -1.
-    If the end of a tier segment is also on local disk, in segments with other borders, its ``size_bytes`` is an estimate
-    for the part that only the tier has. Therefore a sum over all segments counts no byte twice.
-    If a tier has very many segments, a summary with ``is_page`` represents a whole manifest page of segments. Its time is
-    that of the newest segment in the page. If a deleted prefix ends directly before or inside a page, the core lists the page's
-    segments one by one and calls the policy again.
+    ``first_timestamp_ms`` is the largest timestamp of the first batch. It is read only for closed segments of topics
+    that set ``max.compaction.lag.ms``; otherwise, and if there is no timestamp, it is -1.
+    If the end of a tier segment is also on local disk, in segments with other borders, its ``size_bytes`` is an
+    estimate for the part that only the tier has. Therefore a sum over all segments counts no byte twice.
+    If a tier has very many segments, a summary with ``is_page`` represents a whole manifest page of segments. Its time
+    is that of the newest segment in the page. If a deleted prefix ends directly before or inside a page, the core lists
+    the page's segments one by one and calls the policy again.
     """
 
     base_offset: int
@@ -45,9 +45,10 @@ class LogSummary:
 
     Segments do not overlap, with one exception: local segments with other borders may hold the end of one tier segment.
 
-    ``dirty_start`` is the first offset that was not compacted yet, from the cleaner's checkpoint. It is None if the log was
-    never compacted. The log start and the log end may have passed it since. ``tier_dirty_start`` is the first offset not
-    compacted yet in the tier, from the manifest. The local part and the tier part of a log are compacted separately.
+    ``dirty_start`` is the first offset that was not compacted yet, from the cleaner's checkpoint. It is None if the log
+    was never compacted. The log start and the log end may have passed it since. ``tier_dirty_start`` is the first
+    offset not compacted yet in the tier, from the manifest. The local part and the tier part of a log are compacted
+    separately.
     """
 
     log: TopicPartition
@@ -83,8 +84,8 @@ class DeletePrefix:
 class Rewrite:
     """An action that compacts [start, end); ``dirty_start`` is the first offset not compacted before.
 
-    Both ends are borders of closed segments. Either all these segments are in the tier, or none is; a plan may contain one
-    Rewrite of each kind. The cleaner compacts the log with the greatest ``dirty_ratio`` first.
+    Both ends are borders of closed segments. Either all these segments are in the tier, or none is; a plan may contain
+    one Rewrite of each kind. The cleaner compacts the log with the greatest ``dirty_ratio`` first.
     """
 
     start: int
@@ -101,10 +102,11 @@ Action: TypeAlias = Keep | DeletePrefix | Rewrite
 class RewriteJob:
     """One compaction round as a filter sees it.
 
-    ``memory_bytes`` is the memory that the filter may use for its state (``log.cleaner.dedupe.buffer.size`` of one thread).
-    If the state is a hash table, ``load_factor`` is the share that the filter may fill
-    (``log.cleaner.io.buffer.load.factor``). ``config`` holds the topic's settings, including those of plugins. ``secret``
-    is 16 bytes for digests, stored only in the log's files and equal in every round; empty if no digests are made.
+    ``memory_bytes`` is the memory that the filter may use for its state (``log.cleaner.dedupe.buffer.size`` of one
+    thread). If the state is a hash table, ``load_factor`` is the share that the filter may fill
+    (``log.cleaner.io.buffer.load.factor``). ``config`` holds the topic's settings, including those of plugins.
+    ``secret`` is 16 bytes for digests, stored only in the log's files and equal in every round; empty if no digests are
+    made.
     """
 
     log: TopicPartition
@@ -124,13 +126,14 @@ class RecordFilter(ABC):
     The core removes control batches and aborted batches before it calls the filter. Offsets ascend. One thread uses a
     filter, for one round: first all of pass 1, then all of pass 2.
 
-    A filter with a ``digest_kind`` lets later rounds skip segments that they would not change. The filter writes digests
-    of the records that it judges. A later filter of the same kind reads a digest and decides if it would drop any record.
+    A filter with a ``digest_kind`` lets later rounds skip segments that they would not change. The filter writes
+    digests of the records that it judges. A later filter of the same kind reads a digest and decides if it would drop
+    any record.
 
     Attributes:
         fields: the columns that the filter reads; the others may be absent.
-        digest_kind: name of the digest format including its version (at most 64 ASCII characters, persistent); "" if the
-            filter makes no digests: then every round reads every segment.
+        digest_kind: name of the digest format including its version (at most 64 ASCII characters, persistent); "" if
+            the filter makes no digests: then every round reads every segment.
     """
 
     fields: ClassVar[Fields] = Fields.ALL
@@ -138,26 +141,27 @@ class RecordFilter(ABC):
 
     @abstractmethod
     def observe(self, records: RecordColumns) -> int:
-        """Add records of the dirty range to the filter's state (pass 1), and return how many were added, from the first.
+        """Add records of the dirty range to the filter's state, in order (pass 1), and return their number.
 
         A result below the number of records means that memory is full. The round then ends before the first record that
-        was not added. If the filter adds no record in a whole round, the core logs that and marks the log as uncleanable.
+        was not added. If the filter adds no record in a whole round, the core logs that and marks the log as
+        uncleanable.
         """
 
     @abstractmethod
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """Write one ``Verdict`` per record into ``verdicts`` (pass 2, over all records below the round's end).
 
-        DROP_AT_HORIZON is for tombstones. The core keeps a tombstone for ``delete.retention.ms`` after the first round that
-        read it, and then drops it.
+        DROP_AT_HORIZON is for tombstones. The core keeps a tombstone for ``delete.retention.ms`` after the first round
+        that read it, and then drops it.
         """
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
         """Return digest sections of the records judged KEEP or DROP_AT_HORIZON since the last call. Default: none.
 
-        Called in pass 2 after each piece of a segment, which bounds the filter's memory. When ``end`` is True, the segment
-        ends: return all that is left, at least one section. The sections may cover more records than are kept, but must
-        cover all that are kept.
+        Called in pass 2 after each piece of a segment, which bounds the filter's memory. When ``end`` is True, the
+        segment ends: return all that is left, at least one section. The sections may cover more records than are kept,
+        but must cover all that are kept.
         """
         del end
         return ()
@@ -165,8 +169,8 @@ class RecordFilter(ABC):
     def spares(self, section: memoryview) -> bool:
         """Return True if the filter would drop none of the records that a digest section covers. Default: False.
 
-        Called after pass 1. Dropping none means to judge every record KEEP or DROP_AT_HORIZON. All these records are older
-        than the dirty range. If in doubt, return False: then the segment is read.
+        Called after pass 1. Dropping none means to judge every record KEEP or DROP_AT_HORIZON. All these records are
+        older than the dirty range. If in doubt, return False: then the segment is read.
         """
         del section
         return False

@@ -47,8 +47,8 @@ class CodecTable:
         offers: codecs that are opened when one of them is first needed.
 
     Raises:
-        PluginClashError: two of ``codecs`` have the same id, and it would be unclear which one decompresses a batch. If two
-            codecs of ``offers`` have the same id, the first use of that id raises this error instead.
+        PluginClashError: two of ``codecs`` have the same id, and it would be unclear which one decompresses a batch. If
+            two codecs of ``offers`` have the same id, the first use of that id raises this error instead.
     """
 
     def __init__(self, codecs: Iterable[tuple[str, Codec]] = (), offers: Offers[Codec] | None = None) -> None:

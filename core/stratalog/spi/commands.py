@@ -25,8 +25,8 @@ def taken_together(
 
     Args:
         name: name of the command's argument; the command is called with ``name=make(...)``.
-        make: function that builds the value. Its parameters have the options' names. The command does not get the single
-            options.
+        make: function that builds the value. Its parameters have the options' names. The command does not get the
+            single options.
         options: click's decorators, in the reverse order of the help text.
     """
     parts = tuple(inspect.signature(make).parameters)
@@ -77,8 +77,8 @@ def settings_file(given: str | None) -> str | None:
     """Return the settings file of a command.
 
     The order is: ``given``, the file that ``STRATALOG_CONFIG`` names, ``stratalog.toml`` in the working directory if it
-    exists. If the variable is set and empty, no file is used. Only commands look for a file in the working directory, the
-    library never does.
+    exists. If the variable is set and empty, no file is used. Only commands look for a file in the working directory;
+    the library never does.
     """
     if given is not None:
         return given

@@ -1,8 +1,8 @@
 """EXTRA indexes: a plugin's indexes of a segment's records, with which readers skip segments.
 
-EXTRA indexes are built for closed segments only, in the background, and never delay an append. They are disposable: if an
-index is missing, damaged or built for other bytes than the segment has now, the segment is read. The core defines the file
-that holds the indexes and decides when to rewrite it (docs/formats/extra.md).
+EXTRA indexes are built for closed segments only, in the background, and never delay an append. They are disposable: if
+an index is missing, damaged or built for other bytes than the segment has now, the segment is read. The core defines
+the file that holds the indexes and decides when to rewrite it (docs/formats/extra.md).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class ExtraIndexBuilder(ABC):
 
     @abstractmethod
     def finish(self) -> Buffer:
-        """Return the index after all records were added; ``b""`` if it would be useless, for example with too many keys.
+        """Return the index after all records were added; ``b""`` if the index would be useless.
 
-        The core drops an index above 64 MiB and logs a warning.
+        An index may be useless if there are too many keys. The core drops an index above 64 MiB and logs a warning.
         """
 
 
@@ -41,8 +41,8 @@ class ExtraIndexReader:
     def may_hold_key(self, key: bytes) -> bool:
         """Return False only if no record of the segment can have this key, else True.
 
-        A result that is no bool, such as None, counts as True and is reported as an error of the plugin. The default returns
-        True, for an index without keys.
+        A result that is no bool, such as None, counts as True and is reported as an error of the plugin. The default
+        returns True, for an index without keys.
         """
         del key
         return True
@@ -51,12 +51,13 @@ class ExtraIndexReader:
 class ExtraIndex(ABC):
     """One kind of EXTRA index. A topic lists any number of kinds in ``index.extra``.
 
-    The plugin defines the bytes of the index, and the provider's ``version`` is their version. The core rebuilds an index of
-    another version.
+    The plugin defines the bytes of the index, and the provider's ``version`` is their version. The core rebuilds an
+    index of another version.
 
     Attributes:
         role: EXTRA for all kinds.
-        fields: record fields that a builder reads. The builder may get more fields, if another index of the topic reads them.
+        fields: record fields that a builder reads. The builder may get more fields, if another index of the topic reads
+            them.
     """
 
     role: ClassVar[IndexRole] = IndexRole.EXTRA

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class BatchHeader:
     """The header fields of a new batch.
 
-    ``append_time_ms`` is used if ``timestamp_type`` is LOG_APPEND_TIME: readers then see it as the timestamp of every record.
+    ``append_time_ms`` is used if ``timestamp_type`` is LOG_APPEND_TIME: readers then see it as the timestamp of every
+    record.
     """
 
     base_offset: int = 0
@@ -107,8 +108,8 @@ class RecordFormat(ABC):
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
         """Return the batches in [start, end), up to an entry of another magic, a partial entry or a bad one.
 
-        Bad bytes never raise an error: ``table.stop`` is the reason of the end, ``table.stop_position`` its position, and
-        ``table.reason`` describes the damage there. Fewer than 17 remaining bytes are a partial entry.
+        Bad bytes never raise an error: ``table.stop`` is the reason of the end, ``table.stop_position`` its position,
+        and ``table.reason`` describes the damage there. Fewer than 17 remaining bytes are a partial entry.
         """
 
     @abstractmethod
@@ -117,8 +118,8 @@ class RecordFormat(ABC):
     ) -> Iterator[RecordColumns]:
         """Yield the records of ``batches`` in order, one RecordColumns per arena.
 
-        An arena is a sequence of uncompressed batches, or one decompressed batch. Control batches are decoded like others;
-        the caller leaves them out by their attributes.
+        An arena is a sequence of uncompressed batches, or one decompressed batch. Control batches are decoded like
+        others; the caller leaves them out by their attributes.
 
         Args:
             data: the bytes that were scanned.
@@ -160,8 +161,9 @@ class RecordFormat(ABC):
             batches: rows of a scan of ``data``.
 
         Returns:
-            None if the batches must be decoded: a batch is wrong, compressed, or not as this magic writes new batches. This
-            is the default. Otherwise the batches are uncompressed, their records fill them, and offsets ascend by one.
+            None if the batches must be decoded: a batch is wrong, compressed, or not as this magic writes new batches.
+            This is the default. Otherwise the batches are uncompressed, their records fill them, and offsets ascend by
+            one.
         """
         del data, batches
         return None
@@ -180,26 +182,28 @@ class RecordFormat(ABC):
     ) -> tuple[int, int, int] | None:
         """Return the byte range of the batches that a fetch returns, without a table of all batches in ``data``.
 
-        The format checks framing and offsets. As in Kafka, a fetch does not check the CRCs of batches on the log's own disk.
+        The format checks framing and offsets. As in Kafka, a fetch does not check the CRCs of batches on the log's own
+        disk.
 
         Args:
-            data: whole batches from its first byte on, perhaps followed by a part of a batch. The bytes may be anything,
-                because an index entry may be wrong.
+            data: whole batches from its first byte on, perhaps followed by a part of a batch. The bytes may be
+                anything, because an index entry may be wrong.
             base_offset: base offset of the segment. Offsets ascend and are in [base_offset, base_offset + 2**31).
             offset: the first batch to return is the first batch whose last offset is at or above this offset.
             max_bytes: size limit of the returned batches. One batch is always returned, even if it is larger.
             bound: a batch whose last offset is at or above this offset is not returned.
-            told: last offset of one of these batches, from the index entry that gave the position of ``data``; None without
-                an index entry.
-            check_crc: True to check the CRC of all batches up to the last returned one. The first batch with a wrong CRC
-                ends the usable data.
-            beyond_bytes: number of bytes in the segment after ``data``. The last batch may extend into them if its header is
-                in ``data``, unless CRCs are checked. A caller that only needs positions does not have to read them.
+            told: last offset of one of these batches, from the index entry that gave the position of ``data``; None
+                without an index entry.
+            check_crc: True to check the CRC of all batches up to the last returned one. The first batch with a wrong
+                CRC ends the usable data.
+            beyond_bytes: number of bytes in the segment after ``data``. The last batch may extend into them if its
+                header is in ``data``, unless CRCs are checked. A caller that only needs positions does not have to read
+                them.
 
         Returns:
-            Start and end of the batches, relative to ``data``, and their last offset. The range is empty if the first batch
-            reaches the bound. The result is None if a scan is necessary: no batch ends at ``told``, the first batch is not
-            complete, bytes before it are damaged, or an entry has another magic. None is the default.
+            Start and end of the batches, relative to ``data``, and their last offset. The range is empty if the first
+            batch reaches the bound. The result is None if a scan is necessary: no batch ends at ``told``, the first
+            batch is not complete, bytes before it are damaged, or an entry has another magic. None is the default.
         """
         del data, base_offset, offset, max_bytes, bound, told, check_crc, beyond_bytes
         return None
@@ -223,8 +227,8 @@ class RecordFormat(ABC):
         Args:
             records: any number of records.
             now_ms: the timestamp for records without one.
-            limit_bytes: size limit of keys, values and headers, plus ``overhead_bytes`` per record; a single record may be
-                larger.
+            limit_bytes: size limit of keys, values and headers, plus ``overhead_bytes`` per record; a single record may
+                be larger.
             overhead_bytes: size added for each record.
 
         Returns:
@@ -266,9 +270,11 @@ class RecordFormat(ABC):
     def encode(
         self, records: Sequence[Record], header: BatchHeader, codec: Codec | None, level: int | None
     ) -> bytearray:
-        """Return one batch with the offsets ``header.base_offset``, +1, +2, ... (V0, V1 uncompressed: one entry per record).
+        """Return one batch with the offsets ``header.base_offset``, +1, +2, ...
 
-        Timestamps are written unchanged; the caller has already replaced "no timestamp". ``codec`` None is uncompressed.
+        In V0 and V1, uncompressed records become one entry each.
+        Timestamps are written unchanged; the caller has already replaced "no timestamp". ``codec`` None is
+        uncompressed.
 
         Raises:
             InvalidRecordError: there are no records, or this format cannot hold a record (headers in V0 and V1).
@@ -286,7 +292,8 @@ class RecordFormat(ABC):
         """Return one batch as ``encode``, from columns with all fields; faster if a format overrides it.
 
         Args:
-            columns: the records. Timestamp types and leader epochs are ignored, and offsets too unless ``keep_offsets``.
+            columns: the records. Timestamp types and leader epochs are ignored, and offsets too unless
+                ``keep_offsets``.
             header: as for ``encode``.
             codec: None is uncompressed.
             level: None is the codec's default.
@@ -294,8 +301,8 @@ class RecordFormat(ABC):
                 default method only supports columns without gaps.
 
         Raises:
-            InvalidRecordError: there are no records, this format cannot hold a record, the offsets do not ascend, or they
-                have gaps that the format cannot keep.
+            InvalidRecordError: there are no records, this format cannot hold a record, the offsets do not ascend, or
+                they have gaps that the format cannot keep.
         """
         if keep_offsets and any(
             offset != expected
@@ -310,8 +317,8 @@ class RecordFormat(ABC):
     ) -> BatchTable:
         """Set the offsets of batches of ``data`` in place; the first record gets ``base_offset``.
 
-        If ``append_time_ms`` is given, the batches become LogAppendTime; None leaves the timestamps. A CRC is computed again
-        only if a field that it covers changes.
+        If ``append_time_ms`` is given, the batches become LogAppendTime; None leaves the timestamps. A CRC is computed
+        again only if a field that it covers changes.
         """
 
     def restamp(self, data: bytearray, batch: RecordBatch, max_timestamp_ms: int) -> bool:
@@ -334,8 +341,8 @@ class RecordFormat(ABC):
     ) -> Iterable[Buffer]:
         """Return the batches without their dropped records, for cleaning. Headers are kept as in Kafka.
 
-        The joined results are the retained bytes, in order. A batch that loses no record is returned unchanged. A batch that
-        loses all records is left out; if ``retain_empty`` is True for it, its header alone is returned.
+        The joined results are the retained bytes, in order. A batch that loses no record is returned unchanged. A batch
+        that loses all records is left out; if ``retain_empty`` is True for it, its header alone is returned.
 
         Source: apache/kafka MemoryRecords.filterTo.
 
@@ -343,9 +350,10 @@ class RecordFormat(ABC):
             data: the bytes that were scanned.
             batches: rows of a scan of ``data``.
             verdicts: for each batch, one ``Verdict`` byte per record.
-            horizon_ms: the delete horizon for batches that have none yet and keep a record with DROP_AT_HORIZON; None sets
-                no delete horizon.
-            retain_empty: for each batch, True to keep it without records: the last batch of a producer, or of the range.
+            horizon_ms: the delete horizon for batches that have none yet and keep a record with DROP_AT_HORIZON; None
+                sets no delete horizon.
+            retain_empty: for each batch, True to keep it without records: the last batch of a producer, or of the
+                range.
             limit_bytes: the largest allowed size of a decompressed batch.
 
         Raises:

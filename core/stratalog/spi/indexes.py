@@ -1,7 +1,7 @@
 """Index formats: search and encoding over buffers. An index format owns no file.
 
-An index is a sequence of entries of fixed size, ascending, without header or checksum. Indexes are disposable: if an index
-contradicts its log, it is rebuilt from the log.
+An index is a sequence of entries of fixed size, ascending, without header or checksum. Indexes are disposable: if an
+index contradicts its log, it is rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class IndexRole(StrEnum):
 class Appended(NamedTuple):
     """One batch that was written to a segment.
 
-    ``position`` is the batch's first byte in the ``.log`` file. ``aborted`` is the transaction that this batch ends, if the
-    batch is an abort marker.
+    ``position`` is the batch's first byte in the ``.log`` file. ``aborted`` is the transaction that this batch ends, if
+    the batch is an abort marker.
     """
 
     position: int
@@ -64,16 +64,16 @@ class IndexBuilder(ABC):
     ) -> bytes:
         """Add a batch that ends no aborted transaction, as ``add``, without an ``Appended`` object.
 
-        An append of one batch calls this method, to save the object. A TRANSACTION index has no entry for such a batch, so
-        the call may be left out.
+        An append of one batch calls this method, to save the object. A TRANSACTION index has no entry for such a batch,
+        so the call may be left out.
         """
         return self.add(Appended(position, size_bytes, base_offset, last_offset, max_timestamp_ms))
 
     def add_table(self, table: BatchTable, position: int) -> bytes:
         """Add many batches, none of which ends an aborted transaction, and return the entries of ``add`` for all rows.
 
-        Recovery adds whole tables. Override this method if a format can do it faster. After the builder is full, further
-        batches get no entry.
+        Recovery adds whole tables. Override this method if a format can do it faster. After the builder is full,
+        further batches get no entry.
 
         Args:
             table: consecutive batches without gaps, offsets ascending.
@@ -125,8 +125,8 @@ class IndexReader(ABC, Generic[Entry]):
         """Check the entries: offsets in [base_offset, end_offset), positions below ``size_bytes``, keys ascending.
 
         Raises:
-            CorruptIndexError: an entry contradicts the segment, or the buffer ends inside an entry. ``position`` is that of
-                the entry; ``file`` is "", because the caller knows the file.
+            CorruptIndexError: an entry contradicts the segment, or the buffer ends inside an entry. ``position`` is
+                that of the entry; ``file`` is "", because the caller knows the file.
         """
 
     def __iter__(self) -> Iterator[Entry]:
@@ -159,8 +159,8 @@ class IndexFormat(ABC, Generic[Entry]):
     def around(self, entries: Buffer, base_offset: int, target: int) -> tuple[Entry | None, Entry | None, Entry | None]:
         """Return ``reader(entries, base_offset).floor(target)`` and the two entries after it.
 
-        The three entries show how many bytes to read to find the target. An entry is None if it does not exist or is not
-        known. The default knows only the first one.
+        The three entries show how many bytes to read to find the target. An entry is None if it does not exist or is
+        not known. The default knows only the first one.
         """
         return self.reader(entries, base_offset).floor(target), None, None
 

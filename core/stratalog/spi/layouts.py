@@ -42,7 +42,7 @@ class HashedLog:
 
     @classmethod
     def of(cls, log: ByteSource, place: str) -> Self:
-        """Return ``log`` itself if it is a HashedLog, as the core gives it to a layout, else a new HashedLog over it."""
+        """Return ``log`` itself if it is a HashedLog, as from the core, else a new HashedLog over it."""
         return log if isinstance(log, cls) else cls(log, place)
 
     @property
@@ -75,8 +75,8 @@ class HashedLog:
 class SegmentSource:
     """A closed segment to upload to the tier.
 
-    ``log`` streams the bytes of the ``.log`` file; ``files`` holds the whole contents of the small files. The core gives a
-    layout a ``HashedLog`` and compares its hash with ``StoredSegment.sha256``. A layout should use the hash of
+    ``log`` streams the bytes of the ``.log`` file; ``files`` holds the whole contents of the small files. The core
+    gives a layout a ``HashedLog`` and compares its hash with ``StoredSegment.sha256``. A layout should use the hash of
     ``HashedLog.of(source.log, key)``: then the bytes are hashed only once.
     """
 
@@ -137,9 +137,9 @@ class ManifestAuthenticator(ABC):
     """Message authentication codes of manifest roots, under keys that the store does not have. Thread-safe.
 
     Attributes:
-        unauthenticated: treatment of a log whose roots have no MAC. With ``warn``, the log is read with a warning if all
-            its segments are of this layout. With ``accept``, every such log is read. With ``refuse``, no log without a MAC
-            is read, in any layout.
+        unauthenticated: treatment of a log whose roots have no MAC. With ``warn``, the log is read with a warning if
+            all its segments are of this layout. With ``accept``, every such log is read. With ``refuse``, no log
+            without a MAC is read, in any layout.
     """
 
     unauthenticated: Unauthenticated = Unauthenticated.WARN
@@ -204,8 +204,8 @@ class TierLayout(ABC):
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments found in ``objects`` of one log, for a bucket whose manifests are lost.
 
-        Optional; the default finds none. The key of an object outside of a tier is "". A layout still reads such an object
-        if its bytes alone describe the segment.
+        Optional; the default finds none. The key of an object outside of a tier is "". A layout still reads such an
+        object if its bytes alone describe the segment.
         """
         del objects, fetch
         return iter(())

@@ -21,9 +21,9 @@ class Capability(Flag):
     """Abilities of a store beyond the minimum. A store declares them; the core tests CREATE before it relies on it.
 
     CREATE: ``create`` is atomic; of several concurrent calls, one succeeds. LIST_AFTER: the store itself does
-    ``list(after=)``. BATCH_DELETE: ``delete`` sends many keys in one request. CHECKSUM: the store verifies a checksum of each
-    upload. NEAR: objects are files of this machine, with the system's page cache and without a cost per read. The core
-    neither reads ahead nor caches bytes for which ``is_at_hand`` is True.
+    ``list(after=)``. BATCH_DELETE: ``delete`` sends many keys in one request. CHECKSUM: the store verifies a checksum
+    of each upload. NEAR: objects are files of this machine, with the system's page cache and without a cost per read.
+    The core neither reads ahead nor caches bytes for which ``is_at_hand`` is True.
     """
 
     NONE = 0
@@ -130,8 +130,8 @@ class ObjectStore(Closeable):
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
         """Return up to ``limit`` objects whose key starts with ``prefix`` and is above ``after``.
 
-        The result is strongly consistent and ascends by the key's bytes. A result with fewer than ``limit`` objects means
-        that no further objects exist.
+        The result is strongly consistent and ascends by the key's bytes. A result with fewer than ``limit`` objects
+        means that no further objects exist.
         """
 
     @abstractmethod
@@ -154,9 +154,9 @@ class ObjectStore(Closeable):
         del upload, deadline_ns
 
     def is_at_hand(self, key: str, start: int, end: int) -> bool:
-        """Return True if the system has the bytes [start, end) in memory, as far as a check without waiting can find out.
+        """Return True if the system has the bytes [start, end) in memory.
 
-        Called only for NEAR stores. Never raises.
+        The check must not wait; if it cannot find out, it returns False. Called only for NEAR stores. Never raises.
         """
         del key, start, end
         return False
@@ -175,8 +175,8 @@ class ObjectStore(Closeable):
     def sent(self) -> Mapping[str, int]:
         """Return the number of requests since the store was opened, by the store's own request names.
 
-        The result is empty if each call is one request. A call may be several requests: an upload in parts is many. Retries
-        inside of a client library are not counted, unless the store sees them.
+        The result is empty if each call is one request. A call may be several requests: an upload in parts is many.
+        Retries inside of a client library are not counted, unless the store sees them.
         """
         return {}
 

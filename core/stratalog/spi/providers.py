@@ -58,8 +58,8 @@ class Provider(Generic[C]):
         open: called at most once per engine and location, at first use.
         schemes: URI schemes, stores only.
         engine_section: type of the settings under ``[plugins.NAME]``. Environment variables
-            ``STRATALOG_PLUGINS_NAME_SETTING`` override these settings. Tier options with the same names override them too,
-            and are then not in ``OpenContext.options``.
+            ``STRATALOG_PLUGINS_NAME_SETTING`` override these settings. Tier options with the same names override them
+            too, and are then not in ``OpenContext.options``.
         topic_section: type of the topic settings ``NAME.*``.
         capabilities: words for people, shown by ``stratalog plugins``.
         extensions: names of the component's compiled modules, which are used if they could be built

@@ -72,7 +72,7 @@ class SegmentFile(ABC):
 
     @abstractmethod
     def sync(self) -> None:
-        """Make the bytes durable. After a failure, every later call raises LogDirOfflineError: a sync is never retried."""
+        """Make the bytes durable. After a failure, later calls raise LogDirOfflineError: a sync is never retried."""
 
     @abstractmethod
     def close(self) -> None:
@@ -97,8 +97,8 @@ class IndexFile(ABC):
     def view(self) -> memoryview:
         """Return a read-only view of the entries written so far. The view stays valid, whatever happens to the file.
 
-        A reader may call this without a lock, also while another thread closes the file. It then gets the entries that the
-        file had.
+        A reader may call this without a lock, also while another thread closes the file. It then gets the entries that
+        the file had.
         """
 
     @abstractmethod
@@ -131,8 +131,8 @@ class LogFiles(ABC):
     def list(self) -> list[FileStat]:
         """Return the entries of the folder, by name.
 
-        ``FileStat`` marks a subfolder and anything else that is not a regular file. The core neither reads nor removes such
-        an entry.
+        ``FileStat`` marks a subfolder and anything else that is not a regular file. The core neither reads nor removes
+        such an entry.
         """
 
     @abstractmethod

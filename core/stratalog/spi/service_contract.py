@@ -243,8 +243,8 @@ class EngineHandle(Protocol):
 class Service(ABC):
     """A service, such as replication, a gateway or an exporter: started after the engine, stopped before it.
 
-    ``services`` of the engine's settings lists the services to run. They are opened with the engine. If a service cannot be
-    opened, the engine does not open.
+    ``services`` of the engine's settings lists the services to run. They are opened with the engine. If a service
+    cannot be opened, the engine does not open.
     """
 
     @abstractmethod

@@ -2,8 +2,8 @@
 
 Keys that collide cannot be constructed without the secret.
 
-Source: J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF", with 128 bits of output. This is the variant
-with one round per word and three rounds at the end, which the hash tables of several languages use.
+Source: J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF", with 128 bits of output. This is the
+variant with one round per word and three rounds at the end, which the hash tables of several languages use.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t

@@ -1,7 +1,7 @@
 """The JSON form of a stored segment, for manifest entries and for the footers of objects.
 
-The parser is strict: a field that is missing, unknown or of another type is an error. Entries are copied from root to root.
-If an older version ignored an unknown field, the field would be lost. New fields of a layout go into ``extra``.
+The parser is strict: a field that is missing, unknown or of another type is an error. Entries are copied from root to
+root. If an older version ignored an unknown field, the field would be lost. New fields of a layout go into ``extra``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Messages between members of a classic consumer group: subscriptions and assignments.
 
-The group's coordinator stores these messages as bytes in ``__consumer_offsets`` and does not parse them. Consumers define
-their format, which is valid for groups with the protocol type ``consumer``.
+The group's coordinator stores these messages as bytes in ``__consumer_offsets`` and does not parse them. Consumers
+define their format, which is valid for groups with the protocol type ``consumer``.
 
 Source: apache/kafka ConsumerProtocol; ConsumerProtocolSubscription, ConsumerProtocolAssignment (versions 0 to 3).
 """
@@ -35,7 +35,7 @@ class TopicPartitions:
 
 @structure
 class Subscription:
-    """A member's subscribed topics and owned partitions. Later versions added the partitions, the generation and the rack."""
+    """A member's subscribed topics and owned partitions. Later versions added partitions, generation and rack."""
 
     topics: tuple[str, ...] = stored(array_of(STRING))
     user_data: bytes | None = stored(NULLABLE_BYTES, default=None)

@@ -171,7 +171,8 @@ def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord | Non
     As in Kafka, keys and end markers of later versions are read as version 0.
 
     Raises:
-        InvalidRecordError: key or value are too short or null, their version is negative, or the value's version is unknown.
+        InvalidRecordError: key or value are too short or null, their version is negative, or the value's version is
+            unknown.
     """
     if key is None or len(key) < _KEY.size:
         raise InvalidRecordError(f"the key of a control record has {len(key or b'')} bytes, {_KEY.size} are needed")

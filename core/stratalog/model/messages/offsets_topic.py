@@ -1,6 +1,6 @@
-"""Records of ``__consumer_offsets``: committed offsets, and the state of groups. A record without a value is a tombstone.
+"""Records of ``__consumer_offsets``: committed offsets, and the state of groups.
 
-The version number at the start of a key is the type of the record.
+A record without a value is a tombstone. The version number at the start of a key is the type of the record.
 
 Source: apache/kafka GroupCoordinatorRecordSerde; the schemas in group-coordinator's ``common/message`` folder.
 """

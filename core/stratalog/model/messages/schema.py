@@ -27,7 +27,9 @@ NO_TAGS: Final = b"\0"
 
 
 class SchemaReader:
-    """A cursor over the bytes of one structure. It never reads past their end, and allocates no memory for a mere count.
+    """A cursor over the bytes of one structure.
+
+    It never reads past their end. A large count alone does not make it allocate memory.
 
     Args:
         data: the structure; bytes after it are ignored.

@@ -1,8 +1,8 @@
 """Kafka's versioned structures: a dataclass declares the fields and the versions that have them.
 
-Below version ``flexible_from``, the sizes of strings, bytes and arrays are fixed-size integers. From that version on, sizes
-are compact, and each structure, including nested ones, ends with tagged fields. Unknown tags and bytes after the structure
-are ignored.
+Below version ``flexible_from``, the sizes of strings, bytes and arrays are fixed-size integers. From that version on,
+sizes are compact, and each structure, including nested ones, ends with tagged fields. Unknown tags and bytes after the
+structure are ignored.
 
 Source: apache/kafka generator MessageDataGenerator, StructRegistry; KIP-482.
 """

@@ -1,4 +1,6 @@
-"""Records of ``__transaction_state``: the state of each transactional producer. A record without a value is a tombstone.
+"""Records of ``__transaction_state``: the state of each transactional producer.
+
+A record without a value is a tombstone.
 
 Source: apache/kafka TransactionLog; the schemas TransactionLogKey (version 0), TransactionLogValue (0 and 1).
 """
