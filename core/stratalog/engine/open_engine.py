@@ -49,8 +49,8 @@ def open_engine(
             raised.
         tier: URI of the object store and prefix for closed segments.
         tier_options: options for the client library of the store (credentials), and settings of its plugin by their
-            names (``endpoint_url``, ``region``, ``allow_http`` of ``[plugins.s3]``), which they override; never
-            logged or stored.
+            names (``endpoint_url``, ``region``, ``allow_http``), which override ``[plugins.s3]``. They are never logged
+            or stored.
         config: a ``stratalog.toml``, or its contents as a mapping. ``STRATALOG_*`` variables override it, and arguments
             override the variables. None reads the file that ``STRATALOG_CONFIG`` names, or no file if the variable is
             not set. Only commands read a file in the working directory.

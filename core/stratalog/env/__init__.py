@@ -1,4 +1,7 @@
-"""The only way to the clock, files, threads and chance: one ``Env`` value, real by default, faked in tests."""
+"""The environment of the engine: clock, files, threads and random source are used only through this package.
+
+An ``Env`` has the real ones by default; tests replace them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from stratalog.env.vfs import PosixVfs, Vfs
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """The outside world as the engine sees it."""
+    """Clock, files and random source of an engine."""
 
     clock: Clock = field(default_factory=SystemClock)
     files: Vfs = field(default_factory=PosixVfs)

@@ -1,4 +1,4 @@
-"""What is open until somebody closes it."""
+"""Base class of objects that must be closed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Self
 
 
 class Closeable(ABC):
-    """A context manager that is closed at the end of a ``with`` block, whatever happened in it."""
+    """A context manager that is closed at the end of a ``with`` block, also after an error."""
 
     __slots__ = ()
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of all that is open. Twice is fine."""
+        """Release all resources. Idempotent."""
 
     def __enter__(self) -> Self:
         return self

@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class OwnThread(threading.Thread):
-    """A daemon thread that stratalog starts; no caller's code runs on it.
+    """A daemon thread that stratalog starts, as opposed to a caller's thread.
 
     Args:
         target: function that the thread runs.

@@ -13,7 +13,7 @@ class FencedEpochError(StorageError):
 
 
 class LogInUseError(FencedEpochError):
-    """A job or query is to write to a log of a tier, but an engine may write to it. Stop the engine, then take over."""
+    """A job or query cannot write to a tier's log while an engine may write to it. Stop the engine, then take over."""
 
     advice = "stop the engine, then take the log over (take_over=True, takeOver=true in Spark, --take-over of commands)"
 
@@ -49,7 +49,7 @@ class UnknownLeaderEpochError(ReplicaError):
 
 
 class OffsetInTierError(ReplicaError):
-    """The offset is in the tier, but the call reads local disk only."""
+    """A leader cannot truncate records that its tier has committed."""
 
     kafka_code = 109
 

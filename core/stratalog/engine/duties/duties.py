@@ -30,7 +30,7 @@ TRANSACTIONS_TICK_MS: Final = 10_000  # as brokers check for transactions that e
 class Duties:
     """The duties of one engine. Thread-safe. Closes only ``cleaner`` and ``tiering``.
 
-    If a duty fails for one log, it continues with the other logs, and raises the first error at the end.
+    A duty that fails for one log continues with the other logs, and raises the first error at the end.
 
     Args:
         settings: intervals of the duties, and numbers of threads.

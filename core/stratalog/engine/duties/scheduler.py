@@ -1,6 +1,6 @@
 """A scheduler of periodic duties on one thread.
 
-Source: apache/kafka KafkaScheduler. Unlike there, a duty that fails waits longer each time.
+Source: apache/kafka KafkaScheduler. A duty that fails waits longer after each failure.
 """
 
 from __future__ import annotations

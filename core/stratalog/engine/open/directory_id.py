@@ -1,6 +1,6 @@
 """``meta.properties``: the cluster, broker and directory ids of a log directory.
 
-The file is read and compared, but never written: only Kafka's tools assign these ids.
+The file is read and compared, but never written: the program that makes a directory a broker's assigns the ids.
 
 Source: apache/kafka MetaProperties, MetaPropertiesEnsemble.verify.
 """

@@ -53,7 +53,7 @@ class LogDir:
             store.acquire()
             self._state = read_directory(store, live=False)
             self.identity = read_identity(store)
-            with contextlib.suppress(NotAFileError):  # a folder of this name does not count as the marker
+            with contextlib.suppress(NotAFileError):  # only a regular file counts as the marker
                 store.remove_small(CLEAN_SHUTDOWN_FILE)
             self.folders = {
                 log: name for log, name in partition_folders(store).items() if log.topic != CLUSTER_METADATA_TOPIC

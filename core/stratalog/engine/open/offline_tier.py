@@ -34,7 +34,7 @@ def check_known(tier: Tier, directories: Sequence[SegmentStore]) -> None:
 
     Raises:
         TierUnavailableError: the store is unavailable, and no directory was opened with this tier before.
-        LogDirError: the note cannot be read, or cannot be written. A full disk is no error.
+        LogDirError: the note cannot be read or written. A lack of space or descriptors for the write is ignored.
     """
     away = tier.reach.away
     if away is None:

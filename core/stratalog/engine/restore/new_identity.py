@@ -5,8 +5,8 @@ assigns producer ids from 0 on. Epochs and producer ids of the old cluster would
 
 - A broker discards epochs above its own. A consumer waits for ever for a leader in the epoch of its group's commit.
 - If the log knows a producer and a sequence number, a batch with both is acknowledged but not written.
-- If a coordinator's epoch is below that of a producer's last marker, the coordinator cannot end the producer's
-transactions. - A coordinator ignores a committed offset whose topic id is not the topic's (since Kafka 4.1).
+- A coordinator whose epoch is below that of a producer's last marker cannot end any transaction of that producer.
+- A coordinator ignores a committed offset whose topic id is not the topic's (since Kafka 4.1).
 
 Therefore all records get epoch 0, and the log's next epoch starts at its end. All producers without an open
 transaction are removed. Committed offsets of a later epoch get epoch 0, and contain no topic id.

@@ -128,8 +128,8 @@ def restore(
 
     Raises:
         AttachError: the directory holds logs with these names, or an unfinished restore of other logs.
-        ConfigError, StorageError: the tier has no such log, or does not have that offset; a new name is invalid or
-        not unique. CorruptObjectError, CorruptManifestError: the tier is damaged.
+        ConfigError, StorageError: the tier does not have the log or the end offset, or a new name is invalid or used.
+        CorruptObjectError, CorruptManifestError: the tier is damaged.
         LogDirLockedError: a broker or an engine uses the directory.
         StoreError, DiskFullError, LogDirError: the restore failed; repeat it.
     """
