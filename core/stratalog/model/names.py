@@ -46,7 +46,7 @@ NEXT_EPOCH_FILE: Final = "stratalog-next-epoch"  # in a log's folder, where Kafk
 STAGED_PREFIX: Final = "stratalog-staged-"  # files in a log's folder: records that are not yet published
 ATTACH_NOTE_FILE: Final = "stratalog-attach.json"  # in the first log directory, until the attach is done
 RESTORE_NOTE_FILE: Final = "stratalog-restore.json"  # in a log directory, until the restore is done
-RESTORING_FILE: Final = "stratalog-restoring"  # in a log's folder: its earlier contents are removed
+RESTORING_FILE: Final = "stratalog-restoring"  # in a log's folder: its earlier contents have been removed
 MOVED_FILE: Final = "stratalog-moved"  # in a log's folder: it is a complete copy of the folder in another log directory
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"

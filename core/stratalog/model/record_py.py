@@ -166,7 +166,7 @@ def records_of(columns: RecordColumns, partition: int) -> list[Record]:
         _headers(raw, *views[8:]),
         leader_epoch.tolist(),
         repeat(integer("partition", partition, 32)),
-        strict=False,  # the last one never ends
+        strict=False,  # because the last iterator never ends
     )
     return list(map(_UNCHECKED, rows))
 

@@ -141,7 +141,7 @@ class RecordFilter(ABC):
 
     @abstractmethod
     def observe(self, records: RecordColumns) -> int:
-        """Add records of the dirty range to the filter's state, in order (pass 1), and return their number.
+        """Add records of the dirty range to the filter's state in order (pass 1), and return how many were added.
 
         A result below the number of records means that memory is full. The round then ends before the first record that
         was not added. If the filter adds no record in a whole round, the core logs that and marks the log as
