@@ -30,7 +30,7 @@ def refusal(error: StoreError, reason: str) -> TierUnavailableError:
 
 
 def check_known(tier: Tier, directories: Sequence[SegmentStore]) -> None:
-    """If the store is available, write the notes of the directories. Otherwise check that a note allows the open.
+    """Write the notes of the directories if the store is available; otherwise check that a note allows the open.
 
     Raises:
         TierUnavailableError: the store is unavailable, and no directory was opened with this tier before.
