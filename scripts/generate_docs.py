@@ -19,7 +19,7 @@ import stratalog_formats
 import stratalog_s3
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.config.keys import LONG_MAX, Key, Section
-from stratalog.config.settings_sources import ENVIRONMENT_PREFIX
+from stratalog.config.settings_sources import CONFIG_VARIABLE, ENVIRONMENT_PREFIX
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.duties.engine_metrics import METRICS
 from stratalog.spi import hooks
@@ -40,6 +40,8 @@ Generated from the code by `scripts/generate_docs.py`; edit the sentences there.
 
 Settings come from a TOML file or a mapping (`open_engine(config=...)`), then from the environment, then from the call;
 later ones win. An unknown name, a value out of bounds and a setting that is given twice are errors that say where.
+Without `config`, a program reads the file that `{CONFIG_VARIABLE}` names. Commands read the file of `--config`, then that of
+`{CONFIG_VARIABLE}`, then `stratalog.toml` in the working directory.
 
 ```toml
 tier = "s3://bucket/prefix"
@@ -60,7 +62,8 @@ block = ["acme"]
 ```
 
 Dots and tables are the same: `log.dirs` above is `dirs` under `[log]`. In the environment a setting has the prefix
-`{ENVIRONMENT_PREFIX}` and underscores for dots: `{ENVIRONMENT_PREFIX}LOG_DIRS=data/one,data/two`. A list may be written
+`{ENVIRONMENT_PREFIX}` and underscores for dots: `{ENVIRONMENT_PREFIX}LOG_DIRS=data/one,data/two`. Settings of plugins have the plugin's name in it:
+`{ENVIRONMENT_PREFIX}PLUGINS_S3_REGION=eu-west-1`. A list may be written
 as text with commas. A name that goes on where another one ends needs quotes in TOML: `"tier.cache.dir"` beside `tier`. Numbers without other bounds are integers of 64 bits.
 """
 _SECTION_INTROS: Final[dict[type[Section], str]] = {
