@@ -13,6 +13,15 @@ hypothesis.settings.load_profile("stratalog")
 
 InstallDistribution = Callable[..., None]
 
+# Folders whose tests all belong to the long tier: they start brokers, Spark or benchmarks, or try many mutants.
+LONG_FOLDERS = {"benchmarks", "fuzz", "oracle", "spark"}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests of these folders as long."""
+    if item.path.relative_to(Path(__file__).parent).parts[0] in LONG_FOLDERS:
+        item.add_marker(pytest.mark.long)
+
 
 @pytest.fixture
 def install_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InstallDistribution]:

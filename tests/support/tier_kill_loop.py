@@ -117,8 +117,8 @@ def behind_each_write(act: Callable[[], object]) -> Iterator[None]:
     """Act behind each request that changes the tier, once the store has answered."""
     call = TierStore._call
 
-    def acting(self: TierStore, kind: str, *arguments: Any) -> Any:
-        answer = call(self, kind, *arguments)
+    def acting(self: TierStore, kind: str, *arguments: Any, **options: Any) -> Any:
+        answer = call(self, kind, *arguments, **options)
         if kind in {"puts", "creates", "deletes"}:
             act()
         return answer

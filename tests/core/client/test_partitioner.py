@@ -1,17 +1,16 @@
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stratalog.client.partitioner import StickyPartitioner, java_hash, murmur2, partition_of_key, partition_of_name
+from vectors import VECTORS
 
-HASHES = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))["hashes"]
+HASHES = VECTORS["hashes"]
 GROUPS = [vector for vector in HASHES if vector["name"] == "group_to_partition"]
 
 # Source: apache/kafka UtilsTest.testMurmur2.

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +10,8 @@ from stratalog.epochs.checkpoint import check_offsets, format_epochs, format_off
 from stratalog.errors import CorruptCheckpointError, StorageError
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import EpochEntry
+from vectors import VECTORS
 
-VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))
 OFFSET_FILES = [case for case in VECTORS["text_files"] if case["file"] == "offset-checkpoint"]
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +9,8 @@ from hypothesis import strategies as st
 
 from stratalog.errors import CorruptSnapshotError
 from stratalog.producers.snapshot import ProducerEntry, decode_snapshot, encode_snapshot
+from vectors import VECTORS
 
-VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))
 SNAPSHOTS = [vector for vector in VECTORS["vectors"] if vector["format"] == "producer-snapshot"]
 ONE = ProducerEntry(4000, 3, 18, 120, 1, 1_700_000_000_123, 7, 95)
 

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import random
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,8 +24,8 @@ from stratalog.segment.search import find_timestamp
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.testing.logs import LogBed, records
+from vectors import VECTORS
 
-VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))
 SCENARIOS = {case["name"]: case for case in VECTORS["index_scenarios"] if "then_truncate_to" not in case}
 BATCH_BYTES = 111
 

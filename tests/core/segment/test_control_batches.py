@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from stratalog.model.batches import CONTROL_BIT, BatchTable, ScanStop
@@ -11,8 +8,8 @@ from stratalog.model.records import Record
 from stratalog.segment.control_batches import CONTROL_MAGIC, control_batch, read_control, without_markers
 from stratalog.segment.framing import scan
 from stratalog.testing.logs import LogBed
+from vectors import VECTORS
 
-VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))
 START_MS = 1_700_000_000_000
 KEY = bytes.fromhex("00000000")
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +11,8 @@ from stratalog.model.records import Fields, Record
 from stratalog.segment.down_convert import Converted, convert
 from stratalog.segment.framing import scan
 from stratalog.testing.logs import LogBed, records
+from vectors import VECTORS
 
-VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))
 CASES = {case["name"]: case for case in VECTORS["down_conversion"]}
 LIMIT_BYTES = 1 << 24
 

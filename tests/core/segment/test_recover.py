@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +14,10 @@ from stratalog.segment.recover import recovered
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.testing.logs import LogBed, records
+from vectors import VECTORS
 
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
 
-VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))
 RECOVERIES = {case["name"]: case for case in VECTORS["recovery_scenarios"]}
 # Kafka keeps what follows an offset that goes back, and treats a magic above 2 as 2; we do not.
 STRICTER = {"recover_unknown_magic_3_valid_crc": 161, "recover_offset_regression": 161}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -43,11 +42,10 @@ from stratalog_formats.kernels.varint import read_varint, varint
 from stratalog_formats.records.batches import BatchFormat
 from stratalog_formats.records.messages_v0 import MessageFormatV0
 from stratalog_formats.records.messages_v1 import MessageFormatV1
+from vectors import VECTORS as CHECKED
 
 Vector = dict[str, Any]
-VECTORS: list[Vector] = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))[
-    "vectors"
-]
+VECTORS: list[Vector] = CHECKED["vectors"]
 BY_NAME = {vector["name"]: vector for vector in VECTORS}
 CODECS = CodecTable([("gzip", GzipCodec()), ("snappy", SnappyCodec()), ("lz4", Lz4Codec()), ("zstd", ZstdCodec())])
 FORMATS: dict[int, RecordFormat] = {0: MessageFormatV0(CODECS), 1: MessageFormatV1(CODECS), 2: BatchFormat(CODECS)}

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from struct import Struct
 from typing import Any
 
@@ -24,8 +22,8 @@ from stratalog_formats.indexes import PROVIDERS
 from stratalog_formats.indexes.offset import OffsetIndex
 from stratalog_formats.indexes.time import TimeIndex
 from stratalog_formats.indexes.transaction import TransactionIndex
+from vectors import VECTORS
 
-VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text())
 SCENARIOS = {scenario["name"]: scenario for scenario in VECTORS["index_scenarios"]}
 FILES = {vector["name"]: vector for vector in VECTORS["vectors"]}
 

@@ -262,8 +262,9 @@ def test_a_mac_of_an_unknown_key_is_an_error_that_names_the_key_and_the_root(
 def test_a_page_of_another_log_is_refused(
     tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("tree", "root", "promises", "pagejson", "rebuild"):
-        monkeypatch.setattr(f"stratalog.tier.{module}.PAGE_ITEMS", 2)
+    for module in ("entry_tree", "root", "manifest_checks", "page_codec"):
+        monkeypatch.setattr(f"stratalog.tier.manifest.{module}.PAGE_ITEMS", 2)
+    monkeypatch.setattr("stratalog.tier.upkeep.manifest_rebuild.PAGE_ITEMS", 2)
     (tmp_path / "bucket").mkdir()
     with open_engine(tmp_path / "a", tier=(tmp_path / "bucket").as_uri(), config=settings) as engine:
         for topic in ("t", "u"):

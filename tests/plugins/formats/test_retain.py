@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,11 +30,12 @@ from stratalog_formats.records.batches import BatchFormat
 from stratalog_formats.records.messages_v0 import MessageFormatV0
 from stratalog_formats.records.messages_v1 import MessageFormatV1
 from stratalog_formats.records.retain import PlainRetainer, retain_batches
+from vectors import VECTORS as CHECKED
 
 CODECS: dict[str, Codec] = {"gzip": GzipCodec(), "snappy": SnappyCodec(), "lz4": Lz4Codec(), "zstd": ZstdCodec()}
 TABLE = CodecTable(CODECS.items())
 V0, V1, V2 = MessageFormatV0(TABLE), MessageFormatV1(TABLE), BatchFormat(TABLE)
-VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))["vectors"]
+VECTORS = CHECKED["vectors"]
 LIMIT_BYTES = 1 << 24
 START_MS = 1_700_000_000_000
 HORIZON_MS = START_MS + 86_400_000

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +13,9 @@ from stratalog.reading.open_reader import open_host
 from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
 from stratalog.spi import BatchHeader, Fields, Headers, Record, ScanStop, TimestampType
+from vectors import VECTORS
 
 LIMIT_BYTES = 1 << 27
-VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))
 SETS = [
     v for v in VECTORS["vectors"] if v["format"] in {"messageset-v0", "messageset-v1", "batch-v2", "batch-v2-control"}
 ]

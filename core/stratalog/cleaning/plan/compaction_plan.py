@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from stratalog.cleaning.plan.log_summary import summarise, summarise_for_rewrite
 from stratalog.cleaning.plan.retention import check_filter, deleted_to, has_filter
-from stratalog.errors import PluginError, StorageError
+from stratalog.errors import PluginError, StorageError, StoreError
 from stratalog.log.load.tier_producers import stable_end
 from stratalog.log.log import Log
 from stratalog.spi.cleanup import CleanupPolicy, Keep, LogSummary, Rewrite, SegmentSummary
@@ -103,6 +103,8 @@ def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool
         return [CompactionPlan(log, None, f"uncleanable: {log.cleaning.uncleanable}")]
     try:
         _asked(log, policies, summarise(log, has_tier=has_tier), now_ms)
+    except StoreError:  # without the tier's part policies cannot be asked, and nothing is rewritten here anyway
+        return []
     except StorageError as error:
         return [CompactionPlan(log, None, str(error), error)]
     return []

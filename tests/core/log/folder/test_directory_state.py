@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,8 @@ from stratalog.log.folder.directory_state import (
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.spi.segment_store import SegmentStore
 from stratalog.testing.logs import LogBed
+from vectors import VECTORS
 
-VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))
 METADATA = [case for case in VECTORS["text_files"] if case["file"] == "partition.metadata"]
 CLEAN = [case for case in VECTORS["text_files"] if case["file"] == ".kafka_cleanshutdown"]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,8 +26,8 @@ from stratalog.segment.framing import scan
 from stratalog.spi.codecs import Codec
 from stratalog.spi.formats import BatchHeader, RecordFormat
 from stratalog.testing.logs import LogBed, records
+from vectors import VECTORS
 
-VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))
 CASES = {case["name"]: case for case in VECTORS["append_validation"]}
 
 SEVERAL_AT_ONCE = {

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import json
 import uuid
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,13 +23,9 @@ from stratalog.model.messages.control import (
     control_key,
     parse_control,
 )
+from vectors import VECTORS as CHECKED
 
-VECTORS = {
-    vector["name"]: vector
-    for vector in json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))[
-        "vectors"
-    ]
-}
+VECTORS = {vector["name"]: vector for vector in CHECKED["vectors"]}
 ABORT_KEY, COMMIT_KEY = bytes.fromhex("00000000"), bytes.fromhex("00000001")
 VALUE = bytes.fromhex("000000000007")
 

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import uuid
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,13 +37,9 @@ from stratalog.model.messages.offsets_topic import (
     offsets_value,
     parse_offsets_record,
 )
+from vectors import VECTORS as CHECKED
 
-VECTORS = {
-    vector["name"]: vector
-    for vector in json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))[
-        "vectors"
-    ]
-}
+VECTORS = {vector["name"]: vector for vector in CHECKED["vectors"]}
 COMMITS = [name for name in VECTORS if name.startswith("offset_commit_value_")]
 GROUPS = [name for name in VECTORS if name.startswith("group_metadata_value_")]
 COMMIT_KEY = CommitKey(group="g1", topic="t", partition=3)

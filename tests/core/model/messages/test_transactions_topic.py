@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +18,9 @@ from stratalog.model.messages.transactions_topic import (
     TransactionStatus,
     parse_transaction_record,
 )
+from vectors import VECTORS as CHECKED
 
-VECTORS = {
-    vector["name"]: vector
-    for vector in json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))[
-        "vectors"
-    ]
-}
+VECTORS = {vector["name"]: vector for vector in CHECKED["vectors"]}
 STATES = [name for name in VECTORS if name.startswith("txn_log_value_")]
 KEY = TransactionKey(transactional_id="tx")
 
