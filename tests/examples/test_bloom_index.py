@@ -85,6 +85,7 @@ def test_it_imports_the_contract_and_nothing_else_of_stratalog() -> None:
     assert imported_of_stratalog("bloom_index") == {"stratalog.spi"}
 
 
+@pytest.mark.long
 def test_it_can_be_installed(tmp_path: Path) -> None:
     names, points = wheel_of("bloom_index", tmp_path)
     assert {"bloom_index/__init__.py", "bloom_index/index.py", "bloom_index/py.typed"} <= names

@@ -119,6 +119,7 @@ def test_a_throttled_call_is_one_try_and_may_be_repeated(
 
 
 @pytest.mark.parametrize("do", [Misdeed.DRIP, Misdeed.SILENT])
+@pytest.mark.long
 def test_a_reply_that_never_ends_is_left_at_the_deadline(
     open_store: OpenStore, proxy: FaultProxy, local_s3: LocalS3, s3_tier: str, deadline_ns: int, do: Misdeed
 ) -> None:
@@ -180,6 +181,7 @@ def test_an_engine_prefers_it(tmp_path: Path, local_s3: LocalS3, s3_tier: str) -
         assert moved.segments == 1
 
 
+@pytest.mark.long
 def test_it_is_installable_by_itself(tmp_path: Path) -> None:
     names, points = wheel_of("obstore_tier", tmp_path)
     assert "[stratalog.v1]\nobstore_tier = obstore_tier" in points

@@ -66,6 +66,7 @@ def test_it_imports_the_contract_and_nothing_else_of_stratalog() -> None:
     assert imported_of_stratalog("ttl_header") == {"stratalog.spi"}
 
 
+@pytest.mark.long
 def test_it_can_be_installed(tmp_path: Path) -> None:
     names, points = wheel_of("ttl_header", tmp_path)
     assert {"ttl_header/__init__.py", "ttl_header/policy.py", "ttl_header/py.typed"} <= names

@@ -132,6 +132,7 @@ def honest(whole: DamagedLog) -> list[object]:
 
 
 @every_damage
+@pytest.mark.long
 def test_a_reader_answers_as_with_honest_indexes(
     whole: DamagedLog, honest: list[object], suffix: str, damage: Damage
 ) -> None:
@@ -159,6 +160,7 @@ def test_a_reader_does_without_the_files(whole: DamagedLog, honest: list[object]
 
 @pytest.mark.parametrize("crashed", [False, True], ids=["stopped", "crashed"])
 @pytest.mark.parametrize("name", ["garbage", "another segment's", "last field beyond the end", "zeros behind"])
+@pytest.mark.long
 def test_an_engine_answers_as_with_honest_indexes(
     whole: DamagedLog, honest: list[object], tmp_path: Path, name: str, *, crashed: bool
 ) -> None:

@@ -87,6 +87,7 @@ def test_undamaged_copies_are_read_as_a_client_read_them(damaged: DamagedLog) ->
 # --- changed bytes ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_change_in_a_header_or_in_the_contents_is_found(damaged: DamagedLog) -> None:
     chance = repeatable(1)
     for file, batch, *_ in places(damaged):
@@ -110,6 +111,7 @@ def test_an_unknown_magic_is_found(damaged: DamagedLog, magic: int) -> None:
         file.write_bytes(damaged.original(file))
 
 
+@pytest.mark.long
 def test_a_changed_offset_is_found_where_it_contradicts_another(damaged: DamagedLog) -> None:
     """No CRC covers offsets. Reads once ended in silence, or gave records at offsets that they never had."""
     chance = repeatable(2)
@@ -198,6 +200,7 @@ def test_a_log_that_ends_too_early_tells_so(damaged: DamagedLog) -> None:
         assert_ends_at(damaged.read(), damaged, file, lost.first_offset, lost.position)
 
 
+@pytest.mark.long
 def test_a_cut_in_a_closed_segment_is_found_where_it_cuts_a_batch(damaged: DamagedLog) -> None:
     """A cut between batches looks like a gap that compaction left: what is left is read, at the right offsets."""
     if len(damaged.files) == 1:
@@ -236,6 +239,7 @@ def recovered_from(damaged: DamagedLog, lost: Batch, file: Path) -> None:
 
 
 @pytest.mark.parametrize("number", range(4))
+@pytest.mark.long
 def test_a_crashed_log_that_ends_inside_a_batch_is_recovered(damaged: DamagedLog, number: int) -> None:
     file = damaged.files[-1]
     sizes = [size for size in cuts(damaged, file) if size]

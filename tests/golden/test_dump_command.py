@@ -32,6 +32,7 @@ def dumped(capsys: pytest.CaptureFixture[str], *paths: Path) -> dict[Path, list[
 
 
 @pytest.mark.parametrize(("directory", "dump"), DUMPS)
+@pytest.mark.long
 def test_every_line_of_kafkas_dump(
     golden: Unpacked, capsys: pytest.CaptureFixture[str], directory: str, dump: str
 ) -> None:
@@ -53,6 +54,7 @@ def test_every_line_of_kafkas_dump(
     "directory",
     [*golden_data.plain_directories(), *golden_data.crashed_directories(), *golden_data.tiered_directories()],
 )
+@pytest.mark.long
 def test_every_folder_can_be_shown_to_people(
     golden: Unpacked, capsys: pytest.CaptureFixture[str], directory: str
 ) -> None:

@@ -89,6 +89,7 @@ def test_bounds_are_what_a_client_saw(
 @both_isolations
 @every_log
 @pytest.mark.parametrize("max_bytes", [1, 1500])
+@pytest.mark.long
 def test_fetched_bytes_hold_the_same_records(
     golden: Unpacked,
     opened: Opened,

@@ -81,6 +81,7 @@ def base_offsets(folder: Path) -> list[int]:
 
 
 @every_directory
+@pytest.mark.long
 def test_only_what_may_not_go_is_left_on_local_disk(offloaded: OffloadedDirectories, directory: str) -> None:
     """The active segment stays, and what reaches past the last stable offset: Kafka uploads neither.
 
@@ -107,6 +108,7 @@ def test_the_directories_have_something_to_offload(offloaded: OffloadedDirectori
 
 @both_isolations
 @every_log
+@pytest.mark.long
 def test_every_record_is_read_across_both_tiers(
     golden: Unpacked, offloaded: OffloadedDirectories, directory: str, name: TopicPartition, isolation: str
 ) -> None:
@@ -144,6 +146,7 @@ def test_the_bucket_names_every_log_that_has_a_tier(offloaded: OffloadedDirector
 
 @both_isolations
 @every_log
+@pytest.mark.long
 def test_the_bucket_alone_holds_every_record_below_the_local_ones(
     golden: Unpacked,
     offloaded: OffloadedDirectories,

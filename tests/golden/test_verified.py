@@ -35,6 +35,7 @@ def test_a_directory_that_was_stopped_in_order_is_sound(
 
 
 @pytest.mark.parametrize("directory", golden_data.crashed_directories())
+@pytest.mark.long
 def test_a_crashed_directory_has_indexes_with_reserved_space_and_is_repaired(
     golden: Unpacked, directory: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -107,6 +107,7 @@ class Search:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.long
 def test_no_newest_record_is_lost_whenever_the_power_goes(tmp_path: Path, bed: LogBed, seed: int) -> None:
     search = Search(tmp_path, bed.registry, seed)
     search.run()
@@ -114,6 +115,7 @@ def test_no_newest_record_is_lost_whenever_the_power_goes(tmp_path: Path, bed: L
 
 
 @pytest.mark.parametrize("broken", [LazyNames, LazySync])
+@pytest.mark.long
 def test_a_sync_that_is_left_out_is_found(tmp_path: Path, bed: LogBed, broken: type[PowerLossVfs]) -> None:
     with pytest.raises((AssertionError, StorageError)):
         Search(tmp_path, bed.registry, 0, broken).run()
@@ -157,6 +159,7 @@ def keep_what_was_replaced(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("plant", [give_up_what_was_committed, keep_what_was_replaced])
+@pytest.mark.long
 def test_the_search_notices(
     plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, bed: LogBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,6 +96,7 @@ def run_erasure(search: Search) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.long
 def test_erasing_loses_nothing_else_and_what_was_proven_gone_stays_so(
     tmp_path: Path, installed: Registry, seed: int
 ) -> None:

@@ -330,6 +330,7 @@ def test_a_topic_that_is_deleted_meanwhile_stays_deleted(logs: TieredLogs, engin
     assert [key for key in logs.sim.bucket.objects if not key.startswith(".")] == []
 
 
+@pytest.mark.long
 def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
     """Whichever request is lost, or answered too late: nothing is lost, and the next round ends the work."""
     number = 0
@@ -388,6 +389,7 @@ def test_a_full_map_takes_several_rounds_and_many_segments_several_commits(
 ENTRIES: Final = (TierSource, RemoteSegment, StoredSegment)
 
 
+@pytest.mark.long
 def test_a_round_never_holds_the_list_of_all_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It once did: 100,000 entries are hundreds of megabytes."""
     monkeypatch.setattr("stratalog.cleaning.compact.tier_range.MOST_ENTRIES", 4)

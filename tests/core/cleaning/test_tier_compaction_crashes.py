@@ -216,6 +216,7 @@ def play(folder: Path, seeds: int) -> int:
     return states
 
 
+@pytest.mark.long
 def test_nothing_is_lost_and_nothing_dangles_wherever_it_ends(tmp_path: Path) -> None:
     assert play(tmp_path, SEEDS) > 50
 
@@ -241,6 +242,7 @@ def forget_names(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("plant", [keep_copies, commit_without_upload, forget_names])
+@pytest.mark.long
 def test_the_search_notices(
     plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

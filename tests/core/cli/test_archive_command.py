@@ -129,6 +129,7 @@ def following(source: Path, target: str) -> subprocess.Popen[str]:
     return subprocess.Popen(own_command(*arguments), stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own interpreter
 
 
+@pytest.mark.long
 def test_following_goes_on_with_what_is_closed_later_and_ends_by_control_c(source: Path, target: str) -> None:
     with following(source, target) as process:
         assert process.stdout is not None
@@ -147,6 +148,7 @@ def test_following_goes_on_with_what_is_closed_later_and_ends_by_control_c(sourc
     }
 
 
+@pytest.mark.long
 def test_following_leaves_no_trace_in_the_directory(source: Path, target: str) -> None:
     before = {path: path.stat().st_mtime_ns for path in [source, *source.rglob("*")]}
     with following(source, target) as process:

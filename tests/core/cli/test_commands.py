@@ -192,6 +192,7 @@ def test_offload_and_retention_say_what_they_did(stratalog: Run, filled: Path, t
     assert "remote" in table.out
 
 
+@pytest.mark.long
 def test_dump_shows_every_kind_of_file(stratalog: Run, filled: Path) -> None:
     files = sorted(path for path in filled.rglob("*") if path.suffix in {".log", ".index", ".timeindex", ".snapshot"})
     files += [filled / "orders-0" / name for name in ("leader-epoch-checkpoint", "partition.metadata")]
@@ -257,6 +258,7 @@ def test_dump_of_a_damaged_log_shows_what_is_good_and_ends_with_1(stratalog: Run
         (("dump",), "FILES"),
     ],
 )
+@pytest.mark.long
 def test_what_cannot_be_done_is_said_and_ends_with_2(
     stratalog: Run, filled: Path, arguments: tuple[str, ...], said: str
 ) -> None:
@@ -323,6 +325,7 @@ def test_help_names_every_command(stratalog: Run) -> None:
         assert command in shown.out
 
 
+@pytest.mark.long
 def test_demo_tiers_a_real_directory_and_reads_its_own_records_from_the_bucket(stratalog: Run) -> None:
     ended = stratalog("demo", "--records", 3000, "--json")
     assert ended.code == 0, ended.err
@@ -337,6 +340,7 @@ def test_demo_tiers_a_real_directory_and_reads_its_own_records_from_the_bucket(s
     assert sum(int(str(item["remote_segments"])) for item in partitions) > 11
 
 
+@pytest.mark.long
 def test_demo_keeps_its_directory_and_says_where(stratalog: Run) -> None:
     ended = stratalog("demo", "--records", 100, "--keep")
     assert ended.code == 0, ended.err
@@ -438,6 +442,7 @@ def test_lines_are_the_same_however_they_are_read(
 
 
 @pytest.mark.parametrize("interrupt", [False, True])
+@pytest.mark.long
 def test_lines_from_a_pipe_are_appended_as_they_come(filled: Path, *, interrupt: bool) -> None:
     """They waited for ten thousand others, and were lost if the command was interrupted."""
     command = own_command("produce", "orders", "--json", "--dir", os.fspath(filled))

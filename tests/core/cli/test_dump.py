@@ -333,6 +333,7 @@ def test_records_that_do_not_fit_their_batch_leave_the_next_batch_readable(
     assert dump(log, "--json").code == 0, "headers are sound"
 
 
+@pytest.mark.long
 def test_a_batch_that_cannot_be_unpacked_leaves_the_next_one_readable(
     dump: Dump, tmp_path: Path, parts: Components
 ) -> None:
@@ -442,6 +443,7 @@ def test_rows_fit_a_narrow_terminal(
 
 
 @pytest.mark.parametrize("form", [("--json", "--values"), ("--values",), ()])
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, parts: Components, form: tuple[str, ...]) -> None:
     one = encoded(parts, 2, [Record(timestamp_ms=STAMP, value=bytes(2000)) for _ in range(2000)], codec="zstd")
     many = bytearray()

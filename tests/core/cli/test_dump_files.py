@@ -81,6 +81,7 @@ def test_entries_before_a_bad_one_are_shown(
     assert said in people
 
 
+@pytest.mark.long
 def test_a_large_index_is_read_in_pieces_and_compared_across_them(dump_runner: DumpRunner, tmp_path: Path) -> None:
     count = (1 << 20) // 8 + 5
     entries = [(number, number * 10) for number in range(1, count + 1)]

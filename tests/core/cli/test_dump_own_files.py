@@ -221,6 +221,7 @@ def test_a_file_of_the_cache(dump_runner: DumpRunner, place: Path) -> None:
 
 
 @pytest.mark.parametrize("position", [0, 9, 13, 40, -1])
+@pytest.mark.long
 def test_a_damaged_file_of_the_cache(dump_runner: DumpRunner, place: Path, position: int) -> None:
     path = min(place.glob("cache/chunks/*"))
     data = bytearray(path.read_bytes())

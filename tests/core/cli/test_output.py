@@ -45,6 +45,7 @@ def test_cells_and_titles_are_no_markup(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize("arguments", [("consume", "t", "--dir"), ("dump", "--values")])
+@pytest.mark.long
 def test_records_are_one_line_each(
     hostile: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,6 +59,7 @@ def test_records_are_one_line_each(
 @pytest.mark.parametrize(
     "arguments", [("consume", "t", "--dir"), ("consume", "t", "--json", "--dir"), ("topics", "list", "--json", "--dir")]
 )
+@pytest.mark.long
 def test_a_reader_that_stops_early_is_no_error(hostile: Path, arguments: tuple[str, ...]) -> None:
     with subprocess.Popen(  # noqa: S603 - our own command
         command(*arguments, hostile), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -70,6 +72,7 @@ def test_a_reader_that_stops_early_is_no_error(hostile: Path, arguments: tuple[s
 
 
 @pytest.mark.parametrize(("redirection", "code"), [(">&-", 0), ("2>&-", 0), (">/dev/full", 2)])
+@pytest.mark.long
 def test_output_that_goes_nowhere(hostile: Path, redirection: str, code: int) -> None:
     call = command("topics", "list", "--json", "--dir", hostile)
     ended = subprocess.run(  # noqa: S603 - our own command
@@ -79,6 +82,7 @@ def test_output_that_goes_nowhere(hostile: Path, redirection: str, code: int) ->
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.long
 def test_a_terminal_without_the_characters_gets_them_spelt_out(hostile: Path) -> None:
     ended = subprocess.run(  # noqa: S603 - our own command
         command("consume", "t", "--max", 1, "--dir", hostile),

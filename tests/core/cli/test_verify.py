@@ -128,6 +128,7 @@ def test_offsets_that_do_not_ascend_are_found(verify: Call, sound: Path, positio
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.long
 def test_every_byte_of_an_index_is_compared_with_the_log(verify: Call, sound: Path, suffix: str) -> None:
     path = segment(sound, 1, suffix)
     data = path.read_bytes()

@@ -87,6 +87,7 @@ ROOT_DAMAGES = [flip, cut, empty]
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.long
 def test_every_page_is_made_again_byte_for_byte(
     place: Place, damage: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +104,7 @@ def test_every_page_is_made_again_byte_for_byte(
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.long
 def test_when_all_pages_are_damaged_a_new_root_names_the_segments(
     place: Place, damage: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +124,7 @@ def test_when_all_pages_are_damaged_a_new_root_names_the_segments(
 @pytest.mark.parametrize("damage", ROOT_DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("victims", [slice(-1, None), slice(-3, None), slice(None)], ids=["head", "last three", "all"])
 @pytest.mark.parametrize("layout", ["single", "plain"])
+@pytest.mark.long
 def test_a_head_is_made_again_and_the_engine_goes_on(
     tmp_path: Path, layout: str, victims: slice, damage: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,6 +149,7 @@ def test_a_head_is_made_again_and_the_engine_goes_on(
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.long
 def test_history_behind_a_damaged_root_is_given_up(
     place: Place, damage: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
 ) -> None:

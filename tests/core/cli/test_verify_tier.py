@@ -78,6 +78,7 @@ def test_what_is_wrong_is_told_and_the_exit_code_is_1(place: Place, capsys: pyte
 
 
 @pytest.mark.parametrize("layout", ["single", "plain", "chunked"])
+@pytest.mark.long
 def test_what_is_still_local_is_put_back_byte_for_byte(
     tmp_path: Path, layout: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

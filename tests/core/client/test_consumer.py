@@ -384,6 +384,7 @@ def test_a_group_goes_on_where_it_committed(engine: Engine) -> None:
 
 @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 @pytest.mark.parametrize("count", [0, 1, 5])
+@pytest.mark.long
 def test_a_group_misses_nothing_of_a_log_that_was_cut_below_what_it_committed(
     engine: Engine, reset: str, count: int
 ) -> None:

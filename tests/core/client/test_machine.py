@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -162,7 +163,7 @@ class Clients(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
 
-TestClients = Clients.TestCase
+TestClients = pytest.mark.long(Clients.TestCase)
 TestClients.settings = settings(
     max_examples=10, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )

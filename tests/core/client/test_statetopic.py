@@ -71,6 +71,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("count", [10, 90, 900])
+@pytest.mark.long
 def test_opening_a_transactional_producer_reads_no_more_after_many_transactions(tmp_path: Path, count: int) -> None:
     end_transactions(tmp_path, count)
     files = CountedVfs()
@@ -84,6 +85,7 @@ def test_opening_a_transactional_producer_reads_no_more_after_many_transactions(
 
 
 @pytest.mark.parametrize("count", [10, 90, 1_600])
+@pytest.mark.long
 def test_reading_the_offsets_of_a_group_reads_no_more_after_many_commits(tmp_path: Path, count: int) -> None:
     commit_offsets(tmp_path, count)
     files = CountedVfs()

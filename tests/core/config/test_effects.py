@@ -24,6 +24,7 @@ def sources(*left_out: str) -> str:
 
 
 @pytest.mark.parametrize("section", [EngineConfig, Limits, TopicConfig])
+@pytest.mark.long
 def test_a_setting_is_used_or_says_that_it_is_not(section: type[Section]) -> None:
     everywhere, elsewhere = sources(), sources("config")  # settings are read together, and compared, in config too
     for field in dataclasses.fields(section):

@@ -358,6 +358,7 @@ JOBS: Final[dict[Callable[[Place, Harm], None], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("harm", [cut, empty, replace, delete])
 @pytest.mark.parametrize("job", JOBS)
+@pytest.mark.long
 def test_a_reader_ends_or_raises_whatever_becomes_of_the_files(
     job: Callable[[Place, Harm], None], harm: Callable[[Path], None], original: Place, tmp_path: Path
 ) -> None:

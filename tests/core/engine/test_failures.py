@@ -66,6 +66,7 @@ def append_one(folder: Path) -> list[bytes | None]:
 # --- opening that stops half way ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_directory_that_was_never_looked_at_stays_unclean(crashed: Path, tmp_path: Path) -> None:
     with open_engine(tmp_path / "other"), pytest.raises(LogDirLockedError):
         open_engine([crashed, tmp_path / "other"])
@@ -73,6 +74,7 @@ def test_a_directory_that_was_never_looked_at_stays_unclean(crashed: Path, tmp_p
     assert append_one(crashed) == [b"kept", b"new"]
 
 
+@pytest.mark.long
 def test_a_directory_of_which_only_some_logs_were_looked_at_stays_unclean(
     crashed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

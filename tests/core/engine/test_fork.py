@@ -89,6 +89,7 @@ def test_every_call_of_every_inherited_object_is_refused_and_nothing_is_written(
         assert contents(tmp_path) == before
 
 
+@pytest.mark.long
 def test_no_offset_that_a_child_was_given_is_given_out_again_and_the_child_leaves_no_clean_marker(
     engine: Engine, tmp_path: Path
 ) -> None:
@@ -158,6 +159,7 @@ def test_a_child_that_lives_on_does_not_keep_the_directory_locked(tmp_path: Path
         os.waitpid(child, 0)
 
 
+@pytest.mark.long
 def test_a_child_that_ends_like_any_program_writes_nothing(tmp_path: Path) -> None:
     script = f"""
         import os, sys

@@ -66,6 +66,7 @@ def test_what_is_there_is_read(killed: Path, disk: SmallDisk, bucket: str) -> No
         engine.close()
 
 
+@pytest.mark.long
 def test_offloading_and_evicting_make_room(killed: Path, disk: SmallDisk, bucket: str) -> None:
     engine = reopened(killed, disk, bucket)
     engine.offload()

@@ -136,6 +136,7 @@ def test_a_number_that_has_no_place_in_64_bits_is_refused(bucket: Path, field: s
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("base_offset", [0, 2])
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex", "snapshot"])
+@pytest.mark.long
 def test_a_sparse_file_of_a_terabyte_beside_a_log_takes_no_memory(
     tmp_path: Path,
     bucket: Path,

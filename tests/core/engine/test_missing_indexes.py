@@ -73,6 +73,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     ids=["all", "offset", "time", "transaction"],
 )
 @pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a crash"])
+@pytest.mark.long
 def test_a_log_is_read_without_its_index_formats_and_not_written_to(
     tmp_path: Path,
     formats: Sequence[str],

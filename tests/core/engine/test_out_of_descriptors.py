@@ -125,6 +125,7 @@ def test_without_any_descriptor_each_call_fails_and_succeeds_later(tmp_path: Pat
 
 @pytest.mark.parametrize("operation", sorted(NEEDS_DESCRIPTOR - {"lock"}))
 @pytest.mark.parametrize("number", range(1, 9))
+@pytest.mark.long
 def test_whichever_call_is_refused_the_log_has_all_or_nothing_of_an_append(
     tmp_path: Path, files: FaultyVfs, operation: str, number: int
 ) -> None:
@@ -229,6 +230,7 @@ def test_an_engine_that_has_no_descriptor_for_a_directory_says_so(tmp_path: Path
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="limits of a process are of Unix")
+@pytest.mark.long
 def test_a_real_process_at_its_limit_goes_on(tmp_path: Path) -> None:
     ended = subprocess.run(  # noqa: S603 - our own interpreter and text
         [sys.executable, "-c", REAL, str(tmp_path / "a")], check=False, capture_output=True, text=True

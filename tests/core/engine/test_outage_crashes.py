@@ -110,6 +110,7 @@ class Story:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.long
 def test_no_loss_of_power_moves_the_start_of_a_log(tmp_path: Path, seed: int) -> None:
     story = Story(tmp_path, seed)
     story.run()
@@ -122,6 +123,7 @@ def test_no_loss_of_power_moves_the_start_of_a_log(tmp_path: Path, seed: int) ->
             raise
 
 
+@pytest.mark.long
 def test_a_log_that_forgets_the_note_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail: without the note a log begins at its first local segment in some state."""
     monkeypatch.setattr(tier_link, "write_note", lambda *_: None)
@@ -138,6 +140,7 @@ def test_a_log_that_forgets_the_note_is_seen(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.long
 def test_two_engines_never_commit_the_same_offsets(tmp_path: Path, seed: int) -> None:
     """The one that was away may go on acknowledging on its own disk; of the tier only one of them is told that it is there."""
     chance = random.Random(seed)  # noqa: S311 - a failure is replayed from its seed

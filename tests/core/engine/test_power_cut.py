@@ -70,6 +70,7 @@ class Script:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.long
 def test_what_was_called_durable_survives_and_the_rest_goes_from_the_end(tmp_path: Path, seed: int) -> None:
     script = Script(tmp_path, seed)
     script.run()
@@ -87,6 +88,7 @@ def test_what_was_called_durable_survives_and_the_rest_goes_from_the_end(tmp_pat
             assert engine.log("orders", 0).offsets().log_end == bounds.log_end + 1
 
 
+@pytest.mark.long
 def test_a_harness_that_forgets_a_sync_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail: appends that are called durable without a sync are lost in some state."""
     for waiting in ("sync_records", "wait_until_durable"):

@@ -38,6 +38,7 @@ with open_engine(sys.argv[1]) as engine:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.long
 def test_what_was_written_survives_every_kill(tmp_path: Path, seed: int) -> None:
     command = [sys.executable, str(KILL_LOOP), str(tmp_path), str(CYCLES), str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own script
@@ -45,6 +46,7 @@ def test_what_was_written_survives_every_kill(tmp_path: Path, seed: int) -> None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no RLIMIT_FSIZE")
+@pytest.mark.long
 def test_a_file_that_may_not_grow_refuses_appends_until_it_may(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LIMITED, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own script

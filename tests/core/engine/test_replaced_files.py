@@ -55,6 +55,7 @@ def close(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("what", DONE)
+@pytest.mark.long
 def test_no_append_into_a_file_without_a_name_is_acknowledged_as_durable(
     tmp_path: Path, engine: Engine, what: str
 ) -> None:

@@ -74,6 +74,7 @@ def put_in_place(kind: str, path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.long
 def test_only_the_log_that_has_it_is_refused(tmp_path: Path, kind: str, name: str, is_clean: bool) -> None:  # noqa: FBT001 - a parameter of pytest
     path = filled(tmp_path / "a")
     put_in_place(kind, path / "bad-0" / name)
@@ -116,6 +117,7 @@ def test_a_snapshot_that_is_no_file_is_made_again_or_passed_over(tmp_path: Path,
         ".kafka_cleanshutdown",
     ],
 )
+@pytest.mark.long
 def test_a_checkpoint_that_is_no_file_counts_as_missing(tmp_path: Path, kind: str, name: str) -> None:
     path = filled(tmp_path / "a")
     put_in_place(kind, path / name)
@@ -137,6 +139,7 @@ def test_a_checkpoint_that_is_no_file_counts_as_missing(tmp_path: Path, kind: st
 
 @kinds
 @pytest.mark.parametrize("name", ["meta.properties", ".lock", "stratalog-topics.json"])
+@pytest.mark.long
 def test_a_directory_whose_own_file_is_none_is_refused_by_name(tmp_path: Path, kind: str, name: str) -> None:
     path = filled(tmp_path / "a")
     put_in_place(kind, path / name)

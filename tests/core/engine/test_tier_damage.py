@@ -107,6 +107,7 @@ def is_right(found: object, expected: object) -> bool:
     return found == expected
 
 
+@pytest.mark.long
 def test_a_flipped_bit_anywhere_is_harmless_or_told(logs: TieredLogs) -> None:
     stored(logs)
     bucket, chance, told = logs.sim.bucket, random.Random(6), 0  # noqa: S311 - a seed repeats it

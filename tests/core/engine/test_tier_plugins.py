@@ -104,6 +104,7 @@ def values(engine: Engine) -> list[bytes]:
 
 
 @pytest.mark.parametrize("lie", LIES)
+@pytest.mark.long
 def test_local_data_stays_until_the_tier_gives_it_back(tmp_path: Path, lie: str) -> None:
     layout = Stranger(lie)
     with opened(tmp_path, layout) as engine:

@@ -147,6 +147,7 @@ def assert_same(plain: LogReader, tiered: LogReader, seed: int) -> None:
     ids=["no caches", "small caches", "usual"],
 )
 @pytest.mark.parametrize("layout", ["single", "chunked"])
+@pytest.mark.long
 def test_a_log_over_both_tiers_reads_as_one_without(tmp_path: Path, settings: dict[str, object], layout: str) -> None:
     with opened(tmp_path, **settings) as engine:
         twins = Twins(engine, layout)
@@ -163,6 +164,7 @@ def test_a_log_over_both_tiers_reads_as_one_without(tmp_path: Path, settings: di
         assert_same(plain, tiered, 2)
 
 
+@pytest.mark.long
 def test_what_a_cache_on_disk_has_may_be_larger_than_what_is_made_of_it(tmp_path: Path) -> None:
     """A compressed chunk of a segment is stored in more bytes than a reader asks for."""
     with opened(tmp_path, tier_cache_dir=str(tmp_path / "cache"), limits_chunk_cache_bytes=0) as engine:
@@ -205,6 +207,7 @@ def test_who_fetches_on_in_the_tier_needs_no_index(tmp_path: Path, monkeypatch: 
         assert asked == [IndexRole.OFFSET], "who goes elsewhere does"
 
 
+@pytest.mark.long
 def test_a_damaged_cache_on_disk_changes_no_answer(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     chance = random.Random(5)  # noqa: S311 - a seed repeats it
@@ -231,6 +234,7 @@ def test_a_damaged_cache_on_disk_changes_no_answer(tmp_path: Path) -> None:
             assert_same(engine.log("plain", 0), engine.log("tiered", 0), round_number)
 
 
+@pytest.mark.long
 def test_a_cache_that_is_damaged_under_a_running_engine_changes_no_answer(tmp_path: Path) -> None:
     """Files that were checked as a whole are then read in parts, without memory: damage must still be found."""
     folder = tmp_path / "cache"
@@ -323,6 +327,7 @@ def test_readers_in_threads_see_the_same_and_leave_no_thread(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "delete"])
+@pytest.mark.long
 def test_damaged_objects_are_named_and_never_read_wrong(tmp_path: Path, damage: str) -> None:
     with opened(tmp_path) as engine:
         twins = Twins(engine)

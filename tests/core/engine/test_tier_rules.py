@@ -77,6 +77,7 @@ def test_only_closed_segments_below_the_last_stable_offset_go(
         assert engine.offload([LOG])[0].tier_end == active.base_offset
 
 
+@pytest.mark.long
 def test_nothing_is_evicted_that_failed_to_upload(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> None:
     """KAFKA-17062, Redpanda #29674: failed uploads neither count as copied nor for the size of the log."""
     with opened(tmp_path, sim, clock) as engine:

@@ -205,6 +205,7 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_tree, "INLINE_PAGES", 2)
 
 
+@pytest.mark.long
 def test_nothing_is_lost_nothing_appears_nothing_dangles(tmp_path: Path) -> None:
     states = reopened = seed = 0
     while states < STATES:
@@ -242,6 +243,7 @@ def play(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [evict_before_commit, collect_the_head, commit_without_upload])
+@pytest.mark.long
 def test_the_search_notices(
     plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ def values(engine: Engine, partition: int) -> list[bytes | None]:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dead", [0, 1])
+@pytest.mark.long
 def test_the_others_serve_and_the_partitions_out_of_reach_say_why(dirs: list[Path], way: str, dead: int) -> None:
     with WAYS[way](dirs, dead) as engine:
         assert engine.topics()["t"].partitions == tuple(range(PARTITIONS))

@@ -206,6 +206,7 @@ def test_an_argument_of_another_type_is_refused_and_nothing_is_done(tmp_path: Pa
 @pytest.mark.parametrize(
     "kind", ["Engine", "Log", "Tier", "Producer", "Consumer", "GroupOffsets", "BucketReader", "StaticLog"]
 )
+@pytest.mark.long
 def test_an_extreme_is_taken_or_refused_by_a_typed_error_and_the_engine_opens_and_reads(
     tmp_path: Path, kind: str
 ) -> None:

@@ -96,6 +96,7 @@ class Search:
             assert bed.open(clean=False).offsets().log_end == end + 1
 
 
+@pytest.mark.long
 def test_a_round_is_there_as_a_whole_or_not_at_all(tmp_path: Path, bed: LogBed) -> None:
     search = Search(tmp_path, bed.registry)
     search.run()
@@ -104,6 +105,7 @@ def test_a_round_is_there_as_a_whole_or_not_at_all(tmp_path: Path, bed: LogBed) 
 
 
 @pytest.mark.parametrize("broken", [LazyNames, LazySync])
+@pytest.mark.long
 def test_a_sync_that_is_left_out_is_found(tmp_path: Path, bed: LogBed, broken: type[PowerLossVfs]) -> None:
     with pytest.raises((AssertionError, StorageError)):
         Search(tmp_path, bed.registry, broken).run()
@@ -174,6 +176,7 @@ def test_a_log_that_is_only_read_settles_nothing(bed: LogBed) -> None:
     assert bed.contents() == before
 
 
+@pytest.mark.long
 def test_a_full_disk_leaves_all_of_a_round_or_nothing(tmp_path: Path, installed: Registry) -> None:
     """At whichever change of the disk: the log goes on if nothing was changed yet, else it is out of service."""
     outcomes, number, changes = set[tuple[bool, int]](), 0, 0

@@ -61,6 +61,7 @@ def reopened(bed: LogBed, *, clean: bool) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("size", [10, 200], ids=["same segment", "next segment"])
+@pytest.mark.long
 def test_an_append_that_is_interrupted_at_any_line_leaves_whole_records_once(
     tmp_path: Path, bed: LogBed, size: int
 ) -> None:
@@ -85,6 +86,7 @@ def test_an_append_that_is_interrupted_at_any_line_leaves_whole_records_once(
     assert refused > 20
 
 
+@pytest.mark.long
 def test_a_roll_that_is_interrupted_at_any_line_loses_nothing(tmp_path: Path, bed: LogBed) -> None:
     for line in itertools.count(1, 3):
         again = LogBed(tmp_path / str(line), bed.registry, TopicConfig(index_interval_bytes=1))

@@ -205,6 +205,7 @@ def test_progress_is_told_up_to_the_last_byte(produced: LogBed) -> None:
 
 
 @pytest.mark.parametrize("segment", [0, 1])
+@pytest.mark.long
 def test_a_batch_whose_offset_is_damaged_never_puts_the_end_of_the_log_elsewhere(bed: LogBed, segment: int) -> None:
     """Every bit of every offset, but of the last batch, behind which nothing stands that could contradict it.
 

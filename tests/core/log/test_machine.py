@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -240,5 +241,5 @@ class LogMachine(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-TestLogMachine = LogMachine.TestCase
+TestLogMachine = pytest.mark.long(LogMachine.TestCase)
 TestLogMachine.settings = settings(max_examples=200, stateful_step_count=40)

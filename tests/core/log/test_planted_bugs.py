@@ -73,6 +73,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+@pytest.mark.long
 def test_the_search_notices(
     plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, bed: LogBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

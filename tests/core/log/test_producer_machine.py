@@ -240,5 +240,5 @@ class ProducerMachine(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-TestProducerMachine = ProducerMachine.TestCase
+TestProducerMachine = pytest.mark.long(ProducerMachine.TestCase)
 TestProducerMachine.settings = settings(max_examples=40, stateful_step_count=25)

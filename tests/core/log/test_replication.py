@@ -212,5 +212,5 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-TestReplicaMachine = ReplicaMachine.TestCase
+TestReplicaMachine = pytest.mark.long(ReplicaMachine.TestCase)
 TestReplicaMachine.settings = settings(max_examples=300, stateful_step_count=40)

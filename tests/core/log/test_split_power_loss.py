@@ -112,12 +112,14 @@ class Search:
 
 
 @pytest.mark.parametrize(("first", "clean"), [(0, True), (40, False)])
+@pytest.mark.long
 def test_a_split_survives_a_power_loss_at_any_moment(tmp_path: Path, bed: LogBed, first: int, *, clean: bool) -> None:
     search = Search(tmp_path, bed.registry, first, clean=clean)
     search.run()
     assert len(search.seen) > 40
 
 
+@pytest.mark.long
 def test_a_sync_of_names_that_is_left_out_is_found(tmp_path: Path, bed: LogBed) -> None:
     with pytest.raises((AssertionError, StorageError)):
         Search(tmp_path, bed.registry, 0, True, LazyNames).run()

@@ -156,6 +156,7 @@ def _fits(values: tuple[bytes | None, ...], end: int, held: Held) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.long
 def test_a_crash_leaves_a_beginning_of_the_log(tmp_path: Path, bed: LogBed, seed: int) -> None:
     search = Search(tmp_path, bed.registry, seed)
     search.run()
@@ -163,6 +164,7 @@ def test_a_crash_leaves_a_beginning_of_the_log(tmp_path: Path, bed: LogBed, seed
 
 
 @pytest.mark.parametrize("target", [2, 12])
+@pytest.mark.long
 def test_where_a_log_was_cut_inside_a_batch_is_durable(tmp_path: Path, bed: LogBed, target: int) -> None:
     """Of three batches of five, in two segments. Before it returns, a crash leaves whole batches of it."""
     topic, chance = TopicConfig(segment_bytes=300, index_interval_bytes=0), random.Random(target)  # noqa: S311 - as above

@@ -100,6 +100,7 @@ def same(twin: ModuleType, listed: list[Record]) -> list[Record]:
 
 
 @given(st.lists(records, max_size=5))
+@pytest.mark.long
 def test_a_twin_makes_records_of_columns_and_columns_of_records(twin: ModuleType, listed: list[Record]) -> None:
     found = twin.records_of(columns_of(listed), 3)
     assert found == listed

@@ -86,6 +86,7 @@ def listed(scanned: Scanned) -> list[int]:
     ids=["v2", "zstd", "v1", "v0-gzip"],
 )
 @pytest.mark.parametrize("place", ["directory", "tier"])
+@pytest.mark.long
 def test_splits_of_any_size_are_together_the_log(
     tmp_path: Path, place: str, config: dict[str, object], split_bytes: int | None
 ) -> None:
@@ -126,6 +127,7 @@ def test_there_are_as_many_splits_as_asked_for_and_they_are_of_one_size(tmp_path
         plan_splits(reader, [], min_splits=0)
 
 
+@pytest.mark.long
 def test_small_segments_are_packed_and_their_indexes_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +292,7 @@ def test_an_offset_index_that_is_wrong_changes_no_answer(tmp_path: Path, content
     assert offsets(source, plan(source, 33, 567, split_bytes=2_000)) == list(range(33, 567))
 
 
+@pytest.mark.long
 def test_positions_of_a_plan_are_hints(tmp_path: Path) -> None:
     fill(tmp_path)
     source = ReadSource(str(tmp_path))

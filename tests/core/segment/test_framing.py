@@ -160,6 +160,7 @@ def test_no_batch_reaches_past_the_end_of_a_closed_segment(
 
 
 @pytest.mark.parametrize("read_bytes", [1, 0])
+@pytest.mark.long
 def test_a_log_cut_at_any_byte_gives_its_whole_entries_and_then_an_error(
     bed: LogBed, make_segment: MakeSegment, mixed: list[bytes], read_bytes: int
 ) -> None:

@@ -227,6 +227,7 @@ def test_no_offset_index_changes_an_answer(made: Made) -> None:
         made.check_offsets()
 
 
+@pytest.mark.long
 def test_an_offset_index_that_points_past_its_target_is_found_out(made: Made) -> None:
     for index in range(1, len(made.batches)):
         for relative in range(made.end - BASE):
@@ -292,6 +293,7 @@ def test_without_timestamps_there_is_no_largest(bed: LogBed, make_segment: MakeS
 # --- single batches ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_batch_is_taken_only_where_one_starts(made: Made) -> None:
     begins = {made.position(index): last for index, last in enumerate(made.lasts)}
     for position in range(-2, made.segment.size_bytes + 3):

@@ -81,6 +81,7 @@ def test_a_connection_breaks_before_or_after_the_server_has_seen_it(
 
 
 @pytest.mark.parametrize("do", [Misdeed.SILENT, Misdeed.DRIP])
+@pytest.mark.long
 def test_an_answer_may_never_end(proxy: FaultProxy, path: str, do: Misdeed) -> None:
     """A client without a deadline of its own waits for ever; here its socket's time-out is told to be short."""
     proxy.plan(Fault(do, "GetObject"))

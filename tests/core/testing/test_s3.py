@@ -36,6 +36,7 @@ def test_a_server_has_an_empty_bucket_and_keeps_objects() -> None:
         assert ask(server, "/a/b") == (HTTPStatus.OK, b"data")
 
 
+@pytest.mark.long
 def test_servers_have_buckets_of_their_own_and_drop_them() -> None:
     with local_s3() as first:
         with local_s3() as second:

@@ -311,6 +311,7 @@ def search(seeds: int, first: int = 0) -> str:
     return ""
 
 
+@pytest.mark.long
 def test_no_segment_is_lost_and_none_appears() -> None:
     assert search(SEEDS) == ""
 
@@ -456,6 +457,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+@pytest.mark.long
 def test_the_search_notices(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     assert search(PLANTED_SEEDS) != ""

@@ -123,6 +123,7 @@ def search(seeds: int) -> str:
     return next((f"seed {seed}: {wrong}" for seed, wrong in found if wrong), "")
 
 
+@pytest.mark.long
 def test_nothing_is_acknowledged_twice() -> None:
     assert search(SEEDS) == ""
 

@@ -157,6 +157,7 @@ class Search:
             assert log.append(records(1)).base_offset == self.end
 
 
+@pytest.mark.long
 def test_a_power_cut_merges_all_or_nothing(tmp_path: Path, bed: LogBed) -> None:
     search = Search(tmp_path, bed.registry)
     search.run()

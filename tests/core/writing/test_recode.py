@@ -78,6 +78,7 @@ def test_a_part_that_is_none_of_the_span_is_refused(target: WriteTarget) -> None
                 writer.recode(span, part)
 
 
+@pytest.mark.long
 def test_a_span_is_compacted_as_the_cleaner_compacts(tmp_path: Path) -> None:
     (tmp_path / "tier").mkdir()
     target = WriteTarget((tmp_path / "tier").as_uri(), take_over=True)

@@ -50,6 +50,7 @@ def engines_segment(remote: TierLog, start: int, end: int, epoch: int) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("others", [False, True], ids=["as they are", "copied"])
+@pytest.mark.long
 def test_a_round_is_there_once_whichever_request_failed(tiers: Bed, fault: Fault, others: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """The driver sees an error, or dies by it, and does the round again with what other attempts staged."""
     expected, failed = list[bytes]() if not others else [b"other"], 0
@@ -253,6 +254,7 @@ def test_a_name_that_no_mark_may_have_is_refused(tiers: Bed) -> None:
 # --- roots and replacements ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_superseded_roots_go_though_no_engine_collects_them(tiers: Bed) -> None:
     for number in range(140):
         tiers.append(tiers.stage([b"%d" % number]), WriteMark("query", number))
@@ -263,6 +265,7 @@ def test_superseded_roots_go_though_no_engine_collects_them(tiers: Bed) -> None:
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, Fault.LATE])
+@pytest.mark.long
 def test_merging_loses_nothing_whichever_request_failed(tiers: Bed, fault: Fault) -> None:
     """Marks and records stay; what failed is done the next time, or was done."""
     expected, failed = list[bytes](), 0

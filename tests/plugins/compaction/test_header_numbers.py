@@ -21,6 +21,7 @@ def columns(listed: list[Headers]) -> RecordColumns:
 
 @given(st.lists(st.lists(st.tuples(names, values), max_size=3).map(tuple), max_size=20), names, st.booleans())
 @example([(("v", b"%d" % bound),) for bound in bounds], "v", False)
+@pytest.mark.long
 def test_twins_agree(listed: list[Headers], name: str, is_int64: bool) -> None:  # noqa: FBT001 - hypothesis gives it
     records, encoding = columns(listed), "int64" if is_int64 else "text"
     wanted = list(python_numbers(records, name, encoding, MISSING))

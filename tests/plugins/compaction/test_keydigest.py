@@ -71,6 +71,7 @@ def test_a_key_whose_record_was_dropped_is_not_in_it(twin: type[PythonKeyMap]) -
     assert knowing(twin, [b"b"]).holds_any_of(memoryview(section))
 
 
+@pytest.mark.long
 def test_a_digest_grows_by_sections(twin: type[PythonKeyMap]) -> None:
     """So that little of it is in memory at a time; none of it is told twice."""
     found = twin(4, 3, SECRET, sums_up=True)

@@ -187,6 +187,7 @@ def test_a_slot_has_24_bytes() -> None:
     assert SLOT_BYTES == 24
 
 
+@pytest.mark.long
 def test_ten_million_keys_fit_256_mib() -> None:
     """At the load factor that is Kafka's default; the next key but some is refused, and nothing is forgotten."""
     twin = compiled_twin(EXTENSIONS[0])

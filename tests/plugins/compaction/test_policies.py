@@ -132,6 +132,7 @@ def test_versions_stand_in_a_header(bed: LogBed, encoding: str, versions: tuple[
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.long
 def test_after_any_rounds_each_key_has_its_greatest_version(bed: LogBed, seed: int) -> None:
     """Small memory ends rounds early; the state is right after each of them."""
     draw = random.Random(seed)  # noqa: S311 - no secret here

@@ -221,6 +221,7 @@ class TestZstd(CodecContract):
         with pytest.raises(DecompressedSizeError):
             codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)
 
+    @pytest.mark.long
     def test_frames_with_and_without_size_are_read(self, codec: Codec) -> None:
         """In one piece, in pieces as Kafka's writer makes them, with a checksum, behind each other, between skipped ones."""
         data = random.Random(9).randbytes(300_000) + TEXT * 20_000  # noqa: S311 - the same bytes each time

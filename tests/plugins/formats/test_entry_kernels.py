@@ -6,6 +6,7 @@ from array import array
 from itertools import accumulate
 from struct import Struct
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,6 +70,7 @@ def _outcome(builder: IndexBuilder, told: list[tuple[bool, list[tuple[int, int, 
 
 
 @given(bounds, st.lists(runs, max_size=6))
+@pytest.mark.long
 def test_the_twins_agree_on_anything(
     bound: tuple[int, int], told: list[tuple[bool, list[tuple[int, int, int]]]]
 ) -> None:

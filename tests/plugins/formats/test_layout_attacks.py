@@ -206,6 +206,7 @@ ATTACKS: Final[dict[str, Attack]] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.long
 def test_a_reader_refuses_a_changed_root_and_names_it(bucket: Path, settings: dict[str, Any], attack: str) -> None:
     ATTACKS[attack](bucket)
     with pytest.raises(CorruptManifestError, match=r"/manifest/0000"):
@@ -225,6 +226,7 @@ def test_splits_for_other_processes_are_planned_from_checked_roots_alone(
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.long
 def test_attach_and_restore_refuse_a_changed_root_and_change_nothing(
     tmp_path: Path, bucket: Path, settings: dict[str, Any], attack: str
 ) -> None:
@@ -238,6 +240,7 @@ def test_attach_and_restore_refuse_a_changed_root_and_change_nothing(
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.long
 def test_a_check_of_the_tier_finds_a_changed_root(bucket: Path, settings: dict[str, Any], attack: str) -> None:
     ATTACKS[attack](bucket)
     with tier_log(bucket, settings) as log:

@@ -76,6 +76,7 @@ def contents(records: list[Record], magic: int) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize(("magic", "name"), PAIRS)
 @given(data=st.data())
+@pytest.mark.long
 def test_records_come_back_before_and_after_they_are_assigned(
     magic: int, name: str | None, data: st.DataObject
 ) -> None:
@@ -98,6 +99,7 @@ def test_records_come_back_before_and_after_they_are_assigned(
 
 @pytest.mark.parametrize(("magic", "name"), [pair for pair in PAIRS if pair[0]])
 @given(data=st.data())
+@pytest.mark.long
 def test_append_time_replaces_every_time_and_nothing_else(magic: int, name: str | None, data: st.DataObject) -> None:
     form, codec = FORMATS[magic], CODECS[name] if name else None
     given_records = data.draw(record_lists(magic))

@@ -55,6 +55,7 @@ def decoded(data: bytearray, table: BatchTable) -> BatchSurvey | None:
 
 
 @given(st.lists(records, min_size=1, max_size=3))
+@pytest.mark.long
 def test_it_says_what_decoding_says(form: BatchFormat, batches: list[list[Record]]) -> None:
     data = written(batches)
     found = form.survey(bytes(data), scanned(data))

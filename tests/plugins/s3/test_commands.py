@@ -79,11 +79,13 @@ def commands(uri: str, folder: Path) -> list[list[str]]:
     ]
 
 
+@pytest.mark.long
 def test_all_goes_well_and_says_no_secret(place: str, tmp_path: Path, told: Told) -> None:
     for command in commands(place, tmp_path):
         told(1 if command[:2] in (["tier", "cost"], ["tier", "diff"]) else 0, *command)  # which found something
 
 
+@pytest.mark.long
 def test_a_bucket_that_is_missing_is_named(tmp_path: Path, told: Told) -> None:
     for command in commands("s3://bucket-of-nobody/prefix", tmp_path):
         if command[0] not in {"offload", "archive"}:
@@ -92,6 +94,7 @@ def test_a_bucket_that_is_missing_is_named(tmp_path: Path, told: Told) -> None:
             assert "create it" in said
 
 
+@pytest.mark.long
 def test_who_has_no_credentials_is_told_where_they_are_looked_for(
     place: str, tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +104,7 @@ def test_who_has_no_credentials_is_told_where_they_are_looked_for(
         assert "AWS_ACCESS_KEY_ID" in told(2, *command)
 
 
+@pytest.mark.long
 def test_who_may_not_is_told_what_to_grant(
     place: str, tmp_path: Path, told: Told, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +125,7 @@ def test_a_uri_that_is_none_is_told(uri: str, told: Told) -> None:
     assert "://" in told(2, "tier", "ls", uri)
 
 
+@pytest.mark.long
 def test_a_check_goes_on_where_its_budget_ended(place: str, tmp_path: Path, told: Told) -> None:
     state = str(tmp_path / "state")
     assert "run it again" in told(0, "verify", place, "--deep", "--budget", "requests=12", "--state", state)
@@ -129,6 +134,7 @@ def test_a_check_goes_on_where_its_budget_ended(place: str, tmp_path: Path, told
     assert not Path(state).exists()
 
 
+@pytest.mark.long
 def test_following_ends_with_ctrl_c_and_goes_on_later(place: str, tmp_path: Path, told: Told) -> None:
     uri = f"{place}-archive"
     command = own_command("archive", str(tmp_path / "data"), uri, "--follow", "--interval", "0.1", "--json")

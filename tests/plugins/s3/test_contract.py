@@ -29,6 +29,7 @@ def test_uploads_without_an_end_are_told_and_aborted(
     check_unfinished(open_store(s3_tier, local_s3.options), deadline_ns)
 
 
+@pytest.mark.long
 def test_an_engine_that_is_started_again_aborts_what_a_crash_left(
     tmp_path: Path, local_s3: LocalS3, s3_tier: str, open_store: OpenStore, deadline_ns: int
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_store_that_refuses_the_new_ones_too_is_believed(
     local_s3.heal()
 
 
+@pytest.mark.long
 def test_without_a_function_they_are_read_again_where_they_came_from(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +140,7 @@ def test_they_are_asked_for_a_minute_before_they_end() -> None:
     [{}, {"key": "k"}, {"key": "k", "secret": 7}, {"key": "k", "secret": CANARY, "expires": 1}, {"key": "k", "secret": CANARY, "expires_ms": "soon"}],
     ids=",".join,
 )  # fmt: skip
+@pytest.mark.long
 def test_a_function_that_gives_something_else_is_a_typed_error(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int, given: dict[str, object]
 ) -> None:

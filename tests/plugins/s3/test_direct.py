@@ -179,6 +179,7 @@ def test_a_server_that_nobody_finds_is_a_typed_error(open_store: OpenStore, serv
     assert server.connections == 0
 
 
+@pytest.mark.long
 def test_with_a_proxy_nothing_goes_past_it(
     open_store: OpenStore, server: Server, deadline_ns: int, no_aiohttp: None
 ) -> None:

@@ -66,6 +66,7 @@ def test_it_is_refused_and_the_error_names_the_way_out(server: Gateway, uri: str
 
 
 @pytest.mark.parametrize("way", ["option", "setting", "variable"])
+@pytest.mark.long
 def test_consent_is_an_option_a_setting_or_a_variable(
     server: Gateway, place: str, uri: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_an_option_takes_consent_back(server: Gateway, uri: str, monkeypatch: py
 
 
 @pytest.mark.parametrize("addressing", ["auto", "path", "virtual"])
+@pytest.mark.long
 def test_settings_alone_say_where_it_is(server: Gateway, place: str, uri: str, addressing: str) -> None:
     del place
     section = {
@@ -114,6 +116,7 @@ def test_plain_http_is_logged_once(server: Gateway, place: str, uri: str, caplog
     assert str(server.options["secret"]) not in caplog.text
 
 
+@pytest.mark.long
 def test_this_machine_needs_no_consent_and_no_warning(
     server: Gateway, place: str, uri: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -159,6 +162,7 @@ def commands(uri: str, data: str, folder: Path) -> Sequence[Sequence[str]]:
     ]
 
 
+@pytest.mark.long
 def test_every_command_reaches_it_by_options_alone(
     server: Gateway, place: str, uri: str, tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +180,7 @@ def test_every_command_reaches_it_by_options_alone(
     assert '"value": "five"' in told(0, "consume", "orders", "--dir", place, "--tier", uri, *given, "--json")
 
 
+@pytest.mark.long
 def test_a_configuration_file_is_enough_for_a_command(
     server: Gateway, place: str, uri: str, tmp_path: Path, told: Told
 ) -> None:

@@ -26,25 +26,30 @@ def killed(folder: Path, uri: str, options: Mapping[str, object], cycles: int, s
     return done.stderr
 
 
+@pytest.mark.long
 def test_a_tier_in_a_folder_survives_every_kill(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
     bucket.mkdir()
     assert killed(tmp_path / "data", bucket.as_uri(), {}, 25, 1) == ""
 
 
+@pytest.mark.long
 def test_a_tier_on_s3_survives_every_kill(tmp_path: Path, local_s3: LocalS3, s3_tier: str) -> None:
     assert killed(tmp_path / "data", s3_tier, local_s3.options, 10, 3) == ""
 
 
+@pytest.mark.long
 def test_a_tier_on_a_second_server_survives_every_kill(tmp_path: Path, server: Gateway) -> None:
     assert killed(tmp_path / "data", server.uri("killed"), server.options, 10, 4) == ""
 
 
+@pytest.mark.long
 def test_a_kill_behind_each_write_to_a_second_server(tmp_path: Path, server: Gateway) -> None:
     """Each upload, root and deletion of a pass that offloads, evicts, expires, compacts and collects, in turn."""
     assert killed(tmp_path / "data", server.uri("each"), server.options, 0, 0) == ""
 
 
+@pytest.mark.long
 def test_a_kill_behind_each_write_to_a_folder(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
     bucket.mkdir()

@@ -260,18 +260,21 @@ def timed(bed: Bed, name: str, call: Callable[[Bed], None]) -> None:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.long
 def test_one_fault_ends_right(bed: Bed, fault: str, name: str) -> None:
     run(bed, name, FAULTS[fault], times=1)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("fault", sorted(FOR_GOOD))
+@pytest.mark.long
 def test_a_fault_that_does_not_end_is_left_at_the_deadline(bed: Bed, fault: str, name: str) -> None:
     run(bed, name, FAULTS[fault], times=1_000)
 
 
 @pytest.mark.parametrize("fault", ["503", "500", "409", "429", "reset before", "reset after", "cut", "garbage", "silent", "drip"])  # fmt: skip
 @pytest.mark.parametrize("name", ["put", "read", "list", "delete"])
+@pytest.mark.long
 def test_one_fault_is_overcome(bed: Bed, fault: str, name: str) -> None:
     """Not only ended right: the second try does it."""
     operation, _ = OPERATIONS[name]
@@ -327,6 +330,7 @@ def test_a_server_that_keeps_them_is(bed: Bed) -> None:
 
 @pytest.mark.parametrize("operation", ["PutObject", "GetObject", "ListObjectsV2"])
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.long
 def test_an_offload_is_committed_or_can_be_done_again(bed: Bed, fault: str, operation: str) -> None:
     """What is said to be in the tier is read from it; what is not is offloaded again, and nothing is there twice."""
     tier_bed, topic_id, shape = TierBed(layout=SingleLayout(1 << 20)), TopicId.from_uuid(uuid.uuid4()), FAULTS[fault]

@@ -63,6 +63,7 @@ def fill(log: Log, segments: int) -> None:
 
 
 @pytest.mark.parametrize("outage", OUTAGES)
+@pytest.mark.long
 def test_local_disk_is_served_and_the_rest_follows_when_it_is_back(
     opened: Callable[..., Engine], proxy: FaultProxy, clock: LaterClock, outage: str
 ) -> None:
@@ -85,6 +86,7 @@ def test_local_disk_is_served_and_the_rest_follows_when_it_is_back(
         assert [record.value for record in log.records()] == [b"%d" % number for number in range(6)]
 
 
+@pytest.mark.long
 def test_a_server_that_came_back_without_conditions_is_left_alone(
     opened: Callable[..., Engine], proxy: FaultProxy, clock: LaterClock
 ) -> None:

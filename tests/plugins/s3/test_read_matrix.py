@@ -142,6 +142,7 @@ def well_again(log: LogReader) -> tuple[list[tuple[int, bytes | None]], StorageE
 
 @pytest.mark.parametrize("passes", [0, 3])
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.long
 def test_one_fault_while_reading_on(place: Place, fault: str, passes: int) -> None:
     tier = place.tier(patience_ms(fault))
     try:
@@ -163,6 +164,7 @@ def test_one_fault_while_reading_on(place: Place, fault: str, passes: int) -> No
 
 
 @pytest.mark.parametrize("fault", sorted(FOR_GOOD | {"cut", "garbage", "flip", "429"}))
+@pytest.mark.long
 def test_a_fault_that_does_not_end_ends_the_read_inside_its_deadline(place: Place, fault: str) -> None:
     tier = place.tier(DEADLINE_MS)
     try:
@@ -183,6 +185,7 @@ def test_a_fault_that_does_not_end_ends_the_read_inside_its_deadline(place: Plac
 
 @pytest.mark.parametrize("operation", ["ListObjectsV2", "GetObject"])
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.long
 def test_one_fault_while_the_newest_state_is_looked_for(place: Place, fault: str, operation: str) -> None:
     tier = place.tier(patience_ms(fault))
     try:
@@ -201,6 +204,7 @@ def test_one_fault_while_the_newest_state_is_looked_for(place: Place, fault: str
 
 @pytest.mark.parametrize("operation", ["ListObjectsV2", "GetObject"])
 @pytest.mark.parametrize("fault", sorted(FOR_GOOD))
+@pytest.mark.long
 def test_a_store_that_stays_away_is_told_inside_the_deadline(place: Place, fault: str, operation: str) -> None:
     tier = place.tier(DEADLINE_MS)
     try:

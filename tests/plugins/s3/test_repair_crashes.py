@@ -122,6 +122,7 @@ def durable(files: PowerCutVfs, bucket: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.long
 def test_a_repair_that_ends_anywhere_is_done_again(
     tmp_path: Path, open_store: OpenStore, parts: Components, damage: str
 ) -> None:

@@ -49,6 +49,7 @@ def writes(counts: Counter[str]) -> int:
     return sum(count for name, count in counts.items() if name in WRITES)
 
 
+@pytest.mark.long
 def test_a_segment_costs_its_upload_and_a_commit(engine: Engine, local_s3: LocalS3) -> None:
     for _ in range(3):
         offload_one(engine)
@@ -94,6 +95,7 @@ class Zeros:
             yield bytes(min(chunk_bytes, self.size_bytes - start))
 
 
+@pytest.mark.long
 def test_a_segment_of_sixteen_parts_is_at_most_21_writes(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int
 ) -> None:

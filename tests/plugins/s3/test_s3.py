@@ -124,6 +124,7 @@ def test_listed_objects_have_size_etag_and_time(store: ObjectStore, deadline_ns:
     assert abs(info.modified_ms - before_ms) < 600_000
 
 
+@pytest.mark.long
 def test_the_marker_of_a_folder_is_no_object(open_store: OpenStore, local_s3: LocalS3, deadline_ns: int) -> None:
     whole = open_store(local_s3.uri(), local_s3.options)
     whole.put_file("marked/one", BytesSource(b"x"), deadline_ns=deadline_ns)
@@ -142,6 +143,7 @@ def _boto(local_s3: LocalS3) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("ending", ["", "/", "//"])
+@pytest.mark.long
 def test_slashes_at_the_end_of_the_uri_do_not_matter(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, store: ObjectStore, deadline_ns: int, ending: str
 ) -> None:
@@ -156,6 +158,7 @@ def test_a_bucket_without_prefix_is_a_store(open_store: OpenStore, local_s3: Loc
     assert "top-level" in [info.key for info in whole.list("top", deadline_ns=deadline_ns)]
 
 
+@pytest.mark.long
 def test_a_store_below_another_sees_the_same_objects(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, store: ObjectStore, deadline_ns: int
 ) -> None:
@@ -200,6 +203,7 @@ def test_a_large_source_that_ends_too_soon_is_aborted(store: ObjectStore, local_
     assert local_s3.counts["AbortMultipartUpload"] == 1
 
 
+@pytest.mark.long
 def test_an_abort_that_fails_does_not_hide_the_first_error(
     store: ObjectStore, local_s3: LocalS3, deadline_ns: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -227,6 +231,7 @@ def test_an_abort_that_fails_does_not_hide_the_first_error(
         (400, "Odd", StoreError),
     ],
 )
+@pytest.mark.long
 def test_an_answer_becomes_a_typed_error_after_one_try(
     store: ObjectStore, local_s3: LocalS3, deadline_ns: int, status: int, code: str, kind: type[StoreError]
 ) -> None:
@@ -240,6 +245,7 @@ def test_an_answer_becomes_a_typed_error_after_one_try(
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 @pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.long
 def test_a_create_that_may_have_been_applied_is_unknown(
     store: ObjectStore, local_s3: LocalS3, deadline_ns: int, status: int, *, applied: bool
 ) -> None:
@@ -261,6 +267,7 @@ def test_a_conflicting_create_is_retried_and_not_taken_for_exists(
 
 
 @pytest.mark.parametrize(("status", "code"), [(403, "AccessDenied"), (404, "NoSuchBucket"), (400, "Odd")])
+@pytest.mark.long
 def test_a_refused_create_raises(
     store: ObjectStore, local_s3: LocalS3, deadline_ns: int, status: int, code: str
 ) -> None:
@@ -326,6 +333,7 @@ def test_no_credentials_at_all_is_a_permission_error(
             call()
 
 
+@pytest.mark.long
 def test_settings_may_come_from_the_environment(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,6 +411,7 @@ HEAD = b"HTTP/1.1 %s\r\nContent-Type: binary/octet-stream\r\nConnection: close\r
         "no http",
     ],
 )
+@pytest.mark.long
 def test_another_range_than_asked_for_is_not_taken(
     open_store: OpenStore, raw_server: RawServer, deadline_ns: int, answer: bytes
 ) -> None:
@@ -413,6 +422,7 @@ def test_another_range_than_asked_for_is_not_taken(
 
 
 @pytest.mark.parametrize("object_bytes", [b"15", b"100"])
+@pytest.mark.long
 def test_the_range_asked_for_is_taken(
     open_store: OpenStore, raw_server: RawServer, deadline_ns: int, object_bytes: bytes
 ) -> None:
@@ -463,6 +473,7 @@ def test_a_store_opened_for_reading_refuses_writes(
     assert store.read("there", deadline_ns=deadline_ns) == b"0123456789"
 
 
+@pytest.mark.long
 def test_another_process_makes_a_connection_of_its_own(
     store: ObjectStore, deadline_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def test_a_store_shows_no_secret(open_store: OpenStore, local_s3: LocalS3, s3_ti
     assert CANARY not in shown(caught.value)
 
 
+@pytest.mark.long
 def test_failures_show_no_secret(
     open_store: OpenStore, local_s3: LocalS3, raw_server: RawServer, deadline_ns: int
 ) -> None:
@@ -169,6 +170,7 @@ def test_options_that_are_refused_are_in_no_frame_of_ours(open_store: OpenStore,
 
 
 @pytest.mark.parametrize("way", ["fixed", "rotating"])
+@pytest.mark.long
 def test_a_whole_engine_at_debug_leaves_no_secret_anywhere(
     local_s3: LocalS3, s3_tier: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:

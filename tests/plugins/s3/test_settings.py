@@ -39,6 +39,7 @@ def section(**values: object) -> S3Section:
 
 
 @pytest.mark.parametrize("size_bytes", [10, MIN_PART_BYTES + 1], ids=["whole", "in parts"])
+@pytest.mark.long
 def test_a_segment_is_kept_as_the_settings_say(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, client: Any, deadline_ns: int, size_bytes: int
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_manifest_is_encrypted_and_tagged_and_never_cold(
 
 @pytest.mark.parametrize("kind", CHECKSUMS)
 @pytest.mark.parametrize("size_bytes", [10, MIN_PART_BYTES + 1], ids=["whole", "in parts"])
+@pytest.mark.long
 def test_every_kind_of_checksum_is_taken(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int, kind: str, size_bytes: int
 ) -> None:

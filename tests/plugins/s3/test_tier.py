@@ -64,6 +64,7 @@ def test_what_one_engine_offloads_another_reads(opener: Callable[..., Tier]) -> 
                 assert bytes(part.data) == DATA[100:5_100]
 
 
+@pytest.mark.long
 def test_a_writer_of_an_older_epoch_is_fenced(opener: Callable[..., Tier]) -> None:
     with opener() as old, opener() as new:
         offload(old, 0, 10)

@@ -370,6 +370,7 @@ class Fast(PosixVfs):
     ("seed", "magic", "transactions"),
     [(0, 2, False), (1, 2, False), (2, 1, False), (3, 0, False), *((seed, 2, True) for seed in (5, 6, 11, 12))],
 )
+@pytest.mark.long
 def test_rounds_leave_the_same_with_and_without(
     tmp_path: Path, installed: Registry, seed: int, magic: int, *, transactions: bool
 ) -> None:
@@ -468,6 +469,7 @@ class Search:
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.long
 def test_a_loss_of_power_leaves_no_digest_that_lies(
     tmp_path: Path, installed: Registry, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -86,6 +86,7 @@ def test_the_key_is_gone_from_both_tiers_and_the_rest_is_as_it_was(logs: TieredL
 
 
 @pytest.mark.parametrize("layout", ["single", "plain", "chunked", "encrypted"])
+@pytest.mark.long
 def test_every_layout_and_not_a_byte_of_it_is_left_once_its_time_is_over(tmp_path: Path, layout: str) -> None:
     keys = tmp_path / "keys.toml"
     keys.write_text(f'active = "k"\n[keys]\nk = "{KEY}"\n', encoding="utf-8")
@@ -200,6 +201,7 @@ def test_readers_under_way_go_on(logs: TieredLogs, engine: Engine) -> None:
         assert letters(following) == "1b 3b"
 
 
+@pytest.mark.long
 def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
     number = 0
     while True:

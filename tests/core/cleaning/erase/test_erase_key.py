@@ -150,6 +150,7 @@ def test_a_log_that_cannot_be_rolled_says_so_and_keeps_what_it_has(bed: LogBed) 
     assert erase(log, GONE).is_complete
 
 
+@pytest.mark.long
 def test_wherever_it_fails_a_second_run_ends_it(bed: LogBed) -> None:
     """Each operation fails once: records that stay are all there, and none has another offset."""
     files = FaultyVfs()

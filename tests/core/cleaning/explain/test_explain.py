@@ -28,6 +28,7 @@ def sizes(engine: Engine) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.long
 def test_what_is_said_is_what_happens(tmp_path: Path, clock: ManualClock, seed: int) -> None:
     """Bytes, ranges and single records, of deletion and compaction."""
     draw = random.Random(seed)  # noqa: S311 - no secret here

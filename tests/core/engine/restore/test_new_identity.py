@@ -146,6 +146,7 @@ def committed(engine: Engine, group: str) -> dict[int, CommittedOffset]:
         return {name.partition: found for name, found in consumer.committed().items()}
 
 
+@pytest.mark.long
 def test_committed_offsets_are_of_the_first_epoch(tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()
@@ -238,6 +239,7 @@ def test_a_group_that_had_read_beyond_the_cut_goes_on_there(tmp_path: Path) -> N
 # --- interruptions -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_restore_that_ends_anywhere_is_repeated(uri: str, other: Path, tmp_path: Path) -> None:
     """Ended before every change of a file once it has begun; the last one ends in nothing but what is wanted."""
     wanted, again = Wanted(to_offsets={T0: 5}), Wanted(to_offsets={T0: 5}, overwrite=["t"])

@@ -68,6 +68,7 @@ def test_everything_comes_back_and_the_tier_is_not_touched(tmp_path: Path, uri: 
 
 
 @pytest.mark.parametrize("end", [0, 2, 3, 4, 11, 12])
+@pytest.mark.long
 def test_a_log_ends_where_it_shall(tmp_path: Path, uri: str, end: int) -> None:
     found = restore(uri, tmp_path / "new", Wanted(to_offsets={T0: end}))
     whole = end // 3 * 3  # a batch of which a part is above the end goes as a whole
@@ -244,6 +245,7 @@ def test_what_the_tier_does_not_have_is_told(tmp_path: Path, uri: str) -> None:
         ({"v": "x"}, "topic v gets another name, and is not among those to restore"),
     ],
 )
+@pytest.mark.long
 def test_names_that_cannot_be_are_refused_before_anything_is_there(
     tmp_path: Path, uri: str, rename: dict[str, str], text: str
 ) -> None:

@@ -303,6 +303,7 @@ def is_change(what: str) -> bool:
     return what in {"create", "write", "rename", "remove", "make folder", "remove folder", "sync", "sync folder"}
 
 
+@pytest.mark.long
 def test_an_attach_that_was_killed_anywhere_is_repeated(tmp_path: Path, uri: str) -> None:
     refused = 0
     for number, arm in enumerate(steps(tmp_path, uri)):
@@ -326,6 +327,7 @@ def test_an_attach_that_was_killed_anywhere_is_repeated(tmp_path: Path, uri: str
     assert refused > 3
 
 
+@pytest.mark.long
 def test_a_loss_of_power_in_the_midst_leaves_what_can_be_repeated(tmp_path: Path, uri: str) -> None:
     chance = random.Random(7)  # noqa: S311 - a failure is replayed from its seed
     files, folder = PowerCutVfs(), tmp_path / "new"

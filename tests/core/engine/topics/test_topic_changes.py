@@ -299,6 +299,7 @@ def crash_states(dirs: list[Path], change: Callable[[Engine], object]) -> list[l
     return states
 
 
+@pytest.mark.long
 def test_a_crash_while_a_partition_moves_loses_nothing(dirs: list[Path]) -> None:
     states = crash_states(dirs, lambda engine: engine.move_partition("orders", 0, dirs[1]))
     assert len(states) > 20

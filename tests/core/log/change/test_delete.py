@@ -150,6 +150,7 @@ def test_a_crash_leaves_files_that_the_next_load_removes(bed: LogBed, log: Log) 
 
 @pytest.mark.parametrize("read", range(COUNT))
 @pytest.mark.parametrize("end", [2, 6, 10, COUNT])
+@pytest.mark.long
 def test_a_reader_goes_on_with_what_is_left(log: Log, read: int, end: int) -> None:
     """What it holds it finishes; a segment that went meanwhile is passed over, none is shown twice."""
     iterator = log.records()

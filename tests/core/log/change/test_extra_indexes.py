@@ -216,6 +216,7 @@ def test_who_only_reads_uses_what_is_there(extra_bed: LogBed, tmp_path: Path, in
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.long
 def test_whatever_became_of_the_files_the_answer_is_right(extra_bed: LogBed, seed: int) -> None:
     """Cut, changed, empty, swapped with another segment's, or of the segment as it was before."""
     chance = random.Random(seed)  # noqa: S311 - the same in every run
@@ -391,6 +392,7 @@ def test_a_full_disk_leaves_no_half_of_one(extra_bed: LogBed) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.long
 def test_a_loss_of_power_leaves_no_index_that_lies(tmp_path: Path, seed: int) -> None:
     """Whatever of the files came to the disk, beside whatever of segments that were cut and written again."""
     chance = random.Random(seed)  # noqa: S311 - the same in every run

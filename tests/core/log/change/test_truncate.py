@@ -40,6 +40,7 @@ def log(bed: LogBed) -> Log:
 
 
 @pytest.mark.parametrize("target", range(COUNT))
+@pytest.mark.long
 def test_what_is_left_is_as_if_the_rest_had_never_been(bed: LogBed, log: Log, target: int) -> None:
     log.flush()
     assert log.truncate_to(target)
@@ -109,6 +110,7 @@ def test_where_a_log_ends_that_was_cut_inside_a_batch_or_a_gap_is_in_its_files(
 
 @pytest.mark.parametrize("target", range(1, COUNT))
 @pytest.mark.parametrize("rolled", [True, False])
+@pytest.mark.long
 def test_indexes_are_closed_as_if_the_rest_had_never_been(
     tmp_path: Path, installed: Registry, target: int, *, rolled: bool
 ) -> None:
@@ -336,6 +338,7 @@ def test_what_is_cut_between_finding_and_reading_it_is_not_damage(bed: LogBed) -
     assert at > 1
 
 
+@pytest.mark.long
 def test_readers_beside_truncations_see_records_or_are_told(bed: LogBed) -> None:
     """Each record says at which offset it was written: what a reader gets was there, at that place, at some time."""
     bed.topic = TopicConfig(segment_bytes=2000, index_interval_bytes=100)
@@ -376,6 +379,7 @@ def test_readers_beside_truncations_see_records_or_are_told(bed: LogBed) -> None
 
 @pytest.mark.parametrize("operation", ["rename", "truncate", "sync", "sync folder", "remove"])
 @pytest.mark.parametrize("fully", [False, True])
+@pytest.mark.long
 def test_a_disk_that_fails_meanwhile_leaves_a_prefix(bed: LogBed, log: Log, operation: str, fully: bool) -> None:  # noqa: FBT001 - a parameter of the test
     log.close()
     files = bed.files_port = FaultyVfs()

@@ -76,6 +76,7 @@ def test_reading_changes_nothing(small: LogBed) -> None:
     ],
     ids=["missing", "empty", "cut", "zeros", "reserved space", "high", "half"],
 )
+@pytest.mark.long
 def test_damaged_indexes_change_no_answer(
     small: LogBed, suffix: str, damage: Callable[[bytes], bytes] | None, *, writable: bool, clean: bool
 ) -> None:
@@ -180,6 +181,7 @@ def test_a_crash_loses_nothing_that_was_written(small: LogBed, recovery_point: i
 
 
 @pytest.mark.parametrize("as_reader", [True, False])
+@pytest.mark.long
 def test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch(small: LogBed, *, as_reader: bool) -> None:
     whole, contents = small.path(12).read_bytes(), small.contents()
     start = second_batch(small, 12)

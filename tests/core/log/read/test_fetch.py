@@ -352,6 +352,7 @@ steps = st.lists(
 @example(KAFKAS_EXAMPLE, {3})
 @example([(DATA, 1, 1), (PLAIN, 1, 1), (ABORT, 1, 1)], {1, 2})
 @example([(DATA, 1, 1), (DATA, 2, 1), (ABORT, 2, 1), (DATA, 2, 1), (ABORT, 1, 1), (ABORT, 2, 1)], {2, 3, 5})
+@pytest.mark.long
 def test_committed_readers_see_what_was_committed(history_steps: list[Step], cuts: set[int]) -> None:
     """Recovered by a writer, by a reader, and read from the indexes after a clean stop."""
     history = History(history_steps)
@@ -367,6 +368,7 @@ def test_committed_readers_see_what_was_committed(history_steps: list[Step], cut
 
 @settings(max_examples=25)
 @given(steps, st.sets(st.integers(1, 13), max_size=3), st.randoms(use_true_random=False))
+@pytest.mark.long
 def test_a_damaged_transaction_index_changes_no_answer(
     history_steps: list[Step], cuts: set[int], chance: random.Random
 ) -> None:

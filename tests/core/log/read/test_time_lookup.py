@@ -63,6 +63,7 @@ def test_messages_without_timestamps_are_passed_over(bed: LogBed) -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=8), st.integers(0, 8))
+@pytest.mark.long
 def test_the_answer_is_that_of_a_scan(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], log_start: int
 ) -> None:

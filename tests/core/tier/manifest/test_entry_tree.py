@@ -93,6 +93,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.long
 def test_any_changes_leave_what_a_plain_list_would_hold(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     small_pages(monkeypatch)
     chance = random.Random(seed)  # noqa: S311 - a seed repeats it
@@ -261,6 +262,7 @@ def large() -> tuple[TierBed, Chain]:
     return bed, chain
 
 
+@pytest.mark.long
 def test_the_bytes_of_a_commit_stay_flat(large: tuple[TierBed, Chain]) -> None:
     """A root of 100,000 segments is no larger than two of 256, and a commit writes a page only each 256 times."""
     bed, chain = large

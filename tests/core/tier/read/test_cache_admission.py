@@ -45,6 +45,7 @@ def hit_share(order: CacheOrder, *, history_per_step: int, steps: int = 2_000) -
 
 
 @pytest.mark.parametrize("history_per_step", [0, 1, 3, 10, 50])
+@pytest.mark.long
 def test_a_replay_of_history_does_not_evict_what_the_tail_needs(history_per_step: int) -> None:
     assert hit_share(TwoQueues(LIMIT), history_per_step=history_per_step) == 1.0
 

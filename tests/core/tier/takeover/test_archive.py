@@ -426,6 +426,7 @@ class Chaos:
 
 
 @pytest.mark.parametrize("seed", range(16))
+@pytest.mark.long
 def test_a_broker_at_work_between_and_during_passes_loses_nothing(scene: Scene, seed: int) -> None:
     chaos, archiver = Chaos(scene, seed), scene.archiver()
     for _ in range(25):

@@ -100,6 +100,7 @@ def test_entries_change_and_objects_do_not(bed: TierBed) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE, Fault.THROTTLED], ids=str)
+@pytest.mark.long
 def test_whatever_ends_it_doing_it_again_goes_on(bed: TierBed, fault: Fault) -> None:
     bed.config = replace(bed.config, store_retries=0)
     for number in range(60):

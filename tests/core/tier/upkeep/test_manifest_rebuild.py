@@ -120,6 +120,7 @@ def test_damaged_and_foreign_objects_are_told(bucket: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("told", ["whole seconds", "a copy's", "backwards"])
+@pytest.mark.long
 def test_what_compaction_replaced_does_not_come_back(tmp_path: Path, layout: str, told: str) -> None:
     """Whatever the store says of when objects were made: S3 tells whole seconds, and a copied bucket when it was copied."""
     (tmp_path / "bucket").mkdir()

@@ -347,6 +347,7 @@ def broken(layout: PairLayout) -> set[str]:
 
 
 @pytest.mark.parametrize("lie", [*ALWAYS_FOUND, *READ_BACK])
+@pytest.mark.long
 def test_the_contract_of_layouts_refuses_each_lie(lie: str) -> None:
     assert broken(PairLayout()) == set()
     assert broken(Lying(lie))
@@ -355,6 +356,7 @@ def test_the_contract_of_layouts_refuses_each_lie(lie: str) -> None:
 @pytest.mark.parametrize(
     "lie", ["takes half", "keeps half", "flips a bit", "keeps nothing", "names another key", "returns nothing"]
 )
+@pytest.mark.long
 def test_the_contract_of_stores_refuses_each_lie(lie: str) -> None:
     rules, store = ObjectStoreContract(), LyingStore()
     rules.test_a_large_object_is_kept_whole(LyingStore(), 1 << 62)
