@@ -1,0 +1,21 @@
+"""A newcomer finds a module by its name: folders are small, and no name is used twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import stratalog
+
+CORE = Path(stratalog.__file__).parent
+NAMED_OTHERWISE = {"cli", "testing"}  # there a file is named after its command or its protocol
+MODULES = [path.relative_to(CORE) for path in CORE.rglob("*.py") if path.name not in {"__init__.py", "__main__.py"}]
+FOUND = [path for path in MODULES if path.parts[0] not in NAMED_OTHERWISE]
+
+
+def test_no_module_name_is_used_twice() -> None:
+    assert [name for name, count in Counter(path.stem for path in FOUND).items() if count > 1] == []
+
+
+def test_no_folder_has_more_than_twenty_modules() -> None:
+    assert {str(folder): count for folder, count in Counter(path.parent for path in FOUND).items() if count > 20} == {}
