@@ -124,7 +124,7 @@ def test_a_checkpoint_is_not_stored_with_an_offset_that_is_no_number() -> None:
     check_offsets(format_offsets({log: 16, other: 3}), before, "file")
     for wrong in (15.0, True, "x y", 1 << 63):
         with pytest.raises(StorageError, match="a note is not stored"):
-            check_offsets(format_offsets({log: wrong, other: 3}), before, "file")  # type: ignore[dict-item]  # the point
+            check_offsets(format_offsets({log: wrong, other: 3}), before, "file")  # type: ignore[dict-item]  # the test passes what a type checker refuses
 
 
 def test_lines_that_were_stored_before_are_not_parsed_once_more() -> None:

@@ -163,7 +163,7 @@ def test_text_that_is_no_unicode_is_refused() -> None:
 
 def test_a_missing_argument_is_told_as_python_does() -> None:
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'at'"):
-        CALLED.number()  # type: ignore[call-arg]  # the point
+        CALLED.number()  # type: ignore[call-arg]  # the test passes what a type checker refuses
 
 
 def test_a_bound_method_that_was_taken_before_the_first_call_is_checked_too() -> None:
@@ -174,7 +174,7 @@ def test_a_bound_method_that_was_taken_before_the_first_call_is_checked_too() ->
     bound = Fresh().take
     assert [bound(1), bound(2)] == [1, 2]
     with pytest.raises(WrongTypeError):
-        bound(1.0)  # type: ignore[arg-type]  # the point
+        bound(1.0)  # type: ignore[arg-type]  # the test passes what a type checker refuses
 
 
 def test_a_method_that_somebody_has_replaced_stays_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,9 +207,9 @@ class Options:
 
 
 def test_a_dataclass_checks_what_it_is_made_of() -> None:
-    assert Options(size=Index()).size == 7  # type: ignore[arg-type]  # the point
+    assert Options(size=Index()).size == 7  # type: ignore[arg-type]  # the test passes what a type checker refuses
     with pytest.raises(WrongTypeError, match=r"^size of Options\(\) is an integer, not 5.0 of type float"):
-        Options(size=5.0)  # type: ignore[arg-type]  # the point
+        Options(size=5.0)  # type: ignore[arg-type]  # the test passes what a type checker refuses
     with pytest.raises(ConfigError, match="from 1 to 10, not 11"):
         Options(size=11)
 
@@ -218,7 +218,7 @@ def test_an_error_crosses_process_borders() -> None:
     import pickle  # noqa: PLC0415 - of this test alone
 
     with pytest.raises(StorageError) as caught:
-        CALLED.number(1.5)  # type: ignore[arg-type]  # the point
+        CALLED.number(1.5)  # type: ignore[arg-type]  # the test passes what a type checker refuses
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301 - our own bytes
 
 
@@ -228,5 +228,5 @@ def test_a_method_that_checks_itself_is_as_it_was_written() -> None:
         def take(self, at: int) -> Any:
             return at
 
-    assert Fresh().take(1.5) == 1.5  # type: ignore[arg-type]  # the point
+    assert Fresh().take(1.5) == 1.5  # type: ignore[arg-type]  # the test passes what a type checker refuses
     assert not hasattr(Fresh.take, "__wrapped__")

@@ -256,7 +256,7 @@ class TierStore:
         return True
 
     def list(self, prefix: str, *, after: str = "", limit: int = LIST_LIMIT) -> Sequence[ObjectInfo]:
-        """Return one page of objects; fewer than ``limit`` means that there are no more.
+        """Return one page of objects; fewer than ``limit`` objects mean that it is the last page.
 
         Raises:
             StoreError: the store failed, or its keys do not ascend above ``after``, which would repeat the same page
