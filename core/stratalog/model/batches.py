@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from operator import le, lt
+from operator import attrgetter, le, lt
 from typing import Final, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -122,27 +122,46 @@ BATCH_COLUMNS: Final = (
     "attributes",
     "crc",
 )
+_COLUMNS: Final = len(BATCH_COLUMNS)
+_COLUMN_NUMBERS: Final = {name: number for number, name in enumerate(BATCH_COLUMNS)}
+_all_columns: Final = attrgetter(*BATCH_COLUMNS)
 
 
 class BatchTable:
     """The batches of one magic that a scan found, as columns of int64, and why and where the scan stopped.
 
+    Each of ``BATCH_COLUMNS`` is an attribute: a ``memoryview`` of format ``q``. A column is made when it is first read.
+
     Args:
         magic: magic of every batch in the table.
         columns: one ``memoryview`` of format ``q`` for each of ``BATCH_COLUMNS``, in that order, all of the same
-            length.
+            length; or a single one that holds all columns in that order.
         stop: reason for the end of the scan.
         stop_position: position (bytes) of the end of the last whole batch, at which the scan stopped.
         reason: description of the damage there if ``stop`` is CORRUPT, else "".
         ascends: value of the property ``ascends``, if it is already known.
     """
 
-    __slots__ = (*BATCH_COLUMNS, "_ascends", "columns", "magic", "reason", "stop", "stop_position")
+    __slots__ = (*BATCH_COLUMNS, "_ascends", "_columns", "_count", "magic", "reason", "stop", "stop_position")
+
+    position: memoryview
+    size_bytes: memoryview
+    base_offset: memoryview
+    last_offset: memoryview
+    base_timestamp_ms: memoryview
+    max_timestamp_ms: memoryview
+    leader_epoch: memoryview
+    producer_id: memoryview
+    producer_epoch: memoryview
+    base_sequence: memoryview
+    record_count: memoryview
+    attributes: memoryview
+    crc: memoryview
 
     def __init__(
         self,
         magic: int,
-        columns: Sequence[memoryview],
+        columns: Sequence[memoryview] | memoryview,
         stop: ScanStop,
         stop_position: int,
         reason: str = "",
@@ -150,23 +169,25 @@ class BatchTable:
         ascends: bool | None = None,
     ) -> None:
         self.magic, self.stop, self.stop_position, self.reason = magic, stop, stop_position, reason
-        self._ascends = ascends
-        self.columns = tuple(columns)
-        (
-            self.position,
-            self.size_bytes,
-            self.base_offset,
-            self.last_offset,
-            self.base_timestamp_ms,
-            self.max_timestamp_ms,
-            self.leader_epoch,
-            self.producer_id,
-            self.producer_epoch,
-            self.base_sequence,
-            self.record_count,
-            self.attributes,
-            self.crc,
-        ) = self.columns
+        self._ascends, self._columns = ascends, columns
+        self._count = len(columns) // _COLUMNS if isinstance(columns, memoryview) else len(columns[0])
+
+    def __getattr__(self, name: str) -> memoryview:
+        """Make a column; it becomes an attribute."""
+        number, columns = _COLUMN_NUMBERS.get(name), self._columns
+        if number is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        if isinstance(columns, memoryview):
+            column = columns[number * self._count : (number + 1) * self._count]
+        else:
+            column = columns[number]
+        setattr(self, name, column)
+        return column
+
+    @property
+    def columns(self) -> tuple[memoryview, ...]:
+        """All columns, in the order of ``BATCH_COLUMNS``."""
+        return _all_columns(self)
 
     @classmethod
     def from_rows(
@@ -186,7 +207,7 @@ class BatchTable:
         return all(map(le, firsts, lasts)) and all(map(lt, lasts, firsts[1:]))
 
     def __len__(self) -> int:
-        return len(self.position)
+        return self._count
 
     def __getitem__(self, index: int) -> RecordBatch:
         return RecordBatch(self.magic, *(column[index] for column in self.columns))

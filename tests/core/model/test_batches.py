@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
 from stratalog.model.batches import (
@@ -79,6 +81,21 @@ def test_a_part_of_a_table_may_ascend_though_the_whole_does_not() -> None:
     assert (whole.ascends, whole.take(1, 3).ascends, whole.take(0, 2).ascends) == (False, True, False)
     assert BatchTable(2, columns, ScanStop.END, 0).ascends is False
     assert BatchTable(2, table(10, 20).columns, ScanStop.END, 0, ascends=True).take(1, 2).ascends
+
+
+def test_columns_behind_each_other_make_the_same_table() -> None:
+    expected = table(10, 20, 30)
+    block = memoryview(array("q", b"".join(column.tobytes() for column in expected.columns)))
+    joined = BatchTable(2, block, expected.stop, expected.stop_position, expected.reason)
+    assert len(joined) == 3
+    assert joined.columns == expected.columns
+    assert list(joined) == list(expected)
+    assert joined.last_offset is joined.last_offset
+
+
+def test_a_table_has_no_columns_but_its_own() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'partition'"):
+        _ = table(10).partition
 
 
 def test_indexing_and_iterating_agree() -> None:

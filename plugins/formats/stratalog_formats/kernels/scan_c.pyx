@@ -188,12 +188,11 @@ cdef object table_of(int magic, Rows* found, Stop stop, object view, int64_t pos
     found.rows = NULL
     if stop == NO_MEMORY:
         raise MemoryError
-    whole = memoryview(data).cast("q")
-    views = [whole[j * count : (j + 1) * count] for j in range(COLUMNS)]
+    block = memoryview(data).cast("q")
     if stop <= ANOTHER_MAGIC:
-        return BatchTable(magic, views, STOPS[stop], position, ascends=ascends)
+        return BatchTable(magic, block, STOPS[stop], position, ascends=ascends)
     reason = reason_of(stop, start_of(view) + position)
-    return BatchTable(magic, views, ScanStop.CORRUPT, position, reason, ascends=ascends)
+    return BatchTable(magic, block, ScanStop.CORRUPT, position, reason, ascends=ascends)
 
 
 cdef str reason_of(Stop stop, Cursor at):
