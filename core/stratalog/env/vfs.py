@@ -210,7 +210,9 @@ class PosixVfs:
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
         """Write, and continue after short writes until all is written or the disk is full."""
         count = written = _write_some(descriptor, position, parts)
-        if len(parts) == 1 and written == memoryview(parts[0]).nbytes:
+        if len(parts) == 1 and written == (
+            len(parts[0]) if type(parts[0]) is bytearray else memoryview(parts[0]).nbytes
+        ):
             return written  # the usual case
         left = [memoryview(part).cast("B") for part in parts]
         first = 0

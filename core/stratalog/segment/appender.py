@@ -159,7 +159,7 @@ class Appender:
         self._open_indexes()
         segment = self.segment
         largest = segment.largest
-        start = segment.log.append(parts)
+        start = segment.log.append(bytearray().join(parts))
         try:
             self._index(start, batches, aborted or {})
         except StorageError:
@@ -180,7 +180,7 @@ class Appender:
         segment, size = self.segment, len(data)
         is_full = self.is_full if self._is_full is None else self._is_full
         growing = self._growing or self._grow()
-        start = segment.log.append((data,))
+        start = segment.log.append(data)
         try:
             for builder, index in growing:
                 if is_full and builder.full:
@@ -214,7 +214,7 @@ class Appender:
         self._open_indexes()
         segment = self.segment
         largest = segment.largest
-        start = segment.log.append([data])
+        start = segment.log.append(data)
         try:
             for role, builder in self._by_role():
                 if not builder.full:

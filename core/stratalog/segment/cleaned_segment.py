@@ -74,13 +74,13 @@ class CleanedSegment:
             DiskFullError: no space for them.
             LogDirOfflineError: writing failed.
         """
-        start = self._log.append([data])
+        start = self._log.append(data)
         for table in scan(self._parts.formats, data, 0, memoryview(data).nbytes, check_crc=False).tables:
             self._index(table, start, aborted)
 
     def append_damaged(self, data: Buffer) -> None:
         """Write bytes that are no good batches, to preserve them for a later inspection; errors as ``append``."""
-        self._log.append([data])
+        self._log.append(data)
 
     def _index(self, table: BatchTable, start: int, aborted: Mapping[int, AbortedTransaction]) -> None:
         for role, builder in self._builders.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 
 from stratalog.env.closing import Closeable
 from stratalog.env.vfs import FileStat
@@ -27,8 +26,8 @@ class SegmentFile(ABC):
         """The time of the last write to the file (ms)."""
 
     @abstractmethod
-    def append(self, parts: Sequence[Buffer]) -> int:
-        """Append all parts one after the other, and return the position (bytes) of the first one.
+    def append(self, data: Buffer) -> int:
+        """Append the bytes, and return the position of the first one.
 
         The write is all or nothing: after a short write, the file is truncated to its old size.
 

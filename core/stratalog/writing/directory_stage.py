@@ -45,7 +45,7 @@ class DirectoryStage(Stage):
                 raise OffsetsOutOfOrderError(f"offset {table.base_offset[0]} of {self._log} after {self._next - 1}")
             if self._file is not None and self._is_full(len(piece), table.last_offset[-1]):
                 self._close(table.base_offset[0])
-            (self._file or self._begin()).append([piece])
+            (self._file or self._begin()).append(piece)
             self._next = table.last_offset[-1] + 1
 
     def _is_full(self, size_bytes: int, last_offset: int) -> bool:

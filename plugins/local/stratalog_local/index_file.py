@@ -57,7 +57,7 @@ class PlainIndex(IndexFile):
         size = memoryview(entries).nbytes
         if size:
             check_fits(self.size_bytes + size, self._max_bytes, self._path)
-            self._file.append([entries])
+            self._file.append(entries)
 
     def view(self) -> memoryview:
         """Return the entries. They are read once and cached until the file grows."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -99,19 +98,19 @@ class LocalSegmentFile(PooledFile, SegmentFile):
                 self._modified_ms = found.modified_ms
         return self._modified_ms
 
-    def append(self, parts: Sequence[Buffer]) -> int:
-        """Append all parts, or none, and return the position of the first byte."""
+    def append(self, data: Buffer) -> int:
+        """Append all bytes, or none, and return the position of the first byte."""
         disk, start = self._disk, self._size_bytes
         if self._is_gone or not self._writable or self._failed is not None or disk.closed:
             self.check_writable()
-        size = memoryview(parts[0]).nbytes if len(parts) == 1 else sum([memoryview(part).nbytes for part in parts])
+        size = len(data) if type(data) is bytearray else memoryview(data).nbytes
         if start + size > self._room_bytes:
             self._reserve(start + size)
         descriptor = disk.handles.pin_open(self)
         if descriptor is None:
             descriptor = self._pin_reopened()
         try:
-            written = disk.files.write(descriptor, start, parts)
+            written = disk.files.write(descriptor, start, (data,))
             if written < size:
                 self._cut_back(descriptor)
                 raise DiskFullError(f"{size} bytes do not fit, {written} did", self.path)

@@ -29,15 +29,15 @@ def files(bench: StoreBench) -> Iterator[LogFiles]:
 @pytest.mark.parametrize("preallocate_bytes", [0, 10_000])
 def test_a_short_write_is_cut_back(bench: StoreBench, files: LogFiles, preallocate_bytes: int) -> None:
     segment = files.open_segment(NAME, create=True, preallocate_bytes=preallocate_bytes)
-    segment.append([b"abc"])
+    segment.append(b"abc")
     bench.files.room_bytes = 5
     with pytest.raises(DiskFullError) as caught:
-        segment.append([b"defg", b"hij"])
+        segment.append(b"defghij")
     assert caught.value.path == files.path(NAME)
     assert segment.size_bytes == Path(files.path(NAME)).stat().st_size == 3
     assert bytes(segment.read(0, 100)) == b"abc"
     bench.files.room_bytes = None
-    assert segment.append([b"def"]) == 3
+    assert segment.append(b"def") == 3
     segment.sync()
     segment.close()
     assert Path(files.path(NAME)).read_bytes() == b"abcdef"
@@ -49,10 +49,10 @@ def test_a_short_write_that_cannot_be_cut_back_ends_the_service(bench: StoreBenc
     bench.files.room_bytes = 2
     bench.files.rule = failing("truncate", errno.EIO, times=2)
     with pytest.raises(LogDirOfflineError):
-        segment.append([b"abc"])
+        segment.append(b"abc")
     bench.files.room_bytes = None
     with pytest.raises(LogDirOfflineError):
-        segment.append([b"abc"])
+        segment.append(b"abc")
     assert segment.size_bytes == 0
     segment.close()
 
@@ -61,10 +61,10 @@ def test_a_short_write_that_cannot_be_cut_back_ends_the_service(bench: StoreBenc
 def test_a_failed_change_is_never_retried(bench: StoreBench, files: LogFiles, operation: str) -> None:
     """After a failed fsync the next one says all is well, and the data is gone: so there is no next one."""
     segment = files.open_segment(NAME, create=True)
-    segment.append([b"abc"])
+    segment.append(b"abc")
     bench.files.rule = failing(operation, errno.EIO)
     changes: dict[str, Callable[[], object]] = {
-        "write": lambda: segment.append([b"d"]),
+        "write": lambda: segment.append(b"d"),
         "sync": segment.sync,
         "truncate": lambda: segment.truncate(1),
     }
@@ -83,7 +83,7 @@ def test_a_failed_change_is_never_retried(bench: StoreBench, files: LogFiles, op
 def test_a_full_disk_at_a_sync_ends_the_service_too(bench: StoreBench, files: LogFiles) -> None:
     """Where blocks are allocated late: what was acknowledged as written is lost."""
     segment = files.open_segment(NAME, create=True)
-    segment.append([b"abc"])
+    segment.append(b"abc")
     bench.files.rule = failing("sync", errno.ENOSPC)
     for _ in range(2):
         with pytest.raises(LogDirOfflineError):
@@ -93,7 +93,7 @@ def test_a_full_disk_at_a_sync_ends_the_service_too(bench: StoreBench, files: Lo
 
 def test_a_failed_read_is_told(bench: StoreBench, files: LogFiles) -> None:
     segment = files.open_segment(NAME, create=True)
-    segment.append([b"abc"])
+    segment.append(b"abc")
     bench.files.rule = failing("read", errno.EIO, times=2)
     with pytest.raises(LogDirOfflineError):
         segment.read(0, 3)
@@ -111,14 +111,14 @@ def test_preallocation_takes_space_until_the_segment_closes(files: LogFiles) -> 
     segment = files.open_segment(NAME, create=True, preallocate_bytes=1 << 20)
     assert path.stat().st_size == 1 << 20
     assert path.stat().st_blocks * 512 >= 1 << 20
-    segment.append([b"abc"])
+    segment.append(b"abc")
     segment.close()
     assert path.read_bytes() == b"abc"
 
 
 def test_cutting_a_preallocated_segment_gives_the_space_back(files: LogFiles) -> None:
     segment = files.open_segment(NAME, create=True, preallocate_bytes=1 << 20)
-    segment.append([b"abc"])
+    segment.append(b"abc")
     segment.truncate(3)
     assert Path(files.path(NAME)).stat().st_size == 3
     segment.close()
@@ -135,7 +135,7 @@ def test_nothing_is_left_of_a_segment_without_room(bench: StoreBench, files: Log
 
 def test_a_preallocated_segment_that_was_removed_can_be_closed(bench: StoreBench, files: LogFiles) -> None:
     segment = files.open_segment(NAME, create=True, preallocate_bytes=100)
-    segment.append([b"abc"])
+    segment.append(b"abc")
     files.remove(NAME)
     bench.handles.close()
     segment.close()
@@ -153,7 +153,7 @@ def test_thousands_of_segments_share_a_few_descriptors(tmp_path: Path) -> None:
         segments = [files.open_segment(f"{base:020d}.log", create=True) for base in range(2000)]
         for turn in range(2):
             for base, segment in enumerate(segments):
-                assert segment.append([b"%d/%d;" % (base, turn)]) == turn * len(b"%d/0;" % base)
+                assert segment.append(b"%d/%d;" % (base, turn)) == turn * len(b"%d/0;" % base)
             assert len(bench.files.open_paths) <= 9  # with the lock
         piece = segments[0].slice(0, 100)
         for base, segment in enumerate(segments):
@@ -169,7 +169,7 @@ def test_thousands_of_segments_share_a_few_descriptors(tmp_path: Path) -> None:
 
 def test_a_slice_pins_its_descriptor(bench: StoreBench, files: LogFiles) -> None:
     segment = files.open_segment(NAME, create=True)
-    segment.append([b"abcdef"])
+    segment.append(b"abcdef")
     piece = segment.slice(2, 100)
     segment.close()
     descriptor = piece.fileno()
@@ -182,7 +182,7 @@ def test_a_slice_pins_its_descriptor(bench: StoreBench, files: LogFiles) -> None
 
 def test_a_segment_deleted_while_its_descriptor_was_away_is_gone(files: LogFiles) -> None:
     segment = files.open_segment(NAME, create=True)
-    segment.append([b"abc"])
+    segment.append(b"abc")
     segment.close()
     again = files.open_segment(NAME)
     files.remove(NAME)
@@ -198,7 +198,7 @@ def test_a_segment_that_may_not_be_opened_is_told(bench: StoreBench, files: LogF
     segment = files.open_segment(NAME, create=True)
     bench.files.rule = failing("open", errno.EACCES)
     with pytest.raises(LogDirPermissionError):
-        segment.append([b"abc"])
+        segment.append(b"abc")
     segment.close()
 
 

@@ -34,7 +34,7 @@ def files(bench: StoreBench) -> Iterator[LogFiles]:
 def segment(files: LogFiles) -> Iterator[SegmentFile]:
     """A large one, just before it takes space."""
     segment = files.open_segment(NAME, create=True)
-    segment.append([LARGE])
+    segment.append(LARGE)
     yield segment
     segment.close()
 
@@ -53,12 +53,12 @@ def test_a_large_segment_has_space_ahead_that_no_size_shows(
     bench: StoreBench, segment: SegmentFile, path: Path
 ) -> None:
     assert bench.files.names("reserve") == []
-    segment.append([b"abc"])
+    segment.append(b"abc")
     assert segment.size_bytes == path.stat().st_size == LARGE_BYTES + 3
     assert taken(path) >= LARGE_BYTES + AHEAD_BYTES
-    segment.append([bytes(AHEAD_BYTES)])
+    segment.append(bytes(AHEAD_BYTES))
     assert bench.files.names("reserve") == [("reserve", NAME)]
-    segment.append([b"x"])
+    segment.append(b"x")
     assert len(bench.files.names("reserve")) == 2
     assert path.stat().st_size == segment.size_bytes
     assert bytes(segment.read(LARGE_BYTES, 3)) == b"abc"
@@ -73,7 +73,7 @@ def test_a_large_segment_has_space_ahead_that_no_size_shows(
 def test_what_was_not_needed_is_given_back(
     segment: SegmentFile, path: Path, end: Callable[[SegmentFile], object]
 ) -> None:
-    segment.append([b"abc"])
+    segment.append(b"abc")
     assert not end(segment)  # nothing that has to be made durable
     assert path.stat().st_size in {LARGE_BYTES, LARGE_BYTES + 3}
     assert taken(path) < LARGE_BYTES + AHEAD_BYTES
@@ -82,7 +82,7 @@ def test_what_was_not_needed_is_given_back(
 @linux
 def test_giving_back_leaves_the_time_of_the_last_append(bench: StoreBench, segment: SegmentFile, path: Path) -> None:
     """Retention goes by it where records have no time."""
-    segment.append([b"abc"])
+    segment.append(b"abc")
     bench.files.set_modified(str(path), 1_600_000_000_123)
     segment.trim()
     segment.close()
@@ -90,23 +90,23 @@ def test_giving_back_leaves_the_time_of_the_last_append(bench: StoreBench, segme
 
 
 def test_what_is_appended_after_that_takes_space_again(bench: StoreBench, segment: SegmentFile) -> None:
-    segment.append([b"abc"])
+    segment.append(b"abc")
     segment.trim()
-    segment.append([b"def"])
+    segment.append(b"def")
     assert len(bench.files.names("reserve")) == 2
     assert bytes(segment.read(LARGE_BYTES, 9)) == b"abcdef"
 
 
 @linux
 def test_a_short_write_gives_back_what_is_ahead(bench: StoreBench, segment: SegmentFile, path: Path) -> None:
-    segment.append([b"abc"])
+    segment.append(b"abc")
     bench.files.room_bytes = 2
     with pytest.raises(DiskFullError):
-        segment.append([b"defg"])
+        segment.append(b"defg")
     assert path.stat().st_size == LARGE_BYTES + 3
     assert taken(path) < LARGE_BYTES + AHEAD_BYTES
     bench.files.room_bytes = None
-    assert segment.append([b"defg"]) == LARGE_BYTES + 3
+    assert segment.append(b"defg") == LARGE_BYTES + 3
 
 
 def test_a_disk_with_little_room_takes_what_fits_and_is_asked_again_later(
@@ -114,11 +114,11 @@ def test_a_disk_with_little_room_takes_what_fits_and_is_asked_again_later(
 ) -> None:
     bench.files.room_bytes = 2 * AHEAD_BYTES
     bench.files.rule = failing("reserve", errno.ENOSPC)
-    segment.append([b"abc"])
-    segment.append([b"def"])
+    segment.append(b"abc")
+    segment.append(b"def")
     assert len(bench.files.names("reserve")) == 1
     bench.files.rule = None
-    segment.append([bytes(AHEAD_BYTES)])
+    segment.append(bytes(AHEAD_BYTES))
     assert len(bench.files.names("reserve")) == 2
     assert bytes(segment.read(LARGE_BYTES, 6)) == b"abcdef"
 
@@ -134,7 +134,7 @@ def test_what_a_full_disk_gave_of_it_is_given_back(bench: StoreBench, segment: S
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
 
     bench.files.rule = full
-    segment.append([b"abc"])
+    segment.append(b"abc")
     assert taken(path) >= LARGE_BYTES + AHEAD_BYTES // 2
     segment.close()
     assert taken(path) < LARGE_BYTES + AHEAD_BYTES // 2
@@ -143,14 +143,14 @@ def test_what_a_full_disk_gave_of_it_is_given_back(bench: StoreBench, segment: S
 def test_a_file_system_that_has_no_such_call_is_asked_once(bench: StoreBench, segment: SegmentFile) -> None:
     bench.files.rule = failing("reserve", errno.EOPNOTSUPP)
     for _ in range(4):
-        segment.append([bytes(AHEAD_BYTES)])
+        segment.append(bytes(AHEAD_BYTES))
     assert len(bench.files.names("reserve")) == 1
     assert segment.size_bytes == LARGE_BYTES + 4 * AHEAD_BYTES
 
 
 def test_a_preallocated_segment_needs_none(bench: StoreBench, files: LogFiles) -> None:
     segment = files.open_segment(NAME, create=True, preallocate_bytes=2 * LARGE_BYTES)
-    segment.append([LARGE])
-    segment.append([b"abc"])
+    segment.append(LARGE)
+    segment.append(b"abc")
     segment.close()
     assert bench.files.names("reserve") == []

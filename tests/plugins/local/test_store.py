@@ -218,7 +218,7 @@ def test_what_was_opened_ends_with_its_store(bench: StoreBench) -> None:
         files = store.open_log("a-0", create=True)
         segment = files.open_segment("00000000000000000000.log", create=True, preallocate_bytes=1000)
         index = files.open_index("00000000000000000000.index", max_bytes=100, writable=True)
-        segment.append([b"x"])
+        segment.append(b"x")
         index.append(b"x" * 8)
     bench.files.done.clear()
     for late in (
@@ -227,7 +227,7 @@ def test_what_was_opened_ends_with_its_store(bench: StoreBench) -> None:
         lambda: store.read_small("x"),
         lambda: store.replace_small("x", b""),
         files.list,
-        lambda: segment.append([b"x"]),
+        lambda: segment.append(b"x"),
         lambda: index.append(b"x"),
     ):
         with pytest.raises(ClosedError):

@@ -198,7 +198,7 @@ class DigestWriter:
             if self._file is None:
                 self._files.remove(self._name + _NEW)
                 self._file = self._files.open_segment(self._name + _NEW, create=True)
-            self._file.append([data])
+            self._file.append(data)
         except (FileReplacedError, OutOfResourcesError):  # a digest only saves time; free space is for records
             self.abandon()
             return False

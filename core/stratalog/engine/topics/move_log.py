@@ -142,6 +142,6 @@ def _copy_files(source: LogFiles, target: LogFiles) -> None:
             closing(target.open_segment(file.name, create=True)) as new,
         ):
             for position in range(0, file.size_bytes, _CHUNK_BYTES):
-                new.append([old.read(position, _CHUNK_BYTES)])
+                new.append(old.read(position, _CHUNK_BYTES))
             new.sync()
     target.replace_small(MOVED_FILE, b"")

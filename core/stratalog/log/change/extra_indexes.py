@@ -132,7 +132,7 @@ def _write(segment: Segment, packed: list[Buffer]) -> int:
     files.remove(name)
     with contextlib.closing(files.open_segment(name, create=True)) as file:
         try:
-            file.append(packed)
+            file.append(b"".join(packed))
         except OutOfResourcesError:  # leave the space to records
             files.remove(name)
             raise

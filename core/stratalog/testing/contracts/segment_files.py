@@ -38,9 +38,11 @@ class SegmentFilesContract:
         with open_store() as store:
             segment = made_log(store).open_segment(SEGMENT, create=True)
             assert segment.size_bytes == 0
-            assert segment.append([b"abc", memoryview(b"de"), b"", bytearray(b"f")]) == 0
-            assert segment.append([]) == 6
-            assert segment.append([b"ghi"]) == 6
+            assert segment.append(b"abc") == 0
+            assert segment.append(memoryview(b"de")) == 3
+            assert segment.append(bytearray(b"f")) == 5
+            assert segment.append(b"") == 6
+            assert segment.append(b"ghi") == 6
             assert segment.size_bytes == 9
             assert bytes(segment.read(0, 100)) == b"abcdefghi"
             assert bytes(segment.read(4, 3)) == b"efg"
@@ -54,7 +56,7 @@ class SegmentFilesContract:
         """``read_into`` fills the buffer up to the file end and leaves the rest of the buffer unchanged."""
         with open_store() as store:
             segment = made_log(store).open_segment(SEGMENT, create=True, preallocate_bytes=4096)
-            segment.append([b"abcdefghi"])
+            segment.append(b"abcdefghi")
             for position, size_bytes in ((0, 9), (4, 3), (8, 3), (9, 3), (100, 3), (0, 0)):
                 room = bytearray(b"........")[: max(size_bytes, 8)]
                 expected = bytes(segment.read(position, min(size_bytes, len(room))))
@@ -77,13 +79,13 @@ class SegmentFilesContract:
         """A segment that is opened again has the bytes appended before, and accepts further appends."""
         with open_store() as store:
             segment = made_log(store).open_segment(SEGMENT, create=True)
-            segment.append([b"abc"])
+            segment.append(b"abc")
             segment.close()
         with open_store() as store:
             store.acquire()
             segment = store.open_log(LOG).open_segment(SEGMENT)
             assert segment.size_bytes == 3
-            assert segment.append([b"d"]) == 3
+            assert segment.append(b"d") == 3
             assert bytes(segment.read(0, 9)) == b"abcd"
             segment.close()
 
@@ -91,10 +93,10 @@ class SegmentFilesContract:
         """An append after ``truncate`` begins at the new end."""
         with open_store() as store:
             segment = made_log(store).open_segment(SEGMENT, create=True)
-            segment.append([b"abcdef"])
+            segment.append(b"abcdef")
             segment.truncate(2)
             assert segment.size_bytes == 2
-            assert segment.append([b"X"]) == 2
+            assert segment.append(b"X") == 2
             assert bytes(segment.read(0, 9)) == b"abX"
             with pytest.raises(ValueError, match="4"):
                 segment.truncate(4)
@@ -108,13 +110,13 @@ class SegmentFilesContract:
         with open_store() as store:
             files = made_log(store)
             segment = files.open_segment(SEGMENT, create=True, preallocate_bytes=100_000)
-            segment.append([b"abc"])
+            segment.append(b"abc")
             assert segment.size_bytes == 3
             assert bytes(segment.read(0, 100)) == b"abc"
             segment.trim()
             assert [entry.size_bytes for entry in files.list()] == [segment.size_bytes] == [3]
             assert not segment.trim()
-            assert segment.append([b"d"]) == 3
+            assert segment.append(b"d") == 3
             segment.close()
             assert [entry.size_bytes for entry in files.list()] == [4]
 
@@ -123,7 +125,7 @@ class SegmentFilesContract:
         with open_store() as store:
             files = made_log(store)
             segment = files.open_segment(SEGMENT, create=True)
-            segment.append([b"abcdef"])
+            segment.append(b"abcdef")
             piece = segment.slice(2, 3)
             segment.close()
             files.remove(SEGMENT)
@@ -136,7 +138,7 @@ class SegmentFilesContract:
         """Reading a closed segment raises SegmentGoneError; the caller then looks up the segment again."""
         with open_store() as store:
             segment = made_log(store).open_segment(SEGMENT, create=True)
-            segment.append([b"abc"])
+            segment.append(b"abc")
             segment.close()
             with pytest.raises(SegmentGoneError):
                 segment.read(0, 3)
@@ -151,7 +153,7 @@ class SegmentFilesContract:
         with open_store() as store:
             files = made_log(store)
             segment = files.open_segment(SEGMENT, create=True)
-            segment.append([b"abc"])
+            segment.append(b"abc")
             segment.close()
             files.set_modified(SEGMENT, OLD_MS)
             if type(files).set_modified is LogFiles.set_modified:
@@ -159,7 +161,7 @@ class SegmentFilesContract:
             assert [entry.modified_ms for entry in files.list()] == [OLD_MS]
             segment = files.open_segment(SEGMENT)
             assert segment.modified_ms == OLD_MS
-            segment.append([b"d"])
+            segment.append(b"d")
             segment.close()
             with closing(files.open_segment(SEGMENT)) as again:
                 assert again.modified_ms > OLD_MS

@@ -146,7 +146,7 @@ class SegmentStoreContract(SegmentFilesContract):
         with open_store() as store:
             files = made_log(store)
             segment = files.open_segment(SEGMENT, create=True)
-            segment.append([b"abc"])
+            segment.append(b"abc")
             segment.close()
             store.replace_small("small", b"1")
         with open_store(read_only=True) as store:
@@ -166,7 +166,7 @@ class SegmentStoreContract(SegmentFilesContract):
                 lambda: files.rename(SEGMENT, "x"),
                 lambda: files.remove(SEGMENT),
                 files.sync,
-                lambda: segment.append([b"d"]),
+                lambda: segment.append(b"d"),
                 lambda: segment.truncate(1),
                 segment.sync,
             )

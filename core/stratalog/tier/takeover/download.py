@@ -179,10 +179,10 @@ def _copy_log(
         for position in range(0, segment.size_bytes, PIECE_BYTES):
             piece = segment.read(position, PIECE_BYTES)
             digest.update(piece)
-            file.append([piece if changed is None else changed.feed(piece)])
+            file.append(piece if changed is None else changed.feed(piece))
             on_bytes(len(piece))
         if changed is not None:
-            file.append([changed.rest()])
+            file.append(changed.rest())
         file.sync()
     if digest.hexdigest() != segment.stored.sha256:
         segment.forget()
