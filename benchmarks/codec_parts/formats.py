@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from stratalog.config.engine_settings import Limits
 from stratalog.extensions import absence
-from stratalog.spi import Codec, CodecTable, Env, HandlePool, Limits, OpenContext, RecordFormat
+from stratalog.spi import Codec, CodecTable, Env, HandlePool, OpenContext, RecordFormat
 from stratalog_formats import codecs, records
 from stratalog_formats.kernels import EXTENSIONS
 from stratalog_formats.kernels.choice import COMPILED, KERNELS

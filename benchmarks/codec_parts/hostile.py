@@ -10,7 +10,8 @@ from typing import Final
 from crc32c import crc32c
 
 from codec_parts.formats import BATCHES, CODECS
-from stratalog.spi import BatchHeader, Record
+from stratalog import Record
+from stratalog.spi import BatchHeader
 
 _BOMB_TIMES: Final = 4
 _CRC, _ATTRIBUTES, _LAST_DELTA, _COUNT, _RECORDS = 17, 21, 23, 57, 61

@@ -17,8 +17,8 @@ import stratalog
 from codec_parts.formats import BATCHES
 from codec_parts.hostile import healthy
 from harness import UnsupportedPlatformError, peak_of
+from stratalog.errors import StorageError
 from stratalog.model.arrow import to_arrow
-from stratalog.spi import StorageError
 
 if TYPE_CHECKING:
     import pyarrow as pa

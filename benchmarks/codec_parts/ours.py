@@ -10,8 +10,9 @@ from codec_parts.operations import Operation
 from codec_parts.peer import Maker, Peer, arrow_rows, encode_job, gathered_job, objects_job
 from codec_parts.workloads import Workload, canonical, canonical_bounds, row_of
 from harness import Job
+from stratalog import Record, RecordColumns
 from stratalog.model.arrow import arrow_table
-from stratalog.spi import BatchHeader, BatchTable, Record, RecordColumns
+from stratalog.spi import BatchHeader, BatchTable
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Final, TypeAlias
 
 from codec_parts.formats import BATCHES, CODECS, LIMIT_BYTES
-from stratalog.spi import BatchHeader, Headers, Record
+from stratalog import Record
+from stratalog.spi import BatchHeader, Headers
 
 Row: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers]  # offset, timestamp, key, value, headers
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from stratalog import LogOffsets, TopicPartition
+from stratalog.config.engine_settings import Limits
 from stratalog.registry import Registry
 from stratalog.spi import (
     CleanupPolicy,
@@ -15,13 +17,10 @@ from stratalog.spi import (
     DeletePrefix,
     Env,
     HandlePool,
-    Limits,
-    LogOffsets,
     LogSummary,
     OpenContext,
     SegmentSummary,
     TopicConfig,
-    TopicPartition,
 )
 from stratalog.testing import contracts
 

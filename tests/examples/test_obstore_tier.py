@@ -13,23 +13,11 @@ pytest.importorskip("obstore", reason="obstore is not installed: the example tha
 import obstore_tier
 from example_plugins import wheel_of
 from obstore_tier.store import PART_BYTES
+from stratalog.config.engine_settings import Limits
 from stratalog.engine.open_engine import open_engine
+from stratalog.errors import BucketNotFoundError, ConfigError, StoreError, StoreThrottledError, StoreTimeoutError
 from stratalog.model.records import Record
-from stratalog.spi import (
-    BucketNotFoundError,
-    BytesSource,
-    CodecTable,
-    ConfigError,
-    Created,
-    Env,
-    HandlePool,
-    Limits,
-    ObjectStore,
-    OpenContext,
-    StoreError,
-    StoreThrottledError,
-    StoreTimeoutError,
-)
+from stratalog.spi import BytesSource, CodecTable, Created, Env, HandlePool, ObjectStore, OpenContext
 from stratalog.testing.contracts import ObjectStoreContract
 from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed, fault_proxy
 from stratalog.testing.s3 import LocalS3

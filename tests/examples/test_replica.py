@@ -16,9 +16,10 @@ import replica
 from replica.follower import Follower
 from replica.leader import Leader
 from replica.settings import ReplicaSection, address_of
-from stratalog import Engine, Record, open_engine
+from stratalog import Engine, LogOffsets, Record, open_engine
+from stratalog.errors import ConfigError, NotLeaderOrFollowerError
 from stratalog.log.log import Log
-from stratalog.spi import ConfigError, Env, LogOffsets, LogOpened, NotLeaderOrFollowerError, Service, hookimpl
+from stratalog.spi import Env, LogOpened, Service, hookimpl
 from stratalog.testing.contracts import ServiceContract
 
 WAIT_S = 60

@@ -7,7 +7,7 @@ from typing import Final
 from hypothesis import strategies as st
 
 import twins
-from stratalog.spi import Record
+from stratalog import Record
 from stratalog_formats.kernels.choice import PYTHON
 from stratalog_formats.records.batches import BatchFormat
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from stratalog import RecordColumns
 from stratalog.errors import CorruptIndexError
 from stratalog.spi import (
     Buffer,
@@ -15,7 +16,6 @@ from stratalog.spi import (
     Fields,
     OpenContext,
     Provider,
-    RecordColumns,
     TopicConfig,
     hookimpl,
 )

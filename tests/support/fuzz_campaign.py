@@ -25,7 +25,8 @@ from typing import Final
 import pytest
 
 import twins
-from stratalog.spi import BatchHeader, Fields, Record, RecordFormat, TimestampType
+from stratalog import Record, TimestampType
+from stratalog.spi import BatchHeader, Fields, RecordFormat
 from stratalog.testing.hostile import Mutant, lie, scramble, shrink
 from stratalog_formats.kernels.choice import PYTHON
 

@@ -16,7 +16,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 import twins
-from stratalog.spi import BatchHeader, Codec, Record, RecordFormat
+from stratalog import Record
+from stratalog.spi import BatchHeader, Codec, RecordFormat
 from stratalog.testing.parts import seal
 from stratalog_formats.kernels.choice import PYTHON, Kernels
 

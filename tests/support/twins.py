@@ -8,21 +8,10 @@ from typing import Final
 import pytest
 
 from requirement import Requirement, is_required, missing
+from stratalog import RecordColumns
+from stratalog.errors import CorruptBatchError, DecompressedSizeError, InvalidRecordError, UnsupportedCompressionError
 from stratalog.extensions import absence
-from stratalog.spi import (
-    BatchHeader,
-    Buffer,
-    Codec,
-    CodecTable,
-    CorruptBatchError,
-    DecompressedSizeError,
-    Fields,
-    InvalidRecordError,
-    RecordColumns,
-    RecordFormat,
-    ScanStop,
-    UnsupportedCompressionError,
-)
+from stratalog.spi import BatchHeader, Buffer, Codec, CodecTable, Fields, RecordFormat, ScanStop
 from stratalog_formats.codecs.gzip import GzipCodec
 from stratalog_formats.codecs.lz4 import Lz4Codec
 from stratalog_formats.codecs.snappy import SnappyCodec

@@ -162,6 +162,7 @@ from stratalog.errors.roles import (
     StaleLeaderEpochError,
     UnknownLeaderEpochError,
 )
+from stratalog.errors.system import log_dir_error
 
 __all__ = [
     "AttachError",
@@ -235,6 +236,7 @@ __all__ = [
     "UnsupportedCompressionError",
     "UnsupportedForMessageFormatError",
     "WrongTypeError",
+    "log_dir_error",
 ]
 
 for _name in __all__:

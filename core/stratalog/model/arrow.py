@@ -85,8 +85,8 @@ def arrow_table(batches: Iterable[pyarrow.RecordBatch]) -> pyarrow.Table:
 class ArrowBuffers(NamedTuple):
     """The buffers of one batch in ``arrow_schema()``, for kernels that fill Arrow's memory themselves.
 
-    The buffers are from ``arrow_allocator`` or ``arrow_repeated``, in the layout of Arrow's columnar format. A nullable
-    column is a pair: the number of its nulls, and its buffers with the validity bitmap first (None without nulls). If
+    The buffers are from ``allocator`` or ``repeated``, in the layout of Arrow's columnar format. A nullable column is a
+    pair: the number of its nulls, and its buffers with the validity bitmap first (None without nulls). If
     ``header_rows`` is 0, ``names`` and ``contents`` are not used.
     """
 
@@ -103,30 +103,37 @@ class ArrowBuffers(NamedTuple):
     names: list[Any]
     contents: tuple[int, list[Any]]
 
+    @staticmethod
+    def allocator() -> Callable[..., Any]:
+        """Return the allocator of buffers for ``ArrowBuffers``: pyarrow's ``allocate_buffer(size, resizable=False)``.
 
-def arrow_allocator() -> Callable[..., Any]:
-    """Return the allocator of buffers for ``ArrowBuffers``: pyarrow's ``allocate_buffer(size, resizable=False)``.
+        Raises:
+            PluginImportError: pyarrow is not installed; the text names the extra to install.
+        """
+        allocate: Callable[..., Any] = _pyarrow().allocate_buffer
+        return allocate
 
-    Raises:
-        PluginImportError: pyarrow is not installed; the text names the extra to install.
-    """
-    allocate: Callable[..., Any] = _pyarrow().allocate_buffer
-    return allocate
+    @staticmethod
+    def repeated(number: int, rows: int) -> Any:
+        """Return a buffer with the same int32 ``rows`` times, for the many columns with one number.
 
+        Other batches may share the buffer.
 
-def arrow_repeated(number: int, rows: int) -> Any:
-    """Return a buffer with the same int32 ``rows`` times, for the many columns with one number.
+        Raises:
+            OverflowError: ``number`` does not fit 32 bits.
+            PluginImportError: pyarrow is not installed; the text names the extra to install.
+        """
+        pa = _pyarrow()
+        if rows > _SHARED_ROWS:
+            return _repeated(pa, number, rows).slice(0)
+        return _shared(pa, number, max(_LEAST_SHARED_ROWS, 1 << (rows - 1).bit_length())).slice(0, 4 * rows)
 
-    Other batches may share the buffer.
-
-    Raises:
-        OverflowError: ``number`` does not fit 32 bits.
-        PluginImportError: pyarrow is not installed; the text names the extra to install.
-    """
-    pa = _pyarrow()
-    if rows > _SHARED_ROWS:
-        return _repeated(pa, number, rows).slice(0)
-    return _shared(pa, number, max(_LEAST_SHARED_ROWS, 1 << (rows - 1).bit_length())).slice(0, 4 * rows)
+    def batch(self) -> pyarrow.RecordBatch:
+        """Return the batch with these buffers; nothing is copied or checked."""
+        pa = _pyarrow()
+        schema = _schema(pa)
+        batch: pyarrow.RecordBatch = pa.RecordBatch.from_arrays(_wrapped(pa, self), schema=schema)
+        return batch
 
 
 def _repeated(pa: Any, number: int, rows: int) -> Any:
@@ -137,14 +144,6 @@ def _repeated(pa: Any, number: int, rows: int) -> Any:
 def _shared(pa: Any, number: int, rows: int) -> Any:
     """Return a shared buffer. At most 8 MiB of them in total stay in memory."""
     return _repeated(pa, number, rows)
-
-
-def arrow_batch(buffers: ArrowBuffers) -> pyarrow.RecordBatch:
-    """Return the batch with these buffers; nothing is copied or checked."""
-    pa = _pyarrow()
-    schema = _schema(pa)
-    batch: pyarrow.RecordBatch = pa.RecordBatch.from_arrays(_wrapped(pa, buffers), schema=schema)
-    return batch
 
 
 # --- compiled ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from operator import attrgetter, le, lt
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -142,6 +142,7 @@ class BatchTable:
         ascends: value of the property ``ascends``, if it is already known.
     """
 
+    column_names: ClassVar[tuple[str, ...]] = BATCH_COLUMNS
     __slots__ = (*BATCH_COLUMNS, "_ascends", "_columns", "_count", "magic", "reason", "stop", "stop_position")
 
     position: memoryview

@@ -1,69 +1,17 @@
 """The plugin interface: hook specs, providers, component classes, and the values that they exchange.
 
-A plugin imports from ``stratalog`` and from ``stratalog.spi`` only.
+A plugin imports from ``stratalog``, ``stratalog.errors`` and ``stratalog.spi`` only.
 """
 
 from __future__ import annotations
 
-from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock, Env, Vfs
 from stratalog.env.handles import HandlePool
 from stratalog.env.vfs import FileStat
-from stratalog.errors import (
-    BucketNotFoundError,
-    ClosedError,
-    ConfigError,
-    CorruptBatchError,
-    CorruptCheckpointError,
-    CorruptIndexError,
-    CorruptObjectError,
-    DecompressedSizeError,
-    DiskFullError,
-    FileReplacedError,
-    InvalidRecordError,
-    LogDirLockedError,
-    LogDirNotFoundError,
-    LogDirOfflineError,
-    LogDirPermissionError,
-    NotAFileError,
-    NotLeaderOrFollowerError,
-    ObjectNotFoundError,
-    OffsetInTierError,
-    OffsetOutOfRangeError,
-    OffsetsOutOfOrderError,
-    OutOfResourcesError,
-    PluginError,
-    PluginImportError,
-    ReadOnlyError,
-    SegmentGoneError,
-    StaleLeaderEpochError,
-    StorageError,
-    StoreError,
-    StorePermissionError,
-    StoreThrottledError,
-    StoreTimeoutError,
-    StoreUntrustedError,
-    SystemLimitError,
-    TierUnavailableError,
-    UnexpectedAppendOffsetError,
-    UnknownLeaderEpochError,
-    UnknownTopicError,
-    UnsupportedCompressionError,
-    UnsupportedForMessageFormatError,
-)
-from stratalog.errors.system import log_dir_error
 from stratalog.extensions import extension
-from stratalog.model.arrow import (
-    ArrowBuffers,
-    arrow_allocator,
-    arrow_batch,
-    arrow_batches,
-    arrow_repeated,
-    arrow_schema,
-)
+from stratalog.model.arrow import ArrowBuffers, arrow_batches
 from stratalog.model.batches import (
-    BATCH_COLUMNS,
     CODEC_MASK,
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
@@ -76,7 +24,6 @@ from stratalog.model.batches import (
     Buffer,
     RecordBatch,
     ScanStop,
-    TimestampType,
 )
 from stratalog.model.events import (
     Backpressure,
@@ -95,9 +42,8 @@ from stratalog.model.events import (
     TinySegments,
 )
 from stratalog.model.metrics import Metric, MetricKind, Sample, exposition
-from stratalog.model.names import LOCK_FILE, TopicId, TopicPartition
-from stratalog.model.offsets import EpochEnd, EpochEntry, LogOffsets, OffsetPosition, TimestampOffset
-from stratalog.model.records import Fields, Headers, Record, RecordColumns, int32_column, int64_column
+from stratalog.model.offsets import EpochEntry, OffsetPosition, TimestampOffset
+from stratalog.model.records import Fields, Headers
 from stratalog.model.segment_info import AbortedTransaction, FileKind, FileSlice, ObjectSlice, SegmentInfo
 from stratalog.spi.cleanup import (
     Action,
@@ -114,10 +60,9 @@ from stratalog.spi.codecs import Codec, CodecTable
 from stratalog.spi.commands import CommandOutput, CommandSteps, config_option, taken_together, tier_option
 from stratalog.spi.extra import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader
 from stratalog.spi.formats import BatchHeader, BatchSurvey, PlainBatch, RecordFormat, Verdict
-from stratalog.spi.hooks import CONTRACT_GROUP, hookimpl
+from stratalog.spi.hooks import hookimpl
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
 from stratalog.spi.layouts import (
-    UNKNOWN_SHA256,
     HashedLog,
     LayoutLookup,
     ManifestAuthenticator,
@@ -153,18 +98,14 @@ from stratalog.spi.service_contract import (
 from stratalog.spi.stored import stored_from_json, stored_to_json
 
 __all__ = [
-    "BATCH_COLUMNS",
     "CODEC_MASK",
-    "CONTRACT_GROUP",
     "CONTROL_BIT",
     "DELETE_HORIZON_BIT",
-    "LOCK_FILE",
     "NO_EPOCH",
     "NO_PRODUCER",
     "NO_TIMESTAMP",
     "TIMESTAMP_TYPE_BIT",
     "TRANSACTIONAL_BIT",
-    "UNKNOWN_SHA256",
     "AbortedTransaction",
     "Action",
     "Appended",
@@ -174,31 +115,21 @@ __all__ = [
     "BatchHeader",
     "BatchSurvey",
     "BatchTable",
-    "BucketNotFoundError",
     "Buffer",
     "ByteSource",
     "BytesSource",
     "Capability",
     "CleanupPolicy",
     "Clock",
-    "ClosedError",
     "Codec",
     "CodecTable",
     "Command",
     "CommandOutput",
     "CommandSteps",
-    "ConfigError",
-    "CorruptBatchError",
-    "CorruptCheckpointError",
-    "CorruptIndexError",
-    "CorruptObjectError",
     "Created",
-    "DecompressedSizeError",
     "DeletePrefix",
-    "DiskFullError",
     "EngineHandle",
     "Env",
-    "EpochEnd",
     "EpochEntry",
     "EpochFenced",
     "ExtraIndex",
@@ -207,7 +138,6 @@ __all__ = [
     "FetchedBatches",
     "Fields",
     "FileKind",
-    "FileReplacedError",
     "FileSlice",
     "FileStat",
     "FoundBatches",
@@ -219,19 +149,12 @@ __all__ = [
     "IndexFormat",
     "IndexReader",
     "IndexRole",
-    "InvalidRecordError",
     "Keep",
     "LayoutLookup",
-    "Limits",
     "LogCleaned",
-    "LogDirLockedError",
-    "LogDirNotFoundError",
     "LogDirOffline",
-    "LogDirOfflineError",
-    "LogDirPermissionError",
     "LogFiles",
     "LogHandle",
-    "LogOffsets",
     "LogOpened",
     "LogRecovered",
     "LogSummary",
@@ -239,29 +162,17 @@ __all__ = [
     "ManifestAuthenticator",
     "Metric",
     "MetricKind",
-    "NotAFileError",
-    "NotLeaderOrFollowerError",
     "ObjectInfo",
-    "ObjectNotFoundError",
     "ObjectSink",
     "ObjectSlice",
     "ObjectStore",
-    "OffsetInTierError",
-    "OffsetOutOfRangeError",
     "OffsetPosition",
-    "OffsetsOutOfOrderError",
     "OpenContext",
     "OpenTransaction",
-    "OutOfResourcesError",
     "PlainBatch",
-    "PluginError",
-    "PluginImportError",
     "Provider",
     "RangeReader",
-    "ReadOnlyError",
-    "Record",
     "RecordBatch",
-    "RecordColumns",
     "RecordFilter",
     "RecordFormat",
     "Rewrite",
@@ -271,7 +182,6 @@ __all__ = [
     "Section",
     "SegmentEvicted",
     "SegmentFile",
-    "SegmentGoneError",
     "SegmentInfo",
     "SegmentOffloaded",
     "SegmentRolled",
@@ -281,47 +191,23 @@ __all__ = [
     "SegmentsDeleted",
     "SentBatches",
     "Service",
-    "StaleLeaderEpochError",
-    "StorageError",
-    "StoreError",
-    "StorePermissionError",
-    "StoreThrottledError",
-    "StoreTimeoutError",
-    "StoreUntrustedError",
     "StoredSegment",
-    "SystemLimitError",
     "TierAvailable",
     "TierLayout",
     "TierUnavailable",
-    "TierUnavailableError",
     "TimestampOffset",
-    "TimestampType",
     "TinySegments",
     "TopicConfig",
-    "TopicId",
-    "TopicPartition",
     "Unauthenticated",
-    "UnexpectedAppendOffsetError",
     "UnfinishedUpload",
-    "UnknownLeaderEpochError",
-    "UnknownTopicError",
-    "UnsupportedCompressionError",
-    "UnsupportedForMessageFormatError",
     "Verdict",
     "Vfs",
-    "arrow_allocator",
-    "arrow_batch",
     "arrow_batches",
-    "arrow_repeated",
-    "arrow_schema",
     "config_option",
     "exposition",
     "extension",
     "hookimpl",
-    "int32_column",
-    "int64_column",
     "key",
-    "log_dir_error",
     "stored_from_json",
     "stored_to_json",
     "taken_together",

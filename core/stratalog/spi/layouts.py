@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Protocol, Self
+from typing import ClassVar, Final, Protocol, Self
 
 from stratalog.config.keys import Section
 from stratalog.errors import CorruptObjectError, UnknownComponentError
@@ -20,7 +20,6 @@ from stratalog.spi.objects import ByteSource, ObjectInfo
 
 MAC_BYTES: Final = 32
 FURTHER_OBJECTS: Final = "objects"  # in ``StoredSegment.extra``; persistent
-UNKNOWN_SHA256: Final = "0" * 64
 RangeReader = Callable[[str, int, int], bytes | memoryview]
 """``fetch(key, start, end)`` returns exactly the bytes [start, end) of an object of this log; they may be a view."""
 
@@ -36,9 +35,11 @@ class HashedLog:
         sha256: hash of the bytes of the last complete pass, UNKNOWN_SHA256 before the first one.
     """
 
+    UNKNOWN_SHA256: ClassVar[str] = "0" * 64
+
     def __init__(self, log: ByteSource, place: str) -> None:
         self._log, self._place = log, place
-        self.sha256 = UNKNOWN_SHA256
+        self.sha256 = self.UNKNOWN_SHA256
 
     @classmethod
     def of(cls, log: ByteSource, place: str) -> Self:
@@ -48,7 +49,7 @@ class HashedLog:
     @property
     def is_read(self) -> bool:
         """True after a complete pass."""
-        return self.sha256 != UNKNOWN_SHA256
+        return self.sha256 != self.UNKNOWN_SHA256
 
     @property
     def size_bytes(self) -> int:

@@ -13,15 +13,9 @@ from struct import Struct
 from typing import Final
 
 from bloom_index.settings import BloomSection
-from stratalog.spi import (
-    Buffer,
-    CorruptIndexError,
-    ExtraIndex,
-    ExtraIndexBuilder,
-    ExtraIndexReader,
-    RecordColumns,
-    TopicConfig,
-)
+from stratalog import RecordColumns
+from stratalog.errors import CorruptIndexError
+from stratalog.spi import Buffer, ExtraIndex, ExtraIndexBuilder, ExtraIndexReader, TopicConfig
 
 _HEAD: Final = Struct("<IB")  # bytes of the filter, positions of a key; the filter follows
 _HALF: Final = (1 << 32) - 1

@@ -9,18 +9,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
-from stratalog.spi import (
-    ConfigError,
-    EngineHandle,
-    OpenContext,
-    Provider,
-    Section,
-    Service,
-    StorageError,
-    exposition,
-    hookimpl,
-    key,
-)
+from stratalog.errors import ConfigError, StorageError
+from stratalog.spi import EngineHandle, OpenContext, Provider, Section, Service, exposition, hookimpl, key
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

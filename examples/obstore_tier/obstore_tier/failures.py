@@ -10,7 +10,7 @@ from typing import Final
 
 from obstore.exceptions import NotFoundError, PermissionDeniedError, UnauthenticatedError
 
-from stratalog.spi import (
+from stratalog.errors import (
     BucketNotFoundError,
     ObjectNotFoundError,
     StorageError,

@@ -15,21 +15,8 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import S3Store
 
 from obstore_tier.failures import is_past_the_end, may_have_been_applied, typed
-from stratalog.spi import (
-    Buffer,
-    ByteSource,
-    Capability,
-    Clock,
-    ClosedError,
-    ConfigError,
-    Created,
-    ObjectInfo,
-    ObjectStore,
-    OpenContext,
-    ReadOnlyError,
-    StoreError,
-    StoreTimeoutError,
-)
+from stratalog.errors import ClosedError, ConfigError, ReadOnlyError, StoreError, StoreTimeoutError
+from stratalog.spi import Buffer, ByteSource, Capability, Clock, Created, ObjectInfo, ObjectStore, OpenContext
 
 PART_BYTES: Final = 16 << 20
 PARTS_AT_ONCE: Final = 4

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from replica.follower import Follower
 from replica.leader import Leader
 from replica.settings import ReplicaSection
-from stratalog.spi import ConfigError, OpenContext, Provider, Service, hookimpl
+from stratalog.errors import ConfigError
+from stratalog.spi import OpenContext, Provider, Service, hookimpl
 
 
 @hookimpl

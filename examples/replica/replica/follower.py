@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from replica.settings import ReplicaSection, address_of
 from replica.wire import TIMEOUT_S, Peer, PeerError
-from stratalog.spi import Clock, EngineHandle, EpochEnd, LogHandle, Service, StorageError, UnknownTopicError
+from stratalog import EpochEnd
+from stratalog.errors import StorageError, UnknownTopicError
+from stratalog.spi import Clock, EngineHandle, LogHandle, Service
 
 _log: Final = logging.getLogger(__name__)
 _MS: Final = 1_000_000

@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from replica.settings import ReplicaSection, address_of
 from replica.wire import Peer, PeerError
-from stratalog.spi import EngineHandle, LogHandle, OffsetOutOfRangeError, Service, StorageError, TopicPartition
+from stratalog import TopicPartition
+from stratalog.errors import OffsetOutOfRangeError, StorageError
+from stratalog.spi import EngineHandle, LogHandle, Service
 
 _THREAD: Final = "replica-leader"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stratalog.spi import ConfigError, Section, key
+from stratalog.errors import ConfigError
+from stratalog.spi import Section, key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

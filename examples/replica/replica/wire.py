@@ -12,7 +12,7 @@ import socket
 from types import TracebackType
 from typing import Any, Final, Self
 
-from stratalog.spi import StorageError
+from stratalog.errors import StorageError
 
 MAX_LINE_BYTES: Final = 1 << 20
 TIMEOUT_S: Final = 10

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import ClassVar, Final
 
+from stratalog import RecordColumns
 from stratalog.spi import (
     Action,
     CleanupPolicy,
@@ -13,7 +14,6 @@ from stratalog.spi import (
     Headers,
     Keep,
     LogSummary,
-    RecordColumns,
     RecordFilter,
     Rewrite,
     RewriteJob,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
+from stratalog import RecordColumns
 from stratalog.spi import (
     Action,
     CleanupPolicy,
@@ -17,7 +18,6 @@ from stratalog.spi import (
     Fields,
     Keep,
     LogSummary,
-    RecordColumns,
     RecordFilter,
     Rewrite,
     RewriteJob,

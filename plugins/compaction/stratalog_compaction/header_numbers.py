@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import Final
 
-from stratalog.spi import Headers, RecordColumns, extension, int64_column
+from stratalog import RecordColumns
+from stratalog.spi import Headers, extension
 from stratalog_compaction.sections import INT64
 
 EXTENSIONS: Final = ("stratalog_compaction.headers_c",)
@@ -30,7 +32,7 @@ def header_numbers(records: RecordColumns, name: str, encoding: str, missing: in
     """
     twin = None if _REPLACEMENT in name else extension(EXTENSIONS[0])
     if twin is None:
-        return int64_column(python_numbers(records, name, encoding, missing))
+        return memoryview(array("q", python_numbers(records, name, encoding, missing)))
     found: memoryview = twin.header_numbers(records, name.encode(), encoding == INT64, missing)
     return found
 

@@ -15,7 +15,8 @@ from array import array
 from hashlib import blake2b
 from typing import Final, Protocol
 
-from stratalog.spi import RecordColumns, Verdict, extension
+from stratalog import RecordColumns
+from stratalog.spi import Verdict, extension
 from stratalog_compaction.keydigest import HashBuffer, holds_any
 
 SLOT_BYTES: Final = 24

@@ -10,17 +10,9 @@ import random
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from stratalog.spi import (
-    Action,
-    CleanupPolicy,
-    ConfigError,
-    Fields,
-    LogSummary,
-    RecordColumns,
-    RecordFilter,
-    RewriteJob,
-    TopicConfig,
-)
+from stratalog import RecordColumns
+from stratalog.errors import ConfigError
+from stratalog.spi import Action, CleanupPolicy, Fields, LogSummary, RecordFilter, RewriteJob, TopicConfig
 from stratalog_compaction.compact import CompactPolicy
 from stratalog_compaction.header_numbers import header_numbers
 from stratalog_compaction.sections import HeaderSection

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import ClassVar, Final
 
+from stratalog import RecordColumns
 from stratalog.spi import (
     Action,
     CleanupPolicy,
     DeletePrefix,
     Fields,
     LogSummary,
-    RecordColumns,
     RecordFilter,
     RewriteJob,
     TopicConfig,

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final, Protocol
 
-from stratalog.spi import RecordColumns, Verdict, extension
+from stratalog import RecordColumns
+from stratalog.spi import Verdict, extension
 from stratalog_compaction.keymap import check_sizes
 
 SLOT_BYTES: Final = 32

@@ -6,13 +6,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Final
 
-from stratalog.spi import (
-    ClosedError,
-    ConfigError,
-    HandlePool,
-    ReadOnlyError,
-    Vfs,
-)
+from stratalog.errors import ClosedError, ConfigError, ReadOnlyError
+from stratalog.spi import HandlePool, Vfs
 
 _LOCKS: Final = 64
 

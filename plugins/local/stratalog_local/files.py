@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-from stratalog.spi import (
-    Buffer,
-    CorruptIndexError,
-    FileStat,
-    IndexFile,
-    LogFiles,
-    SegmentFile,
-    SegmentGoneError,
-)
+from stratalog.errors import CorruptIndexError, SegmentGoneError
+from stratalog.spi import Buffer, FileStat, IndexFile, LogFiles, SegmentFile
 from stratalog_local.disk import Disk, checked_name
 from stratalog_local.folder import Folder
 from stratalog_local.index_file import MappedIndex, PlainIndex

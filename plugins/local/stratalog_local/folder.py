@@ -7,16 +7,15 @@ import errno
 import threading
 from typing import Final
 
-from stratalog.spi import (
-    Buffer,
+from stratalog.errors import (
     CorruptCheckpointError,
     DiskFullError,
-    FileStat,
     LogDirNotFoundError,
     LogDirOfflineError,
     StorageError,
     log_dir_error,
 )
+from stratalog.spi import Buffer, FileStat
 from stratalog_local.disk import Disk, checked_name
 
 _NEW: Final = ".tmp"

@@ -12,16 +12,15 @@ import threading
 import weakref
 from typing import Final
 
-from stratalog.spi import (
-    Buffer,
+from stratalog.errors import (
     ClosedError,
     FileReplacedError,
-    IndexFile,
     OutOfResourcesError,
     PluginError,
     SegmentGoneError,
     log_dir_error,
 )
+from stratalog.spi import Buffer, IndexFile
 from stratalog_local.disk import Disk
 from stratalog_local.folder import replace_file
 from stratalog_local.pooled import PooledFile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stratalog.spi import (
+from stratalog.errors import (
     ClosedError,
     FileReplacedError,
     LogDirOfflineError,

@@ -6,19 +6,16 @@ import contextlib
 from functools import partial
 from typing import Final
 
-from stratalog.spi import (
-    Buffer,
+from stratalog.errors import (
     ClosedError,
     DiskFullError,
     FileReplacedError,
-    FileSlice,
-    FileStat,
     OutOfResourcesError,
-    SegmentFile,
     SegmentGoneError,
     StorageError,
     log_dir_error,
 )
+from stratalog.spi import Buffer, FileSlice, FileStat, SegmentFile
 from stratalog_local.disk import Disk
 from stratalog_local.pooled import PooledFile
 

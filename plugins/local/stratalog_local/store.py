@@ -7,22 +7,15 @@ other.
 from __future__ import annotations
 
 import contextlib
+from typing import Final
 
-from stratalog.spi import (
-    LOCK_FILE,
-    Buffer,
-    ConfigError,
-    LogDirLockedError,
-    LogDirNotFoundError,
-    LogFiles,
-    NotAFileError,
-    OpenContext,
-    SegmentStore,
-    log_dir_error,
-)
+from stratalog.errors import ConfigError, LogDirLockedError, LogDirNotFoundError, NotAFileError, log_dir_error
+from stratalog.spi import Buffer, LogFiles, OpenContext, SegmentStore
 from stratalog_local.disk import Disk, checked_name
 from stratalog_local.files import LocalLogFiles
 from stratalog_local.folder import Folder
+
+LOCK_FILE: Final = ".lock"  # persistent: the name of Kafka's lock file
 
 
 class LocalStore(SegmentStore):

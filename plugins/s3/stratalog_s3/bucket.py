@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from stratalog.spi import Clock, StoreError
+from stratalog.errors import StoreError
+from stratalog.spi import Clock
 from stratalog_s3.deadline import Pending, run, seconds_left
 from stratalog_s3.failures import is_expired, is_past_the_end
 

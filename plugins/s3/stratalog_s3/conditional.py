@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from stratalog.spi import Buffer, Capability, Created, ObjectStore, OpenContext, PluginImportError
+from stratalog.errors import PluginImportError
+from stratalog.spi import Buffer, Capability, Created, ObjectStore, OpenContext
 from stratalog_s3.create import create_capability
 from stratalog_s3.location import parse_location
 from stratalog_s3.store import FsspecStore, checked_options

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
-from stratalog.spi import Clock, ConfigError, StorePermissionError
+from stratalog.errors import ConfigError, StorePermissionError
+from stratalog.spi import Clock
 from stratalog_s3.secret import SecretOptions
 
 EARLY_MS: Final = 60_000  # time before expiry at which new credentials are requested

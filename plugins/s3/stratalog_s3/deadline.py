@@ -7,7 +7,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, Generic, TypeVar
 
-from stratalog.spi import Clock, StoreTimeoutError
+from stratalog.errors import StoreTimeoutError
+from stratalog.spi import Clock
 
 T = TypeVar("T")
 _GRACE_S: Final = 5.0  # time for a cancelled call to end; only a blocked event loop needs it

@@ -9,9 +9,8 @@ from __future__ import annotations
 import errno
 from typing import Final, NamedTuple
 
-from stratalog.spi import (
+from stratalog.errors import (
     BucketNotFoundError,
-    Created,
     ObjectNotFoundError,
     StorageError,
     StoreError,
@@ -19,6 +18,7 @@ from stratalog.spi import (
     StoreThrottledError,
     StoreTimeoutError,
 )
+from stratalog.spi import Created
 from stratalog_s3.secret import SecretOptions
 
 _BY_CODE: Final[dict[str, type[StoreError]]] = {

@@ -13,23 +13,25 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NoReturn
 
-from stratalog.spi import (
+from stratalog.errors import (
     BucketNotFoundError,
+    ClosedError,
+    ConfigError,
+    ObjectNotFoundError,
+    ReadOnlyError,
+    StoreError,
+)
+from stratalog.spi import (
     Buffer,
     ByteSource,
     Capability,
     Clock,
-    ClosedError,
-    ConfigError,
     Created,
     Env,
     FileStat,
     ObjectInfo,
-    ObjectNotFoundError,
     ObjectStore,
     OpenContext,
-    ReadOnlyError,
-    StoreError,
     UnfinishedUpload,
     Vfs,
 )

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from stratalog.spi import ConfigError
+from stratalog.errors import ConfigError
 
 MAX_KEY_BYTES: Final = 1024  # S3's limit
 MAX_NAME_BYTES: Final = 255  # limit of file systems

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from stratalog.spi import ByteSource, StoreTimeoutError
+from stratalog.errors import StoreTimeoutError
+from stratalog.spi import ByteSource
 from stratalog_s3.bucket import Bucket
 from stratalog_s3.checksums import Checksum
 from stratalog_s3.deadline import Pending, seconds_left

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from stratalog.spi import ConfigError, Section, key
+from stratalog.errors import ConfigError
+from stratalog.spi import Section, key
 from stratalog_s3.settings import S3Section
 from stratalog_s3.tls import check_endpoint, check_variables, checked_bundle
 

@@ -7,19 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from stratalog.errors import ConfigError, ObjectNotFoundError, PluginImportError, StoreError
 from stratalog.spi import (
     Buffer,
     ByteSource,
     Capability,
     Clock,
-    ConfigError,
     Created,
     ObjectInfo,
-    ObjectNotFoundError,
     ObjectStore,
     OpenContext,
-    PluginImportError,
-    StoreError,
     UnfinishedUpload,
 )
 from stratalog_s3.bucket import Bucket

@@ -15,23 +15,16 @@ from typing import Any, ClassVar, Final, NoReturn
 
 from fsspec.asyn import get_loop
 
-from stratalog.spi import (
-    Buffer,
-    ByteSource,
-    Capability,
-    Clock,
+from stratalog.errors import (
     ClosedError,
     ConfigError,
-    Created,
-    ObjectInfo,
     ObjectNotFoundError,
-    ObjectStore,
-    OpenContext,
     PluginImportError,
     ReadOnlyError,
     StorageError,
     StoreError,
 )
+from stratalog.spi import Buffer, ByteSource, Capability, Clock, Created, ObjectInfo, ObjectStore, OpenContext
 from stratalog_s3.deadline import run, seconds_left
 from stratalog_s3.failures import failed_create, typed
 from stratalog_s3.location import Location, check_key, check_prefix, key_at, parse_location, place_of

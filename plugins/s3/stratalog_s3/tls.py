@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from stratalog.spi import ConfigError
+from stratalog.errors import ConfigError
 
 UNENCRYPTED: Final = (
     "requests to http://%s are not encrypted: its network can read and change records (allow_http) uri=%s"

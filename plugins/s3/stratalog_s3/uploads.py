@@ -6,7 +6,8 @@ import io
 from collections.abc import Iterator
 from typing import Final
 
-from stratalog.spi import Buffer, ByteSource, StoreError
+from stratalog.errors import StoreError
+from stratalog.spi import Buffer, ByteSource
 
 CHUNK_BYTES: Final = 1 << 20
 PART_BYTES: Final = 16 << 20  # if no other size is set

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import stratalog
-from stratalog.spi import OffsetInTierError
+from stratalog.errors import OffsetInTierError
 
 TIERED = {
     "segment.bytes": 1000,

@@ -291,11 +291,11 @@ def test_what_is_written_while_it_is_packed_harms_nobody(packed: arrow.Batches) 
 
 @pytest.mark.parametrize("rows", [1, 4095, 4096, 4097, 1 << 17, (1 << 17) + 1])
 def test_a_number_again_and_again_has_its_rows_and_cannot_be_written(rows: int) -> None:
-    buffer = arrow.arrow_repeated(-7, rows)
+    buffer = arrow.ArrowBuffers.repeated(-7, rows)
     assert memoryview(buffer).cast("i").tolist() == [-7] * rows
     assert not buffer.is_mutable
 
 
 def test_a_number_above_32_bits_is_refused() -> None:
     with pytest.raises(OverflowError):
-        arrow.arrow_repeated(1 << 31, 5)
+        arrow.ArrowBuffers.repeated(1 << 31, 5)

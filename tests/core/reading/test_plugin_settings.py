@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pytest
 
 from stratalog.config.settings_sources import read_settings
-from stratalog.errors import UnknownSettingError
+from stratalog.errors import ConfigError, UnknownSettingError
 from stratalog.reading.open_reader import open_host
-from stratalog.spi import ConfigError, ObjectStore, OpenContext, Provider, Section, hookimpl, key
+from stratalog.spi import ObjectStore, OpenContext, Provider, Section, hookimpl, key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

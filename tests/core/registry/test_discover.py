@@ -114,7 +114,7 @@ def test_an_attribute_that_is_missing_is_no_missing_module(install_distribution:
 
 
 def test_a_plugin_that_explains_its_own_failure_is_quoted(install_distribution: Install) -> None:
-    source = "from stratalog.spi import PluginImportError\nraise PluginImportError('no driver', 'acme', 'acme[gpu]')"
+    source = "from stratalog.errors import PluginImportError\nraise PluginImportError('no driver', 'acme', 'acme[gpu]')"
     install_distribution("acme", entry_points={"acme": "acme_plugin"}, modules={"acme_plugin": source})
     with pytest.raises(PluginImportError) as caught:
         found("acme").load()

@@ -9,10 +9,11 @@ from typing import Any, get_args
 
 import pytest
 
+from stratalog import TopicPartition
 from stratalog.errors import PluginError
 from stratalog.model import events
 from stratalog.registry.host import Host
-from stratalog.spi import Codec, LogOpened, Provider, SegmentRolled, TopicPartition, hookimpl, hooks
+from stratalog.spi import Codec, LogOpened, Provider, SegmentRolled, hookimpl, hooks
 
 MakePlugin = Callable[..., types.ModuleType]
 MakeProvider = Callable[..., Provider[Codec]]

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from stratalog import TopicPartition
 from stratalog.errors import PluginClashError, PluginError, PluginImportError, UnknownComponentError
 from stratalog.registry import PluginInfo, PluginStatus, Registry
 from stratalog.registry.component_kinds import KINDS
-from stratalog.spi import Codec, Command, LogOpened, Provider, TopicPartition, hooks
+from stratalog.spi import Codec, Command, LogOpened, Provider, hooks
 
 Install = Callable[..., None]
 MakePlugin = Callable[..., types.ModuleType]

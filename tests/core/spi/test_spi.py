@@ -82,7 +82,7 @@ def test_each_hook_is_marked_documented_and_typed(name: str) -> None:
 
 
 def test_the_group_carries_the_contracts_major_version() -> None:
-    assert f"{hooks.PROJECT}.v1" == spi.CONTRACT_GROUP
+    assert f"{hooks.PROJECT}.v1" == hooks.CONTRACT_GROUP
 
 
 def open_nothing(context: OpenContext) -> Codec:

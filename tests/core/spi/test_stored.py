@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stratalog import TopicId, TopicPartition
 from stratalog.errors import CorruptObjectError
 from stratalog.spi import (
     EpochEntry,
@@ -14,8 +15,6 @@ from stratalog.spi import (
     ObjectSlice,
     SegmentInfo,
     StoredSegment,
-    TopicId,
-    TopicPartition,
     stored_from_json,
     stored_to_json,
 )

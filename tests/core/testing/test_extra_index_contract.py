@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from stratalog import RecordColumns
 from stratalog.config.topic import TopicConfig
 from stratalog.model.batches import Buffer
-from stratalog.spi import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader, RecordColumns
+from stratalog.spi import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader
 from stratalog.testing.contracts import ExtraIndexContract
 
 

@@ -9,7 +9,8 @@ import pytest
 from crc32c import crc32c
 
 import twins
-from stratalog.spi import BatchHeader, Record
+from stratalog import Record
+from stratalog.spi import BatchHeader
 from stratalog.testing.hostile import lie, scramble, shrink
 from stratalog.testing.parts import entries_of, parts_of_entry, parts_of_records, seal
 from stratalog_formats.kernels.choice import PYTHON

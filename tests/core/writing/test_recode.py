@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import pytest
 
-from stratalog import Record, TopicPartition, open_engine, open_reader
+from stratalog import Record, RecordColumns, TopicPartition, open_engine, open_reader
 from stratalog.errors import ConfigError, OffsetsOutOfOrderError, StorageError
-from stratalog.spi import Fields, RecordColumns, RecordFilter, Verdict
+from stratalog.spi import Fields, RecordFilter, Verdict
 from stratalog.writing import BulkWriter, Span, StagedSegment, WriteTarget
 
 LOG = TopicPartition("orders", 0)

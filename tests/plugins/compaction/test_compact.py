@@ -5,20 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from stratalog import Record, RecordColumns
 from stratalog.config.topic import TopicConfig
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import LogOffsets
-from stratalog.spi import (
-    Action,
-    DeletePrefix,
-    Keep,
-    LogSummary,
-    Record,
-    RecordColumns,
-    Rewrite,
-    RewriteJob,
-    SegmentSummary,
-)
+from stratalog.spi import Action, DeletePrefix, Keep, LogSummary, Rewrite, RewriteJob, SegmentSummary
 from stratalog_compaction.compact import CompactPolicy, LatestWins
 from stratalog_compaction.keymap import SLOT_BYTES, KeyMap, mark_bytes, open_key_map
 

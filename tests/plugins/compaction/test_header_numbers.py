@@ -5,7 +5,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from compiled_twin import compiled_twin
-from stratalog.spi import Headers, Record, RecordColumns
+from stratalog import Record, RecordColumns
+from stratalog.spi import Headers
 from stratalog_compaction.header_numbers import EXTENSIONS, header_numbers, python_numbers
 
 MISSING = -77

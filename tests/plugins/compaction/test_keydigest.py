@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiled_twin import compiled_twin
+from stratalog import Record, RecordColumns
 from stratalog.extensions import extension
-from stratalog.spi import Record, RecordColumns, Verdict
+from stratalog.spi import Verdict
 from stratalog_compaction.keydigest import HEAD, SECTION_KEYS, holds_any, section_of
 from stratalog_compaction.keymap import EXTENSIONS, KeyMap, PythonKeyMap
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiled_twin import compiled_twin
-from stratalog.spi import Record, RecordColumns, Verdict
+from stratalog import Record, RecordColumns
+from stratalog.spi import Verdict
 from stratalog_compaction.keydigest import HEAD
 from stratalog_compaction.keymap import EXTENSIONS, SLOT_BYTES, KeyMap, PythonKeyMap, open_key_map
 

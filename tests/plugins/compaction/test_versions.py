@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiled_twin import compiled_twin
-from stratalog.spi import Record, RecordColumns, Verdict, int64_column
+from stratalog import Record, RecordColumns
+from stratalog.model.records import int64_column
+from stratalog.spi import Verdict
 from stratalog_compaction.versions import EXTENSIONS, SLOT_BYTES, PythonVersionMap, VersionMap, open_version_map
 
 SECRET = bytes(range(16))

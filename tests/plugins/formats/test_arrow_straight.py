@@ -12,19 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import twins
-from stratalog.spi import (
-    BatchHeader,
-    BatchTable,
-    CorruptBatchError,
-    Fields,
-    PluginImportError,
-    Record,
-    TimestampType,
-    arrow_allocator,
-    arrow_batch,
-    arrow_batches,
-    arrow_schema,
-)
+from stratalog import Record, TimestampType
+from stratalog.errors import CorruptBatchError, PluginImportError
+from stratalog.model.arrow import arrow_schema
+from stratalog.spi import ArrowBuffers, BatchHeader, BatchTable, Fields, arrow_batches
 from stratalog_formats.kernels.choice import PYTHON, Kernels
 from stratalog_formats.records.batches import BatchFormat
 
@@ -56,8 +47,8 @@ def scanned(data: bytes | bytearray) -> BatchTable:
 
 def packed(kernels: Kernels, data: bytes | bytearray, bounds: memoryview | None = None) -> pa.RecordBatch | None:
     assert kernels.pack_batches is not None
-    buffers = kernels.pack_batches(data, scanned(data), bounds, 3, arrow_allocator())
-    return None if buffers is None else arrow_batch(buffers)
+    buffers = kernels.pack_batches(data, scanned(data), bounds, 3, ArrowBuffers.allocator())
+    return None if buffers is None else buffers.batch()
 
 
 def by_columns(data: bytes | bytearray) -> pa.RecordBatch:
@@ -116,7 +107,7 @@ def test_no_more_memory_is_held_than_is_used(compiled: Kernels, sizes: tuple[int
     assert compiled.pack_batches is not None
     buffers = compiled.pack_batches(data, scanned(data), None, 3, partial(pa.allocate_buffer, memory_pool=pool))
     assert buffers is not None
-    assert pool.bytes_allocated() <= arrow_batch(buffers).nbytes + 64 * 16  # what is not there, and Arrow's alignment
+    assert pool.bytes_allocated() <= buffers.batch().nbytes + 64 * 16  # what is not there, and Arrow's alignment
     del buffers
 
 
@@ -209,9 +200,9 @@ def test_batches_that_share_their_bytes_find_room(compiled: Kernels) -> None:
     data = written([Record(key=bytes(600), value=bytes(600))])
     bounds = memoryview(array("q", [61, len(data)] * 2))
     assert compiled.pack_batches is not None
-    buffers = compiled.pack_batches(data, scanned(data + data), bounds, 3, arrow_allocator())
+    buffers = compiled.pack_batches(data, scanned(data + data), bounds, 3, ArrowBuffers.allocator())
     assert buffers is not None
-    batch = arrow_batch(buffers)
+    batch = buffers.batch()
     batch.validate(full=True)
     assert batch.column("key").to_pylist() == batch.column("value").to_pylist() == [bytes(600)] * 2
 

@@ -13,7 +13,8 @@ import pytest
 import zstandard
 
 import hostile_streams
-from stratalog.spi import Codec, CorruptBatchError, DecompressedSizeError
+from stratalog.errors import CorruptBatchError, DecompressedSizeError
+from stratalog.spi import Codec
 from stratalog.testing.contracts import CodecContract
 from stratalog_formats.codecs.gzip import GzipCodec
 from stratalog_formats.codecs.lz4 import Lz4Codec

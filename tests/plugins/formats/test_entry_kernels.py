@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import twins
-from stratalog.spi import BATCH_COLUMNS, BatchTable, CorruptBatchError, IndexBuilder, ScanStop
+from stratalog.errors import CorruptBatchError
+from stratalog.model.batches import BATCH_COLUMNS
+from stratalog.spi import BatchTable, IndexBuilder, ScanStop
 from stratalog_formats.kernels.choice import Kernels
 
 BASE = 1 << 40

@@ -11,16 +11,9 @@ from struct import Struct
 import pytest
 
 import twins
-from stratalog.spi import (
-    BatchHeader,
-    Buffer,
-    Codec,
-    CorruptBatchError,
-    InvalidRecordError,
-    Record,
-    RecordFormat,
-    ScanStop,
-)
+from stratalog import Record
+from stratalog.errors import CorruptBatchError, InvalidRecordError
+from stratalog.spi import BatchHeader, Buffer, Codec, RecordFormat, ScanStop
 from stratalog.testing.parts import entries_of, seal
 from stratalog_formats.kernels.choice import PYTHON
 

@@ -9,15 +9,8 @@ from typing import Any
 
 import pytest
 
-from stratalog.spi import (
-    ConfigError,
-    CorruptObjectError,
-    FileKind,
-    ObjectInfo,
-    ObjectSlice,
-    StorageError,
-    StoredSegment,
-)
+from stratalog.errors import ConfigError, CorruptObjectError, StorageError
+from stratalog.spi import FileKind, ObjectInfo, ObjectSlice, StoredSegment
 from stratalog.testing.contracts.tier_layout import MemoryObjects, a_segment, joined
 from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection

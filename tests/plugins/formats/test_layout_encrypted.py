@@ -13,21 +13,23 @@ from typing import Any
 
 import pytest
 
-from stratalog.errors import UnknownComponentError
+from stratalog.errors import (
+    ConfigError,
+    CorruptObjectError,
+    PluginImportError,
+    StorageError,
+    StoreError,
+    UnknownComponentError,
+)
 from stratalog.registry.component_kinds import TIER_LAYOUTS
 from stratalog.registry.resolve import Catalogue, Offer
 from stratalog.spi import (
     Buffer,
-    ConfigError,
-    CorruptObjectError,
     Env,
     EpochEntry,
     FileKind,
-    PluginImportError,
     Provider,
-    StorageError,
     StoredSegment,
-    StoreError,
     TierLayout,
     stored_from_json,
     stored_to_json,

@@ -6,18 +6,8 @@ import json
 
 import pytest
 
-from stratalog.spi import (
-    ByteSource,
-    ConfigError,
-    CorruptObjectError,
-    FileKind,
-    ObjectInfo,
-    ObjectSlice,
-    StorageError,
-    StoredSegment,
-    TierLayout,
-    stored_to_json,
-)
+from stratalog.errors import ConfigError, CorruptObjectError, StorageError
+from stratalog.spi import ByteSource, FileKind, ObjectInfo, ObjectSlice, StoredSegment, TierLayout, stored_to_json
 from stratalog.testing.contracts import TierLayoutContract
 from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, OddChunks, a_segment, joined
 from stratalog_formats.layouts import PROVIDERS

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import twins
 from drawn_batches import NOW_MS, PLAIN, records
+from stratalog import Record
 from stratalog.model.records import survey
-from stratalog.spi import BatchHeader, PlainBatch, Record, ScanStop
+from stratalog.spi import BatchHeader, PlainBatch, ScanStop
 from stratalog_formats.records.batches import BatchFormat
 
 OVERHEAD_BYTES = 30

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.spi import (
-    BatchHeader,
-    Codec,
-    CodecTable,
-    Fields,
-    Record,
-    RecordFormat,
-    ScanStop,
-    TimestampType,
-    UnsupportedCompressionError,
-)
+from stratalog import Record, TimestampType
+from stratalog.errors import UnsupportedCompressionError
+from stratalog.spi import BatchHeader, Codec, CodecTable, Fields, RecordFormat, ScanStop
 from stratalog.testing.contracts import RecordFormatContract
 from stratalog_formats.codecs.gzip import GzipCodec
 from stratalog_formats.codecs.lz4 import Lz4Codec

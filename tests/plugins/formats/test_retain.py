@@ -7,20 +7,9 @@ from typing import Any
 
 import pytest
 
-from stratalog.spi import (
-    BatchHeader,
-    BatchTable,
-    Codec,
-    CodecTable,
-    CorruptBatchError,
-    Fields,
-    InvalidRecordError,
-    Record,
-    RecordBatch,
-    RecordFormat,
-    TimestampType,
-    Verdict,
-)
+from stratalog import Record, TimestampType
+from stratalog.errors import CorruptBatchError, InvalidRecordError
+from stratalog.spi import BatchHeader, BatchTable, Codec, CodecTable, Fields, RecordBatch, RecordFormat, Verdict
 from stratalog_formats.codecs.gzip import GzipCodec
 from stratalog_formats.codecs.lz4 import Lz4Codec
 from stratalog_formats.codecs.snappy import SnappyCodec

@@ -9,19 +9,9 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratalog.spi import (
-    BatchHeader,
-    BatchTable,
-    Codec,
-    CodecTable,
-    Fields,
-    Headers,
-    Record,
-    RecordFormat,
-    ScanStop,
-    StorageError,
-    TimestampType,
-)
+from stratalog import Record, TimestampType
+from stratalog.errors import StorageError
+from stratalog.spi import BatchHeader, BatchTable, Codec, CodecTable, Fields, Headers, RecordFormat, ScanStop
 from stratalog_formats.codecs.gzip import GzipCodec
 from stratalog_formats.codecs.lz4 import Lz4Codec
 from stratalog_formats.codecs.snappy import SnappyCodec

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 import twins
 from drawn_batches import PLAIN, records
-from stratalog.spi import BatchHeader, BatchSurvey, BatchTable, CorruptBatchError, Record
+from stratalog import Record
+from stratalog.errors import CorruptBatchError
+from stratalog.spi import BatchHeader, BatchSurvey, BatchTable
 from stratalog_formats.records.batches import BatchFormat
 
 LIMIT_BYTES = 1 << 20

@@ -12,16 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import twins
-from stratalog.spi import (
-    BATCH_COLUMNS,
-    BatchTable,
-    CorruptBatchError,
-    Fields,
-    InvalidRecordError,
-    Record,
-    RecordColumns,
-    ScanStop,
-)
+from stratalog import Record, RecordColumns
+from stratalog.errors import CorruptBatchError, InvalidRecordError
+from stratalog.model.batches import BATCH_COLUMNS
+from stratalog.spi import BatchTable, Fields, ScanStop
 from stratalog_formats.kernels.choice import PYTHON, Kernels
 
 RECORDS = (

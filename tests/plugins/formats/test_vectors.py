@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from stratalog import Record, TimestampType
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError, CorruptionError, UnsupportedCompressionError
 from stratalog.reading.open_reader import open_host
 from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
-from stratalog.spi import BatchHeader, Fields, Headers, Record, ScanStop, TimestampType
+from stratalog.spi import BatchHeader, Fields, Headers, ScanStop
 from vectors import VECTORS
 
 LIMIT_BYTES = 1 << 27

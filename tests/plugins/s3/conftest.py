@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from requirement import Requirement, missing
-from stratalog.config.engine_settings import EngineConfig
-from stratalog.spi import CodecTable, Env, HandlePool, Limits, ObjectStore, OpenContext, Section
+from stratalog.config.engine_settings import EngineConfig, Limits
+from stratalog.spi import CodecTable, Env, HandlePool, ObjectStore, OpenContext, Section
 from stratalog.testing.faultproxy import FaultProxy, fault_proxy
 from stratalog.testing.s3 import LocalS3
 from stratalog.tier.store.store import TierStore

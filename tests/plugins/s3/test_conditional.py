@@ -13,7 +13,8 @@ import pytest
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 
-from stratalog.spi import Capability, Created, Env, ObjectStore, PluginImportError, StoreError
+from stratalog.errors import PluginImportError, StoreError
+from stratalog.spi import Capability, Created, Env, ObjectStore
 from stratalog.testing.contracts import ObjectStoreContract
 from stratalog_s3.conditional import CONDITIONS, ConditionalStore
 from stratalog_s3.location import parse_location

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from stratalog.env.clock import ManualClock
-from stratalog.spi import BytesSource, ConfigError, Created, Env, ObjectStore, StorePermissionError
+from stratalog.errors import ConfigError, StorePermissionError
+from stratalog.spi import BytesSource, Created, Env, ObjectStore
 from stratalog.testing.s3 import LocalS3
 from stratalog_s3.credentials import EARLY_MS, RotatingCredentials
 from stratalog_s3.secret import SecretOptions

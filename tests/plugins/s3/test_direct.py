@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import pytest
 
-from stratalog.spi import Env, ObjectStore, StoreError, StoreTimeoutError
+from stratalog.errors import StoreError, StoreTimeoutError
+from stratalog.spi import Env, ObjectStore
 
 OpenStore = Callable[..., ObjectStore]
 KEYS: Final = {"key": "made-up-key", "secret": "made-up-secret"}

@@ -12,7 +12,7 @@ import pytest
 
 from stratalog import Record, open_engine, open_reader
 from stratalog.cli.app import run
-from stratalog.spi import ConfigError
+from stratalog.errors import ConfigError
 from versitygw import Gateway, resolved
 
 Told = Callable[..., str]

@@ -7,16 +7,16 @@ import aiohttp
 import botocore.exceptions
 import pytest
 
-from stratalog.spi import (
+from stratalog.errors import (
     BucketNotFoundError,
     ConfigError,
-    Created,
     ObjectNotFoundError,
     StoreError,
     StorePermissionError,
     StoreThrottledError,
     StoreTimeoutError,
 )
+from stratalog.spi import Created
 from stratalog_s3.failures import failed_create, typed
 from stratalog_s3.secret import SecretOptions
 

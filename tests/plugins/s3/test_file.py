@@ -11,22 +11,16 @@ import pytest
 from stratalog import Record, open_engine, open_reader
 from stratalog.env import PosixVfs
 from stratalog.env.clock import ManualClock
-from stratalog.spi import (
+from stratalog.errors import (
     BucketNotFoundError,
-    Buffer,
-    BytesSource,
-    Capability,
     ConfigError,
-    Created,
-    Env,
     ObjectNotFoundError,
-    ObjectStore,
     ReadOnlyError,
     StoreError,
     StorePermissionError,
     StoreTimeoutError,
-    UnfinishedUpload,
 )
+from stratalog.spi import Buffer, BytesSource, Capability, Created, Env, ObjectStore, UnfinishedUpload
 from stratalog_s3.file import STALE_MS
 
 MINUTE_NS = 60_000_000_000

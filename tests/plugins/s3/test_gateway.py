@@ -13,9 +13,10 @@ import pytest
 from s3_uploads import check_unfinished
 from stratalog.engine.open_engine import open_engine
 from stratalog.env import Env
+from stratalog.errors import StoreError
 from stratalog.model.records import Record
 from stratalog.reading.open_reader import open_reader
-from stratalog.spi import BytesSource, Created, ObjectStore, StoreError
+from stratalog.spi import BytesSource, Created, ObjectStore
 from stratalog.testing.contracts import ObjectStoreContract
 from stratalog.testing.contracts.object_store import raced
 from stratalog.testing.tiers import TierBed

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.spi import ConfigError
+from stratalog.errors import ConfigError
 from stratalog_s3.location import Location, check_key, check_prefix, key_at, parse_location, place_of
 
 

@@ -15,18 +15,10 @@ import pytest
 import stratalog_s3
 from s3_faults import FAULTS, FOR_GOOD
 from s3_uploads import left_upload
+from stratalog import TopicId
 from stratalog.config.engine_settings import EngineConfig
-from stratalog.spi import (
-    BytesSource,
-    Created,
-    Env,
-    ObjectStore,
-    StorageError,
-    StoredSegment,
-    StoreError,
-    StoreTimeoutError,
-    TopicId,
-)
+from stratalog.errors import StorageError, StoreError, StoreTimeoutError
+from stratalog.spi import BytesSource, Created, Env, ObjectStore, StoredSegment
 from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, a_segment, joined
 from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed
 from stratalog.testing.s3 import LocalS3

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from stratalog.spi import ConfigError
+from stratalog.errors import ConfigError
 from stratalog_s3.options import filesystem_options, quieten_botocore
 from stratalog_s3.settings import S3Section
 from stratalog_s3.tls import check_endpoint

@@ -17,13 +17,14 @@ from s3_faults import ANSWERED, FAULTS, FOR_GOOD
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.tiering.offload_log import segment_source
+from stratalog.errors import StorageError, StoreError
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.records import Record
 from stratalog.reading.reader import StaticLog
 from stratalog.reading.tier_reader import tier_view
 from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
-from stratalog.spi import Env, ObjectStore, StorageError, StoreError
+from stratalog.spi import Env, ObjectStore
 from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed
 from stratalog.testing.logs import LOG, TOPIC_ID, LogBed
 from stratalog.testing.tiers import TierBed

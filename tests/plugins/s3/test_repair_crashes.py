@@ -14,11 +14,12 @@ import pytest
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
+from stratalog.errors import StorageError
 from stratalog.registry.component_kinds import TIER_LAYOUTS
 from stratalog.registry.registry import Registry
 from stratalog.registry.resolve import Catalogue, Offer
 from stratalog.segment.components import Components
-from stratalog.spi import Env, ObjectStore, Provider, StorageError, TierLayout
+from stratalog.spi import Env, ObjectStore, Provider, TierLayout
 from stratalog.testing.logs import LogBed
 from stratalog.testing.powercut import PowerCutVfs
 from stratalog.testing.tiers import LOG, TOPIC_ID, made_segment

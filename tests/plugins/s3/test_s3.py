@@ -8,16 +8,10 @@ from typing import Any
 
 import pytest
 
-from stratalog.errors import ClosedError
-from stratalog.spi import (
+from stratalog.errors import (
     BucketNotFoundError,
-    Buffer,
-    BytesSource,
-    Capability,
+    ClosedError,
     ConfigError,
-    Created,
-    Env,
-    ObjectStore,
     PluginImportError,
     ReadOnlyError,
     StoreError,
@@ -25,6 +19,7 @@ from stratalog.spi import (
     StoreThrottledError,
     StoreTimeoutError,
 )
+from stratalog.spi import Buffer, BytesSource, Capability, Created, Env, ObjectStore
 from stratalog.testing.s3 import LocalS3
 from stratalog_s3.settings import MIN_PART_BYTES, S3Section
 

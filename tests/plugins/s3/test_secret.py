@@ -11,9 +11,10 @@ import boto3
 import pytest
 
 from stratalog.engine.open_engine import open_engine
+from stratalog.errors import ConfigError, StorageError, StoreError, StorePermissionError
 from stratalog.model.records import Record
 from stratalog.reading.open_reader import open_reader
-from stratalog.spi import ConfigError, Env, ObjectStore, StorageError, StoreError, StorePermissionError
+from stratalog.spi import Env, ObjectStore
 from stratalog.testing.s3 import LocalS3
 from stratalog_s3.secret import SecretOptions
 

@@ -11,7 +11,9 @@ from typing import Any
 import boto3
 import pytest
 
-from stratalog.spi import Buffer, BytesSource, Capability, ConfigError, Limits, ObjectStore
+from stratalog.config.engine_settings import Limits
+from stratalog.errors import ConfigError
+from stratalog.spi import Buffer, BytesSource, Capability, ObjectStore
 from stratalog.testing.s3 import LocalS3
 from stratalog_s3.checksums import CHECKSUMS
 from stratalog_s3.multipart import PartBudget
@@ -177,7 +179,7 @@ def test_an_upload_in_one_request_takes_its_size_once(
 
 
 def test_a_share_that_is_taken_is_waited_for_until_the_deadline() -> None:
-    from stratalog.spi import StoreTimeoutError  # noqa: PLC0415 - only here
+    from stratalog.errors import StoreTimeoutError  # noqa: PLC0415 - only here
 
     budget = PartBudget(10)
     budget.take(100, 0, "key")  # one part always is let in

@@ -12,19 +12,8 @@ from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 from fsspec.implementations.memory import MemoryFileSystem
 
 import stratalog_s3
-from stratalog.spi import (
-    Buffer,
-    BytesSource,
-    Capability,
-    ConfigError,
-    Created,
-    Env,
-    ObjectNotFoundError,
-    ObjectStore,
-    PluginImportError,
-    StoreError,
-    StoreTimeoutError,
-)
+from stratalog.errors import ConfigError, ObjectNotFoundError, PluginImportError, StoreError, StoreTimeoutError
+from stratalog.spi import Buffer, BytesSource, Capability, Created, Env, ObjectStore
 from stratalog.testing.contracts import ObjectStoreContract
 from stratalog_s3.location import parse_location
 from stratalog_s3.secret import SecretOptions

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from aiobotocore.session import AioSession
 
-from stratalog.spi import ConfigError, ObjectStore
+from stratalog.errors import ConfigError
+from stratalog.spi import ObjectStore
 from stratalog_s3.direct import DirectSession
 from stratalog_s3.options import filesystem_options
 from stratalog_s3.settings import S3Section, TransportSection

@@ -17,7 +17,8 @@ from typing import ClassVar, Final
 
 import deflate
 
-from stratalog.spi import Buffer, Codec, CorruptBatchError, DecompressedSizeError
+from stratalog.errors import CorruptBatchError, DecompressedSizeError
+from stratalog.spi import Buffer, Codec
 from stratalog_formats.codecs.levels import checked_level
 from stratalog_formats.kernels.choice import KERNELS
 

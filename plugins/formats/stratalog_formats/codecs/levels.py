@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stratalog.spi import ConfigError
+from stratalog.errors import ConfigError
 
 
 def checked_level(name: str, level: int | None, levels: range, default: int) -> int:

@@ -20,7 +20,8 @@ from cramjam import DecompressionError
 from cramjam import lz4 as library
 from xxhash import xxh32_intdigest
 
-from stratalog.spi import Buffer, Codec, CorruptBatchError, DecompressedSizeError
+from stratalog.errors import CorruptBatchError, DecompressedSizeError
+from stratalog.spi import Buffer, Codec
 from stratalog_formats.codecs.levels import checked_level
 from stratalog_formats.codecs.walks import repeatable
 from stratalog_formats.kernels.choice import KERNELS

@@ -13,7 +13,8 @@ from typing import ClassVar, Final
 from cramjam import DecompressionError
 from cramjam import snappy as library
 
-from stratalog.spi import Buffer, Codec, CorruptBatchError, DecompressedSizeError
+from stratalog.errors import CorruptBatchError, DecompressedSizeError
+from stratalog.spi import Buffer, Codec
 from stratalog_formats.codecs.walks import repeatable
 from stratalog_formats.kernels.choice import KERNELS
 

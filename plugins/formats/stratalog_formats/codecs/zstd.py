@@ -14,7 +14,8 @@ from typing import ClassVar, Final, NamedTuple
 
 import zstandard
 
-from stratalog.spi import Buffer, Codec, CorruptBatchError, DecompressedSizeError
+from stratalog.errors import CorruptBatchError, DecompressedSizeError
+from stratalog.spi import Buffer, Codec
 from stratalog_formats.codecs.levels import checked_level
 
 _DEFAULT_LEVEL: Final = 3

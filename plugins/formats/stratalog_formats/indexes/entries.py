@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Any, ClassVar, TypeVar
 
-from stratalog.spi import Buffer, CorruptIndexError, IndexReader
+from stratalog.errors import CorruptIndexError
+from stratalog.spi import Buffer, IndexReader
 from stratalog_formats.kernels.choice import KERNELS, Kernels
 
 Entry = TypeVar("Entry")

@@ -12,12 +12,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from stratalog.errors import CorruptIndexError
 from stratalog.spi import (
     AbortedTransaction,
     Appended,
     BatchTable,
     Buffer,
-    CorruptIndexError,
     IndexBuilder,
     IndexFormat,
     IndexReader,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final, cast
 
+from stratalog import Record, RecordColumns
 from stratalog.spi import (
     ArrowBuffers,
     BatchSurvey,
@@ -16,8 +17,6 @@ from stratalog.spi import (
     IndexBuilder,
     OffsetPosition,
     PlainBatch,
-    Record,
-    RecordColumns,
     extension,
 )
 from stratalog_formats.kernels import EXTENSIONS, buffers, decode, encode, entries, scan, search

@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
-from stratalog.spi import Buffer, Fields, RecordColumns
+from stratalog import RecordColumns
+from stratalog.spi import Buffer, Fields
 
 _NO_LONGS: Final = memoryview(array("q"))
 _NO_INTS: Final = memoryview(array("i"))

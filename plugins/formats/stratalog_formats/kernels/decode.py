@@ -11,7 +11,9 @@ from array import array
 from collections.abc import Callable
 from typing import Final
 
-from stratalog.spi import BatchTable, Buffer, CorruptBatchError, Fields, RecordBatch, RecordColumns, TimestampType
+from stratalog import RecordColumns, TimestampType
+from stratalog.errors import CorruptBatchError
+from stratalog.spi import BatchTable, Buffer, Fields, RecordBatch
 from stratalog_formats.kernels.columns import ColumnBuilder
 from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES, MIN_RECORD_BYTES
 from stratalog_formats.kernels.runs import append_run

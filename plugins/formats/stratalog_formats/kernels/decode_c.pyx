@@ -8,7 +8,9 @@ bytes that change during the read (a mapped file), make these functions raise; n
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
-from stratalog.spi import CorruptBatchError, Fields, RecordColumns
+from stratalog import RecordColumns
+from stratalog.errors import CorruptBatchError
+from stratalog.spi import Fields
 
 from stratalog_formats.kernels.sections cimport Section, sections_of
 from stratalog_formats.kernels.wire cimport (

@@ -11,7 +11,9 @@ from contextlib import suppress
 from operator import add
 from typing import Final, NamedTuple, TypeAlias, cast
 
-from stratalog.spi import NO_TIMESTAMP, Headers, InvalidRecordError, Record, RecordColumns
+from stratalog import Record, RecordColumns
+from stratalog.errors import InvalidRecordError
+from stratalog.spi import NO_TIMESTAMP, Headers
 from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES
 from stratalog_formats.kernels.varint import SMALL, varint
 

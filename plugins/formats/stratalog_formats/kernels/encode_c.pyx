@@ -10,7 +10,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
-from stratalog.spi import InvalidRecordError, PlainBatch
+from stratalog.errors import InvalidRecordError
+from stratalog.spi import PlainBatch
 
 from stratalog.model.record_c cimport Record
 from stratalog.model.views cimport Source, inside

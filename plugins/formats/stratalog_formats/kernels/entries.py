@@ -13,7 +13,8 @@ from itertools import accumulate
 from struct import Struct
 from typing import Final
 
-from stratalog.spi import Appended, BatchTable, CorruptBatchError, IndexBuilder
+from stratalog.errors import CorruptBatchError
+from stratalog.spi import Appended, BatchTable, IndexBuilder
 
 OFFSET_ENTRY: Final = Struct(">ii")  # last offset, relative to the base; position
 TIME_ENTRY: Final = Struct(">qi")  # timestamp; offset, relative to the base

@@ -4,7 +4,8 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from stratalog.spi import CorruptBatchError, IndexBuilder
+from stratalog.errors import CorruptBatchError
+from stratalog.spi import IndexBuilder
 
 from stratalog_formats.kernels.entries import not_ascending
 from stratalog_formats.kernels.wire cimport MAX_INT32, add, column, put_32, put_64, start_of, subtract

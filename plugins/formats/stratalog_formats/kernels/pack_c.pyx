@@ -10,7 +10,8 @@ Source: Arrow's columnar format, variable-size binary layout.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
-from stratalog.spi import ArrowBuffers, CorruptBatchError, arrow_repeated
+from stratalog.errors import CorruptBatchError
+from stratalog.spi import ArrowBuffers
 
 from stratalog_formats.kernels.sections cimport Section, sections_of
 from stratalog_formats.kernels.wire cimport (
@@ -292,18 +293,18 @@ def pack_batches(data, batches, bounds, int32_t partition, allocate):
     if not usual:
         return None
     if alike:
-        types, epochs = arrow_repeated(section.append_time, rows), arrow_repeated(section.leader_epoch, rows)
+        types, epochs = ArrowBuffers.repeated(section.append_time, rows), ArrowBuffers.repeated(section.leader_epoch, rows)
     else:
         types, epochs = allocate(4 * rows), allocate(4 * rows)
         put_alternating(section, number, <int32_t*>address_of(types), <int32_t*>address_of(epochs))
     return ArrowBuffers(
         rows,
         0,
-        [arrow_repeated(partition, rows), offset_buffer, stamp_buffer, types, epochs],
+        [ArrowBuffers.repeated(partition, rows), offset_buffer, stamp_buffer, types, epochs],
         (stamps.nulls, stamp_bits if stamps.nulls else None),
         closed(&keys, key_buffers),
         closed(&values, value_buffers),
-        arrow_repeated(0, rows + 1),
+        ArrowBuffers.repeated(0, rows + 1),
         [],
         (0, []),
     )

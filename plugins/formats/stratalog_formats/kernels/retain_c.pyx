@@ -10,7 +10,8 @@ from cpython.bytearray cimport PyByteArray_Resize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcpy
 
-from stratalog.spi import CorruptBatchError, InvalidRecordError, Verdict
+from stratalog.errors import CorruptBatchError, InvalidRecordError
+from stratalog.spi import Verdict
 
 from stratalog_formats.kernels.wire cimport (
     BATCH_CHECKED_FROM,

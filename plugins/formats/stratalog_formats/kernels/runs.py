@@ -12,7 +12,8 @@ from array import array
 from collections.abc import Iterator
 from typing import Final
 
-from stratalog.spi import RecordBatch, TimestampType
+from stratalog import TimestampType
+from stratalog.spi import RecordBatch
 from stratalog_formats.kernels.columns import ColumnBuilder
 from stratalog_formats.kernels.varint import Bytes, read_varint
 

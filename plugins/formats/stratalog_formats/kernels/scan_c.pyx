@@ -7,7 +7,7 @@ The compiler's checks are off, because the code checks every read against the en
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 
-from stratalog.spi import BATCH_COLUMNS, BatchTable, ScanStop
+from stratalog.spi import BatchTable, ScanStop
 
 from stratalog_formats.kernels.wire cimport (
     ANOTHER_MAGIC,
@@ -59,7 +59,7 @@ cdef enum:
 
 cdef tuple STOPS = (ScanStop.END, ScanStop.PARTIAL, ScanStop.OTHER_MAGIC)
 
-cdef struct Row:  # in the order of BATCH_COLUMNS
+cdef struct Row:  # in the order of BatchTable.column_names
     int64_t position
     int64_t size_bytes
     int64_t base_offset
@@ -80,7 +80,7 @@ cdef struct Rows:
     int64_t room
 
 
-assert len(BATCH_COLUMNS) == COLUMNS and sizeof(Row) == 8 * COLUMNS
+assert len(BatchTable.column_names) == COLUMNS and sizeof(Row) == 8 * COLUMNS
 
 
 cdef inline Row* next_row(Rows* table) noexcept nogil:

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t
 
-from stratalog.spi import CorruptBatchError
+from stratalog.errors import CorruptBatchError
 
 from stratalog_formats.kernels.wire cimport (
     BATCH_HEADER_BYTES,

@@ -8,7 +8,8 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
-from stratalog.spi import BatchSurvey, CorruptBatchError, PlainBatch
+from stratalog.errors import CorruptBatchError
+from stratalog.spi import BatchSurvey, PlainBatch
 
 from stratalog_formats.kernels.scan_c cimport checksum_of
 from stratalog_formats.kernels.sections cimport Section, sections_of

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from stratalog.errors import CorruptObjectError, StorageError
 from stratalog.spi import (
     Buffer,
-    CorruptObjectError,
     FileKind,
     HashedLog,
     ObjectInfo,
@@ -27,7 +27,6 @@ from stratalog.spi import (
     RangeReader,
     Section,
     SegmentSource,
-    StorageError,
     StoredSegment,
     TierLayout,
     key,

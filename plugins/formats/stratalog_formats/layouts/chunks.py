@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
-from stratalog.spi import CorruptObjectError, FileKind, RangeReader, StoredSegment
+from stratalog.errors import CorruptObjectError
+from stratalog.spi import FileKind, RangeReader, StoredSegment
 from stratalog_formats.layouts.pieces import exactly, place_of
 
 RAW_BIT: Final = 1 << 31  # persistent

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, ClassVar, Final
 
+from stratalog.errors import CorruptObjectError, StorageError
 from stratalog.spi import (
     ByteSource,
-    CorruptObjectError,
     FileKind,
     LayoutLookup,
     ManifestAuthenticator,
@@ -27,21 +27,12 @@ from stratalog.spi import (
     RangeReader,
     Section,
     SegmentSource,
-    StorageError,
     StoredSegment,
     TierLayout,
     Unauthenticated,
     key,
 )
-from stratalog_formats.layouts.heads import (
-    Head,
-    Notes,
-    StoredObject,
-    encode_head,
-    object_name,
-    read_head,
-    wrapped,
-)
+from stratalog_formats.layouts.heads import Head, Notes, StoredObject, encode_head, object_name, read_head, wrapped
 from stratalog_formats.layouts.keyring import KeyRing
 from stratalog_formats.layouts.sealed import (
     FIRST_VERSION,

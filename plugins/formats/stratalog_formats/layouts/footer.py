@@ -15,7 +15,8 @@ import json
 import struct
 from typing import Final, NoReturn
 
-from stratalog.spi import CorruptObjectError, StorageError, StoredSegment, stored_from_json, stored_to_json
+from stratalog.errors import CorruptObjectError, StorageError
+from stratalog.spi import StoredSegment, stored_from_json, stored_to_json
 
 MAGIC: Final = b"STLGSEG1"  # persistent
 FORMAT: Final = 1  # persistent; a reader refuses a newer format

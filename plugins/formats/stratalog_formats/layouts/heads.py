@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
+from stratalog.errors import CorruptObjectError
 from stratalog.spi import (
-    CorruptObjectError,
     FileKind,
     ObjectInfo,
     ObjectSlice,

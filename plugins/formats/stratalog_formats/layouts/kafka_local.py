@@ -19,12 +19,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from stratalog import TopicId, TopicPartition
+from stratalog.errors import ConfigError, CorruptObjectError
 from stratalog.spi import (
-    UNKNOWN_SHA256,
-    ConfigError,
-    CorruptObjectError,
     EpochEntry,
     FileKind,
+    HashedLog,
     ObjectInfo,
     ObjectSink,
     ObjectSlice,
@@ -34,8 +34,6 @@ from stratalog.spi import (
     SegmentSource,
     StoredSegment,
     TierLayout,
-    TopicId,
-    TopicPartition,
 )
 from stratalog_formats.layouts.pieces import exactly, place_of
 
@@ -199,7 +197,7 @@ def _described(
             modified_ms=files[FileKind.LOG].modified_ms,
             leader_epochs=_epochs(slices.get(FileKind.LEADER_EPOCHS), piece.base, piece.end, heads.fetch),
         )
-        yield StoredSegment(info, LABEL, own, UNKNOWN_SHA256)
+        yield StoredSegment(info, LABEL, own, HashedLog.UNKNOWN_SHA256)
 
 
 def _last_entry(

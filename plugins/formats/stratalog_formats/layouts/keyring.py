@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
-from stratalog.spi import ConfigError, Vfs
+from stratalog.errors import ConfigError
+from stratalog.spi import Vfs
 
 KEY_BYTES: Final = 32
 MAX_FILE_BYTES: Final = 1 << 20

@@ -6,16 +6,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
-from stratalog.spi import (
-    ByteSource,
-    ConfigError,
-    CorruptObjectError,
-    FileKind,
-    ObjectSlice,
-    RangeReader,
-    SegmentSource,
-    StoredSegment,
-)
+from stratalog.errors import ConfigError, CorruptObjectError
+from stratalog.spi import ByteSource, FileKind, ObjectSlice, RangeReader, SegmentSource, StoredSegment
 
 # in the order in which objects store them
 SMALL_FILES: Final = tuple(kind for kind in FileKind if kind is not FileKind.LOG)
@@ -27,7 +19,7 @@ class LogBody(ByteSource, Protocol):
 
     @property
     def sha256(self) -> str:
-        """Hash of the original ``.log`` file; UNKNOWN_SHA256 before the first complete pass."""
+        """Hash of the original ``.log`` file; ``HashedLog.UNKNOWN_SHA256`` before the first complete pass."""
 
 
 def cut(source: ByteSource, chunk_bytes: int) -> Iterator[bytes]:

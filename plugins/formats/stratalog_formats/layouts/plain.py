@@ -10,10 +10,10 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from stratalog.errors import CorruptObjectError, StorageError
 from stratalog.spi import (
     ByteSource,
     BytesSource,
-    CorruptObjectError,
     FileKind,
     HashedLog,
     ObjectInfo,
@@ -22,18 +22,11 @@ from stratalog.spi import (
     RangeReader,
     Section,
     SegmentSource,
-    StorageError,
     StoredSegment,
     TierLayout,
 )
 from stratalog_formats.layouts.footer import encode_footer
-from stratalog_formats.layouts.pieces import (
-    FILE_HASHES,
-    file_hashes,
-    read_as_is,
-    read_small,
-    small_files,
-)
+from stratalog_formats.layouts.pieces import FILE_HASHES, file_hashes, read_as_is, read_small, small_files
 from stratalog_formats.layouts.whole import is_of, read_footer
 
 NAME: Final = "plain"

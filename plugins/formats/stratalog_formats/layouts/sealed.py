@@ -19,15 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from stratalog.spi import (
-    Buffer,
-    ByteSource,
-    CorruptObjectError,
-    PluginImportError,
-    RangeReader,
-    SegmentInfo,
-    StorageError,
-)
+from stratalog.errors import CorruptObjectError, PluginImportError, StorageError
+from stratalog.spi import Buffer, ByteSource, RangeReader, SegmentInfo
 from stratalog_formats.layouts.keyring import KEY_BYTES, KeyRing
 from stratalog_formats.layouts.pieces import cut
 

@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Iterator
 from typing import Final, Self
 
-from stratalog.spi import Buffer, StorageError
+from stratalog.errors import StorageError
+from stratalog.spi import Buffer
 
 MEMORY_BYTES: Final = 8 << 20
 

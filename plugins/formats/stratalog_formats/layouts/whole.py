@@ -13,17 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from stratalog.errors import CorruptObjectError, StorageError
 from stratalog.spi import (
-    UNKNOWN_SHA256,
     Buffer,
-    CorruptObjectError,
     FileKind,
+    HashedLog,
     ObjectInfo,
     ObjectSink,
     ObjectSlice,
     RangeReader,
     SegmentSource,
-    StorageError,
     StoredSegment,
 )
 from stratalog_formats.layouts.footer import TRAILER_BYTES, decode_footer, encode_footer, footer_start
@@ -48,7 +47,7 @@ def put_whole(
     made = _WholeObject(label, source, body, sink.key(), extra)
     info = sink.put(made)
     stored = made.stored()
-    if info.key != made.key or stored.sha256 == UNKNOWN_SHA256:
+    if info.key != made.key or stored.sha256 == HashedLog.UNKNOWN_SHA256:
         raise StorageError(f"the object was put under {info.key!r} and not as {made.key!r}, or not as a whole")
     return replace(stored, layout="")
 

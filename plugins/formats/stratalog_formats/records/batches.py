@@ -9,29 +9,25 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
+from stratalog import Record, RecordColumns, TimestampType
+from stratalog.errors import CorruptBatchError, UnsupportedCompressionError
 from stratalog.spi import (
     CODEC_MASK,
     CONTROL_BIT,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
+    ArrowBuffers,
     BatchHeader,
     BatchSurvey,
     BatchTable,
     Buffer,
     Codec,
     CodecTable,
-    CorruptBatchError,
     Fields,
     PlainBatch,
-    Record,
     RecordBatch,
-    RecordColumns,
     RecordFormat,
     TimestampOffset,
-    TimestampType,
-    UnsupportedCompressionError,
-    arrow_allocator,
-    arrow_batch,
     arrow_batches,
 )
 from stratalog_formats.kernels.choice import KERNELS, Kernels
@@ -90,14 +86,14 @@ class BatchFormat(RecordFormat):
         if pack is None:
             yield from super().decode_arrow(data, batches, partition=partition, limit_bytes=limit_bytes)
             return
-        allocate = arrow_allocator()
+        allocate = ArrowBuffers.allocator()
         for arena, run, bounds in self._arenas(data, batches, limit_bytes):
             packed = pack(arena, run, bounds, partition, allocate)
             if packed is None:
                 columns = self._kernels.decode_batches(arena, run, bounds, Fields.ALL)
                 yield from arrow_batches(columns, partition)
             else:
-                yield arrow_batch(packed)
+                yield packed.batch()
 
     def _arenas(self, data: Buffer, batches: BatchTable, limit_bytes: int) -> Iterator[_Arena]:
         for start, end in self._runs(batches):

@@ -9,17 +9,9 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from stratalog.spi import (
-    CODEC_MASK,
-    NO_EPOCH,
-    BatchTable,
-    Buffer,
-    CorruptBatchError,
-    Fields,
-    RecordBatch,
-    RecordColumns,
-    ScanStop,
-)
+from stratalog import RecordColumns
+from stratalog.errors import CorruptBatchError
+from stratalog.spi import CODEC_MASK, NO_EPOCH, BatchTable, Buffer, Fields, RecordBatch, ScanStop
 from stratalog_formats.kernels.choice import Kernels
 from stratalog_formats.kernels.layout import FRAME_BYTES, INT32, MESSAGE_HEADER_BYTES, OVERHEAD_BYTES
 

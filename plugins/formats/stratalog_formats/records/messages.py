@@ -12,6 +12,13 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
+from stratalog import Record, RecordColumns, TimestampType
+from stratalog.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    UnsupportedCompressionError,
+    UnsupportedForMessageFormatError,
+)
 from stratalog.spi import (
     CODEC_MASK,
     NO_PRODUCER,
@@ -22,16 +29,9 @@ from stratalog.spi import (
     Buffer,
     Codec,
     CodecTable,
-    CorruptBatchError,
     Fields,
-    InvalidRecordError,
-    Record,
     RecordBatch,
-    RecordColumns,
     RecordFormat,
-    TimestampType,
-    UnsupportedCompressionError,
-    UnsupportedForMessageFormatError,
     Verdict,
 )
 from stratalog_formats.kernels.choice import KERNELS, Kernels

@@ -10,7 +10,8 @@ from functools import partial
 from struct import Struct
 from typing import ClassVar, Final
 
-from stratalog.spi import CorruptBatchError, RecordBatch
+from stratalog.errors import CorruptBatchError
+from stratalog.spi import RecordBatch
 from stratalog_formats.records.messages import MessageFormat
 
 _HEAD: Final = Struct(">bbqi")  # magic, attributes, timestamp, size of the key

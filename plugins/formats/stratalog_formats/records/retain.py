@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, repeat
 from typing import Final, TypeAlias
 
+from stratalog import TimestampType
+from stratalog.errors import CorruptBatchError, InvalidRecordError
 from stratalog.spi import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -20,12 +22,9 @@ from stratalog.spi import (
     Buffer,
     Codec,
     CodecTable,
-    CorruptBatchError,
     Fields,
-    InvalidRecordError,
     RecordBatch,
     RecordFormat,
-    TimestampType,
     Verdict,
 )
 from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 
+from stratalog import RecordColumns
 from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource, scan
-from stratalog.spi import Env, Fields, RecordColumns, RecordFilter, Verdict
+from stratalog.spi import Env, Fields, RecordFilter, Verdict
 from stratalog.writing import Rewritten, Span, WriteTarget
 from stratalog_spark.hashes import SECRET_BYTES, hash_keys
 from stratalog_spark.jobs.packing import (

@@ -10,10 +10,10 @@ from typing import ClassVar, Final
 
 from pyspark.sql import SparkSession
 
-from stratalog import Reader, TopicPartition
+from stratalog import Reader, RecordColumns, TopicPartition
 from stratalog.errors import ConfigError
 from stratalog.reading import OffsetRange, ReadSource, Split, plan_splits, scan
-from stratalog.spi import Env, Fields, RecordColumns, RecordFilter, Verdict
+from stratalog.spi import Env, Fields, RecordFilter, Verdict
 from stratalog.writing import BulkWriter, Rewritten, Span
 from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, target_of
 from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog import Engine, Record, open_engine
+from stratalog import Engine, Record, RecordColumns, open_engine
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
@@ -23,7 +23,6 @@ from stratalog.spi import (
     LogSummary,
     LogUncleanable,
     Provider,
-    RecordColumns,
     RecordFilter,
     Rewrite,
     RewriteJob,
