@@ -81,7 +81,7 @@ class PowerSearch:
         return log
 
     def sequence(self, log: Log) -> int:
-        producers = {entry.producer_id: entry for entry in log._state.producers.entries()}
+        producers = {entry.producer_id: entry for entry in log.producers()}
         return producers[PRODUCER].last_sequence + 1 if PRODUCER in producers else 0
 
     def look(self, what: str) -> None:

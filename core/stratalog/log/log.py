@@ -20,8 +20,9 @@ from stratalog.log.log_writer import LogWriter
 from stratalog.log.open_log import close_segments, end
 from stratalog.log.read.tier_view import RemoteLog
 from stratalog.log.state.cleaning_state import CleaningState
+from stratalog.log.state.leadership import rejoin_tier
+from stratalog.log.state.log_settings import LogSettings
 from stratalog.log.state.roll import roll
-from stratalog.log.state.tier_link import forget_tier, note_tier, rejoined
 from stratalog.model.events import EpochFenced
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.segment.cleaned_segment import CleanedSegment, SpooledSegment
@@ -51,15 +52,15 @@ class Log(LogWriter):
         """
         state = self._state
         with state.lock:
-            state.check_writable()
-            return state.producers.forget_silent(state.parts.env.clock.now_ms() - silent_ms)
+            state.health.check_writable()
+            return state.writes.producers.forget_silent(state.settings.components.env.clock.now_ms() - silent_ms)
 
     def roll_if_due(self) -> bool:
         """Roll if the active segment is older than ``segment.ms`` by the clock. Return True if it rolled."""
         state = self._state
         with state.lock:
-            state.check_writable()
-            if not state.appender.has_waited():
+            state.health.check_writable()
+            if not state.writes.appender.has_waited():
                 return False
             roll(state)
             return True
@@ -67,25 +68,24 @@ class Log(LogWriter):
     def configure(self, config: TopicConfig, parts: Components, remote: RemoteLog | None = None) -> None:
         """Apply new topic settings without reopening the log. They also apply to the active segment."""
         with self._state.lock:
-            self._state.configure(config, parts, remote)
+            self._state.configure(LogSettings(config, parts, remote))
             self._parts = parts
 
     def abandon(self) -> None:
         """Close without making anything durable, because the log is about to be deleted. May be called twice."""
         state = self._state
-        with state.syncing, state.lock:
-            if not state.closed:
-                state.closed = True
-                close_segments(state.segments)
+        with state.durability.syncing, state.lock:
+            if not state.health.closed:
+                state.health.close()
+                close_segments(state.writes.segments)
 
     def take_offline(self, error: StorageError) -> None:
         """Refuse appends from now on with ``error``, because the log's directory failed. Reads continue."""
-        if self._state.failure is None:
-            self._state.failure = error
+        self._state.health.refuse(error)
 
     def fail(self, error: StorageError) -> None:
         """Take the log out of service, and also its directory if ``error`` is a disk failure. Reads continue."""
-        self._state.fail(error)
+        self._state.health.fail(error)
 
     @contextlib.contextmanager
     def stopped_if_fenced(self) -> Iterator[None]:
@@ -93,8 +93,8 @@ class Log(LogWriter):
         try:
             yield
         except FencedEpochError as error:
-            if self._state.failure is None:
-                self._state.fail(error)
+            if self._state.health.failure is None:
+                self._state.health.fail(error)
                 self.notify(EpochFenced(log=self.name, leader_epoch=self.leader_epoch, reason=str(error)))
             raise
 
@@ -110,30 +110,28 @@ class Log(LogWriter):
     def resume_cleaning(self, dirty_start: int | None) -> None:
         """Set the first dirty offset from a checkpoint. Ignore a checkpoint above the log end offset: it is stale."""
         with self._state.lock:
-            is_true = dirty_start is not None and 0 <= dirty_start <= self._state.log_end
-            self.cleaning.dirty_start = dirty_start if is_true else None
+            self.cleaning.resume(dirty_start, self._state.log_end)
 
-    def cleaned_up_to(self, end: int, ticket: int) -> None:
-        """Record that everything below offset ``end`` is compacted, if ``cleaning.changes`` still equals ``ticket``."""
+    def cleaned_up_to(self, end: int, generation: int) -> None:
+        """Record that everything below ``end`` is compacted, if ``cleaning.generation`` still is ``generation``."""
         with self._state.lock:
-            if ticket == self.cleaning.changes:
-                self.cleaning.dirty_start = end
+            self.cleaning.cleaned_up_to(end, generation)
 
     def new_cleaned(self, base_offset: int) -> CleanedSegment:
         """Begin a segment that will replace other segments; raises the same errors as ``append``."""
         state = self._state
-        state.check_writable()
-        return CleanedSegment(state.files, base_offset, state.parts, state.config)
+        state.health.check_writable()
+        return CleanedSegment(state.files, base_offset, state.settings.components, state.settings.config)
 
     def new_spooled(self, base_offset: int) -> SpooledSegment:
         """Begin a segment that will be uploaded to a tier; raises the same errors as ``append``."""
         state = self._state
-        state.check_writable()
-        return SpooledSegment(state.files, base_offset, state.parts, state.config)
+        state.health.check_writable()
+        return SpooledSegment(state.files, base_offset, state.settings.components, state.settings.config)
 
-    def replace(self, made: CleanedSegment, old: Sequence[Segment], ticket: int) -> bool:
+    def replace(self, made: CleanedSegment, old: Sequence[Segment], generation: int) -> bool:
         """Replace segments with a finished one; see ``replace_segments``."""
-        return replace_segments(self._state, made, old, ticket)
+        return replace_segments(self._state, made, old, generation)
 
     def append_segments(self, made: Sequence[CleanedSegment], end: int, mark: tuple[str, int] | None = None) -> None:
         """Add finished segments after the log end: all of them or none; see ``log/change/append_segments.py``."""
@@ -146,7 +144,7 @@ class Log(LogWriter):
             CorruptCheckpointError: the progress file cannot be read.
         """
         with self._state.lock:
-            self._state.check_writable()  # the progress of a log that is out of service is known after the next opening
+            self._state.health.check_writable()  # the progress of a log that is out of service is known after the next opening
             return end_round(self._state.files, self._state.log_end)
 
     def make_extra_indexes(self) -> ExtrasResult:
@@ -157,15 +155,15 @@ class Log(LogWriter):
         """Delete the ``.deleted`` files whose delay is over; return the number of deleted files."""
         return remove_left(self._state)
 
-    def leaving(self) -> list[tuple[str, int]]:
+    def pending_deletes(self) -> list[tuple[str, int]]:
         """Return the paths of the remaining ``.deleted`` ``.log`` files, each with its due time (ms since 1970)."""
         state = self._state
         with state.lock:
-            clock = state.parts.env.clock
+            clock = state.settings.components.env.clock
             now_ns, now_ms = clock.monotonic_ns(), clock.now_ms()
             return [
                 (state.files.path(name), now_ms + max(due_ns - now_ns, 0) // 1_000_000)
-                for due_ns, name in state.leaving
+                for name, due_ns in state.writes.pending_deletes.items()
                 if LOG_SUFFIX in name
             ]
 
@@ -174,7 +172,7 @@ class Log(LogWriter):
 
         Raises the same errors as ``RemoteLog.refresh``.
         """
-        remote = self._state.remote
+        remote = self._state.settings.remote
         if remote is None or remote.is_settled:
             return True
         if remote.is_assumed:
@@ -187,15 +185,15 @@ class Log(LogWriter):
         """Publish the tier's latest commit to readers, and store it locally for openings while the store is away."""
         with self._state.lock:
             self._state.publish()
-        note_tier(self._state)
+        self._state.tier.save_note(self._state.settings.remote)
 
     def rejoin_remote(self, leader_epoch: int) -> None:
         """Follow the tier again after its head was read.
 
-        Raises the same errors as ``tier_link.rejoined``. After FencedEpochError, the log refuses appends.
+        Raises the same errors as ``rejoin_tier``. After FencedEpochError, the log refuses appends.
         """
         with self.stopped_if_fenced():
-            rejoined(self._state, leader_epoch)
+            rejoin_tier(self._state, leader_epoch)
 
     def leave_remote(self) -> int:
         """Raise the log start to the local log start, and forget the tier, which is about to be emptied.
@@ -204,7 +202,7 @@ class Log(LogWriter):
             The new log start offset.
         """
         start = self.raise_log_start(self.offsets().local_log_start)
-        forget_tier(self._state)
+        self._state.tier.forget_note()
         return start
 
     def close(self) -> bool:
@@ -214,7 +212,7 @@ class Log(LogWriter):
             True if the log was closed cleanly.
         """
         state = self._state
-        with state.syncing, state.lock:
-            if state.closed:
+        with state.durability.syncing, state.lock:
+            if state.health.closed:
                 return True
             return end(state)

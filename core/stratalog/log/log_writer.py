@@ -25,9 +25,9 @@ from stratalog.log.open_log import begin, close_segments
 from stratalog.log.read.log_reader import LogReader
 from stratalog.log.read.tier_view import RemoteLog
 from stratalog.log.read.view import LogView
-from stratalog.log.state.leadership import follow, lead
+from stratalog.log.state.leadership import follow, lead, set_high_watermark
+from stratalog.log.state.log_settings import LogSettings
 from stratalog.log.state.roll import roll
-from stratalog.log.state.watermarks import set_high_watermark
 from stratalog.model.argument_rules import wrong_type
 from stratalog.model.arguments import checks_itself
 from stratalog.model.batches import Buffer
@@ -74,13 +74,19 @@ class LogWriter(LogReader):
         self._subscribers: Subscribers | None = None  # under the log's lock
         self._background = background or Background()  # its threads start on first use
         try:
-            may_lag = watermark is Watermark.EXTERNAL
+            settings = LogSettings(config, parts, remote)
             self._state = begin(
-                name, topic_id, files, parts, config, loaded, remote, notify, may_lag=may_lag, refusal=refusal
+                name,
+                files,
+                settings,
+                loaded,
+                notify,
+                watermark=watermark,
+                high_watermark=high_watermark,
+                on_offline=on_offline,
+                store_bounds=store_bounds,
+                refusal=refusal,
             )
-            self._state.watermark, self._state.on_offline = watermark, on_offline
-            self._state.store_bounds = store_bounds
-            self._state.given_watermark = loaded.log_end if high_watermark is None else high_watermark
             self._state.publish()
         except BaseException:
             close_segments(loaded.segments)
@@ -89,27 +95,27 @@ class LogWriter(LogReader):
     @property
     def config(self) -> TopicConfig:
         """The topic's settings that the log uses now."""
-        return self._state.config
+        return self._state.settings.config
 
     @property
     def leader_epoch(self) -> int:
         """The epoch that the log leads or follows; batches appended as leader carry it."""
-        return self._state.leader_epoch
+        return self._state.role.leader_epoch
 
     @property
     def is_leader(self) -> bool:
         """True if the log accepts leader appends: after it was opened, and after ``lead``."""
-        return self._state.is_leader
+        return self._state.role.is_leader
 
     @property
     def has_producers(self) -> bool:
         """True if the log's state has at least one idempotent or transactional producer."""
-        return bool(self._state.producers.producers)
+        return bool(self._state.writes.producers.producers)
 
     @property
     def healthy(self) -> bool:
         """True if the log can be written to and closed cleanly."""
-        return self._state.healthy
+        return self._state.health.is_good
 
     def notify(self, event: Event) -> None:
         """Notify the listeners of an event of this log."""
@@ -231,12 +237,12 @@ class LogWriter(LogReader):
     def open_transactions(self) -> list[ProducerEntry]:
         """Return the producers with an open transaction in this log."""
         with self._state.lock:
-            return [found for found in self._state.producers.entries() if found.transaction_first_offset >= 0]
+            return [found for found in self._state.writes.producers.entries() if found.transaction_first_offset >= 0]
 
     def producers(self) -> list[ProducerEntry]:
         """Return all known producers, in the form of snapshot entries."""
         with self._state.lock:
-            return self._state.producers.entries()
+            return self._state.writes.producers.entries()
 
     def lead(self, epoch: int) -> None:
         """Lead in ``epoch`` from now on. The epoch begins at the log end and is stored durably. Epochs never go back.
@@ -299,7 +305,7 @@ class LogWriter(LogReader):
     def roll(self) -> int:
         """Close the active segment and begin a new one at the log end; return its base offset."""
         with self._state.lock:
-            self._state.check_writable()
+            self._state.health.check_writable()
             return roll(self._state)
 
     def delete_records(self, before: int) -> int:
@@ -318,7 +324,7 @@ class LogWriter(LogReader):
             OffsetOutOfRangeError: ``before`` is above the high watermark.
             LogDirOfflineError: the log start could not be stored.
         """
-        self._state.check_leads()
+        self._state.role.check_leads()
         check_may_delete(self.name.topic, self.config)
         earlier = self.offsets().log_start
         start = self.raise_log_start(before)
@@ -340,7 +346,7 @@ class LogWriter(LogReader):
         with self._state.lock:
             if self._subscribers is None:
                 self._subscribers = Subscribers(self.name, self.offsets, self._background)
-                self._state.on_moved = self._subscribers.moved
+                self._state.published.subscribe(self._subscribers.moved)
         return self._subscribers.add(callback)
 
     def _durability_of(self, durability: str | None) -> Durability:

@@ -2,56 +2,61 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
 
-from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
 from stratalog.log.append.append_queue import write_row
 from stratalog.log.change.delete import remove_left
 from stratalog.log.durability.sync import flush
 from stratalog.log.load.loaded_log import LoadedLog
 from stratalog.log.load.producer_replay import write_snapshot
-from stratalog.log.read.tier_view import RemoteLog
-from stratalog.log.state.log_state import LogState, make_view
+from stratalog.log.load.tier_at_opening import check_not_taken, report_losses, tier_at_opening
+from stratalog.log.state.durability_state import DurabilityState
+from stratalog.log.state.health import Health
+from stratalog.log.state.log_settings import LogSettings
+from stratalog.log.state.log_state import LogState
+from stratalog.log.state.published import PublishedView, make_view
+from stratalog.log.state.role import Role
 from stratalog.log.state.roll import new_appender
-from stratalog.log.state.tier_link import check_not_taken, tell_losses, tier_of
+from stratalog.log.state.tier_link import TierLink
+from stratalog.log.state.write_state import WriteState
 from stratalog.model.events import Event
-from stratalog.model.names import TopicId, TopicPartition
-from stratalog.segment.components import Components
+from stratalog.model.names import TopicPartition
+from stratalog.model.offsets import Watermark
 from stratalog.segment.segment import Segment
 from stratalog.spi.segment_store import LogFiles
 
 
 def begin(
     name: TopicPartition,
-    topic_id: TopicId,
     files: LogFiles,
-    parts: Components,
-    config: TopicConfig,
+    settings: LogSettings,
     loaded: LoadedLog,
-    remote: RemoteLog | None,
     notify: Callable[[Event], None],
     *,
-    may_lag: bool = False,
-    refusal: StorageError | None = None,
+    watermark: Watermark,
+    high_watermark: int | None,
+    on_offline: Callable[[StorageError], None] | None,
+    store_bounds: Callable[[], None] | None,
+    refusal: StorageError | None,
 ) -> LogState:
     """Return the state of a loaded log, open for writing. If there is a ``refusal``, writes raise it.
 
-    ``may_lag`` is True if the log has other replicas. A replica with fewer records than the tier follows until ``lead``
-    is called.
+    A replica with fewer records than the tier follows until ``lead`` is called.
 
     Raises:
         FencedEpochError: the tier holds more records than the directory, or different ones. Only another engine that
-        took
-            the log over can have written them.
+            took the log over can have written them.
     """
-    tiered = None if remote is None else tier_of(remote, files, loaded)
+    config, parts, remote = settings.config, settings.components, settings.remote
+    tiered = None if remote is None else tier_at_opening(remote, files, loaded)
     ours = None if tiered is None else tiered.within(loaded.epochs.entries)
     if tiered is not None and remote is not None and not remote.is_assumed:
-        tell_losses(name, tiered, files, loaded)
-    if tiered is not None and not may_lag:
+        report_losses(name, tiered, files, loaded)
+    if tiered is not None and watermark is not Watermark.EXTERNAL:
         check_not_taken(name, tiered, loaded.epochs.entries, loaded.log_end)
     view = make_view(
         name,
@@ -64,52 +69,51 @@ def begin(
         remote=ours,
         damage=loaded.damage,
     )
-    due_ns = parts.env.clock.monotonic_ns() + config.file_delete_delay_ms * 1_000_000
+    appender = new_appender(loaded.segments[-1], parts, config, is_idle=refusal is not None)
+    health, lock = Health(name, loaded.damage, refusal, on_offline), threading.RLock()
     state = LogState(
         log=name,
-        topic_id=topic_id,
         files=files,
-        parts=parts,
-        config=config,
-        segments=tuple(loaded.segments),
-        appender=new_appender(loaded.segments[-1], parts, config, is_idle=refusal is not None),
-        producers=loaded.producers,
-        epochs=loaded.epochs,
-        log_start=loaded.log_start,
-        recovery_point=loaded.recovery_point,
-        leader_epoch=max(loaded.epochs.latest, 0),
-        published=(view, None, 0, []),
         notify=notify,
-        remote=remote,
-        damage=loaded.damage,
-        failure=refusal,
-        leaving=[(due_ns, name) for name in loaded.left],
-        may_lag=may_lag,
-        producer_expiration_ms=loaded.producer_expiration_ms,
-        snapshot_offset=loaded.snapshot_offset,
-        is_leader=ours is None or not ours.segments or ours.end_offset <= loaded.log_end,
+        store_bounds=store_bounds,
+        lock=lock,
+        settings=settings,
+        health=health,
+        role=Role(
+            name,
+            watermark,
+            loaded.log_end if high_watermark is None else high_watermark,
+            max(loaded.epochs.latest, 0),
+            is_leader=ours is None or not ours.segments or ours.end_offset <= loaded.log_end,
+        ),
+        writes=WriteState(files, loaded, appender),
+        durability=DurabilityState(loaded.recovery_point),
+        tier=TierLink(files, health, lock),
+        published=PublishedView(view),
     )
-    state.turns.write_row = partial(write_row, state)
+    due_ns = parts.env.clock.monotonic_ns() + config.file_delete_delay_ms * 1_000_000
+    state.writes.pending_deletes.add(loaded.left, due_ns)
+    state.durability.turns.writes_with(partial(write_row, state))
     return state
 
 
 def end(state: LogState) -> bool:
     """Stop the log cleanly, under its locks. Return True if the stop was clean. Files are closed in any case."""
-    clean = state.healthy
+    clean = state.health.is_good
     try:
         if clean:
             write_row(state)
-            state.appender.finish()
+            state.writes.appender.finish()
             remove_left(state, all_now=True)  # before the snapshot: it may free space on a full disk
             if (
-                state.snapshot_offset != state.log_end
+                state.writes.snapshot_offset != state.log_end
             ):  # otherwise a snapshot exists there; as in Kafka, it may contain producers that were forgotten since
-                write_snapshot(state.files, state.log_end, state.producers)
-            state.folder_dirty = True
+                write_snapshot(state.files, state.log_end, state.writes.producers)
+            state.durability.names_changed()
             flush(state, row_too=False)  # the appender is finished: later batches in the queue are refused
     finally:
-        state.closed = True
-        close_segments(state.segments)
+        state.health.close()
+        close_segments(state.writes.segments)
     return clean
 
 

@@ -16,9 +16,9 @@ from stratalog.log.folder.directory_state import (
 )
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
 from stratalog.log.load.log_loader import load
+from stratalog.log.load.tier_at_opening import tier_at_opening
 from stratalog.log.read.tier_view import RemoteView
-from stratalog.log.state.log_state import make_view
-from stratalog.log.state.tier_link import tier_of
+from stratalog.log.state.published import make_view
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import Reader, StaticLog
@@ -120,7 +120,7 @@ class DirectoryReader(Reader):
         """Return the tier's part of a log's own history: segments of stratalog, or those that a broker uploaded itself."""
         assert self.tier is not None
         remote = self.tier.log(name, topic_id)
-        view = tier_of(remote, files, loaded)
+        view = tier_at_opening(remote, files, loaded)
         if view.version or remote.is_assumed:
             return view.within(loaded.epochs.entries)
         if self._foreign is None:

@@ -17,7 +17,7 @@ from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
 from stratalog.log.load.log_loader import RecoveryProgress, load
 from stratalog.log.log import Log
 from stratalog.log.read.log_reader import LogReader
-from stratalog.log.state.log_state import make_view
+from stratalog.log.state.published import make_view
 from stratalog.model.batches import Buffer, TimestampType
 from stratalog.model.events import Event
 from stratalog.model.messages.control import ControlType, EndMarker

@@ -287,7 +287,7 @@ class DirectoryWriter(BulkWriter):
         """See ``BulkWriter.merge_end``."""
         own = self._own().log(*log)
         with own.cleaning.busy:
-            ticket, part, remote = own.cleaning.changes, LocalPart(own), own.view().remote
+            ticket, part, remote = own.cleaning.generation, LocalPart(own), own.view().remote
             lowest = max(remote.end_offset if remote is not None else 0, own.cleaning.dirty_start or 0)
             held = [segment for segment in part.segments[:-1] if segment.base_offset >= lowest]
             made = mergeable(part, end_group(held, limit_bytes, own.config))

@@ -92,7 +92,7 @@ def test_what_was_not_written_for_lack_of_room_is_written_later(killed: Path, di
     disk.room_bytes *= 2
     with reopened(killed, disk, bucket) as engine, engine.producer() as producer:
         end = producer.send("plain", value=b"once").result().offset + 1
-        known = engine.log("plain", 0)._state.producers.entries()
+        known = engine.log("plain", 0).producers()
     for lost in [".kafka_cleanshutdown", "recovery-point-offset-checkpoint"]:
         (killed / lost).unlink()
     for pattern in ("snapshot", "index", "timeindex"):
@@ -101,7 +101,7 @@ def test_what_was_not_written_for_lack_of_room_is_written_later(killed: Path, di
     room, disk.room_bytes = disk.room_bytes, 0
     engine = reopened(killed, disk, bucket)
     assert offsets(engine, "plain") == list(range(end))
-    assert list(engine.log("plain", 0)._state.producers.entries()) == list(known)
+    assert list(engine.log("plain", 0).producers()) == list(known)
     assert list(killed.glob("plain-0/*index")) == list(killed.glob("plain-0/*.snapshot")) == []
     disk.room_bytes = room
     engine.close()

@@ -77,7 +77,7 @@ def test_a_producer_expires_at_its_limit_unless_its_transaction_is_open(
     )
     produced.clock.advance_ms(first + silent_ms - produced.clock.now_ms())
     log = produced.open()
-    assert sorted(entry.producer_id for entry in log._state.producers.entries()) == known
+    assert sorted(entry.producer_id for entry in log.producers()) == known
 
 
 @pytest.mark.parametrize("clean", [True, False])

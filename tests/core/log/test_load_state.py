@@ -65,7 +65,7 @@ def snapshots(bed: LogBed) -> list[int]:
 
 def sequence(bed: LogBed, *, clean: bool = True) -> int:
     log = bed.open(clean=clean)
-    (entry,) = log._state.producers.entries()
+    (entry,) = log.producers()
     assert (entry.producer_id, entry.last_offset) == (7, COUNT - 1)
     bed.close()
     return entry.last_sequence
@@ -99,7 +99,7 @@ def test_after_an_unclean_stop_the_log_itself_is_asked(produced: LogBed) -> None
 def test_an_old_directory_without_snapshots_is_not_scanned(produced: LogBed) -> None:
     for offset in snapshots(produced):
         produced.path(offset, ".snapshot").unlink()
-    assert produced.open()._state.producers.entries() == []
+    assert produced.open().producers() == []
 
 
 def test_stray_snapshots_go(produced: LogBed) -> None:
@@ -114,6 +114,6 @@ def test_a_snapshot_of_what_was_lost_is_not_believed(produced: LogBed) -> None:
     last = max(int(name[:20]) for name in produced.names() if name.endswith(".log"))
     produced.path(last).write_bytes(produced.path(last).read_bytes()[:-1])
     log = produced.open(clean=False)
-    (entry,) = log._state.producers.entries()
+    (entry,) = log.producers()
     assert entry.last_sequence == entry.last_offset == COUNT - EACH - 1
     assert max(snapshots(produced)) == COUNT - EACH

@@ -9,8 +9,8 @@ from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import StorageError
 from stratalog.log.folder.directory_state import read_topic_id, store_topic_id
 from stratalog.log.folder.folder import store_epochs, store_snapshot, write_epochs, write_next_epoch
+from stratalog.log.folder.tier_note import TierNote, read_note, write_note
 from stratalog.log.folder.write_rounds import Pending, begin_round, read_marks
-from stratalog.log.state.tier_link import TierNote, read_note, write_note
 from stratalog.model.names import LEADER_EPOCHS_FILE, TopicId
 from stratalog.model.offsets import EpochEntry
 from stratalog.producers.snapshot import ProducerEntry

@@ -45,8 +45,8 @@ def roll_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
     def begun(state: LogState, _: Segment, base: int) -> tuple[Segment, Appender]:
         segment, appender = roll.next_segment(state, base)
-        producer_replay.write_snapshot(state.files, base, state.producers)
-        state.appender.finish()
+        producer_replay.write_snapshot(state.files, base, state.writes.producers)
+        state.writes.appender.finish()
         return segment, appender
 
     patch.setattr(roll, "_begun", begun)

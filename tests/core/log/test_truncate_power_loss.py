@@ -112,7 +112,7 @@ class Search:
         self.held, self.allowed = held, [held]
 
     def sequence(self, log: Log) -> int:
-        entries = [entry for entry in log._state.producers.entries() if entry.producer_id == PRODUCER]
+        entries = [entry for entry in log.producers() if entry.producer_id == PRODUCER]
         same = bool(entries) and entries[0].producer_epoch == log.leader_epoch
         return entries[0].last_sequence + 1 if same else 0
 
@@ -146,7 +146,7 @@ class Search:
         assert all(log.view().epochs.at(record.offset) == record.leader_epoch for record in listed)
         again = ProducerState()
         replay_range(again, log.view().segments, 0, offsets.log_end, log._parts)
-        assert log._state.producers.entries() == again.entries()
+        assert log.producers() == again.entries()
 
 
 def _fits(values: tuple[bytes | None, ...], end: int, held: Held) -> bool:

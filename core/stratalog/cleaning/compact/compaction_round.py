@@ -81,7 +81,7 @@ def compact(
     """Run one round over one log; return an error in the result instead of raising it."""
     log, rewrite = plan.log, plan.rewrite
     assert rewrite is not None
-    clock, ticket = log.parts.env.clock, log.cleaning.changes
+    clock, ticket = log.parts.env.clock, log.cleaning.generation
     began_ns = clock.monotonic_ns()
     round_ = _Round(plan, job_of(log, rewrite, limits, now_ms), rewriters(policies), limits, throttle, check, ticket)
     stopped = ""
@@ -176,13 +176,12 @@ class _Round:
             part.commit(end)
         except CorruptionError as error:
             part.forget(error.file)
-            if state.tier_doubt == str(error):
+            if state.doubt_tier(str(error)):
                 raise
-            state.tier_doubt = str(error)
             raise RewriteStoppedError(f"damaged, perhaps on its way here: {error}") from error
         finally:
             part.abandon()
-        state.tier_doubt = ""
+        state.doubt_tier("")
         return end
 
     def _rewriting(

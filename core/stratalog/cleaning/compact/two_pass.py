@@ -50,7 +50,7 @@ class Rewriting(Generic[S]):
         read_bytes: bytes that are read at once.
         throttle: counts the bytes.
         check: called regularly; an error that it raises ends the round.
-        ticket: ``CleaningState.changes`` of the log when the round began.
+        ticket: ``CleaningState.generation`` of the log when the round began.
         is_copied: True if a group of one segment is always written from its beginning, even if it may lose nothing:
             reading it twice would cost more.
         stats: statistics of the round.

@@ -54,7 +54,7 @@ def erase(log: Log, key: bytes, tier: TierLog | None = None, *, dry_run: bool = 
                     erase_in_tier(log, tier, key, done, remnants, dry_run=dry_run)
         except StorageError as wrong:
             error = wrong
-    remnants += [Remnant("deleted file", path, until_ms) for path, until_ms in log.leaving()]
+    remnants += [Remnant("deleted file", path, until_ms) for path, until_ms in log.pending_deletes()]
     return EraseResult(log.name, end, tuple(done), tuple(remnants), error, log.parts.env.clock.now_ms())
 
 
@@ -108,7 +108,7 @@ def _in_tier(log: Log, key: bytes) -> Iterator[Remnant]:
 
 
 def _erased(log: Log, segment: Segment, key: bytes, count: int) -> ErasedSegment:
-    ticket = log.cleaning.changes
+    ticket = log.cleaning.generation
     before, size_bytes = _digest(segment), segment.size_bytes
     made = log.new_cleaned(segment.base_offset)
     try:

@@ -12,11 +12,6 @@ def give_up(log: Log, error: StorageError, part: str = "local") -> None:
 
     The same reason is reported once, however often a policy fails with it.
     """
-    state, reason = log.cleaning, str(error)
-    if reason == (state.uncleanable if part == "local" else state.tier_uncleanable):
-        return
-    if part == "local":
-        state.uncleanable = reason
-    else:
-        state.tier_uncleanable = reason
-    log.notify(LogUncleanable(log=log.name, reason=reason))
+    reason = str(error)
+    if log.cleaning.give_up(part, reason):
+        log.notify(LogUncleanable(log=log.name, reason=reason))

@@ -9,8 +9,8 @@ from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.sheet import Sheet, item, properties
 from stratalog.cli.dump.source import Source
 from stratalog.errors import CorruptCheckpointError
+from stratalog.log.folder.tier_note import FORMAT_VERSION, parse_note
 from stratalog.log.folder.write_rounds import parse_marks
-from stratalog.log.state.tier_link import FORMAT_VERSION, parse_note
 
 _MARK_COLUMNS: Final = ("writer", "number", "pending", "base_offset", "end_offset")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from stratalog.errors import ClosedError, InvalidRecordError
-from stratalog.log.append.append_queue import InRow, write_row
+from stratalog.log.append.append_queue import QueuedAppend, write_row
 from stratalog.log.append.commit import AppendResult, write_batch, write_prepared
 from stratalog.log.durability.sync import sync_records, wait_until_durable
 from stratalog.log.prepare.prepare_batches import prepare_batches
@@ -27,7 +27,7 @@ def append_records(
     state: LogState, records: Sequence[Record], durability: Durability, sync: Sync | None = None
 ) -> AppendResult:
     """Encode and append records. Errors as ``prepare_records`` and ``write``."""
-    config, parts, rules = state.config, state.parts, state.rules or state.look_up_rules()
+    config, parts, rules = state.settings.config, state.settings.components, state.settings.rules
     plain = rules.encoded(records)
     if plain is not None:
         return write_plain(state, rules.format, plain, durability, sync)
@@ -38,11 +38,11 @@ def append_batches(
     state: LogState, data: Buffer, durability: Durability, origin: AppendOrigin = AppendOrigin.CLIENT
 ) -> AppendResult:
     """Append batches that the caller encoded. Errors as ``prepare_batches`` and ``write``."""
-    rules = state.rules or state.look_up_rules()
+    rules = state.settings.rules
     plain = rules.taken(data)
     if plain is not None:
         return write_plain(state, rules.format, plain, durability)
-    prepared = prepare_batches(data, state.config, state.parts, origin=origin)
+    prepared = prepare_batches(data, state.settings.config, state.settings.components, origin=origin)
     if not prepared:
         raise InvalidRecordError("no whole batch was given")
     return write(state, prepared, durability, origin=origin)
@@ -56,7 +56,7 @@ def write_plain(
         return _write_in_row(state, found, batch)
     with state.lock:
         result = write_batch(state, found, batch)
-        due = result[1] + 1 - state.recovery_point >= state.config.flush_messages
+        due = result[1] + 1 - state.durability.recovery_point >= state.settings.config.flush_messages
     if due or durability is _DURABLE:
         (sync or sync_records)(state, result[1] + 1)
     return result
@@ -64,20 +64,20 @@ def write_plain(
 
 def _may_line_up(state: LogState) -> bool:
     """Return True if appends may share a write. False if an append may wait for room, because all would then wait."""
-    return state.remote is None or state.config.local_hard_limit_bytes < 0
+    return state.settings.remote is None or state.settings.config.local_hard_limit_bytes < 0
 
 
 def _write_in_row(state: LogState, found: RecordFormat, batch: PlainBatch) -> AppendResult:
     """Write a batch, possibly together with batches of other threads, and return when it is durable."""
-    waiter = InRow(found, batch)
+    waiter = QueuedAppend(found, batch)
     try:
-        if state.turns.line_up(waiter):
+        if state.durability.turns.line_up(waiter):
             with state.lock:
                 write_row(state)
         wait_until_durable(state, waiter)
     except BaseException:
-        state.turns.leave(
-            waiter, state.recovery_point
+        state.durability.turns.leave(
+            waiter, state.durability.recovery_point
         )  # otherwise the batch might still be written after this error was raised
         raise
     if waiter.result is None:
@@ -96,7 +96,7 @@ def write(
     """Write as ``write_prepared`` does, and acquire the log's lock for it. Durable on return, if requested."""
     with state.lock:
         result = write_prepared(state, prepared, origin)
-        due = state.log_end - state.recovery_point >= state.config.flush_messages
+        due = state.log_end - state.durability.recovery_point >= state.settings.config.flush_messages
     if due or durability is _DURABLE:  # a retry also waits: its first try may not have waited
         (sync or sync_records)(state, result.last_offset + 1)
     return result

@@ -25,7 +25,7 @@ from stratalog.spi.formats import PlainBatch, RecordFormat
 _TOGETHER_BYTES: Final = 1 << 20  # limit of one write, because the batches are copied for it
 
 
-class InRow(Waiter):
+class QueuedAppend(Waiter):
     """A batch to write, with the thread that waits until it is durable. ``end`` is the outcome."""
 
     __slots__ = ("batch", "error", "format", "result")
@@ -47,15 +47,15 @@ class InRow(Waiter):
 
 def write_row(state: LogState) -> None:
     """Write all queued batches, under the log's lock. The thread that waits for a batch gets the batch's error."""
-    while came := state.turns.called():
+    while came := state.durability.turns.called():
         try:
-            _write(state, cast(list[InRow], came))
+            _write(state, cast(list[QueuedAppend], came))
         except BaseException as error:  # such as Ctrl-C: no thread would write the batches taken from the queue
-            state.ended_early("an append", error)
+            state.health.ended_early("an append", error)
             raise
 
 
-def _write(state: LogState, came: Sequence[InRow]) -> None:
+def _write(state: LogState, came: Sequence[QueuedAppend]) -> None:
     if len(came) > 1 and _written_together(state, came):
         return
     for waiter in came:
@@ -65,19 +65,19 @@ def _write(state: LogState, came: Sequence[InRow]) -> None:
             waiter.refused(error)
 
 
-def _written_together(state: LogState, came: Sequence[InRow]) -> bool:
+def _written_together(state: LogState, came: Sequence[QueuedAppend]) -> bool:
     """Write batches with one call if each of them fits the active segment. Otherwise return False and write nothing."""
-    form, base, active = came[0].format, state.log_end, state.segments[-1]
+    form, base, active = came[0].format, state.log_end, state.writes.segments[-1]
     size = sum(len(waiter.batch.data) for waiter in came)
     counts = [waiter.batch.record_count for waiter in came]
     end, largest_ms = base + sum(counts), max(waiter.batch.largest_ms for waiter in came)
-    if not state.takes_appends or state.remote is not None or not active.size_bytes or end > MAX_OFFSET:
+    if not state.takes_appends or state.settings.remote is not None or not active.size_bytes or end > MAX_OFFSET:
         return False
     if size > _TOGETHER_BYTES or any(waiter.format is not form for waiter in came):
         return False
-    now = state.parts.env.clock.now_ms()
+    now = state.settings.components.env.clock.now_ms()
     try:
-        if state.appender.should_roll(size, end - 1, largest_ms):
+        if state.writes.appender.should_roll(size, end - 1, largest_ms):
             return False
         data = bytearray().join([waiter.batch.data for waiter in came])
         write_table(state, Prepared(form, data, form.scan(data, 0, size, check_crc=False)), base, None)

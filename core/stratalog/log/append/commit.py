@@ -11,9 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import InvalidRecordError, OffsetsExhaustedError, RecordBatchTooLargeError
-from stratalog.log.folder.folder import write_epochs
 from stratalog.log.load.producer_replay import admit, replay
 from stratalog.log.prepare.prepare_records import Prepared
 from stratalog.log.state.backpressure import wait_for_room
@@ -52,26 +50,32 @@ class AppendResult(NamedTuple):
 def write_batch(state: LogState, found: RecordFormat, batch: PlainBatch) -> AppendResult:
     """Write one plain batch: the fast path of most appends. Errors as ``write_prepared``."""
     data, record_count, _, largest_ms, _ = batch
-    size, epoch = len(data), state.leader_epoch
-    if size > state.config.segment_bytes or not state.is_leader or state.failure or state.damage or state.closed:
+    size, epoch = len(data), state.role.leader_epoch
+    if (
+        size > state.settings.config.segment_bytes
+        or not state.role.is_leader
+        or state.health.failure
+        or state.health.damage
+        or state.health.closed
+    ):
         check_takes(state, size)  # repeats these checks and raises; called only if one fails
-    if state.remote is not None or state.is_pressed:
+    if state.settings.remote is not None or state.tier.is_pressed:
         wait_for_room(state, size)
-    base = state.segments[-1].end_offset
+    base = state.writes.segments[-1].end_offset
     end = base + record_count
     if end > MAX_OFFSET:
         raise OffsetsExhaustedError(f"log {state.log} ends at offset {base}")
-    now = state.parts.env.clock.now_ms()
+    now = state.settings.components.env.clock.now_ms()
     found.place(data, base, epoch)
     try:
-        if state.appender.should_roll(size, end - 1, largest_ms):
+        if state.writes.appender.should_roll(size, end - 1, largest_ms):
             roll(state, base)
-        if state.epochs.latest != epoch:
-            _store_epochs(state, state.epochs.assign(epoch, base))
-        state.appender.append_batch(data, base, end - 1, largest_ms)
-        state.producers.end_offset = end
+        if state.writes.epochs.latest != epoch:
+            state.writes.store_epochs(state.writes.epochs.assign(epoch, base))
+        state.writes.appender.append_batch(data, base, end - 1, largest_ms)
+        state.writes.producers.end_offset = end
     except BaseException as error:
-        state.ended_early("an append", error)
+        state.health.ended_early("an append", error)
         state.publish()
         raise
     state.publish_end()
@@ -80,11 +84,18 @@ def write_batch(state: LogState, found: RecordFormat, batch: PlainBatch) -> Appe
 
 def check_takes(state: LogState, size: int) -> None:
     """Raise an error unless the log accepts a leader's append of this size."""
-    if state.closed or state.failure is not None or state.damage is not None or not state.is_leader:
-        state.check_writable()
-        state.check_leads()
-    if size > state.config.segment_bytes:
-        raise RecordBatchTooLargeError(f"an append of {size} bytes, segment.bytes is {state.config.segment_bytes}")
+    if (
+        state.health.closed
+        or state.health.failure is not None
+        or state.health.damage is not None
+        or not state.role.is_leader
+    ):
+        state.health.check_writable()
+        state.role.check_leads()
+    if size > state.settings.config.segment_bytes:
+        raise RecordBatchTooLargeError(
+            f"an append of {size} bytes, segment.bytes is {state.settings.config.segment_bytes}"
+        )
 
 
 def write_prepared(
@@ -125,7 +136,7 @@ def _duplicate(state: LogState, prepared: Sequence[Prepared]) -> AppendResult | 
     ids = Counter(found for piece in prepared for found in piece.table.producer_id if found > NO_PRODUCER)
     if max(ids.values()) > REMEMBERED_BATCHES:
         raise InvalidRecordError(f"an append holds at most {REMEMBERED_BATCHES} batches of an idempotent producer")
-    seen = [state.producers.duplicate_of(batch) for piece in prepared for batch in piece.table]
+    seen = [state.writes.producers.duplicate_of(batch) for piece in prepared for batch in piece.table]
     first, last = seen[0], seen[-1]
     if first is None or last is None or None in seen:
         return None
@@ -140,9 +151,9 @@ def _written(state: LogState, prepared: Sequence[Prepared], numbered_by: AppendO
     base = state.log_end
     if base > MAX_OFFSET - sum(sum(piece.table.record_count) for piece in prepared):
         raise OffsetsExhaustedError(f"log {state.log} ends at offset {base}")
-    now = state.parts.env.clock.now_ms()
+    now = state.settings.components.env.clock.now_ms()
     # Read the clock under the lock: then timestamps ascend with offsets, and the result has the stored time.
-    stamp = now if state.config.message_timestamp_type == "LogAppendTime" else None
+    stamp = now if state.settings.config.message_timestamp_type == "LogAppendTime" else None
     if len(prepared) == 1 and numbered_by is None and prepared[0].format.magic >= 2:
         write_table(state, prepared[0], base, stamp)
         return AppendResult(base, state.log_end - 1, now)
@@ -154,16 +165,16 @@ def _written(state: LogState, prepared: Sequence[Prepared], numbered_by: AppendO
 
 def write_table(state: LogState, piece: Prepared, base: int, append_time_ms: int | None) -> None:
     """Write batches without producer ids as ``write_groups`` does, but without a check of each batch."""
-    table = piece.format.assign(piece.data, piece.table, base, state.leader_epoch, append_time_ms)
+    table = piece.format.assign(piece.data, piece.table, base, state.role.leader_epoch, append_time_ms)
     last_offset = table.last_offset[-1]
     try:
-        with state.guarded("an append"):
-            if state.appender.should_roll(len(piece.data), last_offset, max(table.max_timestamp_ms)):
+        with state.health.guarded("an append"):
+            if state.writes.appender.should_roll(len(piece.data), last_offset, max(table.max_timestamp_ms)):
                 roll(state, base)
-            if state.epochs.latest != state.leader_epoch:
-                _store_epochs(state, state.epochs.assign(state.leader_epoch, base))
-            state.appender.append_table(piece.data, table)
-            state.producers.end_offset = last_offset + 1
+            if state.writes.epochs.latest != state.role.leader_epoch:
+                state.writes.store_epochs(state.writes.epochs.assign(state.role.leader_epoch, base))
+            state.writes.appender.append_table(piece.data, table)
+            state.writes.producers.end_offset = last_offset + 1
     finally:
         state.publish()
 
@@ -174,7 +185,7 @@ def write_groups(state: LogState, groups: Iterable[Sequence[Placed]], noted: Not
     ``noted`` is the draft state of the single group that a leader has checked. Without it, batches are not checked.
     """
     try:
-        with state.guarded("an append"):
+        with state.health.guarded("an append"):
             for group in groups:
                 _write_group(state, group, noted)
     finally:
@@ -185,7 +196,7 @@ def _assigned(state: LogState, prepared: Sequence[Prepared], base: int, append_t
     """Return each batch and its bytes, after setting offsets, leader epoch and append time (None: keep the times)."""
     listed: list[Placed] = []
     for piece in prepared:
-        table = piece.format.assign(piece.data, piece.table, base, state.leader_epoch, append_time_ms)
+        table = piece.format.assign(piece.data, piece.table, base, state.role.leader_epoch, append_time_ms)
         base = table.last_offset[-1] + 1
         data = memoryview(piece.data)
         listed.extend((data[batch.position : batch.position + batch.size_bytes], batch) for batch in table)
@@ -194,9 +205,9 @@ def _assigned(state: LogState, prepared: Sequence[Prepared], base: int, append_t
 
 def by_segment(state: LogState, batches: Sequence[Placed]) -> list[list[Placed]]:
     """Split batches into groups by ``segment.bytes``; other reasons to roll are checked for each group."""
-    limit = state.config.segment_bytes
+    limit = state.settings.config.segment_bytes
     groups: list[list[Placed]] = [[]]
-    size = state.segments[-1].size_bytes
+    size = state.writes.segments[-1].size_bytes
     for data, batch in batches:
         if size and size + len(data) > limit:
             groups.append([])
@@ -211,10 +222,10 @@ def _noted(
     batches: Sequence[Placed],
     note: Callable[[ProducerState, Buffer, RecordBatch, Components], AbortedTransaction | None],
 ) -> Noted:
-    draft, aborted = state.producers.draft(), {}
+    draft, aborted = state.writes.producers.draft(), {}
     for data, batch in batches:
         own = replace(batch, position=0) if batch.is_control else batch  # only control batches are decoded
-        ended = note(draft, data, own, state.parts)
+        ended = note(draft, data, own, state.settings.components)
         if ended is not None:
             aborted[batch.last_offset] = ended
     return draft, aborted
@@ -224,15 +235,15 @@ def _write_group(state: LogState, group: Sequence[Placed], noted: Noted | None) 
     draft, aborted = noted or _noted(state, group, replay)
     size = sum(len(data) for data, _ in group)
     largest = max(batch.max_timestamp_ms for _, batch in group)
-    if state.appender.should_roll(size, group[-1][1].last_offset, largest):
+    if state.writes.appender.should_roll(size, group[-1][1].last_offset, largest):
         roll(state, _least_offset(group[0][1]))
     _assign_epochs(state, group)
     headers, position = [], 0
     for data, batch in group:
         headers.append(replace(batch, position=position))
         position += len(data)
-    state.appender.append([data for data, _ in group], headers, aborted)
-    state.producers.adopt(draft)
+    state.writes.appender.append([data for data, _ in group], headers, aborted)
+    state.writes.producers.adopt(draft)
 
 
 def _least_offset(first: RecordBatch) -> int:
@@ -244,14 +255,9 @@ def _least_offset(first: RecordBatch) -> int:
 
 
 def _assign_epochs(state: LogState, group: Sequence[Placed]) -> None:
-    epochs = state.epochs
+    epochs = state.writes.epochs
     for _, batch in group:
         if batch.magic >= 2 and batch.leader_epoch not in {epochs.latest, NO_EPOCH}:
             epochs = epochs.assign(batch.leader_epoch, batch.base_offset)
-    if epochs is not state.epochs:
-        _store_epochs(state, epochs)
-
-
-def _store_epochs(state: LogState, epochs: EpochCache) -> None:
-    write_epochs(state.files, epochs)
-    state.epochs = epochs
+    if epochs is not state.writes.epochs:
+        state.writes.store_epochs(epochs)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import (
-    NotLeaderOrFollowerError,
     OffsetsExhaustedError,
     OffsetsOutOfOrderError,
     UnexpectedAppendOffsetError,
@@ -53,21 +52,21 @@ def append_as_follower(
     """
     batches = _checked(state, data)
     with state.lock:
-        _check_follows(state)
+        state.role.check_follows()
         log_start = state.view.offsets.log_start
         straddles = _straddles(state, batches)
     if straddles:
         truncate_fully(state, batches[0][1].base_offset)
     with state.lock:
-        state.check_writable()
-        _check_follows(state)
+        state.health.check_writable()
+        state.role.check_follows()
         batches = _of_this_epoch(state, batches)
         if batches:
             _check_begin(state, batches)
             if any(batch.magic < 2 for _, batch in batches):
                 store_epochs(state, EpochCache())  # their epochs are unknown: no epochs are better than wrong ones
             write_groups(state, _groups(state, batches))
-        state.given_watermark = min(leader_high_watermark, state.log_end)
+        state.role.set_watermark(min(leader_high_watermark, state.log_end))
         state.publish()
         raise_log_start(state, max(min(max(leader_log_start, log_start), state.view.offsets.high_watermark), 0))
         offsets = state.view.offsets
@@ -79,7 +78,7 @@ def append_as_follower(
 def _checked(state: LogState, data: Buffer) -> list[Placed]:
     """Return the whole batches of ``data`` after checks; ignore a partial batch at the end, as fetches have."""
     view = memoryview(data)
-    tables = whole_batches(data, state.parts)
+    tables = whole_batches(data, state.settings.components)
     batches = [(view[batch.position : batch.position + batch.size_bytes], batch) for table in tables for batch in table]
     after = -1
     for _, batch in batches:
@@ -92,13 +91,8 @@ def _checked(state: LogState, data: Buffer) -> list[Placed]:
     return batches
 
 
-def _check_follows(state: LogState) -> None:
-    if state.is_leader:
-        raise NotLeaderOrFollowerError(f"log {state.log} leads in epoch {state.leader_epoch}")
-
-
 def _of_this_epoch(state: LogState, batches: list[Placed]) -> list[Placed]:
-    later = (index for index, (_, batch) in enumerate(batches) if batch.leader_epoch > state.leader_epoch)
+    later = (index for index, (_, batch) in enumerate(batches) if batch.leader_epoch > state.role.leader_epoch)
     return batches[: next(later, len(batches))]
 
 

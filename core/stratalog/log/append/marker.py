@@ -30,11 +30,11 @@ def append_marker(
     for (name, bits), value in zip(_BITS.items(), (producer_id, producer_epoch, marker.coordinator_epoch), strict=True):
         if not 0 <= value < 1 << bits:
             raise ConfigError(f"{name}={value} of an end marker is not in [0, {(1 << bits) - 1}]")
-    form = state.parts.formats.of(CONTROL_MAGIC, "append", 0)
+    form = state.settings.components.formats.of(CONTROL_MAGIC, "append", 0)
     data = control_batch(
         form,
         marker,
-        timestamp_ms=state.parts.env.clock.now_ms(),
+        timestamp_ms=state.settings.components.env.clock.now_ms(),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
     )

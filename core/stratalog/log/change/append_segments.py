@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from stratalog.errors import ConfigError, OffsetsOutOfOrderError, StorageError
 from stratalog.log.change.delete import leave
 from stratalog.log.durability.sync import flush
-from stratalog.log.folder.folder import file_names, write_epochs
+from stratalog.log.folder.folder import file_names
 from stratalog.log.folder.write_rounds import Pending, begin_round, end_round
 from stratalog.log.load.producer_replay import write_snapshot
 from stratalog.log.state.log_state import LogState
@@ -46,16 +46,16 @@ def append_segments(state: LogState, made: Sequence[CleanedSegment], end: int, m
     """
     if not made:
         raise ConfigError("append_segments() takes at least one segment")
-    with state.syncing:
+    with state.durability.syncing:
         with state.lock:
-            state.check_writable()
-            state.check_leads()
+            state.health.check_writable()
+            state.role.check_leads()
             _check_end(state, made[0].base_offset)
             roll(state)
         flush(state)
         with state.lock:
             _check_end(state, made[0].base_offset)  # another thread may have appended, even into the empty segment
-            with state.guarded("adding segments"):
+            with state.health.guarded("adding segments"):
                 _append(state, made, end, mark)
 
 
@@ -66,16 +66,14 @@ def _check_end(state: LogState, base_offset: int) -> None:
 
 def _append(state: LogState, made: Sequence[CleanedSegment], end: int, mark: tuple[str, int] | None) -> None:
     files, base = state.files, made[0].base_offset
-    if state.epochs.latest != state.leader_epoch:
-        epochs = state.epochs.assign(state.leader_epoch, base)
-        write_epochs(files, epochs)
-        state.epochs = epochs
+    if state.writes.epochs.latest != state.role.leader_epoch:
+        state.writes.store_epochs(state.writes.epochs.assign(state.role.leader_epoch, base))
     if mark is not None:
         begin_round(files, Pending(*mark, base_offset=base, end_offset=end))
     try:
         _take_in(state, made, end)
     except StorageError as error:  # a part of the names may be changed: only the next opening repairs that
-        state.fail(error)
+        state.health.fail(error)
         raise
     if mark is not None:
         end_round(files, end)
@@ -85,15 +83,17 @@ def _append(state: LogState, made: Sequence[CleanedSegment], end: int, mark: tup
 def _take_in(state: LogState, made: Sequence[CleanedSegment], end: int) -> None:
     files = state.files
     _rename_in(state, made)
-    active = state.segments[-1]
+    active = state.writes.segments[-1]
     leave(state, active)
     files.sync()
     added = _named(state, made, end)
-    state.producers.end_offset = end
-    write_snapshot(files, end, state.producers)
+    state.writes.producers.end_offset = end
+    write_snapshot(files, end, state.writes.producers)
     segment, appender = next_segment(state, end)
-    state.segments = (*state.segments[:-1], *added, segment)
-    state.appender, state.folder_dirty, state.recovery_point = appender, True, end
+    state.writes.replace_segments(len(state.writes.segments) - 1, 1, [*added, segment])
+    state.writes.replace_appender(appender)
+    state.durability.names_changed()
+    state.durability.raise_to(end)
     state.publish()
 
 
@@ -124,7 +124,7 @@ def _named(state: LogState, made: Sequence[CleanedSegment], end: int) -> list[Se
     try:
         for segment, segment_end in zip(made, ends, strict=True):
             log = files.open_segment(segment_file(segment.base_offset, LOG_SUFFIX))
-            opened.append(Segment(files, segment.base_offset, segment_end, state.parts, log))
+            opened.append(Segment(files, segment.base_offset, segment_end, state.settings.components, log))
             opened[-1].largest = segment.largest
     except StorageError:
         for found in opened:

@@ -9,12 +9,10 @@ import contextlib
 from collections.abc import Collection
 
 from stratalog.config.topic import TopicConfig
-from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import InvalidTopicError, OffsetOutOfRangeError, OutOfResourcesError, PolicyViolationError
-from stratalog.log.folder.folder import set_aside, write_epochs
+from stratalog.log.folder.folder import set_aside
 from stratalog.log.state.log_state import LogState
 from stratalog.log.state.roll import roll
-from stratalog.log.state.tier_link import note_tier
 from stratalog.model.names import INTERNAL_TOPICS
 from stratalog.segment.segment import Segment
 
@@ -35,14 +33,14 @@ def raise_log_start(state: LogState, offset: int) -> int:
         OffsetOutOfRangeError: ``offset`` is above the high watermark or negative.
     """
     with state.lock:
-        state.check_writable()
+        state.health.check_writable()
         offsets = state.view.offsets
         if offset > offsets.high_watermark or offset < 0:
             raise OffsetOutOfRangeError(str(state.log), offset, offsets.log_start, offsets.high_watermark)
         if offset > offsets.log_start:
-            forget_epochs(state, state.epochs.truncate_from_start(offset))
-            state.log_start = offset
-            state.recovery_point = max(state.recovery_point, offset)
+            state.writes.forget_epochs(state.writes.epochs.truncate_from_start(offset))
+            state.writes.set_log_start(offset)
+            state.durability.raise_to(offset)
             state.publish()
         return state.view.offsets.log_start
 
@@ -56,25 +54,25 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
     Returns:
         The removed segments, closed.
     """
-    note_tier(state)
+    state.tier.save_note(state.settings.remote)
     with state.lock:
-        state.check_writable()
-        if state.remote is not None and state.remote.is_assumed:
+        state.health.check_writable()
+        if state.settings.remote is not None and state.settings.remote.is_assumed:
             return []
-        if state.log_end <= end and state.segments[-1].size_bytes:
+        if state.log_end <= end and state.writes.segments[-1].size_bytes:
             with contextlib.suppress(OutOfResourcesError):  # the next call removes the active segment
                 roll(state)
-        gone = [segment for segment in state.segments[:-1] if segment.end_offset <= end]
+        gone = [segment for segment in state.writes.segments[:-1] if segment.end_offset <= end]
         if not gone:
             return []
-        state.segments = state.segments[len(gone) :]
+        state.writes.replace_segments(0, len(gone), ())
         state.publish()
         for segment in gone:
             leave(state, segment)
             # sync each: if a power loss restored this segment and not the next, the gap would hide segments of the tier
-            if state.remote is not None or segment is gone[-1]:
+            if state.settings.remote is not None or segment is gone[-1]:
                 state.files.sync()
-        state.room.notify_all()
+        state.tier.room.notify_all()
     remove_left(state)
     return gone
 
@@ -85,28 +83,16 @@ def leave(state: LogState, segment: Segment, names: Collection[str] | None = Non
     ``names`` are the existing file names, if the caller knows them.
     """
     segment.close()
-    due_ns = state.parts.env.clock.monotonic_ns() + state.config.file_delete_delay_ms * 1_000_000
-    state.leaving.extend((due_ns, name) for name in set_aside(state.files, segment, names=names))
+    due_ns = state.settings.components.env.clock.monotonic_ns() + state.settings.config.file_delete_delay_ms * 1_000_000
+    state.writes.pending_deletes.add(set_aside(state.files, segment, names=names), due_ns)
 
 
 def remove_left(state: LogState, *, all_now: bool = False) -> int:
     """Delete the ``.deleted`` files whose delay is over, or all of them; return the number of deleted files."""
     with state.lock:
-        now = state.parts.env.clock.monotonic_ns()
-        due = {name for due_ns, name in state.leaving if all_now or due_ns <= now}
-        for name in sorted(due):
+        pending = state.writes.pending_deletes
+        due = pending.due(state.settings.components.env.clock.monotonic_ns(), all_now=all_now)
+        for name in due:
             state.files.remove(name)
-        state.leaving = [(due_ns, name) for due_ns, name in state.leaving if name not in due]
+        pending.remove(due)
         return len(due)
-
-
-def forget_epochs(state: LogState, left: EpochCache) -> None:
-    """Reduce the log's epochs to ``left``. The caller holds the log's lock.
-
-    If there is no space to write the file, the old file stays. It only has more epochs than needed, and the next
-    loading removes them. Deleting must work on a full disk.
-    """
-    if left != state.epochs:
-        state.epochs = left
-        with contextlib.suppress(OutOfResourcesError):
-            write_epochs(state.files, left)

@@ -53,10 +53,10 @@ def make_extras(state: LogState) -> ExtrasResult:
         PluginError: a builder failed.
         DiskFullError: no space; the incomplete file is removed.
     """
-    parts, config = state.parts, state.config
+    parts, config = state.settings.components, state.settings.config
     labels = frozenset(parts.extras.labels)
     removed = segments = size_bytes = 0
-    if state.seen_extras != labels:
+    if state.writes.extra_labels != labels:
         removed = _remove_unwanted(state, labels)
     for segment in state.view.segments[:-1] if labels else ():
         if segment.known_extras != labels:
@@ -106,8 +106,8 @@ def _make(state: LogState, segment: Segment, parts: Components, config: TopicCon
     identity = Identity.of(segment)
     indexes = _completed(segment, stored_extras(segment, labels), parts, config)
     with state.lock:
-        state.check_writable()
-        if all(found is not segment for found in state.segments[:-1]) or Identity.of(segment) != identity:
+        state.health.check_writable()
+        if all(found is not segment for found in state.writes.segments[:-1]) or Identity.of(segment) != identity:
             return 0
         size_bytes = _write(segment, pack_extras(identity, indexes))
         segment.extras_made(labels)
@@ -142,8 +142,8 @@ def _write(segment: Segment, packed: list[Buffer]) -> int:
 def _remove_unwanted(state: LogState, labels: frozenset[str]) -> int:
     """Remove EXTRA files of removed segments, which Kafka leaves behind; all of them if no label is wanted."""
     with state.lock:
-        state.check_writable()
-        kept = {segment.base_offset for segment in state.segments[:-1]} if labels else set[int]()
+        state.health.check_writable()
+        kept = {segment.base_offset for segment in state.writes.segments[:-1]} if labels else set[int]()
         unwanted = [
             name
             for name in file_names(state.files)
@@ -151,5 +151,5 @@ def _remove_unwanted(state: LogState, labels: frozenset[str]) -> int:
         ]
         for name in unwanted:
             state.files.remove(name)
-        state.seen_extras = labels
+        state.writes.extras_compared(labels)
         return len(unwanted)

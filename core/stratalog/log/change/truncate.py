@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from stratalog.epochs.epoch_cache import EpochCache
-from stratalog.errors import ClosedError, ConfigError, OffsetInTierError, StorageError
-from stratalog.log.change.delete import forget_epochs, leave
+from stratalog.errors import ConfigError, OffsetInTierError
+from stratalog.log.change.delete import leave
 from stratalog.log.folder.folder import file_names, write_index
 from stratalog.log.load.producer_replay import newest_snapshot, replay_range, snapshot_offsets, write_snapshot
 from stratalog.log.load.tier_producers import producers_at
@@ -48,22 +48,22 @@ def truncate_to(state: LogState, offset: int) -> bool:
         StoreError: the tier's segment at ``offset`` cannot be read; nothing was truncated.
         StorageError: the disk failed; the log is out of service. Open it and truncate it again.
     """
-    with _no_offload(state), state.syncing:
+    with _no_offload(state), state.durability.syncing:
         with state.lock:
             _check(state, offset)
             kept = _tier_end(state)
-            if state.is_leader and offset < min(kept, state.log_end):
+            if state.role.is_leader and offset < min(kept, state.log_end):
                 reason = f"the tier has committed log {state.log} up to offset {kept}, {offset} would be its end here"
                 raise OffsetInTierError(reason)
             if offset >= state.log_end:
-                forget_epochs(state, state.epochs.truncate_from_end(state.log_end))
+                state.writes.forget_epochs(state.writes.epochs.truncate_from_end(state.log_end))
                 state.publish()
                 return False
             end = _end_in_tier(state, offset)
             start = min(end, state.view.offsets.log_start)
-            known = _known_at(state, end, start) if offset < state.segments[0].base_offset else _Known()
+            known = _known_at(state, end, start) if offset < state.writes.segments[0].base_offset else _Known()
             with _in_service(state):
-                if offset < state.segments[0].base_offset:
+                if offset < state.writes.segments[0].base_offset:
                     _begin_again(state, end, start, known)
                 else:
                     _cut_back(state, offset)
@@ -88,12 +88,12 @@ def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -
         StorageError: as ``truncate_to``.
     """
     start = offset if log_start is None else log_start
-    with _no_offload(state), state.syncing:
+    with _no_offload(state), state.durability.syncing:
         with state.lock:
             _check(state, offset)
             if not 0 <= start <= offset:
                 raise ConfigError(f"log start {start} does not lie in [0, {offset}]")
-            if state.is_leader and offset < _tier_end(state):
+            if state.role.is_leader and offset < _tier_end(state):
                 raise OffsetInTierError(f"the tier has committed log {state.log} up to offset {_tier_end(state)}")
             known = _known_at(state, offset, start)
             with _in_service(state):
@@ -102,7 +102,7 @@ def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -
 
 
 def _check(state: LogState, offset: int) -> None:
-    state.check_writable()
+    state.health.check_writable()
     if offset < 0:
         raise ConfigError(f"offset {offset} is negative")
     if offset > MAX_OFFSET:
@@ -112,7 +112,7 @@ def _check(state: LogState, offset: int) -> None:
 def _end_in_tier(state: LogState, offset: int) -> int:
     """Return the new end of a log whose local disk begins above ``offset``: a segment boundary in the tier."""
     remote = state.view.remote
-    if remote is None or offset >= state.segments[0].base_offset:
+    if remote is None or offset >= state.writes.segments[0].base_offset:
         return offset
     segment = remote.floor(offset)
     return min(offset, remote.end_offset) if segment is None else segment.base_offset
@@ -126,7 +126,7 @@ def _tier_end(state: LogState) -> int:
 @contextmanager
 def _no_offload(state: LogState) -> Iterator[None]:
     """Wait for an offload in progress, and block others: it could commit records after their local truncation."""
-    if state.remote is None:
+    if state.settings.remote is None:
         yield
         return
     with state.cleaning.busy:
@@ -138,14 +138,8 @@ def _in_service(state: LogState) -> Iterator[None]:
     """Take the log out of service if the truncation fails: the disk is consistent, the state in memory may be wrong."""
     try:
         yield
-    except StorageError as error:
-        state.fail(error)
-        raise
     except BaseException as error:
-        reason = (
-            f"log {state.log} is out of service, as a truncation ended early ({type(error).__name__}): open it again"
-        )
-        state.failure = ClosedError(reason)
+        state.health.fail_after("a truncation", error)
         raise
 
 
@@ -164,28 +158,29 @@ def _store_bounds(state: LogState) -> None:
 
 def _cut_back(state: LogState, offset: int) -> None:
     """Make the log end at ``offset``, which is not below its first segment."""
-    state.snapshot_offset = -1
+    state.writes.snapshots_changed()
     there = set(file_names(state.files))
     for found in snapshot_offsets(there):
         if found > offset:
             state.files.remove(segment_file(found, SNAPSHOT_SUFFIX))
             there.discard(segment_file(found, SNAPSHOT_SUFFIX))
-    gone = [segment for segment in state.segments if segment.base_offset > offset]
-    left = state.segments[: len(state.segments) - len(gone)]
-    cut = _Cut(left[-1], offset)
-    state.segments = (*left[:-1], cut.shown)
+    gone = [segment for segment in state.writes.segments if segment.base_offset > offset]
+    last = len(state.writes.segments) - len(gone) - 1
+    cut = _Cut(state.writes.segments[last], offset)
+    state.writes.replace_segments(last, 1 + len(gone), [cut.shown])
     _lower_bounds(state, offset)
     state.publish()  # readers see the remaining segments before the others are removed
     for segment in reversed(gone):
         leave(state, segment, there)
         state.files.sync()
-    segment = cut.made(state.config.segment_index_bytes)
-    state.segments = (*left[:-1], segment)
-    state.appender = new_appender(segment, state.parts, state.config)
-    state.appender.prepare()
+    segment = cut.made(state.settings.config.segment_index_bytes)
+    appender = new_appender(segment, state.settings.components, state.settings.config)
+    state.writes.replace_segments(last, 1, [segment])
+    state.writes.replace_appender(appender)
+    appender.prepare()
     state.files.sync()
-    state.producers = _producers_at(state, offset)
-    forget_epochs(state, state.epochs.truncate_from_end(offset))
+    state.writes.replace_producers(_producers_at(state, offset))
+    state.writes.forget_epochs(state.writes.epochs.truncate_from_end(offset))
     state.publish()
 
 
@@ -195,7 +190,7 @@ def _keep_end(state: LogState) -> None:
     The new segment stores the log end for the next opening. Without it the log would end after its last batch, as in
     Kafka.
     """
-    if batches_end(state.segments[-1], state.parts) < state.log_end:
+    if batches_end(state.writes.segments[-1], state.settings.components) < state.log_end:
         roll(state)
 
 
@@ -255,9 +250,9 @@ class _Cut:
 
 def _lower_bounds(state: LogState, end: int) -> None:
     state.cleaning.void(end)
-    state.recovery_point = min(state.recovery_point, end)
-    state.given_watermark = min(state.given_watermark, end)
-    state.log_start = min(state.log_start, end)
+    state.durability.lower_to(end)
+    state.role.set_watermark(min(state.role.given_watermark, end))
+    state.writes.set_log_start(min(state.writes.log_start, end))
 
 
 def _producers_at(state: LogState, end: int) -> ProducerState:
@@ -267,8 +262,14 @@ def _producers_at(state: LogState, end: int) -> ProducerState:
     loaded.
     """
     found = newest_snapshot(state.files, snapshot_offsets(file_names(state.files)), end) or ProducerState()
-    found.forget_silent(state.parts.env.clock.now_ms() - state.producer_expiration_ms)
-    replay_range(found, state.segments, max(found.end_offset, state.segments[0].base_offset), end, state.parts)
+    found.forget_silent(state.settings.components.env.clock.now_ms() - state.writes.producer_expiration_ms)
+    replay_range(
+        found,
+        state.writes.segments,
+        max(found.end_offset, state.writes.segments[0].base_offset),
+        end,
+        state.settings.components,
+    )
     return found
 
 
@@ -292,7 +293,7 @@ def _known_at(state: LogState, offset: int, log_start: int) -> _Known:
     if remote is None or not remote.start_offset <= log_start < offset <= remote.end_offset:
         return _Known()
     epochs = EpochCache(remote.leader_epochs).truncate_from_end(offset)
-    return _Known(producers_at(remote, offset, state.parts), epochs)
+    return _Known(producers_at(remote, offset, state.settings.components), epochs)
 
 
 def _begin_again(state: LogState, offset: int, log_start: int, known: _Known) -> None:
@@ -300,27 +301,31 @@ def _begin_again(state: LogState, offset: int, log_start: int, known: _Known) ->
 
     All records are removed before that segment is created. Therefore the log never has a hole before it.
     """
-    state.snapshot_offset = -1
-    first = state.segments[0]
+    state.writes.snapshots_changed()
+    first = state.writes.segments[0]
     is_bare = not first.size_bytes and first.end_offset == first.base_offset  # it may begin with a gap
-    if not is_bare or len(state.segments) > 1:
+    if not is_bare or len(state.writes.segments) > 1:
         _cut_back(state, first.base_offset)
-    old = state.segments
+    old = state.writes.segments
     if old[0].base_offset == offset:
         old = ()
     else:
-        segment, state.appender = next_segment(state, offset)
-        state.segments = (*old, segment)
+        segment, appender = next_segment(state, offset)
+        state.writes.replace_segments(len(old), 0, [segment])
+        state.writes.replace_appender(appender)
     for found in snapshot_offsets(file_names(state.files)):
         state.files.remove(segment_file(found, SNAPSHOT_SUFFIX))
     if known.producers.entries():
         write_snapshot(state.files, offset, known.producers)
-    state.segments, state.producers = state.segments[-1:], known.producers
-    state.producers.end_offset = state.recovery_point = state.given_watermark = offset
-    state.log_start = log_start
+    state.writes.keep_last(1)
+    known.producers.end_offset = offset
+    state.writes.replace_producers(known.producers)
+    state.durability.restart_at(offset)
+    state.role.set_watermark(offset)
+    state.writes.set_log_start(log_start)
     state.publish()
     for segment in old:
         leave(state, segment)
     state.files.sync()
-    forget_epochs(state, known.epochs)
+    state.writes.forget_epochs(known.epochs)
     state.publish()

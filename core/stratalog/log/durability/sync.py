@@ -3,7 +3,7 @@
 Appends that arrive while a sync runs share the next sync. Before that sync begins, its thread waits a short time,
 because the appenders that the last sync woke may append again.
 
-A sync holds ``LogState.syncing`` throughout, and the log's own lock only before and after the disk work. While one
+A sync holds ``DurabilityState.syncing`` throughout, and the log's own lock only before and after the disk work. While one
 thread syncs, others append and wait together for the next sync. Different logs sync in parallel, and the file system
 combines their requests.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stratalog.errors import ClosedError, SegmentGoneError, StorageError, SystemLimitError
+from stratalog.errors import SegmentGoneError, StorageError, SystemLimitError
 from stratalog.log.state.log_state import LogState
 from stratalog.log.state.sync_turns import REFUSED, Waiter
 from stratalog.segment.segment import Segment
@@ -36,7 +36,7 @@ def flush(state: LogState, *, row_too: bool = True) -> int:
         FileReplacedError: another process removed, replaced or truncated a ``.log`` file.
         StorageError: the error that took the log out of service.
     """
-    with state.syncing:
+    with state.durability.syncing:
         return _sync(state, indexes=True, row_too=row_too)
 
 
@@ -51,38 +51,43 @@ def sync_records(state: LogState, end: int) -> None:
 def wait_until_durable(state: LogState, waiter: Waiter) -> None:
     """Wait as ``sync_records`` does, for a waiter with a queued batch: on return, the batch is written or refused."""
     try:  # begins before take(): on Ctrl-C between take() and the sync, leave() must run, or others wait for ever
-        while waiter.end != REFUSED and (state.recovery_point < waiter.end or state.folder_dirty):
-            _check_in_service(state)
-            if state.turns.take(waiter):
-                state.turns.gather(waiter, min(state.sync_took_ns // _GATHERING, _LONGEST_GATHERING_NS) / 1e9)
-                with state.syncing:
+        while waiter.end != REFUSED and (state.durability.recovery_point < waiter.end or state.durability.folder_dirty):
+            state.health.check_in_service()
+            if state.durability.turns.take(waiter):
+                state.durability.turns.gather(
+                    waiter, min(state.durability.sync_took_ns // _GATHERING, _LONGEST_GATHERING_NS) / 1e9
+                )
+                with state.durability.syncing:
                     _sync(state, indexes=False)
                 return
             waiter.gate.acquire()
     finally:
-        state.turns.leave(waiter, state.recovery_point)
+        state.durability.turns.leave(waiter, state.durability.recovery_point)
 
 
 def is_sync_due(state: LogState, interval_ms: int) -> bool:
     """Return True if unsynced records have waited for the shorter of ``interval_ms`` and ``flush.ms``."""
     with state.lock:
-        if state.closed or state.failure is not None or state.recovery_point >= state.log_end:
+        if state.health.closed or state.health.failure is not None or state.durability.recovery_point >= state.log_end:
             return False
-        waited_ns = state.parts.env.clock.monotonic_ns() - state.synced_ns
-        return waited_ns >= min(interval_ms, state.config.flush_ms) * 1_000_000
+        waited_ns = state.settings.components.env.clock.monotonic_ns() - state.durability.synced_ns
+        return waited_ns >= min(interval_ms, state.settings.config.flush_ms) * 1_000_000
 
 
 def _sync(state: LogState, *, indexes: bool, row_too: bool = True) -> int:
+    durability, clock = state.durability, state.settings.components.env.clock
     with state.lock:
-        _check_in_service(state)
+        state.health.check_in_service()
         if row_too:
-            state.turns.write_row()
-        end, done, folder = state.log_end, state.recovery_point, state.folder_dirty
-        if done >= end and not folder:
+            durability.turns.write_row()
+        end, done = state.log_end, durability.recovery_point
+        if done >= end and not durability.folder_dirty:
             return done
-        state.folder_dirty = False  # the next sync covers names that are added from now on
-        segments = [found for found in state.segments if found.end_offset > done or found is state.segments[-1]]
-    began_ns = state.parts.env.clock.monotonic_ns()
+        folder = durability.begin_sync()
+        segments = [
+            found for found in state.writes.segments if found.end_offset > done or found is state.writes.segments[-1]
+        ]
+    began_ns = clock.monotonic_ns()
     try:
         for segment in segments:
             _sync_segment(state, segment, indexes=indexes)
@@ -90,16 +95,14 @@ def _sync(state: LogState, *, indexes: bool, row_too: bool = True) -> int:
             state.files.sync()
     except StorageError as error:
         if folder:
-            state.folder_dirty = True
+            durability.names_changed()
         if not isinstance(error, SystemLimitError):  # on SystemLimitError, no sync was tried
-            state.fail(error)
+            state.health.fail(error)
         raise
     with state.lock:
-        state.recovery_point = max(state.recovery_point, end)
-        state.synced_ns = state.parts.env.clock.monotonic_ns()
-        state.sync_took_ns = state.synced_ns - began_ns
+        durability.synced(end, began_ns, clock.monotonic_ns())
         state.publish()
-        return state.recovery_point
+        return durability.recovery_point
 
 
 def _sync_segment(state: LogState, segment: Segment, *, indexes: bool) -> None:
@@ -110,15 +113,8 @@ def _sync_segment(state: LogState, segment: Segment, *, indexes: bool) -> None:
                 index.sync()
     except SegmentGoneError:
         with state.lock:
-            closed_since = segment is not state.segments[-1]  # rolled or removed by retention; sealing syncs
+            closed_since = segment is not state.writes.segments[-1]  # rolled or removed by retention; sealing syncs
         if not closed_since:
             raise
-        if segment in state.segments:
+        if segment in state.writes.segments:
             segment.log.sync()
-
-
-def _check_in_service(state: LogState) -> None:
-    if state.closed:
-        raise ClosedError(f"log {state.log} is closed")
-    if state.failure is not None:
-        raise state.failure.with_traceback(None)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Protocol, overload
+from typing import Never, Protocol, overload
 
 from stratalog.epochs.lineage import parted_at
 from stratalog.errors import StoreError
@@ -165,6 +165,65 @@ class _SegmentsUpTo(RemoteSegments):
         """Return the segments of the whole list from ``offset``, up to ``end``."""
         found = self._all.from_offset(offset, since_ms=since_ms)
         return takewhile(lambda segment: segment.end_offset <= self._end, found)
+
+
+class OfflineSegments(RemoteSegments):
+    """The segments of an unavailable tier: their start, their end and their approximate number are known.
+
+    Args:
+        start: offset of the first segment.
+        end: exclusive end offset of the last segment.
+        count: number of segments; at least 1.
+        why: returns the error to raise when a segment is accessed.
+    """
+
+    __slots__ = ("_count", "_end", "_start", "_why")
+
+    def __init__(self, start: int, end: int, count: int, why: Callable[[], StoreError]) -> None:
+        super().__init__()
+        self._start, self._end, self._count, self._why = start, end, count, why
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[ReadableSegment]:
+        self._raise()
+
+    def __reversed__(self) -> Iterator[ReadableSegment]:
+        self._raise()
+
+    @overload
+    def __getitem__(self, index: int) -> ReadableSegment: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ReadableSegment]: ...
+
+    def __getitem__(self, index: int | slice) -> ReadableSegment | Sequence[ReadableSegment]:
+        self._raise()
+
+    @property
+    def start_offset(self) -> int:
+        """First offset that is known to be in the tier."""
+        return self._start
+
+    @property
+    def end_offset(self) -> int:
+        """Exclusive end offset of the segments."""
+        return self._end
+
+    def up_to(self, end: int) -> RemoteSegments:
+        """Return the segments that end at or below ``end``, as if one of them ended exactly there."""
+        return OfflineSegments(self._start, end, self._count, self._why) if end > self._start else RemoteSegments()
+
+    def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
+        """Return an empty iterator if the segments end at or below ``offset``; otherwise raise the store's error."""
+        del since_ms
+        if offset < self._end:
+            self._raise()
+        return iter(())
+
+    def _raise(self) -> Never:
+        raise self._why()
 
 
 class RemoteLog(Protocol):

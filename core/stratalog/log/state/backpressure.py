@@ -13,13 +13,13 @@ _LOOK_MS: Final = 200  # poll interval of a waiting append, in addition to notif
 
 def local_bytes(state: LogState) -> int:
     """Return the total size of the ``.log`` files on local disk. The caller holds the log's lock."""
-    return sum(segment.size_bytes for segment in state.segments)
+    return sum(segment.size_bytes for segment in state.writes.segments)
 
 
 def is_above_limit(state: LogState, more_bytes: int = 0) -> bool:
     """Return True if a tiered log's local bytes plus ``more_bytes`` exceed local.hard.limit.bytes; under the lock."""
-    limit = state.config.local_hard_limit_bytes
-    return limit >= 0 and state.remote is not None and local_bytes(state) + more_bytes > limit
+    limit = state.settings.config.local_hard_limit_bytes
+    return limit >= 0 and state.settings.remote is not None and local_bytes(state) + more_bytes > limit
 
 
 def wait_for_room(state: LogState, size_bytes: int) -> bool:
@@ -35,30 +35,29 @@ def wait_for_room(state: LogState, size_bytes: int) -> bool:
         LocalLimitError: appends are refused, or no room became free in time.
     """
     if not is_above_limit(state, size_bytes):
-        state.is_pressed = False
+        state.tier.relieve()
         return False
-    limit, policy = state.config.local_hard_limit_bytes, state.config.tier_outage_policy
+    limit, policy = state.settings.config.local_hard_limit_bytes, state.settings.config.tier_outage_policy
     held_bytes = local_bytes(state)
     reason = f"{state.log} has {held_bytes} bytes on local disk, {size_bytes} more come, local.hard.limit.bytes={limit}"
-    if not state.is_pressed:
-        state.is_pressed = True
+    if state.tier.press():
         state.notify(Backpressure(log=state.log, reason=f"{reason} tier.outage.policy={policy}"))
     if policy == "grow":
         return False
     if policy == "reject" or not _waited(state, size_bytes):
         raise LocalLimitError(f"{reason}: the tier has not taken enough of it")
-    state.is_pressed = False
+    state.tier.relieve()
     return True
 
 
 def _waited(state: LogState, size_bytes: int) -> bool:
     """Wait for room; return True if there was room before ``tier.outage.block.ms`` was over."""
-    clock = state.parts.env.clock
-    end_ns = clock.monotonic_ns() + state.config.tier_outage_block_ms * 1_000_000
+    clock = state.settings.components.env.clock
+    end_ns = clock.monotonic_ns() + state.settings.config.tier_outage_block_ms * 1_000_000
     while clock.monotonic_ns() < end_ns:
-        state.room.wait(_LOOK_MS / 1000)
-        state.check_writable()
-        state.check_leads()
+        state.tier.room.wait(_LOOK_MS / 1000)
+        state.health.check_writable()
+        state.role.check_leads()
         if not is_above_limit(state, size_bytes):
             return True
     return False

@@ -12,7 +12,7 @@ class CleaningState:
 
     Attributes:
         dirty_start: first offset that is not compacted yet, from the cleaner's checkpoint; None if there is none.
-        changes: number of changes that invalidate a compaction round in progress.
+        generation: number of changes that invalidate a compaction round in progress.
         uncleanable: the reason not to compact the log until it is opened again; "" if there is none.
         busy: lock held during a round and during an offload, because a segment must not change while it is uploaded. It
             is acquired before the log's lock.
@@ -22,7 +22,7 @@ class CleaningState:
     """
 
     dirty_start: int | None = None
-    changes: int = 0
+    generation: int = 0
     uncleanable: str = ""
     busy: threading.Lock = field(default_factory=threading.Lock)
     tier_uncleanable: str = ""
@@ -37,6 +37,32 @@ class CleaningState:
 
         Source: apache/kafka LogManager.truncateTo (abortAndPauseCleaning, maybeTruncateCleanerCheckpoint...).
         """
-        self.changes += 1
+        self.generation += 1
         if end is not None and self.dirty_start is not None:
             self.dirty_start = min(self.dirty_start, end)
+
+    def resume(self, dirty_start: int | None, log_end: int) -> None:
+        """Set the first dirty offset from a checkpoint. Ignore one above the log end: it is stale. Under the log's lock."""
+        is_valid = dirty_start is not None and 0 <= dirty_start <= log_end
+        self.dirty_start = dirty_start if is_valid else None
+
+    def cleaned_up_to(self, end: int, generation: int) -> None:
+        """Record that everything below ``end`` is compacted, unless the log has changed since. Under the log's lock."""
+        if generation == self.generation:
+            self.dirty_start = end
+
+    def give_up(self, part: str, reason: str) -> bool:
+        """Do not compact a part of the log until it is opened again. Return True if ``reason`` is new.
+
+        ``part`` is ``"local"`` or ``"tier"``.
+        """
+        if part == "local":
+            before, self.uncleanable = self.uncleanable, reason
+        else:
+            before, self.tier_uncleanable = self.tier_uncleanable, reason
+        return reason != before
+
+    def doubt_tier(self, damage: str) -> bool:
+        """Record the damage of the last read from the tier; "" if it was good. Return True if the read before had it."""
+        before, self.tier_doubt = self.tier_doubt, damage
+        return damage == before

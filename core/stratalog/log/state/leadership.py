@@ -1,15 +1,22 @@
-"""Roles of a log: leader of an epoch, or follower of that epoch's leader. Epochs never go back.
+"""Changes of a log's role and of its high watermark.
 
-Source: apache/kafka Partition.makeLeader, makeFollower; UnifiedLog.assignEpochStartOffset.
+Source: apache/kafka Partition.makeLeader, makeFollower; UnifiedLog.assignEpochStartOffset,
+maybeIncrementHighWatermark, updateHighWatermark.
 """
 
 from __future__ import annotations
 
 from stratalog.epochs.epoch_cache import EpochCache
-from stratalog.errors import ConfigError, OutOfResourcesError, StaleLeaderEpochError, StorageError
-from stratalog.log.folder.folder import write_epochs
+from stratalog.errors import (
+    ConfigError,
+    FencedEpochError,
+    OutOfResourcesError,
+    StaleLeaderEpochError,
+    StorageError,
+)
+from stratalog.log.load.tier_at_opening import check_not_taken
 from stratalog.log.state.log_state import LogState
-from stratalog.model.offsets import MAX_EPOCH
+from stratalog.model.offsets import Watermark
 
 
 def lead(state: LogState, epoch: int) -> None:
@@ -22,13 +29,14 @@ def lead(state: LogState, epoch: int) -> None:
         StaleLeaderEpochError: the epoch is below the log's, or another replica leads in it.
         StorageError: the epoch cannot be stored; the role does not change.
     """
+    role = state.role
     with state.lock:
-        state.check_writable()
-        _check_epoch(state, epoch)
-        if not state.is_leader and epoch == state.leader_epoch:
+        state.health.check_writable()
+        role.check_epoch(epoch)
+        if not role.is_leader and epoch == role.leader_epoch:
             raise StaleLeaderEpochError(f"log {state.log} follows another leader in epoch {epoch}")
-        store_epochs(state, state.epochs.assign(epoch, state.log_end))
-        state.leader_epoch, state.is_leader = epoch, True
+        store_epochs(state, state.writes.epochs.assign(epoch, state.log_end))
+        role.lead(epoch)
         state.publish()
 
 
@@ -42,11 +50,9 @@ def follow(state: LogState, epoch: int) -> None:
         ConfigError: the epoch is above 2147483647.
     """
     with state.lock:
-        state.check_writable()
-        _check_epoch(state, epoch)
-        if state.is_leader:
-            state.given_watermark = state.view.offsets.high_watermark
-        state.leader_epoch, state.is_leader = epoch, False
+        state.health.check_writable()
+        state.role.check_epoch(epoch)
+        state.role.follow(epoch, state.view.offsets.high_watermark)
         state.publish()
 
 
@@ -57,20 +63,60 @@ def store_epochs(state: LogState, epochs: EpochCache) -> None:
         OutOfResourcesError: no space or no descriptor; nothing is changed.
         StorageError: the disk failed; the log is out of service.
     """
-    if epochs == state.epochs:
+    if epochs == state.writes.epochs:
         return
     try:
-        write_epochs(state.files, epochs)
+        state.writes.store_epochs(epochs)
     except OutOfResourcesError:
         raise
     except StorageError as error:
-        state.fail(error)
+        state.health.fail(error)
         raise
-    state.epochs = epochs
 
 
-def _check_epoch(state: LogState, epoch: int) -> None:
-    if epoch > MAX_EPOCH:
-        raise ConfigError(f"a leader epoch has 32 bits: {epoch}")
-    if epoch < state.leader_epoch:
-        raise StaleLeaderEpochError(f"log {state.log} is in leader epoch {state.leader_epoch}, not in {epoch}")
+def set_high_watermark(state: LogState, offset: int) -> int:
+    """Move the high watermark between log start and log end, and return it. A leader's high watermark never falls.
+
+    Raises:
+        ConfigError: the log leads, and the engine moves it itself.
+    """
+    role = state.role
+    with state.lock:
+        if role.is_leader and role.watermark is not Watermark.EXTERNAL:
+            raise ConfigError(f"the engine moves the high watermark itself: watermark={role.watermark}")
+        offsets = state.view.offsets
+        floor = offsets.high_watermark if role.is_leader else offsets.log_start
+        role.set_watermark(min(max(offset, floor), offsets.log_end))
+        state.publish()
+        return state.view.offsets.high_watermark
+
+
+def rejoin_tier(state: LogState, leader_epoch: int) -> None:
+    """Follow the current tier after its head has been read. Readers see the tier even if this function raises.
+
+    Args:
+        state: state of a log that was opened without its tier.
+        leader_epoch: leader epoch of the head; -1 if there is none.
+
+    Raises:
+        FencedEpochError: another engine took the log over in the meantime.
+    """
+    role = state.role
+    with state.lock:
+        remote, epochs = state.settings.remote, state.writes.epochs.entries
+        if state.health.closed or remote is None:
+            return
+        try:
+            tiered = remote.view()
+            if role.is_replicated:
+                if tiered.within(epochs).end_offset > state.log_end:
+                    role.step_down()
+                return
+            check_not_taken(state.log, tiered, epochs, state.log_end)
+            if leader_epoch > role.leader_epoch:
+                raise FencedEpochError(
+                    f"{state.log} was taken over in leader epoch {leader_epoch} while its tier was away, ours is "
+                    f"{role.leader_epoch}"
+                )
+        finally:
+            state.publish()

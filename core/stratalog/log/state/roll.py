@@ -26,24 +26,22 @@ def roll(state: LogState, first_offset: int = 0) -> int:
     segment's records are made durable before the new file exists. Otherwise a power loss could lose them and keep later
     records. Kafka syncs after the roll, in the background.
     """
-    active = state.segments[-1]
+    active = state.writes.segments[-1]
     base = max(state.log_end, first_offset)
     if base == active.base_offset and not active.size_bytes:
-        if state.appender.is_full:
+        if state.writes.appender.is_full:
             _make_indexes_again(state, active)
         return base
-    with state.guarded("a roll"):
+    with state.health.guarded("a roll"):
         try:
             segment, appender = _begun(state, active, base)
         except OutOfResourcesError:
-            state.folder_dirty = True  # if the names below cannot be synced now, the next sync does it
+            state.durability.names_changed()  # if the names below cannot be synced now, the next sync does it
             remove_leftovers(state, base)  # otherwise the next opening would end the active segment here
             state.files.sync()
             raise
-        active.end_offset = base
-        state.segments = (*state.segments, segment)
-        state.appender = appender
-        state.folder_dirty = True
+        state.writes.begin_segment(segment, appender)
+        state.durability.names_changed()
     state.publish()
     state.notify(SegmentRolled(log=state.log, base_offset=base))
     return base
@@ -55,17 +53,17 @@ def _make_indexes_again(state: LogState, active: Segment) -> None:
     Kafka deletes such a segment and creates it again.
     """
     active.seal()
-    state.appender = new_appender(active, state.parts, state.config)
+    state.writes.replace_appender(new_appender(active, state.settings.components, state.settings.config))
 
 
 def _begun(state: LogState, active: Segment, base: int) -> tuple[Segment, Appender]:
     """Create the next segment, and as the last step close the active one for appends."""
-    if active.log.trim() or state.recovery_point < active.end_offset:
+    if active.log.trim() or state.durability.recovery_point < active.end_offset:
         active.log.sync()
     segment, appender = next_segment(state, base)
     try:
-        write_snapshot(state.files, base, state.producers)
-        state.appender.finish()
+        write_snapshot(state.files, base, state.writes.producers)
+        state.writes.appender.finish()
     except BaseException:
         segment.close()
         raise
@@ -78,11 +76,11 @@ def next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:
     The caller adds the segment to the log, and closes it if that fails.
     """
     remove_leftovers(state, base)
-    preallocate = state.config.segment_bytes if state.config.preallocate else 0
+    preallocate = state.settings.config.segment_bytes if state.settings.config.preallocate else 0
     log = state.files.open_segment(segment_file(base, LOG_SUFFIX), create=True, preallocate_bytes=preallocate)
-    segment = Segment(state.files, base, base, state.parts, log)
+    segment = Segment(state.files, base, base, state.settings.components, log)
     try:
-        return segment, new_appender(segment, state.parts, state.config)
+        return segment, new_appender(segment, state.settings.components, state.settings.config)
     except BaseException:
         segment.close()
         raise
@@ -101,5 +99,5 @@ def new_appender(segment: Segment, parts: Components, config: TopicConfig, *, is
 
 def remove_leftovers(state: LogState, base_offset: int) -> None:
     """Delete stray files that already have the names of the next segment's files."""
-    for suffix in (LOG_SUFFIX, *(found.suffix for found in state.parts.indexes.values())):
+    for suffix in (LOG_SUFFIX, *(found.suffix for found in state.settings.components.indexes.values())):
         state.files.remove(segment_file(base_offset, suffix))

@@ -16,7 +16,7 @@ NOT_WRITTEN: Final = 1 << 63  # above all offsets
 
 
 def _nothing() -> None:
-    """Write nothing: the default of ``Turns.write_row``."""
+    """Write nothing: the default of ``SyncTurns.write_row``."""
 
 
 class Waiter:
@@ -33,7 +33,7 @@ class Waiter:
         self.gate.acquire()
 
 
-class Turns:
+class SyncTurns:
     """The turn, which at most one waiter has at a time, and the queue of batches to write. Thread-safe.
 
     Each caller of ``take`` must call ``leave`` at the end, even after an exception such as Ctrl-C. Otherwise the other
@@ -43,7 +43,7 @@ class Turns:
     __slots__ = ("_company", "_gathering", "_has_turn", "_is_called", "_lock", "_row", "_waiting", "write_row")
 
     def __init__(self) -> None:
-        self.write_row: Callable[[], None] = _nothing  # writes the queued batches; the owning log sets it
+        self.write_row: Callable[[], None] = _nothing  # writes the queued batches
         self._lock = threading.Lock()
         self._has_turn: Waiter | None = None
         self._waiting: list[Waiter] | None = None  # in order of arrival; None because most logs never have waiters
@@ -51,6 +51,10 @@ class Turns:
         self._gathering = False
         self._row: list[Waiter] | None = None  # waiters with a batch to write, in order of arrival
         self._is_called = False  # True while a thread is responsible for calling ``called``
+
+    def writes_with(self, write_row: Callable[[], None]) -> None:
+        """Write the queued batches with ``write_row`` from now on. The owning log calls it once."""
+        self.write_row = write_row
 
     def line_up(self, waiter: Waiter) -> bool:
         """Add a waiter to the end of the queue of batches. Return True if the caller must write the queue."""

@@ -13,9 +13,9 @@ import pytest
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
 from stratalog.errors import ClosedError, DiskFullError, LogDirOfflineError, NotLeaderOrFollowerError
-from stratalog.log.append.append_queue import InRow
+from stratalog.log.append.append_queue import QueuedAppend
 from stratalog.log.log import Log
-from stratalog.log.state.sync_turns import Turns, Waiter
+from stratalog.log.state.sync_turns import SyncTurns, Waiter
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.spi.formats import BatchHeader, PlainBatch
 from stratalog.testing.faults import FaultyVfs, failing
@@ -34,14 +34,14 @@ def files(bed: LogBed) -> FaultyVfs:
 
 def lined_up(
     bed: LogBed, log: Log, count: int, *, start: int, timestamp_ms: int = TIMESTAMP_MS, value_bytes: int = 0
-) -> InRow:
+) -> QueuedAppend:
     """An append of another thread that waits in the row."""
     made = records(count, start=start, timestamp_ms=timestamp_ms, value_bytes=value_bytes)
     form = bed.parts.formats.of(2, "", 0)
     data = form.encode(made, BatchHeader(), None, None)
     stamps = [record.timestamp_ms for record in made]
-    waiter = InRow(form, PlainBatch(data, count, min(stamps), max(stamps), has_null_key=False))
-    log._state.turns.line_up(waiter)
+    waiter = QueuedAppend(form, PlainBatch(data, count, min(stamps), max(stamps), has_null_key=False))
+    log._state.durability.turns.line_up(waiter)
     return waiter
 
 
@@ -156,7 +156,7 @@ def test_threads_that_come_during_a_write_are_written_together(bed: LogBed, file
     form = bed.parts.formats.of(2, "", 0)
     if form.encode_plain(records(1), 0, limit_bytes=1 << 20, overhead_bytes=0) is None:
         pytest.skip("without kernels appends do not line up")
-    turns, began = log._state.turns, log_writes(files)
+    turns, began = log._state.durability.turns, log_writes(files)
 
     def rule(operation: str, path: str) -> None:
         if operation == "write" and path.endswith(LOG_SUFFIX) and log_writes(files) == began + 1:
@@ -214,7 +214,7 @@ def test_who_writes_for_all_and_is_interrupted_leaves_nobody_waiting(bed: LogBed
 def test_closing_writes_the_row_and_nothing_behind_what_it_finished(bed: LogBed, files: FaultyVfs) -> None:
     log = bed.open()
     log.append(records(1))
-    in_time, late = lined_up(bed, log, 1, start=1), list[InRow]()
+    in_time, late = lined_up(bed, log, 1, start=1), list[QueuedAppend]()
 
     def rule(operation: str, path: str) -> None:
         if operation == "create" and path.endswith(".snapshot.tmp") and not late:
@@ -229,7 +229,7 @@ def test_closing_writes_the_row_and_nothing_behind_what_it_finished(bed: LogBed,
 
 
 def test_who_leaves_the_row_is_not_written_later() -> None:
-    turns = Turns()
+    turns = SyncTurns()
     gone, other = Waiter(1), Waiter(2)
     assert turns.line_up(gone)
     assert not turns.line_up(other)
@@ -238,7 +238,7 @@ def test_who_leaves_the_row_is_not_written_later() -> None:
 
 
 def test_one_calls_the_row_until_nobody_is_left() -> None:
-    turns = Turns()
+    turns = SyncTurns()
     first, second, third = Waiter(1), Waiter(2), Waiter(3)
     assert turns.line_up(first)
     assert turns.called() == [first]

@@ -224,19 +224,19 @@ def test_producers_and_transactions_are_as_they_were_then(bed: LogBed) -> None:
         batch = bed.batch(0, records(1, value_bytes=20), producer=(9, 0, sequence), transactional=transactional)
         log.append_as_leader(batch)
 
-    states = [log._state.producers.entries()]
+    states = [log.producers()]
     for sequence in range(10):
         send(2 * sequence, transactional=True)
-        states.append(log._state.producers.entries())
+        states.append(log.producers())
         send(2 * sequence + 1, transactional=True)
-        states.append(log._state.producers.entries())
+        states.append(log.producers())
         log.end_transaction(9, 0, commit=sequence % 3 == 0, coordinator_epoch=1)
-        states.append(log._state.producers.entries())
+        states.append(log.producers())
     assert len(log.segments()) > 3
     aborted = log.fetch(0, 1 << 20, "read_committed").aborted_transactions
     for target in range(29, 0, -1):
         log.truncate_to(target)
-        assert log._state.producers.entries() == states[target]
+        assert log.producers() == states[target]
         if target % 3 == 2:
             send(2 * (target // 3) + 1, transactional=True)
             log.truncate_to(target)
@@ -246,7 +246,7 @@ def test_producers_and_transactions_are_as_they_were_then(bed: LogBed) -> None:
         assert [record.offset for record in log.records(isolation="read_committed")] == visible
     assert aborted
     bed.crash()
-    assert bed.open(clean=False)._state.producers.entries() == states[1]
+    assert bed.open(clean=False).producers() == states[1]
 
 
 def test_producers_that_were_forgotten_do_not_come_back_from_a_snapshot(bed: LogBed) -> None:

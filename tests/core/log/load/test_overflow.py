@@ -274,7 +274,7 @@ def test_epochs_and_producers_are_those_of_the_whole(bed: LogBed) -> None:
         (4, FAR),
         (6, FAR + 3),
     ]
-    assert {entry.producer_id: entry.last_sequence for entry in log._state.producers.entries()} == {7: 5, 8: 2}
+    assert {entry.producer_id: entry.last_sequence for entry in log.producers()} == {7: 5, 8: 2}
     bed.close()
     bases = {0, FAR, 4 * SPAN, 4 * SPAN + 3}
     assert {int(name[:20]) for name in bed.names() if name.endswith(".snapshot")} <= bases

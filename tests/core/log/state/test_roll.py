@@ -16,6 +16,7 @@ from stratalog.errors import LogDirOfflineError, StorageError
 from stratalog.log.log import Log
 from stratalog.log.state.roll import new_appender
 from stratalog.model.records import Record
+from stratalog.segment.appender import Appender
 from stratalog.spi.indexes import IndexRole
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.logs import LogBed, records
@@ -45,7 +46,7 @@ def test_jitter_above_the_longest_lag_does_not_roll_at_each_append(bed: LogBed, 
     )
     log = bed.open()
     parts = replace(bed.parts, env=replace(bed.parts.env, chance=random.Random(chance)))  # noqa: S311 - repeatable
-    log._state.appender = new_appender(log.view().segments[-1], parts, bed.topic)
+    log._state.writes.replace_appender(new_appender(log.view().segments[-1], parts, bed.topic))
     for _ in range(3):
         log.append([Record(timestamp_ms=5, key=b"k")])
     assert bases(log) == [0]
@@ -56,7 +57,7 @@ def test_jitter_above_the_longest_lag_does_not_roll_at_each_append(bed: LogBed, 
 def test_settings_that_shrink_below_the_jitter_drawn_roll_at_the_first_later_record(bed: LogBed) -> None:
     bed.topic = TopicConfig(segment_ms=10**9)
     log = bed.open()
-    log._state.appender = type(log._state.appender)(log.view().segments[-1], bed.parts, bed.topic, jitter_ms=10**8)
+    log._state.writes.replace_appender(Appender(log.view().segments[-1], bed.parts, bed.topic, jitter_ms=10**8))
     log.configure(TopicConfig(segment_ms=10), bed.parts)
     for stamp in (5, 5, 6):
         log.append([Record(timestamp_ms=stamp)])

@@ -1,4 +1,4 @@
-"""Turns: one at a time, everybody else woken once, and nobody left behind whoever goes away."""
+"""SyncTurns: one at a time, everybody else woken once, and nobody left behind whoever goes away."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 
-from stratalog.log.state.sync_turns import Turns, Waiter
+from stratalog.log.state.sync_turns import SyncTurns, Waiter
 
 WAIT_S = 30.0
 NEVER_S = 100 * WAIT_S  # who waits so long is found by who waits for him
 
 
-def taken(turns: Turns, end: int, *, first: bool = False) -> Waiter:
+def taken(turns: SyncTurns, end: int, *, first: bool = False) -> Waiter:
     waiter = Waiter(end)
     assert turns.take(waiter) is first
     return waiter
@@ -25,7 +25,7 @@ def is_woken(waiter: Waiter) -> bool:
 
 
 def test_those_who_are_done_go_on_and_one_of_the_others_is_next() -> None:
-    turns = Turns()
+    turns = SyncTurns()
     first = taken(turns, 1, first=True)
     done, next_one, later = taken(turns, 2), taken(turns, 5), taken(turns, 6)
     turns.leave(first, 3)
@@ -40,7 +40,7 @@ def test_those_who_are_done_go_on_and_one_of_the_others_is_next() -> None:
 
 def test_a_turn_goes_on_to_the_next_if_its_owner_went_away() -> None:
     """Ctrl-C may end a wait before the turn comes, or after it came and before it is taken."""
-    turns = Turns()
+    turns = SyncTurns()
     first = taken(turns, 1, first=True)
     gone, interrupted, last = taken(turns, 2), taken(turns, 3), taken(turns, 4)
     turns.leave(gone, 0)
@@ -53,7 +53,7 @@ def test_a_turn_goes_on_to_the_next_if_its_owner_went_away() -> None:
 
 
 def test_leaving_twice_takes_nobody_elses_turn() -> None:
-    turns = Turns()
+    turns = SyncTurns()
     first = taken(turns, 1, first=True)
     second = taken(turns, 2)
     turns.leave(first, 1)
@@ -69,7 +69,7 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
 
 
 def test_company_is_waited_for_until_it_is_there() -> None:
-    turns = Turns()
+    turns = SyncTurns()
     first = taken(turns, 1, first=True)
     others = [taken(turns, 1), taken(turns, 2)]
     turns.leave(first, 1)
@@ -84,7 +84,7 @@ def test_company_is_waited_for_until_it_is_there() -> None:
 
 @pytest.mark.parametrize("at_most_s", [0.0, 1e-6])
 def test_company_that_stays_away_is_not_waited_for(at_most_s: float) -> None:
-    turns = Turns()
+    turns = SyncTurns()
     first = taken(turns, 1, first=True)
     back, leader = taken(turns, 1), taken(turns, 2)
     turns.leave(first, 1)
@@ -96,7 +96,7 @@ def test_company_that_stays_away_is_not_waited_for(at_most_s: float) -> None:
 
 
 def test_alone_nobody_is_waited_for() -> None:
-    turns = Turns()
+    turns = SyncTurns()
     for end in range(3):
         waiter = taken(turns, end, first=True)
         gathered = in_thread(partial(turns.gather, waiter, NEVER_S))

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
+from stratalog.log.folder.tier_note import read_note
 from stratalog.log.read.tier_view import RemoteLog, RemoteView
-from stratalog.log.state.tier_link import note_tier, read_note
 from stratalog.model.batches import Buffer
 from stratalog.testing.logs import LogBed
 
@@ -32,22 +32,22 @@ def test_who_looked_at_the_tier_earlier_does_not_replace_a_later_note(
     """Retention, cleaning and offload note on threads of their own: an older note could win, and pass for the newer one."""
     with bed:
         state = bed.open()._state
-        monkeypatch.setattr(state, "remote", cast(RemoteLog, Growing()))
-        other = threading.Thread(target=note_tier, args=(state,))
+        tier, remote = state.tier, cast(RemoteLog, Growing())
+        other = threading.Thread(target=tier.save_note, args=(remote,))
         replace = state.files.replace_small
 
         def replace_late(name: str, data: Buffer) -> None:
             """Let the other thread come between the look and the write, if it can."""
             if threading.current_thread() is not other:
                 other.start()
-                if not state.noting.locked():
+                if not tier.noting.locked():
                     other.join()
             replace(name, data)
 
         monkeypatch.setattr(state.files, "replace_small", replace_late)
-        note_tier(state)
+        tier.save_note(remote)
         other.join()
         note = read_note(state.files)
         assert note is not None
-        assert note.version == state.noted_version == 2
+        assert note.version == tier.noted_version == 2
         monkeypatch.undo()

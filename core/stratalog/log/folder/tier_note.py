@@ -1,0 +1,126 @@
+"""Tier note: a small file in a log's folder that describes the tier's contents.
+
+The note describes the tier's contents at the last commit that this engine made or saw. It is stored before the first
+segment is evicted from local disk, and is read when the log is opened. If the store is unavailable then, reads rely on
+the note: the log start does not change, and the records below the first local segment are in the tier. Nothing is
+evicted, uploaded or committed because of the note.
+
+docs/formats/tier-note.md describes the file.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stratalog.errors import CorruptCheckpointError
+from stratalog.log.read.tier_view import RemoteView
+from stratalog.model.names import TIER_NOTE_FILE
+from stratalog.model.notes import readable
+from stratalog.model.offsets import EpochEntry
+from stratalog.spi.segment_store import LogFiles
+
+FORMAT_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TierNote:
+    """Contents of the tier note: a ``RemoteView`` without its segments.
+
+    ``segments`` is the number of segments. ``end_offset`` is their exclusive end, or the log start if there were none.
+    """
+
+    version: int = 0
+    log_start: int = 0
+    high_watermark: int = 0
+    end_offset: int = 0
+    segments: int = 0
+    first_dirty_offset: int = 0
+    leader_epochs: tuple[EpochEntry, ...] = ()
+    identity: str = ""
+
+    @classmethod
+    def of(cls, view: RemoteView) -> TierNote:
+        """Return the note for a tier view, without a request to the store."""
+        return cls(
+            view.version,
+            view.log_start,
+            view.high_watermark,
+            view.end_offset,
+            len(view.segments),
+            view.first_dirty_offset,
+            view.leader_epochs,
+            view.identity,
+        )
+
+
+def write_note(files: LogFiles, note: TierNote) -> None:
+    """Replace the note's file durably; errors as ``LogFiles.replace_small``."""
+    body: dict[str, object] = {
+        "version": FORMAT_VERSION,
+        "manifest_version": note.version,
+        "log_start": note.log_start,
+        "high_watermark": note.high_watermark,
+        "end_offset": note.end_offset,
+        "segments": note.segments,
+        "first_dirty_offset": note.first_dirty_offset,
+        "leader_epochs": [list(entry) for entry in note.leader_epochs],
+        **({"identity": note.identity} if note.identity else {}),
+    }
+    data = json.dumps({**body, "crc32": _crc(body)}).encode()
+    files.replace_small(TIER_NOTE_FILE, readable(data, parse_note, files.path(TIER_NOTE_FILE)))
+
+
+def read_note(files: LogFiles) -> TierNote | None:
+    """Return the stored note, None if there is none; errors as ``parse_note``."""
+    data = files.read_small(TIER_NOTE_FILE)
+    return None if data is None else parse_note(data, files.path(TIER_NOTE_FILE))
+
+
+def parse_note(data: bytes, path: str) -> TierNote:
+    """Return the note in the file's bytes; ``path`` is for errors.
+
+    Raises:
+        CorruptCheckpointError: the file is damaged, or a later release wrote it.
+    """
+    try:
+        body = json.loads(data)
+        version, crc = body["version"], body.pop("crc32")
+        if version == FORMAT_VERSION:
+            if crc != _crc(body):
+                raise CorruptCheckpointError("the note about the tier does not have its checksum", path)
+            return _note_from(body)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptCheckpointError(f"the note about the tier is malformed: {error!r}", path) from error
+    raise CorruptCheckpointError(f"a note about the tier of version {version!r} is not supported by this release", path)
+
+
+def _note_from(body: dict[str, Any]) -> TierNote:  # Any: JSON whose checksum was verified
+    return TierNote(
+        _whole(body["manifest_version"]),
+        _whole(body["log_start"]),
+        _whole(body["high_watermark"]),
+        _whole(body["end_offset"]),
+        _whole(body["segments"]),
+        _whole(body["first_dirty_offset"]),
+        tuple(EpochEntry(_whole(epoch), _whole(start)) for epoch, start in body["leader_epochs"]),
+        _text(body.get("identity", "")),
+    )
+
+
+def _whole(value: Any) -> int:  # Any: JSON
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no integer")
+    return value
+
+
+def _text(value: Any) -> str:  # Any: the same
+    if type(value) is not str:
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _crc(body: object) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())

@@ -1,0 +1,100 @@
+"""View of the tier of a log that is being opened, with or without its store."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from stratalog.epochs.lineage import parted_at
+from stratalog.errors import CorruptCheckpointError, FencedEpochError, StoreError
+from stratalog.log.folder.tier_note import TierNote, read_note
+from stratalog.log.load.loaded_log import LoadedLog
+from stratalog.log.read.tier_view import OfflineSegments, RemoteLog, RemoteView
+from stratalog.model.names import TopicPartition
+from stratalog.model.offsets import EpochEntry
+from stratalog.spi.segment_store import LogFiles
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def tier_at_opening(remote: RemoteLog, files: LogFiles, loaded: LoadedLog) -> RemoteView:
+    """Return the tier's view of a log that is being opened.
+
+    If the store fails and the log may open without its tier, return the view that local disk implies.
+
+    Raises:
+        TamperedManifestError: a key authenticates the tier of the log, and the tier is older than the note, or another
+        one.
+        StoreError: the store failed, and the log may not open without its tier.
+        CorruptCheckpointError: the store is unavailable, and the note is damaged.
+        Others as ``RemoteLog.view``.
+    """
+    with contextlib.suppress(CorruptCheckpointError):
+        noted = read_note(files)
+        if noted is not None:
+            remote.expect(noted.version, noted.identity)
+    try:
+        return remote.view()
+    except StoreError as error:
+        if not remote.may_open_without(error):
+            raise
+    view = assumed_view(read_note(files), loaded, remote.wanted)
+    remote.assume(view)
+    return view
+
+
+def assumed_view(note: TierNote | None, loaded: LoadedLog, why: Callable[[], StoreError]) -> RemoteView:
+    """Return the view of the tier that local disk implies.
+
+    A segment leaves local disk only after the tier has it. Therefore the tier holds all records between the log start
+    and the first local segment, even those committed after the note. Without a note (earlier releases wrote none), a
+    checkpoint with a log start below the first segment has the same meaning.
+    """
+    known = note or TierNote()
+    first = loaded.segments[0].base_offset if loaded.segments else loaded.log_end
+    start = max(known.log_start, loaded.log_start)
+    evicted = first > start and (known.segments > 0 or loaded.has_start)
+    end = max(known.end_offset if known.segments else 0, first if evicted else 0)
+    if end <= start:
+        return RemoteView(known.version, known.log_start, known.high_watermark)
+    return RemoteView(
+        known.version,
+        start,
+        max(known.high_watermark, end),
+        OfflineSegments(start, end, max(known.segments, 1), why),
+        known.leader_epochs,
+        known.first_dirty_offset,
+    )
+
+
+def report_losses(name: TopicPartition, tiered: RemoteView, files: LogFiles, loaded: LoadedLog) -> None:
+    """Log an error if the tier has lost evicted records because it was emptied or rolled back."""
+    with contextlib.suppress(CorruptCheckpointError):
+        note = read_note(files)
+        if note is None or not note.segments or not loaded.segments:
+            return
+        start = max(note.log_start, loaded.log_start, tiered.log_start, tiered.end_offset)
+        end = min(note.end_offset, loaded.segments[0].base_offset)
+        if start < end:
+            _LOGGER.error(
+                "the tier has lost what local disk left to it: log=%s offsets=[%d, %d) version=%d version_before=%d",
+                name,
+                start,
+                end,
+                tiered.version,
+                note.version,
+            )
+
+
+def check_not_taken(name: TopicPartition, tiered: RemoteView, epochs: Sequence[EpochEntry], log_end: int) -> None:
+    """Raise FencedEpochError if the tier holds records that only another engine, after a takeover, can have written."""
+    if not tiered.segments:
+        return
+    end = tiered.end_offset
+    if end > log_end:
+        raise FencedEpochError(f"the tier holds {name} up to offset {end}, this directory only up to {log_end}")
+    offset = parted_at(epochs, tiered.leader_epochs, tiered.start_offset, end)
+    if offset is not None:
+        raise FencedEpochError(f"the tier holds other records of {name} than this directory from offset {offset} on")

@@ -1,0 +1,102 @@
+"""Health of a log: whether it accepts changes, and the error that callers get if not."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from stratalog.errors import (
+    ClosedError,
+    CorruptBatchError,
+    LogDirOfflineError,
+    OutOfResourcesError,
+    StorageError,
+    SystemLimitError,
+)
+from stratalog.model.names import TopicPartition
+
+
+class Health:
+    """Health of one log. ``close`` is called under the log's lock; the other methods need no lock.
+
+    Attributes:
+        log: the log.
+        damage: the log cannot be read beyond the position of this error; appends raise it.
+        failure: takes the log out of service: appends raise it, reads continue.
+        closed: True if the log is closed.
+    """
+
+    __slots__ = ("_on_offline", "closed", "damage", "failure", "log")
+
+    def __init__(
+        self,
+        log: TopicPartition,
+        damage: CorruptBatchError | None,
+        failure: StorageError | None,
+        on_offline: Callable[[StorageError], None] | None,
+    ) -> None:
+        self.log, self.damage, self.failure, self.closed = log, damage, failure, False
+        self._on_offline = on_offline  # called when the whole directory has failed
+
+    @property
+    def is_good(self) -> bool:
+        """True if the log can be written to and closed cleanly."""
+        return self.failure is None and self.damage is None
+
+    def check_writable(self) -> None:
+        """Raise the error that makes the log not writable, if there is one."""
+        self.check_in_service()
+        if self.damage is not None:
+            raise self.damage.with_traceback(None)
+
+    def check_in_service(self) -> None:
+        """Raise the error that makes syncs impossible, if there is one. A damaged log can be synced."""
+        if self.closed:
+            raise ClosedError(f"log {self.log} is closed")
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
+
+    def close(self) -> None:
+        """Refuse all further changes, because the log's files are closed."""
+        self.closed = True
+
+    def refuse(self, error: StorageError) -> None:
+        """Take the log out of service with ``error``, unless it is already. Later calls raise ``error``."""
+        if self.failure is None:
+            self.failure = error
+
+    def fail(self, error: StorageError) -> None:
+        """Take the log out of service, and report a failure of the disk to the directory.
+
+        Later calls raise ``error``. If ``error`` is a SystemLimitError, which allows a retry, later calls raise a
+        ClosedError instead, with the advice to open the log again.
+        """
+        again = f"log {self.log} is out of service, as a change of it ended early, {error.reason}: open it again"
+        self.refuse(ClosedError(again) if isinstance(error, SystemLimitError) else error)
+        if isinstance(error, LogDirOfflineError) and self._on_offline is not None:
+            self._on_offline(error)
+
+    @contextlib.contextmanager
+    def guarded(self, what: str) -> Iterator[None]:
+        """Take the log out of service if the guarded block fails; ``what`` describes the block in errors.
+
+        The log stays in service if space or descriptors are missing, because such a call changes nothing. After Ctrl-C,
+        for example, files may contain bytes that the state does not count; recovery finds them.
+        """
+        try:
+            yield
+        except BaseException as error:
+            self.ended_early(what, error)
+            raise
+
+    def ended_early(self, what: str, error: BaseException) -> None:
+        """Handle ``error`` as ``guarded`` does, for callers that avoid the cost of a context manager."""
+        if not isinstance(error, OutOfResourcesError):
+            self.fail_after(what, error)
+
+    def fail_after(self, what: str, error: BaseException) -> None:
+        """Take the log out of service, because ``what`` ended with ``error`` and may have changed a part."""
+        if not isinstance(error, StorageError):
+            reason = f"log {self.log} is out of service, as {what} ended early ({type(error).__name__}): open it again"
+            error = ClosedError(reason)
+        self.fail(error)

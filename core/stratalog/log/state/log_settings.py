@@ -1,0 +1,31 @@
+"""Settings of one open log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from stratalog.config.topic import TopicConfig
+from stratalog.log.prepare.fast_path import PlainRules
+from stratalog.log.read.tier_view import RemoteLog
+from stratalog.segment.components import Components
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """Settings of one open log: one value that is replaced as a whole.
+
+    Attributes:
+        config: settings of the topic.
+        components: components that the settings name.
+        remote: the log's part of the tier; None without a tier.
+    """
+
+    config: TopicConfig
+    components: Components
+    remote: RemoteLog | None = None
+
+    @cached_property
+    def rules(self) -> PlainRules:
+        """The rules for plain batches, looked up at the first append."""
+        return PlainRules(self.config, self.components)

@@ -1,0 +1,129 @@
+"""View of a log that readers see: one value, replaced as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from stratalog.epochs.epoch_cache import EpochCache
+from stratalog.errors import CorruptBatchError
+from stratalog.log.read.tier_view import RemoteView
+from stratalog.log.read.view import LogView
+from stratalog.model.names import TopicPartition
+from stratalog.model.offsets import LogOffsets
+from stratalog.producers.state import ProducerState
+from stratalog.segment.segment import Segment
+
+_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
+
+
+class PublishedView:
+    """The view that readers of one log see. Readers need no lock; the log changes the view under its lock.
+
+    After an append, only the log end differs. The full view is then built when a reader first requests it, because
+    reads are rarer than appends.
+    """
+
+    __slots__ = ("_built", "_current", "_on_moved")
+
+    def __init__(self, view: LogView) -> None:
+        # (base view, log end or None if the base view is current, recovery point), and the view built from such a value
+        self._current: tuple[LogView, int | None, int] = (view, None, 0)
+        self._built: tuple[object, LogView] = (self._current, view)
+        self._on_moved: Callable[[], None] | None = None
+
+    @property
+    def base(self) -> LogView:
+        """The last view that ``replace`` received. Only its offsets may be old."""
+        return self._current[0]
+
+    @property
+    def view(self) -> LogView:
+        """The current view."""
+        current = known, end, recovery_point = self._current
+        if end is None:
+            return known
+        made_from, view = self._built
+        if made_from is not current:
+            view = known.grown_to(end, recovery_point)
+            self._built = (current, view)
+        return view
+
+    def replace(self, view: LogView) -> None:
+        """Publish ``view``, and call the subscriber if bounds have moved."""
+        before = None if self._on_moved is None else self.view.offsets
+        self._current = (view, None, 0)
+        if self._on_moved is not None and view.offsets != before:
+            self._on_moved()
+
+    def grow(self, end: int, recovery_point: int) -> None:
+        """Publish appends: the base view with another log end."""
+        self._current = (self._current[0], end, recovery_point)
+        if self._on_moved is not None:
+            self._on_moved()
+
+    def subscribe(self, on_moved: Callable[[], None]) -> None:
+        """Call ``on_moved`` when bounds have moved. It must return at once."""
+        self._on_moved = on_moved
+
+
+def make_view(
+    log: TopicPartition,
+    segments: Sequence[Segment],
+    producers: ProducerState,
+    epochs: EpochCache,
+    *,
+    log_start: int,
+    recovery_point: int,
+    high_watermark: int,
+    remote: RemoteView | None,
+    damage: CorruptBatchError | None,
+) -> LogView:
+    """Return the view of a log that is not open for writing, or not yet."""
+    return LogView(
+        log,
+        tuple(segments),
+        limited_bounds(segments, producers, remote, log_start, recovery_point, high_watermark),
+        epochs,
+        remote,
+        damage,
+        epochs.latest,
+    )
+
+
+def limited_bounds(
+    segments: Sequence[Segment],
+    producers: ProducerState,
+    remote: RemoteView | None,
+    log_start: int,
+    recovery_point: int,
+    high_watermark: int,
+) -> LogOffsets:
+    """Return the bounds of a log as one value, limited to their required order.
+
+    If the tier has segments, the log starts at the tier's log start or later. Otherwise it starts at the first local
+    segment, but not below the tier's log start: a log start offset never falls.
+    """
+    first, end = (segments[0].base_offset, segments[-1].end_offset) if segments else (log_start, log_start)
+    if remote is not None and remote.segments:
+        start = max(log_start, remote.log_start)
+        if not segments:
+            first = end = max(end, remote.end_offset)
+    else:
+        start = max(log_start, first)
+        # All segments of the tier may have been deleted after this log's start was stored in its checkpoint.
+        if remote is not None and start < remote.log_start:
+            start = min(remote.log_start, end)
+    high_watermark = stable = _between(high_watermark, start, end)
+    unstable = producers.first_unstable(high_watermark)
+    if unstable is not None:
+        stable = _between(unstable, start, high_watermark)
+    local, synced = _between(first, start, end), _between(recovery_point, start, end)
+    return _of(LogOffsets, (start, local, synced, high_watermark, stable, end))
+
+
+def _between(value: int, least: int, most: int) -> int:
+    """Return ``value`` limited to [least, most]; ``most`` if ``least`` is above ``most``."""
+    if value < least:  # noqa: PLR1730 - each append runs it several times, and a call of max() costs more
+        value = least
+    return most if value > most else value  # noqa: FURB136 - the same

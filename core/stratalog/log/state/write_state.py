@@ -1,0 +1,132 @@
+"""Contents of a log that is open for writing: segments, producers, epochs, and files that wait for their deletion."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+
+from stratalog.epochs.epoch_cache import EpochCache
+from stratalog.errors import OutOfResourcesError
+from stratalog.log.folder.folder import write_epochs
+from stratalog.log.load.loaded_log import LoadedLog
+from stratalog.producers.state import ProducerState
+from stratalog.segment.appender import Appender
+from stratalog.segment.segment import Segment
+from stratalog.spi.segment_store import LogFiles
+
+
+class PendingDeletes:
+    """Names of ``.deleted`` files, each with the time when the file is deleted (monotonic ns)."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self) -> None:
+        self._names: dict[str, int] = {}
+
+    def add(self, names: Iterable[str], due_ns: int) -> None:
+        """Delete the files at ``due_ns`` or later."""
+        for name in names:
+            self._names.setdefault(name, due_ns)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Forget files that are deleted."""
+        for name in names:
+            del self._names[name]
+
+    def due(self, now_ns: int, *, all_now: bool) -> list[str]:
+        """Return the names of the files to delete now, sorted; all names if ``all_now`` is True."""
+        return sorted(name for name, due_ns in self._names.items() if all_now or due_ns <= now_ns)
+
+    def items(self) -> list[tuple[str, int]]:
+        """Return all names with the time when each file is deleted, in the order of ``add``."""
+        return list(self._names.items())
+
+
+class WriteState:
+    """Contents of one log. The methods are called under the log's lock.
+
+    Attributes:
+        segments: ascending; the last one is the active one.
+        appender: of the active segment.
+        producers: idempotent and transactional producers.
+        producer_expiration_ms: producers silent for that long are not restored from a snapshot.
+        epochs: leader epochs and their start offsets.
+        log_start: the log start, before it is limited to the log's bounds.
+        snapshot_offset: offset of the newest producer snapshot when the log was loaded; -1 if that one is obsolete.
+        extra_labels: the EXTRA indexes that the log's files were last compared with; None before.
+        pending_deletes: files of segments that the log no longer has.
+    """
+
+    __slots__ = (
+        "_files",
+        "appender",
+        "epochs",
+        "extra_labels",
+        "log_start",
+        "pending_deletes",
+        "producer_expiration_ms",
+        "producers",
+        "segments",
+        "snapshot_offset",
+    )
+
+    def __init__(self, files: LogFiles, loaded: LoadedLog, appender: Appender) -> None:
+        self._files, self.segments, self.appender = files, tuple(loaded.segments), appender
+        self.producers, self.producer_expiration_ms = loaded.producers, loaded.producer_expiration_ms
+        self.epochs, self.log_start, self.snapshot_offset = loaded.epochs, loaded.log_start, loaded.snapshot_offset
+        self.extra_labels: frozenset[str] | None = None
+        self.pending_deletes = PendingDeletes()
+
+    @property
+    def end_offset(self) -> int:
+        """Offset of the next record."""
+        return self.segments[-1].end_offset
+
+    def begin_segment(self, segment: Segment, appender: Appender) -> None:
+        """End the active segment where ``segment`` begins, and append to ``segment`` from now on."""
+        self.segments[-1].end_offset = segment.base_offset
+        self.segments, self.appender = (*self.segments, segment), appender
+
+    def replace_appender(self, appender: Appender) -> None:
+        """Append to the active segment with another appender."""
+        self.appender = appender
+
+    def replace_segments(self, first: int, count: int, made: Sequence[Segment]) -> None:
+        """Replace ``count`` segments from index ``first`` on."""
+        self.segments = (*self.segments[:first], *made, *self.segments[first + count :])
+
+    def keep_last(self, count: int) -> None:
+        """Drop all segments except the last ``count``."""
+        self.segments = self.segments[-count:]
+
+    def store_epochs(self, epochs: EpochCache) -> None:
+        """Replace the epochs, durably. If that fails, the epochs do not change; errors as ``write_epochs``."""
+        write_epochs(self._files, epochs)
+        self.epochs = epochs
+
+    def forget_epochs(self, left: EpochCache) -> None:
+        """Reduce the epochs to ``left``; errors as ``write_epochs``.
+
+        If there is no space to write the file, the old file stays. It only has more epochs than needed, and the next
+        loading removes them. Deleting must work on a full disk.
+        """
+        if left != self.epochs:
+            self.epochs = left
+            with contextlib.suppress(OutOfResourcesError):
+                write_epochs(self._files, left)
+
+    def replace_producers(self, producers: ProducerState) -> None:
+        """Replace the producers' state after a truncation."""
+        self.producers = producers
+
+    def snapshots_changed(self) -> None:
+        """Record that the newest snapshot at loading may be gone."""
+        self.snapshot_offset = -1
+
+    def set_log_start(self, offset: int) -> None:
+        """Set the log start, before it is limited to the log's bounds."""
+        self.log_start = offset
+
+    def extras_compared(self, labels: frozenset[str]) -> None:
+        """Record that the EXTRA index files on disk agree with ``labels``."""
+        self.extra_labels = labels
