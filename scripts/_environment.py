@@ -1,8 +1,8 @@
 """Makes .venv in the checkout and installs the project there, once. Run by the scripts beside it.
 
-_environment.py NEED, with any Python >= 3.11 that has venv. NEED is ``demo`` (the project with every extra) or ``dev``
-(also what tests and checks need). A stamp in .venv, the hash of what was asked for, says that an installation is
-complete: an interrupted one is simply repeated, and what pip has downloaded by then comes from its cache.
+_environment.py NEED, with any Python >= 3.11 that has venv. NEED is ``demo`` (the project, and the extras that
+``stratalog demo`` needs) or ``dev`` (every extra, and the packages that tests and checks need). A stamp in .venv, the
+hash of what an installation depends on, marks a complete installation: the next run repeats an interrupted one.
 """
 
 from __future__ import annotations
@@ -10,19 +10,23 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
+import threading
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VENV: Final = ROOT / ".venv"
 MADE_FOR: Final = VENV / "made-for"  # the folder of the checkout: commands in a .venv name it, and break when it moves
 LOG: Final = VENV / "install.log"
-NEEDS: Final = {"demo": ("-e", ".[all]"), "dev": ("-e", ".[all]", "--group", "dev")}
+NEEDS: Final = {"demo": ("-e", ".[cli,s3,local-s3]"), "dev": ("-e", ".[all]", "--group", "dev")}
+NEWER_PIP: Final = {"demo": (), "dev": ("pip>=25.1",)}  # the first with dependency groups
 COVERED_BY: Final = {"demo": ("demo", "dev"), "dev": ("dev",)}
 LOG_TAIL_LINES: Final = 25
 KERNEL_KINDS: Final = ("*.pyx", "*.pxd", "*.h")
@@ -38,10 +42,11 @@ def main(need: str) -> int:
             if not any(stamp(name).is_file() and stamp(name).read_text() == wanted(name) for name in COVERED_BY[need]):
                 install(need)
     except KeyboardInterrupt:
-        say("interrupted; run it again to go on")
+        say("interrupted; run the command again to continue")
         return 130
     except subprocess.CalledProcessError as error:
-        say(f"{' '.join(error.cmd[1:5])} ... failed; the whole output is in {LOG}")
+        print(error.output or "", end="", file=sys.stderr)
+        say(f"{' '.join(error.cmd[1:4])} failed; the whole output is in {LOG}")
         return 1
     return 0
 
@@ -94,28 +99,89 @@ def usable() -> bool:
 
 
 def make() -> None:
-    """Make .venv anew."""
+    """Make a new .venv."""
     say(f"making {VENV} with Python {sys.version.split()[0]} ({sys.base_prefix})")
     venv.create(VENV, clear=True, symlinks=True, with_pip=True)
     MADE_FOR.write_text(str(ROOT))
 
 
 def install(need: str) -> None:
-    """Install the project, editable, with what ``need`` asks for."""
+    """Install the project, editable, with the packages that ``need`` names."""
     for old in NEEDS:
         stamp(old).unlink(missing_ok=True)
-    say("installing the project and what it stands on; this happens once and may take some minutes")
     LOG.unlink(missing_ok=True)
-    pip("pip>=25.1")  # the first with dependency groups
-    pip(*NEEDS[need])
+    with Progress("installing; this happens once") as progress:
+        if NEWER_PIP[need]:
+            pip(progress, *NEWER_PIP[need])
+        pip(progress, *NEEDS[need])
     partial = stamp(need).with_suffix(".partial")
     partial.write_text(wanted(need))
     partial.replace(stamp(need))
 
 
-def pip(*arguments: str) -> None:
-    """Run ``pip install``: its output goes to the log, the progress to stderr."""
-    command = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--prefer-binary", "--progress-bar", "off"]
+class Progress:
+    """Progress of an installation on stderr: one line that is rewritten on a terminal, else a line for each step.
+
+    On a terminal, a thread adds the seconds so far, because the longest step, the compiler, prints nothing.
+    """
+
+    def __init__(self, step: str) -> None:
+        self._step, self._detail, self._seconds = step, "", 0
+        self._is_terminal = sys.stderr.isatty()
+        self._ended = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Show the first step."""
+        if self._is_terminal:
+            self._ticker.start()
+        self._show()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave an empty line to the caller."""
+        self._ended.set()
+        if self._is_terminal:
+            self._ticker.join()
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def read(self, line: str) -> None:
+        """Show the step that a line of pip's output begins."""
+        match line.split():
+            case ["Preparing", "editable", "metadata", *_, "started"]:
+                self._begin("compiling the kernels")
+            case ["Downloading", file, *size]:
+                self._begin("downloading packages", " ".join([*file.rsplit("/", 1)[-1].split("-")[:2], *size]))
+            case ["Installing", "collected", "packages:", *names]:
+                self._begin("installing " + ("1 package" if len(names) == 1 else f"{len(names)} packages"))
+
+    def _begin(self, step: str, detail: str = "") -> None:
+        is_new = step != self._step
+        self._step, self._detail = step, detail
+        if is_new or self._is_terminal:
+            self._show()
+
+    def _show(self) -> None:
+        if not self._is_terminal:
+            say(self._step)
+            return
+        line = f"stratalog: {self._step} ({self._seconds} s) {self._detail}"
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r\x1b[K{line[:width]}", end="", file=sys.stderr, flush=True)
+
+    def _tick(self) -> None:
+        while not self._ended.wait(1):
+            self._seconds += 1
+            self._show()
+
+
+def pip(progress: Progress, *arguments: str) -> None:
+    """Run ``pip install``: its output goes to the log, its steps to ``progress``."""
+    # Python compiles what it imports: less than all that pip would compile.
+    options = ["--prefer-binary", "--no-compile", "--progress-bar", "off"]
+    command = [str(VENV / "bin" / "python"), "-m", "pip", "install", *options]
     # A global "pip install --user" default would be refused inside a virtual environment.
     environment = {**os.environ, "PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONUNBUFFERED": "1"}
     with (
@@ -133,20 +199,10 @@ def pip(*arguments: str) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             log.write(line)
-            show(line.strip())
+            progress.read(line.strip())
     if process.returncode:
-        print("".join(LOG.read_text().splitlines(keepends=True)[-LOG_TAIL_LINES:]), file=sys.stderr)
-        raise subprocess.CalledProcessError(process.returncode, [*command, *arguments])
-
-
-def show(line: str) -> None:
-    """Tell of the lines of pip's output that mean progress."""
-    match line.split():
-        case ["Downloading", file, *size]:
-            name_and_version = file.rsplit("/", 1)[-1].split("-")[:2]
-            say(" ".join(["downloading", *name_and_version, *size]))
-        case ["Installing", "collected", "packages:", *names]:
-            say(f"installing {len(names)} packages")
+        tail = "".join(LOG.read_text().splitlines(keepends=True)[-LOG_TAIL_LINES:])
+        raise subprocess.CalledProcessError(process.returncode, [*command, *arguments], tail)
 
 
 if __name__ == "__main__":

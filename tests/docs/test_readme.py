@@ -45,7 +45,7 @@ def is_group(command: object) -> TypeGuard[click.Group]:
 
 def test_all_extras_are_named() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    named = re.findall(r"`(\w+)`", README.partition("Extras of the package: ")[2].partition("\n\n")[0])
+    named = re.findall(r"`([\w-]+)`", README.partition("Extras of the package: ")[2].partition("\n\n")[0])
     assert set(named) == set(extras)
 
 

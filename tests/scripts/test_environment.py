@@ -1,15 +1,19 @@
-"""What the scripts do before they run anything: when .venv is made, when it is installed into, when it is left alone."""
+"""Tests of the preparation of .venv: when it is made, when it is installed into, when it is left alone."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+DEMO = ("-e", ".[cli,s3,local-s3]")
+DEV = ("-e", ".[all]", "--group", "dev")
 SCRIPT = Path(__file__).parents[2] / "scripts" / "_environment.py"
 
 
@@ -39,7 +43,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     (tmp_path / "pyproject.toml").write_text("one")
     (tmp_path / "hatch_build.py").write_text("one")
     monkeypatch.delenv("STRATALOG_NO_EXTENSIONS", raising=False)
-    monkeypatch.setattr(module, "pip", lambda *arguments: module.done.append(arguments))
+    monkeypatch.setattr(module, "pip", lambda _, *arguments: module.done.append(arguments))
     monkeypatch.setattr(module, "make", noting_make(module))
     monkeypatch.setattr(module, "usable", lambda: "made" in module.done)
     return module
@@ -55,7 +59,7 @@ def noting_make(module: ModuleType) -> Callable[[], None]:
 
 def test_the_first_run_makes_and_installs(checkout: ModuleType) -> None:
     assert checkout.main("demo") == 0
-    assert checkout.done == ["made", ("pip>=25.1",), ("-e", ".[all]")]
+    assert checkout.done == ["made", DEMO]
 
 
 def test_the_second_run_does_nothing(checkout: ModuleType) -> None:
@@ -70,7 +74,7 @@ def test_dev_needs_more_than_demo(checkout: ModuleType) -> None:
     checkout.main("demo")
     checkout.done[:] = ["made"]
     checkout.main("dev")
-    assert checkout.done[-1] == ("-e", ".[all]", "--group", "dev")
+    assert checkout.done == ["made", ("pip>=25.1",), DEV]
 
 
 def test_other_requirements_are_installed(checkout: ModuleType) -> None:
@@ -78,7 +82,7 @@ def test_other_requirements_are_installed(checkout: ModuleType) -> None:
     checkout.done[:] = ["made"]
     (checkout.ROOT / "pyproject.toml").write_text("two")
     checkout.main("demo")
-    assert checkout.done[-1] == ("-e", ".[all]")
+    assert checkout.done[-1] == DEMO
 
 
 def test_other_kernels_are_built(checkout: ModuleType) -> None:
@@ -88,7 +92,7 @@ def test_other_kernels_are_built(checkout: ModuleType) -> None:
         (checkout.ROOT / "core").mkdir(exist_ok=True)
         (checkout.ROOT / "core" / "kernel.pyx").write_text(change)
         checkout.main("dev")
-        assert checkout.done[-1] == ("-e", ".[all]", "--group", "dev")
+        assert checkout.done[-1] == DEV
 
 
 def test_kernels_are_built_again_when_they_are_wanted_again(
@@ -99,13 +103,13 @@ def test_kernels_are_built_again_when_they_are_wanted_again(
         checkout.done[:] = ["made"]
         monkeypatch.setenv("STRATALOG_NO_EXTENSIONS", value)
         checkout.main("dev")
-        assert checkout.done[-1] == ("-e", ".[all]", "--group", "dev")
+        assert checkout.done[-1] == DEV
 
 
 @pytest.mark.parametrize(
     ("failure", "code", "told"),
     [
-        (KeyboardInterrupt(), 130, "run it again"),
+        (KeyboardInterrupt(), 130, "run the command again"),
         (subprocess.CalledProcessError(1, ["python", "-m", "pip", "install"]), 1, "install.log"),
     ],
 )
@@ -117,7 +121,7 @@ def test_an_installation_that_ended_early_is_repeated(
     code: int,
     told: str,
 ) -> None:
-    def failing_pip(*arguments: str) -> None:
+    def failing_pip(_: object, *arguments: str) -> None:
         if "-e" in arguments:
             raise failure
 
@@ -126,21 +130,48 @@ def test_an_installation_that_ended_early_is_repeated(
         assert checkout.main("demo") == code
     assert told in capsys.readouterr().err
     assert checkout.main("demo") == 0
-    assert checkout.done[-1] == ("-e", ".[all]")
+    assert checkout.done[-1] == DEMO
 
 
-def test_progress_is_told_and_the_rest_is_not(checkout: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    for line in (
-        "Collecting lz4",
-        "  Downloading lz4-4.4.5-cp313-manylinux_2_17_x86_64.whl (1.4 MB)",
-        "Downloading odd",
-        "Installing collected packages: a, b",
-        "",
-    ):
-        checkout.show(line.strip())
-    assert capsys.readouterr().err == (
-        "stratalog: downloading lz4 4.4.5 (1.4 MB)\nstratalog: downloading odd\nstratalog: installing 2 packages\n"
-    )
+PIP_OUTPUT = """\
+  Preparing editable metadata (pyproject.toml): started
+  Preparing editable metadata (pyproject.toml): finished with status 'done'
+Collecting lz4
+  Downloading lz4-4.4.5-cp313-manylinux_2_17_x86_64.whl (1.4 MB)
+Downloading odd
+Installing collected packages: a, b
+
+"""
+
+
+def test_each_step_of_an_installation_is_one_line(checkout: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    with checkout.Progress("installing") as progress:
+        for line in PIP_OUTPUT.splitlines():
+            progress.read(line.strip())
+    steps = ["installing", "compiling the kernels", "downloading packages", "installing 2 packages"]
+    assert capsys.readouterr().err == "".join(f"stratalog: {step}\n" for step in steps)
+
+
+def test_a_terminal_shows_one_line_that_is_rewritten(
+    checkout: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "48")
+    with checkout.Progress("installing") as progress:
+        for line in PIP_OUTPUT.splitlines():
+            progress.read(line.strip())
+    shown = capsys.readouterr().err
+    assert "\n" not in shown
+    _, *lines, last = shown.split("\r\x1b[K")
+    without_seconds = [re.sub(r"\(\d+ s\)", "(0 s)", line) for line in lines]
+    assert list(dict.fromkeys(without_seconds)) == [
+        "stratalog: installing (0 s) ",
+        "stratalog: compiling the kernels (0 s) ",
+        "stratalog: downloading packages (0 s) lz4 4.4.5 (1.4 MB)"[:47],
+        "stratalog: downloading packages (0 s) odd",
+        "stratalog: installing 2 packages (0 s) ",
+    ]
+    assert last == ""
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def local_s3(bucket: str = "") -> Iterator[LocalS3]:
             Servers of one process share moto's state: use a different bucket for each.
 
     Raises:
-        PluginImportError: moto is not installed; ``stratalog[testing]`` installs it.
+        PluginImportError: moto is not installed; ``stratalog[local-s3]`` installs it.
     """
     application, make_server, handler = _moto()
     server = make_server(HOST, 0, application, threaded=True, request_handler=handler)
@@ -129,7 +129,7 @@ def _moto() -> tuple[Wsgi, Callable[..., Any], type]:
             application: Wsgi = create_backend_app("s3")
     except ImportError as error:
         raise PluginImportError(
-            f"a local S3 server needs moto: {error}", "stratalog.testing", "stratalog[testing]"
+            f"a local S3 server needs moto: {error}", "stratalog.testing", "stratalog[local-s3]"
         ) from error
 
     class QuietHandler(MotoRequestHandler):

@@ -117,4 +117,4 @@ def test_without_moto_the_error_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "moto", None)
     with pytest.raises(PluginImportError) as caught, local_s3():
         pass
-    assert caught.value.install == "stratalog[testing]"
+    assert caught.value.install == "stratalog[local-s3]"
