@@ -139,7 +139,7 @@ _METRICS_INTRO: Final = """\
 Generated from the code by `scripts/generate_docs.py`; edit the sentences there.
 
 `engine.metrics()` returns all figures as of now. It takes no lock that an append would wait for, opens no file and asks no
-store. `stratalog.spi.exposition` makes Prometheus' text of them; `examples/exporter` is a service that serves it over HTTP. Counters
+store. `engine.metrics_text()` returns them in Prometheus' text format; `examples/exporter` is a service that serves it over HTTP. Counters
 begin at 0 when the engine opens. Figures of a tier are there only with a tier. Rates are the collector's to make:
 `rate(stratalog_log_end_offset[1m])` is the records a second of a log.
 """

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stratalog.log.read.log_reader import LogReader
     from stratalog.log.read.transfer import Transfer
     from stratalog.model.batches import TimestampType
+    from stratalog.model.metrics import Metric, MetricKind, Sample
     from stratalog.model.names import TopicId, TopicPartition
     from stratalog.model.offsets import Durability, EpochEnd, Isolation, LogOffsets
     from stratalog.model.records import Record, RecordColumns
@@ -40,12 +41,15 @@ __all__ = [
     "Log",
     "LogOffsets",
     "LogReader",
+    "Metric",
+    "MetricKind",
     "Producer",
     "ProducerOptions",
     "Reader",
     "Record",
     "RecordColumns",
     "RecordMetadata",
+    "Sample",
     "TimestampType",
     "TopicId",
     "TopicInfo",
@@ -71,6 +75,11 @@ _HOMES: Final = {
     "stratalog.log.read.transfer": ("Transfer",),
     "stratalog.log.append.commit": ("AppendResult",),
     "stratalog.model.batches": ("TimestampType",),
+    "stratalog.model.metrics": (
+        "Metric",
+        "MetricKind",
+        "Sample",
+    ),
     "stratalog.model.names": (
         "TopicId",
         "TopicPartition",

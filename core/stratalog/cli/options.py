@@ -22,7 +22,7 @@ from stratalog.errors import ConfigError, DiskFullError, UnknownTopicError
 from stratalog.model.names import TopicPartition
 from stratalog.reading.open_reader import open_host, open_settled, open_tier
 from stratalog.reading.reader import Reader
-from stratalog.spi.commands import CommandFunction, config_option, taken_together, tier_option
+from stratalog.spi.commands import CommandFunction, config_option, option_group, tier_option
 from stratalog.tier.tier import Tier, TierLogName
 from stratalog.tier.tier_log import TierLog
 
@@ -131,7 +131,7 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)  # type: ignore[arg-type]  # click says what it takes, and checks it
 
 
-place_options = taken_together(
+place_options = option_group(
     "place",
     Place,
     config_option,
@@ -144,11 +144,11 @@ place_options = taken_together(
 """``--dir``, ``--tier``, ``--tier-option``, ``--config``: passed to the command as ``place``."""
 
 
-uri_options = taken_together("place", TierPlace, config_option, tier_option, click.argument("uri"))
+uri_options = option_group("place", TierPlace, config_option, tier_option, click.argument("uri"))
 """The argument ``URI``, ``--tier-option`` and ``--config``: passed to the command as ``place``."""
 
 
-json_option = taken_together(
+json_option = option_group(
     "output", Output, click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for machines.")
 )
 """``--json``: passed to the command as ``output``."""

@@ -22,7 +22,7 @@ from stratalog.engine.engine_logs import EngineLogs
 from stratalog.engine.tiering.offload_log import OffloadResult, TierLag
 from stratalog.errors import ConfigError, UnknownTopicError
 from stratalog.log.change.extra_indexes import ExtrasResult
-from stratalog.model.metrics import Sample
+from stratalog.model.metrics import Sample, exposition
 from stratalog.model.names import TopicPartition
 from stratalog.tier.upkeep.collect import CollectReport
 
@@ -68,7 +68,7 @@ class Engine(EngineLogs):
         """
         self._check_open()
         self._duties.start()
-        self._services.start(self)
+        self._services.start(lambda service: service.start(self))
         return self
 
     def run_duties(self) -> int:
@@ -229,8 +229,7 @@ class Engine(EngineLogs):
     def metrics(self) -> tuple[Sample, ...]:
         """Return the current metrics of logs, directories, duties and the tier; see ``docs/reference/metrics.md``.
 
-        The call takes no lock that an append waits for, opens no file and sends no request to a store. ``exposition``
-        formats the metrics as text.
+        The call takes no lock that an append waits for, opens no file and sends no request to a store.
         """
         self._check_open()
         state = EngineState(
@@ -247,6 +246,10 @@ class Engine(EngineLogs):
             throttled_ms=0 if self._tiering is None else self._tiering.throttled_ms,
         )
         return tuple(samples(state))
+
+    def metrics_text(self) -> str:
+        """Return the current metrics in Prometheus' text format, version 0.0.4."""
+        return exposition(self.metrics())
 
     def proof_of(self, result: EraseResult, key: bytes) -> dict[str, object]:
         """Return the proof of an erasure as a JSON object for ``check_erasure``. It does not contain the key."""

@@ -41,7 +41,6 @@ from stratalog.model.events import (
     TierUnavailable,
     TinySegments,
 )
-from stratalog.model.metrics import Metric, MetricKind, Sample, exposition
 from stratalog.model.offsets import EpochEntry, OffsetPosition, TimestampOffset
 from stratalog.model.records import Fields, Headers
 from stratalog.model.segment_info import AbortedTransaction, FileKind, FileSlice, ObjectSlice, SegmentInfo
@@ -57,7 +56,7 @@ from stratalog.spi.cleanup import (
     SegmentSummary,
 )
 from stratalog.spi.codecs import Codec, CodecTable
-from stratalog.spi.commands import CommandOutput, CommandSteps, config_option, taken_together, tier_option
+from stratalog.spi.commands import CommandOutput, config_option, option_group, tier_option
 from stratalog.spi.extra import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader
 from stratalog.spi.formats import BatchHeader, BatchSurvey, PlainBatch, RecordFormat, Verdict
 from stratalog.spi.hooks import hookimpl
@@ -85,17 +84,9 @@ from stratalog.spi.objects import (
 from stratalog.spi.providers import OpenContext, Provider, Section, key
 from stratalog.spi.segment_store import IndexFile, LogFiles, SegmentFile, SegmentStore
 from stratalog.spi.service_contract import (
-    AppendedRecords,
     Command,
-    EngineHandle,
-    FetchedBatches,
-    FoundBatches,
-    LogHandle,
-    OpenTransaction,
-    SentBatches,
     Service,
 )
-from stratalog.spi.stored import stored_from_json, stored_to_json
 
 __all__ = [
     "CODEC_MASK",
@@ -109,7 +100,6 @@ __all__ = [
     "AbortedTransaction",
     "Action",
     "Appended",
-    "AppendedRecords",
     "ArrowBuffers",
     "Backpressure",
     "BatchHeader",
@@ -125,22 +115,18 @@ __all__ = [
     "CodecTable",
     "Command",
     "CommandOutput",
-    "CommandSteps",
     "Created",
     "DeletePrefix",
-    "EngineHandle",
     "Env",
     "EpochEntry",
     "EpochFenced",
     "ExtraIndex",
     "ExtraIndexBuilder",
     "ExtraIndexReader",
-    "FetchedBatches",
     "Fields",
     "FileKind",
     "FileSlice",
     "FileStat",
-    "FoundBatches",
     "HandlePool",
     "HashedLog",
     "Headers",
@@ -154,21 +140,17 @@ __all__ = [
     "LogCleaned",
     "LogDirOffline",
     "LogFiles",
-    "LogHandle",
     "LogOpened",
     "LogRecovered",
     "LogSummary",
     "LogUncleanable",
     "ManifestAuthenticator",
-    "Metric",
-    "MetricKind",
     "ObjectInfo",
     "ObjectSink",
     "ObjectSlice",
     "ObjectStore",
     "OffsetPosition",
     "OpenContext",
-    "OpenTransaction",
     "PlainBatch",
     "Provider",
     "RangeReader",
@@ -177,7 +159,6 @@ __all__ = [
     "RecordFormat",
     "Rewrite",
     "RewriteJob",
-    "Sample",
     "ScanStop",
     "Section",
     "SegmentEvicted",
@@ -189,7 +170,6 @@ __all__ = [
     "SegmentStore",
     "SegmentSummary",
     "SegmentsDeleted",
-    "SentBatches",
     "Service",
     "StoredSegment",
     "TierAvailable",
@@ -204,12 +184,9 @@ __all__ = [
     "Vfs",
     "arrow_batches",
     "config_option",
-    "exposition",
     "extension",
     "hookimpl",
     "key",
-    "stored_from_json",
-    "stored_to_json",
-    "taken_together",
+    "option_group",
     "tier_option",
 ]

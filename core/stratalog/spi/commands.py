@@ -18,7 +18,7 @@ CONFIG_FILE: Final = "stratalog.toml"
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 
 
-def taken_together(
+def option_group(
     name: str, make: Callable[..., object], *options: Callable[[Any], Any]
 ) -> Callable[[CommandFunction], CommandFunction]:
     """Return a decorator that adds several options to a command and passes them as one value.
@@ -117,7 +117,7 @@ def option_value(text: str) -> object:
     return found if isinstance(found, dict | list | bool) else text
 
 
-class CommandSteps(Protocol):
+class _Steps(Protocol):
     """The progress of a command."""
 
     def add(self, steps: float) -> None:
@@ -147,5 +147,8 @@ class CommandOutput(Protocol):
     def note(self, text: str) -> None:
         """Print a line for people to stderr; in JSON output, print nothing."""
 
-    def progress(self, what: str, total: float) -> AbstractContextManager[CommandSteps]:
-        """Return a context that shows a progress bar if stderr is a terminal, else shows nothing."""
+    def progress(self, what: str, total: float) -> AbstractContextManager[_Steps]:
+        """Return a context that shows a progress bar if stderr is a terminal, else shows nothing.
+
+        The value of the context counts steps: ``add(n)`` raises the total, ``advance(n)`` counts ``n`` steps as done.
+        """

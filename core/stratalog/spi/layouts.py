@@ -10,16 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Final, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol, Self
 
 from stratalog.config.keys import Section
 from stratalog.errors import CorruptObjectError, UnknownComponentError
 from stratalog.model.batches import Buffer
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.objects import ByteSource, ObjectInfo
+from stratalog.spi.stored import FURTHER_OBJECTS, stored_fields
 
 MAC_BYTES: Final = 32
-FURTHER_OBJECTS: Final = "objects"  # in ``StoredSegment.extra``; persistent
 RangeReader = Callable[[str, int, int], bytes | memoryview]
 """``fetch(key, start, end)`` returns exactly the bytes [start, end) of an object of this log; they may be a view."""
 
@@ -124,6 +124,42 @@ class StoredSegment:
         return frozenset(
             [*(place.key for place in self.slices.values()), *(further if isinstance(further, list) else ())]
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the segment as JSON values, for ``json.dumps``; ``from_json`` reads them back."""
+        info = self.info
+        return {
+            "topic": info.log.topic,
+            "partition": info.log.partition,
+            "topic_id": info.topic_id.text,
+            "base_offset": info.base_offset,
+            "end_offset": info.end_offset,
+            "size_bytes": info.size_bytes,
+            "max_timestamp_ms": info.max_timestamp_ms,
+            "modified_ms": info.modified_ms,
+            "leader_epochs": [[entry.epoch, entry.start_offset] for entry in info.leader_epochs],
+            "layout": self.layout,
+            "slices": {
+                str(kind): {"key": place.key, "position": place.position, "size_bytes": place.size_bytes}
+                for kind, place in self.slices.items()
+            },
+            "sha256": self.sha256,
+            "requires": list(self.requires),
+            "extra": dict(self.extra),
+        }
+
+    @classmethod
+    def from_json(cls, value: object, file: str = "") -> Self:
+        """Return the segment that ``to_json`` wrote, after checks.
+
+        Args:
+            value: result of ``json.loads``; the caller has bounded its size.
+            file: the object that held the JSON, for error texts.
+
+        Raises:
+            CorruptObjectError: a field is missing, unknown, of the wrong type or out of bounds; the text names it.
+        """
+        return cls(**stored_fields(value, file))
 
 
 class Unauthenticated(StrEnum):

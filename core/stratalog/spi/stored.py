@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypedDict, TypeVar
 
 from stratalog.errors import CorruptObjectError, InvalidTopicError
 from stratalog.model.names import TopicId, TopicPartition, check_topic
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
-from stratalog.spi.layouts import FURTHER_OBJECTS, StoredSegment
 
+FURTHER_OBJECTS: Final = "objects"  # in ``extra``; persistent
 MAX_KEY_BYTES: Final = 1024  # S3's bound
 MAX_EXTRA_DEPTH: Final = 8
 MAX_EXTRA_VALUES: Final = 10_000
@@ -32,48 +32,27 @@ _FIELDS: Final = frozenset({
 T = TypeVar("T")
 
 
-def stored_to_json(stored: StoredSegment) -> dict[str, Any]:
-    """Return the segment as JSON values, for ``json.dumps``; ``stored_from_json`` reads them back."""
-    info = stored.info
-    return {
-        "topic": info.log.topic,
-        "partition": info.log.partition,
-        "topic_id": info.topic_id.text,
-        "base_offset": info.base_offset,
-        "end_offset": info.end_offset,
-        "size_bytes": info.size_bytes,
-        "max_timestamp_ms": info.max_timestamp_ms,
-        "modified_ms": info.modified_ms,
-        "leader_epochs": [[entry.epoch, entry.start_offset] for entry in info.leader_epochs],
-        "layout": stored.layout,
-        "slices": {
-            str(kind): {"key": place.key, "position": place.position, "size_bytes": place.size_bytes}
-            for kind, place in stored.slices.items()
-        },
-        "sha256": stored.sha256,
-        "requires": list(stored.requires),
-        "extra": dict(stored.extra),
-    }
+class _StoredFields(TypedDict):
+    """The attributes of a ``StoredSegment``."""
+
+    info: SegmentInfo
+    layout: str
+    slices: dict[FileKind, ObjectSlice]
+    sha256: str
+    requires: tuple[str, ...]
+    extra: dict[str, object]
 
 
-def stored_from_json(value: object, file: str = "") -> StoredSegment:
-    """Return the segment that ``stored_to_json`` wrote, after checks.
-
-    Args:
-        value: result of ``json.loads``; the caller has bounded its size.
-        file: the object that held the JSON, for error texts.
-
-    Raises:
-        CorruptObjectError: a field is missing, unknown, of the wrong type or out of bounds; the text names it.
-    """
+def stored_fields(value: object, file: str) -> _StoredFields:
+    """Return the attributes of the segment whose JSON form is ``value``; see ``StoredSegment.from_json``."""
     try:
-        return _segment(value)
+        return _fields(value)
     except (KeyError, TypeError, ValueError, InvalidTopicError) as error:
         text = f"no field {error}" if isinstance(error, KeyError) else error
         raise CorruptObjectError(f"not what a stored segment is ({text})", file) from error
 
 
-def _segment(value: object) -> StoredSegment:
+def _fields(value: object) -> _StoredFields:
     fields = _exactly(dict, value, "entry")
     unknown = sorted(set(fields) - _FIELDS)
     if unknown:
@@ -82,7 +61,7 @@ def _segment(value: object) -> StoredSegment:
     _check_extra(extra)
     for further in _exactly(list, extra.get(FURTHER_OBJECTS, []), "extra.objects"):
         _key(further)
-    return StoredSegment(
+    return _StoredFields(
         info=_info(fields),
         layout=_matching(_LABEL, fields["layout"], "layout"),
         slices=_slices(fields["slices"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
+from stratalog import Engine
 from stratalog.errors import ConfigError, StorageError
-from stratalog.spi import EngineHandle, OpenContext, Provider, Section, Service, exposition, hookimpl, key
+from stratalog.spi import OpenContext, Provider, Section, Service, hookimpl, key
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -37,7 +39,7 @@ class Exporter(Service):
         """Where it listens, once it is started."""
         return self._settings.port if self._server is None else self._server.server_port
 
-    def start(self, engine: EngineHandle) -> None:
+    def start(self, engine: Engine) -> None:
         """Listen. OSError: the address is taken, or none of this machine."""
         self._server = _Server((self._settings.host, self._settings.port), engine)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), name="exporter").start()
@@ -54,7 +56,7 @@ class Exporter(Service):
 class _Server(ThreadingHTTPServer):
     daemon_threads = True  # whoever keeps a connection open and says nothing holds up no stop
 
-    def __init__(self, address: tuple[str, int], engine: EngineHandle) -> None:
+    def __init__(self, address: tuple[str, int], engine: Engine) -> None:
         self.engine = engine
         super().__init__(address, _Handler)
 
@@ -69,16 +71,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND, "there is /metrics, and /healthy")
             return
         try:
-            samples = self.server.engine.metrics()
+            text = self.server.engine.metrics_text()
         except StorageError as error:  # the engine closes
             self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
             return
         if self.path == "/metrics":
-            self._answer(HTTPStatus.OK, exposition(samples))
+            self._answer(HTTPStatus.OK, text)
             return
-        wrong = [found for found in samples if found.value and found.metric.name in _UNWELL]
+        wrong = "".join(line for line in text.splitlines(keepends=True) if _UNWELL.match(line))
         status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
-        self._answer(status, exposition(wrong) or "well\n")
+        self._answer(status, wrong or "well\n")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
         """Nothing: collectors ask every few seconds."""
@@ -92,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-_UNWELL = {"stratalog_failed_logs", "stratalog_log_dir_offline", "stratalog_log_failed", "stratalog_log_tier_failing"}
+_UNWELL = re.compile(r"stratalog_(failed_logs|log_dir_offline|log_failed|log_tier_failing)(\{.*\})? [^0]")  # not 0
 
 
 @hookimpl

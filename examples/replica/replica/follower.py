@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from replica.settings import ReplicaSection, address_of
 from replica.wire import TIMEOUT_S, Peer, PeerError
-from stratalog import EpochEnd
+from stratalog import Engine, EpochEnd, Log
 from stratalog.errors import StorageError, UnknownTopicError
-from stratalog.spi import Clock, EngineHandle, LogHandle, Service
+from stratalog.spi import Clock, Service
 
 _log: Final = logging.getLogger(__name__)
 _MS: Final = 1_000_000
@@ -30,7 +30,7 @@ class Follower(Service):
         self._peer: Peer | None = None
         self._thread: threading.Thread | None = None
 
-    def start(self, engine: EngineHandle) -> None:
+    def start(self, engine: Engine) -> None:
         """Follow, on a thread. A leader that does not answer is asked again."""
         self._thread = threading.Thread(target=self._run, args=(engine,), name="replica-follower")
         self._thread.start()
@@ -44,7 +44,7 @@ class Follower(Service):
         if thread is not None:
             thread.join(max(deadline_ns - self._clock.monotonic_ns(), 0) / (1000 * _MS))
 
-    def _run(self, engine: EngineHandle) -> None:
+    def _run(self, engine: Engine) -> None:
         told = ""
         while not self._stopping.is_set():
             try:
@@ -57,7 +57,7 @@ class Follower(Service):
                     _log.warning("cannot follow %s, and try again: %s", self._settings.leader, told)
             self._stopping.wait(self._settings.poll_ms / 1000)
 
-    def _replicate(self, engine: EngineHandle, peer: Peer) -> None:
+    def _replicate(self, engine: Engine, peer: Peer) -> None:
         while not self._stopping.is_set():
             moved = False
             for topic, partitions in _ask(peer, {"ask": "logs"})["logs"]:
@@ -68,7 +68,7 @@ class Follower(Service):
             if not moved:
                 self._stopping.wait(self._settings.poll_ms / 1000)
 
-    def _followed(self, engine: EngineHandle, topic: str, partition: int, partitions: int) -> LogHandle:
+    def _followed(self, engine: Engine, topic: str, partition: int, partitions: int) -> Log:
         try:
             log = engine.log(topic, partition)
         except UnknownTopicError:
@@ -78,7 +78,7 @@ class Follower(Service):
             log.follow(self._settings.epoch)
         return log
 
-    def _step(self, peer: Peer, log: LogHandle) -> bool:
+    def _step(self, peer: Peer, log: Log) -> bool:
         """One fetch of one log; whether there may be more to do at once."""
         end, last_epoch = log.offsets().log_end, log.latest_epoch
         question = {
@@ -111,7 +111,7 @@ def _ask(peer: Peer, question: dict[str, object]) -> dict[str, Any]:
     return answer
 
 
-def _out_of_range(log: LogHandle, end: int, log_start: int, log_end: int) -> bool:
+def _out_of_range(log: Log, end: int, log_start: int, log_end: int) -> bool:
     """The leader's log begins above ours, or ends below it, or it does not know our last epoch."""
     if log_end < end:
         return log.truncate_to(log_end)
@@ -121,7 +121,7 @@ def _out_of_range(log: LogHandle, end: int, log_start: int, log_end: int) -> boo
     return log.truncate_to(log.offsets().high_watermark)
 
 
-def _cut(log: LogHandle, theirs: EpochEnd) -> None:
+def _cut(log: Log, theirs: EpochEnd) -> None:
     """Cut off what the leader does not have: its last common epoch ends at the lower of both ends."""
     ours, end = log.end_offset_for_epoch(theirs.epoch), log.offsets().log_end
     ends = [end] if ours.epoch < 0 else [end, ours.end_offset]

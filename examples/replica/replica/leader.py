@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from replica.settings import ReplicaSection, address_of
 from replica.wire import Peer, PeerError
-from stratalog import TopicPartition
+from stratalog import Engine, Log, TopicPartition
 from stratalog.errors import OffsetOutOfRangeError, StorageError
-from stratalog.spi import EngineHandle, LogHandle, Service
+from stratalog.spi import Service
 
 _THREAD: Final = "replica-leader"
 
@@ -40,7 +40,7 @@ class Leader(Service):
         host, port = self._server.server_address[:2]
         return f"{host!s}:{port}"
 
-    def start(self, engine: EngineHandle) -> None:
+    def start(self, engine: Engine) -> None:
         """Lead all logs, and listen."""
         for name in engine.partitions():
             self._led(engine, name)
@@ -59,7 +59,7 @@ class Leader(Service):
                 peer.close()
         server.server_close()
 
-    def serve(self, engine: EngineHandle, peer: Peer) -> None:
+    def serve(self, engine: Engine, peer: Peer) -> None:
         """Answer one follower until it hangs up."""
         with self._lock:
             self._peers.add(peer)
@@ -76,7 +76,7 @@ class Leader(Service):
             with self._lock:
                 self._peers.discard(peer)
 
-    def _answer(self, engine: EngineHandle, peer: Peer, asked: dict[str, Any]) -> None:
+    def _answer(self, engine: Engine, peer: Peer, asked: dict[str, Any]) -> None:
         try:
             name = TopicPartition(str(asked["topic"]), int(asked["partition"]))
             log, offset = self._led(engine, name), int(asked["offset"])
@@ -103,7 +103,7 @@ class Leader(Service):
             peer.send({"bytes": found.size_bytes, "diverging": found.diverging, **bounds})
             found.send(peer.socket)
 
-    def _note(self, log: LogHandle, node: str, offset: int) -> None:
+    def _note(self, log: Log, node: str, offset: int) -> None:
         """A follower that asks for an offset has everything below it."""
         with self._lock:
             held = self._held[log.name]
@@ -111,7 +111,7 @@ class Leader(Service):
             if len(held) >= self._settings.acks:
                 log.set_high_watermark(sorted(held.values())[-self._settings.acks])
 
-    def _led(self, engine: EngineHandle, name: TopicPartition) -> LogHandle:
+    def _led(self, engine: Engine, name: TopicPartition) -> Log:
         log = engine.log(*name)
         if not log.is_leader or log.leader_epoch < self._settings.epoch:
             log.lead(self._settings.epoch)
@@ -121,7 +121,7 @@ class Leader(Service):
 class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
 
-    def __init__(self, address: tuple[str, int], engine: EngineHandle, leader: Leader) -> None:
+    def __init__(self, address: tuple[str, int], engine: Engine, leader: Leader) -> None:
         self.engine, self.leader = engine, leader
         super().__init__(address, _Handler)
 

@@ -12,7 +12,7 @@ import click
 
 from stratalog.errors import ConfigError, PluginImportError, StorageError
 from stratalog.reading import ReadSource
-from stratalog.spi import CommandOutput, config_option, taken_together, tier_option
+from stratalog.spi import CommandOutput, config_option, option_group, tier_option
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +89,7 @@ def _job(*, master: str, conf: tuple[str, ...], as_json: bool) -> Job:
     return Job(click.get_current_context().obj(as_json=as_json), master, dict(pairs("--conf", conf)))
 
 
-job_options = taken_together(
+job_options = option_group(
     "job",
     _job,
     click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for machines."),
@@ -108,7 +108,7 @@ def _source(*, location: str, tier: str | None, tier_options: Mapping[str, objec
     return ReadSource(location, tier=tier, tier_options=tier_options, config=config)
 
 
-source_options = taken_together(
+source_options = option_group(
     "source",
     _source,
     config_option,

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from stratalog.spi import taken_together
+from stratalog.spi import option_group
 
 CALLS = list[object]()
 
@@ -17,7 +17,7 @@ def place(*, folder: str, depth: int) -> tuple[str, int]:
     return folder, depth
 
 
-in_a_place = taken_together(
+in_a_place = option_group(
     "place", place, click.option("--depth", type=int, default=3, help="How deep."), click.argument("folder")
 )
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stratalog import spi
+import stratalog
+from stratalog import errors, spi
 from stratalog.errors import PluginClashError, PluginError, UnsupportedCompressionError
 from stratalog.spi import Buffer, Codec, CodecTable, OpenContext, Provider, hooks
 
@@ -49,6 +50,10 @@ def test_all_is_exactly_what_is_public() -> None:
     assert list(spi.__all__) == sorted(spi.__all__, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
 
 
+def test_the_contract_has_at_most_a_hundred_names() -> None:
+    assert len(spi.__all__) <= 100
+
+
 @pytest.mark.parametrize("name", spi.__all__)
 def test_each_public_class_and_function_has_a_docstring(name: str) -> None:
     found = getattr(spi, name)
@@ -83,6 +88,10 @@ def test_each_hook_is_marked_documented_and_typed(name: str) -> None:
 
 def test_the_group_carries_the_contracts_major_version() -> None:
     assert f"{hooks.PROJECT}.v1" == hooks.CONTRACT_GROUP
+
+
+def test_no_name_has_two_public_homes() -> None:
+    assert set(spi.__all__) & {*stratalog.__all__, *errors.__all__} == set()
 
 
 def open_nothing(context: OpenContext) -> Codec:

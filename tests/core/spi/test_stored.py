@@ -15,8 +15,6 @@ from stratalog.spi import (
     ObjectSlice,
     SegmentInfo,
     StoredSegment,
-    stored_from_json,
-    stored_to_json,
 )
 from stratalog.spi.stored import MAX_EXTRA_DEPTH, MAX_EXTRA_VALUES
 
@@ -45,12 +43,12 @@ def a_segment() -> StoredSegment:
 
 
 def test_what_is_written_is_read_back_through_json_text() -> None:
-    text = json.dumps(stored_to_json(a_segment()))
-    assert stored_from_json(json.loads(text), "file") == a_segment()
+    text = json.dumps(a_segment().to_json())
+    assert StoredSegment.from_json(json.loads(text), "file") == a_segment()
 
 
 def test_files_are_named_by_their_persistent_words() -> None:
-    assert set(stored_to_json(a_segment())["slices"]) == {"log", "timeindex"}
+    assert set(a_segment().to_json()["slices"]) == {"log", "timeindex"}
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -102,20 +100,20 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 def test_damage_is_a_typed_error_that_names_the_file(damage: Callable[[dict[str, Any]], object]) -> None:
-    value = copy.deepcopy(stored_to_json(a_segment()))
+    value = copy.deepcopy(a_segment().to_json())
     damage(value)
     with pytest.raises(CorruptObjectError) as caught:
-        stored_from_json(value, "bucket/object")
+        StoredSegment.from_json(value, "bucket/object")
     assert caught.value.file == "bucket/object"
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 3])
 def test_what_is_no_object_is_refused(value: object) -> None:
     with pytest.raises(CorruptObjectError):
-        stored_from_json(value, "file")
+        StoredSegment.from_json(value, "file")
 
 
 def test_extra_may_be_as_deep_as_the_bound() -> None:
-    value = stored_to_json(a_segment())
+    value = a_segment().to_json()
     value["extra"] = nested(MAX_EXTRA_DEPTH - 1)
-    assert stored_from_json(value).extra == nested(MAX_EXTRA_DEPTH - 1)
+    assert StoredSegment.from_json(value).extra == nested(MAX_EXTRA_DEPTH - 1)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stratalog import open_engine
-from stratalog.spi.service_contract import EngineHandle, Service
+from stratalog import Engine, open_engine
+from stratalog.spi.service_contract import Service
 from stratalog.testing.contracts import ServiceContract
 
 
@@ -15,7 +15,7 @@ class Counting(Service):
     def __init__(self) -> None:
         self.logs = 0
 
-    def start(self, engine: EngineHandle) -> None:
+    def start(self, engine: Engine) -> None:
         self.logs = len(engine.partitions())
 
     def stop(self, deadline_ns: int) -> None:

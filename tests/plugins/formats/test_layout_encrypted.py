@@ -31,8 +31,6 @@ from stratalog.spi import (
     Provider,
     StoredSegment,
     TierLayout,
-    stored_from_json,
-    stored_to_json,
 )
 from stratalog.testing.contracts import TierLayoutContract
 from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, OddChunks, a_segment, joined
@@ -144,7 +142,7 @@ def test_two_uploads_of_one_segment_have_nothing_in_common(layout: EncryptedLayo
 def test_no_key_is_in_entry_or_object_or_texts(
     layout: EncryptedLayout, stored: StoredSegment, objects: MemoryObjects
 ) -> None:
-    entry = json.dumps(stored_to_json(stored))
+    entry = json.dumps(stored.to_json())
     (data,) = objects.objects.values()
     assert FIRST not in entry
     assert FIRST.encode() not in data
@@ -211,12 +209,12 @@ def test_an_earlier_upload_does_not_take_the_place_of_a_later_one(
     layout: EncryptedLayout, stored: StoredSegment, objects: MemoryObjects
 ) -> None:
     """Both are of one segment; even the envelope and the entry of the earlier one do not open it under the later name."""
-    earlier = json.dumps(stored_to_json(dataclasses.replace(stored, layout="encrypted@2")))
+    earlier = json.dumps(dataclasses.replace(stored, layout="encrypted@2").to_json())
     (old_key,) = objects.objects
     later = layout.write(a_segment(), objects, None)
     (new_key,) = set(objects.objects) - {old_key}
     objects.objects[new_key] = objects.objects[old_key]
-    moved = stored_from_json(json.loads(earlier.replace(old_key, new_key)))
+    moved = StoredSegment.from_json(json.loads(earlier.replace(old_key, new_key)))
     for entry in (later, moved):
         with pytest.raises(CorruptObjectError, match=new_key):
             joined(layout.read(entry, 0, len(DATA), objects.fetch))

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from stratalog.errors import ConfigError, CorruptObjectError, StorageError
-from stratalog.spi import ByteSource, FileKind, ObjectInfo, ObjectSlice, StoredSegment, TierLayout, stored_to_json
+from stratalog.spi import ByteSource, FileKind, ObjectInfo, ObjectSlice, StoredSegment, TierLayout
 from stratalog.testing.contracts import TierLayoutContract
 from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, OddChunks, a_segment, joined
 from stratalog_formats.layouts import PROVIDERS
@@ -72,7 +72,7 @@ def test_the_object_is_the_log_then_the_small_files_then_the_footer(
     assert data[-8:] == b"STLGSEG1"
     footer = data[len(parts) : -16]
     assert int.from_bytes(data[-16:-8], "big") == len(footer)
-    assert json.loads(footer)["entry"] == stored_to_json(dataclasses.replace(stored, layout="single@1"))
+    assert json.loads(footer)["entry"] == dataclasses.replace(stored, layout="single@1").to_json()
     assert stored.slices[FileKind.LOG] == ObjectSlice(key, 0, len(DATA))
 
 
@@ -228,7 +228,7 @@ def test_a_sealed_footer_that_speaks_of_other_bytes_is_corrupt(
     """The hash is right, as a copied footer's would be: the slices must still tile this very object."""
     key, data = only(objects)
     last = stored.slices[FileKind.EXTRA]
-    entry = stored_to_json(dataclasses.replace(stored, layout="single@1"))
+    entry = dataclasses.replace(stored, layout="single@1").to_json()
     body = data[: last.position + last.size_bytes]
     assert discovered(layout, key, body + sealed(entry)), "the footer made here is a good one before the change"
     if change == "key":
@@ -252,7 +252,7 @@ def test_footers_of_other_layouts_and_later_versions_are_passed_over(
     """They are sound, and somebody else's to read: an error would stop the rebuild of what is ours."""
     key, data = only(objects)
     last = stored.slices[FileKind.EXTRA]
-    entry = stored_to_json(dataclasses.replace(stored, layout=label))
+    entry = dataclasses.replace(stored, layout=label).to_json()
     assert discovered(layout, key, data[: last.position + last.size_bytes] + sealed(entry)) == []
 
 

@@ -18,8 +18,9 @@ from stratalog.cli.dump.texts import dump_epochs, dump_snapshot
 from stratalog.errors import CorruptionError, CorruptManifestError, CorruptObjectError, StorageError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, parse_log_prefix
 from stratalog.model.segment_info import FileKind
-from stratalog.spi.layouts import FURTHER_OBJECTS, StoredSegment, TierLayout
+from stratalog.spi.layouts import StoredSegment, TierLayout
 from stratalog.spi.objects import ObjectInfo
+from stratalog.spi.stored import FURTHER_OBJECTS
 from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.page_codec import read_page
 from stratalog.tier.manifest.root import PageRef, Root

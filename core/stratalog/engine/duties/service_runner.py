@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -11,7 +12,7 @@ from stratalog.env.deadlines import OverdueError
 from stratalog.errors import StorageError
 from stratalog.reading.component_host import ComponentHost
 from stratalog.registry.guard import Guard
-from stratalog.spi.service_contract import EngineHandle, Service
+from stratalog.spi.service_contract import Service
 
 _LOGGER: Final = logging.getLogger(__name__)
 _NS: Final = 1_000_000
@@ -37,8 +38,8 @@ class Services:
         self._lock = threading.Lock()
         self._started = self._stopped = False
 
-    def start(self, engine: EngineHandle) -> None:
-        """Start all services. Idempotent.
+    def start(self, start: Callable[[Service], object]) -> None:
+        """Start all services with ``start``, which passes the engine to a service. Idempotent.
 
         Raises:
             PluginError: a service did not start. The services before it run until ``close``; those after it are not
@@ -50,7 +51,7 @@ class Services:
             self._started = True
             for name, service in self._found.items():
                 with self._guards[name].calling("start"):
-                    service.start(engine)
+                    start(service)
 
     def close(self) -> None:
         """Stop all services, the last one first, within ``service.stop.ms`` for all together. Idempotent.

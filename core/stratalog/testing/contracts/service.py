@@ -9,9 +9,10 @@ from typing import Final
 
 import pytest
 
+from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
 from stratalog.env.clock import SystemClock
-from stratalog.spi.service_contract import EngineHandle, Service
+from stratalog.spi.service_contract import Service
 
 STOP_WITHIN_NS: Final = 30_000_000_000
 
@@ -29,7 +30,7 @@ class ServiceContract:
         raise NotImplementedError("a subclass of ServiceContract gives the fixture service")
 
     @pytest.fixture
-    def engine(self, tmp_path: Path) -> Iterator[EngineHandle]:
+    def engine(self, tmp_path: Path) -> Iterator[Engine]:
         """Open engine with a topic ``t`` of two empty logs; the tests pass it to ``start``."""
         with open_engine(tmp_path / "engine") as engine:
             engine.create_topic("t", partitions=2)
@@ -40,14 +41,14 @@ class ServiceContract:
         """Return the deadline for ``stop``, in nanoseconds of the monotonic clock."""
         return SystemClock().monotonic_ns() + STOP_WITHIN_NS
 
-    def test_starts_and_stops_before_the_deadline(self, service: Service, engine: EngineHandle) -> None:
+    def test_starts_and_stops_before_the_deadline(self, service: Service, engine: Engine) -> None:
         """``start`` and ``stop`` raise nothing, and ``stop`` returns before its deadline."""
         service.start(engine)
         deadline_ns = self.deadline_ns()
         service.stop(deadline_ns)
         assert SystemClock().monotonic_ns() <= deadline_ns
 
-    def test_may_be_stopped_twice(self, service: Service, engine: EngineHandle) -> None:
+    def test_may_be_stopped_twice(self, service: Service, engine: Engine) -> None:
         """A second ``stop`` raises nothing: an engine whose close fails calls ``stop`` again."""
         service.start(engine)
         service.stop(self.deadline_ns())
@@ -57,14 +58,14 @@ class ServiceContract:
         """``stop`` without ``start`` raises nothing: an engine that fails to open stops all its services."""
         service.stop(self.deadline_ns())
 
-    def test_does_not_outlive_its_engine(self, service: Service, engine: EngineHandle) -> None:
+    def test_does_not_outlive_its_engine(self, service: Service, engine: Engine) -> None:
         """All threads that the service started have ended when ``stop`` returns."""
         before = set(threading.enumerate())
         service.start(engine)
         service.stop(self.deadline_ns())
         assert set(threading.enumerate()) <= before
 
-    def test_stops_though_the_deadline_is_over(self, service: Service, engine: EngineHandle) -> None:
+    def test_stops_though_the_deadline_is_over(self, service: Service, engine: Engine) -> None:
         """``stop`` raises nothing if its deadline is in the past: the service stops immediately."""
         service.start(engine)
         service.stop(0)

@@ -20,7 +20,6 @@ from stratalog.model.names import is_segment_key, log_prefix, segment_key
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import HashedLog, RangeReader, SegmentSource, StoredSegment, TierLayout
 from stratalog.spi.objects import ByteSource, ObjectInfo
-from stratalog.spi.stored import stored_from_json, stored_to_json
 from stratalog.testing.tiers import LOG, TOPIC_ID, made_segment, source_bytes
 
 PREFIX: Final = log_prefix(LOG, TOPIC_ID)
@@ -205,7 +204,7 @@ class TierLayoutContract:
     def test_the_entry_survives_json(self, stored: StoredSegment) -> None:
         """The entry can be stored as JSON in a manifest and restored from it."""
         labelled = dataclasses.replace(stored, layout="contract@1")
-        assert stored_from_json(json.loads(json.dumps(stored_to_json(labelled)))) == labelled
+        assert StoredSegment.from_json(json.loads(json.dumps(labelled.to_json()))) == labelled
 
     def test_sources_are_read_again_when_an_upload_is_retried(self, layout: TierLayout) -> None:
         """Bytes of failed attempts are not part of the hash."""

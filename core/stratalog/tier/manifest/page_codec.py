@@ -13,7 +13,6 @@ from typing import Any, Final
 from stratalog.errors import CorruptManifestError, StorageError, UnknownComponentError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix
 from stratalog.spi.layouts import StoredSegment
-from stratalog.spi.stored import stored_from_json, stored_to_json
 from stratalog.tier.manifest.json_fields import canonical, exactly, load_object, sha256_of
 from stratalog.tier.manifest.manifest_checks import entry_contradiction, refs_contradiction
 from stratalog.tier.manifest.root import PAGE_ITEMS, PageRef
@@ -31,7 +30,7 @@ _NUMBERS: Final = (
 def entry_to_json(entry: StoredSegment) -> dict[str, Any]:
     """Return an entry as JSON values."""
     prefix = log_prefix(entry.info.log, entry.info.topic_id)
-    value = stored_to_json(entry)
+    value = entry.to_json()
     for name in _OWN_OF_ROOT:
         del value[name]
     names = list(dict.fromkeys(place.key for place in entry.slices.values()))
@@ -61,7 +60,7 @@ def entry_from_json(value: object, log: TopicPartition, topic_id: TopicId) -> St
             raise ValueError(f"slice {kind} names object {number} of {len(names)}")
         slices[kind] = {"key": names[number], "position": position, "size_bytes": size_bytes}
     fields |= {"slices": slices, "topic": log.topic, "partition": log.partition, "topic_id": topic_id.text}
-    return stored_from_json(fields)
+    return StoredSegment.from_json(fields)
 
 
 def ref_to_json(ref: PageRef) -> list[Any]:

@@ -15,7 +15,6 @@ from stratalog.errors import CorruptionError, ObjectNotFoundError
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import HashedLog, SegmentSource, StoredSegment
 from stratalog.spi.objects import ByteSource
-from stratalog.spi.stored import stored_from_json, stored_to_json
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.store.store import TierStore
 
@@ -180,7 +179,7 @@ def _malformed(stored: StoredSegment) -> str:
     if not all(isinstance(kind, FileKind) and isinstance(place, ObjectSlice) for kind, place in slices):
         return "returned slices that are not ObjectSlice by FileKind"
     try:
-        same = stored_from_json(json.loads(json.dumps(stored_to_json(stored)))) == stored
+        same = StoredSegment.from_json(json.loads(json.dumps(stored.to_json()))) == stored
     except (TypeError, ValueError, CorruptionError) as error:
         return f"returned an entry that no manifest can hold: {error}"
     return "" if same else "returned an entry that changes in a manifest: its extra must hold JSON values"

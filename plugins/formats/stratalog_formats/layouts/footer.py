@@ -4,7 +4,7 @@
 
     ... the files of the segment ... | footer: JSON, ASCII | footer size: 8 bytes, big-endian | magic: 8 bytes
 
-The JSON is ``{"entry": ..., "format": 1, "sha256": ...}``: the entry in the form of ``stored_to_json``, and the hash of
+The JSON is ``{"entry": ..., "format": 1, "sha256": ...}``: the entry in the form of ``StoredSegment.to_json``, and the hash of
 the entry's canonical bytes (sorted keys, no spaces), which detects damage.
 """
 
@@ -16,7 +16,7 @@ import struct
 from typing import Final, NoReturn
 
 from stratalog.errors import CorruptObjectError, StorageError
-from stratalog.spi import StoredSegment, stored_from_json, stored_to_json
+from stratalog.spi import StoredSegment
 
 MAGIC: Final = b"STLGSEG1"  # persistent
 FORMAT: Final = 1  # persistent; a reader refuses a newer format
@@ -31,7 +31,7 @@ def encode_footer(stored: StoredSegment) -> bytes:
     Raises:
         StorageError: the entry is larger than a reader would accept.
     """
-    entry = stored_to_json(stored)
+    entry = stored.to_json()
     footer = _canonical({"entry": entry, "format": FORMAT, "sha256": _hash(entry)})
     if len(footer) > MAX_FOOTER_BYTES:
         raise StorageError(f"the footer would have {len(footer)} bytes, at most {MAX_FOOTER_BYTES} are read")
@@ -71,7 +71,7 @@ def decode_footer(footer: bytes, file: str, position: int) -> StoredSegment:
         raise CorruptObjectError("the footer is nested too deep", file, position) from error
     if not genuine:
         raise CorruptObjectError("the footer's hash is wrong", file, position)
-    return stored_from_json(value["entry"], file)
+    return StoredSegment.from_json(value["entry"], file)
 
 
 def _hash(entry: object) -> str:

@@ -22,8 +22,6 @@ from stratalog.spi import (
     ObjectSlice,
     RangeReader,
     StoredSegment,
-    stored_from_json,
-    stored_to_json,
 )
 from stratalog_formats.layouts.sealed import (
     FIRST_VERSION,
@@ -66,7 +64,7 @@ def wrapped(
     notes = {
         "chunk_bytes": chunk_bytes,
         "envelope": _envelope_json(envelope),
-        "inner": {name: stored_to_json(inner)[name] for name in ("layout", "slices", "requires", "extra")},
+        "inner": {name: inner.to_json()[name] for name in ("layout", "slices", "requires", "extra")},
         "objects": {key: list(found) for key, found in objects.items()},
     }
     extra: dict[str, object] = {NOTES: notes}
@@ -99,7 +97,7 @@ class Notes:
         self.file = next((place.key for kind, place in segment.slices.items() if kind is FileKind.LOG), "manifest")
         notes = _fields(segment.extra.get(NOTES), {"chunk_bytes", "envelope", "inner", "objects"}, self.file)
         inner = _fields(notes["inner"], {"layout", "slices", "requires", "extra"}, self.file)
-        self.inner = stored_from_json({**stored_to_json(segment), **inner}, self.file)
+        self.inner = StoredSegment.from_json({**segment.to_json(), **inner}, self.file)
         if set(self.inner.slices) != set(segment.slices):
             raise CorruptObjectError("the entry lists other files than were encrypted", self.file)
         self.over = self.inner.layout

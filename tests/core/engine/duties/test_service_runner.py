@@ -15,7 +15,7 @@ from stratalog import Engine, Record, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ClosedError, PluginError, UnknownComponentError
-from stratalog.spi import EngineHandle, LogOpened, OpenContext, Provider, Service, hookimpl
+from stratalog.spi import LogOpened, OpenContext, Provider, Service, hookimpl
 
 
 class Story(Service):
@@ -23,10 +23,10 @@ class Story(Service):
 
     def __init__(self, name: str, told: list[str], fails: str) -> None:
         self._name, self._told, self._fails = name, told, fails
-        self._engine: EngineHandle | None = None
+        self._engine: Engine | None = None
         self.deadline_ns = -1
 
-    def start(self, engine: EngineHandle) -> None:
+    def start(self, engine: Engine) -> None:
         self._told.append(f"start {self._name}")
         if self._fails == "start":
             raise ConnectionError("nobody answers")
@@ -140,7 +140,7 @@ class Hanging(Service):
         self.gate = threading.Event()
         self.exits = False
 
-    def start(self, engine: EngineHandle) -> None:
+    def start(self, engine: Engine) -> None:
         del engine
 
     def stop(self, deadline_ns: int) -> None:
