@@ -19,7 +19,7 @@ from stratalog.errors import BucketNotFoundError, ConfigError, StoreError, Store
 from stratalog.model.records import Record
 from stratalog.spi import BytesSource, CodecTable, Created, Env, HandlePool, ObjectStore, OpenContext
 from stratalog.testing.contracts import ObjectStoreContract
-from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed, fault_proxy
+from stratalog.testing.faultproxy import FaultProxy, Misdeed, ProxyFault, fault_proxy
 from stratalog.testing.s3 import LocalS3
 from stratalog.testing.tiers import TierBed
 
@@ -113,7 +113,7 @@ def test_a_reply_that_never_ends_is_left_at_the_deadline(
 ) -> None:
     store = open_store(s3_tier, {**local_s3.options, "endpoint_url": proxy.endpoint_url})
     store.put_file("a", BytesSource(bytes(1000)), deadline_ns=deadline_ns)
-    proxy.plan(Fault(do, "GetObject"), Fault(Misdeed.SILENT, "PutObject"))
+    proxy.plan(ProxyFault(do, "GetObject"), ProxyFault(Misdeed.SILENT, "PutObject"))
     soon_ns = Env().clock.monotonic_ns() + 300_000_000
     with pytest.raises(StoreTimeoutError):
         store.read("a", deadline_ns=soon_ns)

@@ -16,7 +16,7 @@ from stratalog.env.clock import ManualClock
 from stratalog.log.log import Log
 from stratalog.model.events import EpochFenced, TierAvailable, TierUnavailable
 from stratalog.spi import hookimpl
-from stratalog.testing.simobjects import Fault, SimBucket, SimRequest
+from stratalog.testing.simobjects import ObjectFault, SimBucket, SimRequest
 from stratalog.tier.store.availability import RETRY_MS
 
 CONFIG: Final = {"file.delete.delay.ms": 0, "local.retention.bytes": 1, "retention.bytes": -1, "retention.ms": -1}
@@ -35,12 +35,12 @@ class Place:
 
     folder: Path
     clock: ManualClock = field(default_factory=ManualClock)
-    fault: Fault = Fault.NONE
+    fault: ObjectFault = ObjectFault.NONE
     asked: list[SimRequest] = field(default_factory=list)
     events: list[object] = field(default_factory=list)
     settings: dict[str, object] = field(default_factory=dict)
     during: Callable[[], None] | None = None
-    fault_of: Callable[[SimRequest], Fault] | None = None
+    fault_of: Callable[[SimRequest], ObjectFault] | None = None
     bucket: SimBucket = field(init=False)
     _seed: int = 0
 
@@ -59,7 +59,7 @@ class Place:
     def stratalog_on_epoch_fenced(self, event: EpochFenced) -> None:
         self.events.append(event)
 
-    def _fault(self, request: SimRequest) -> Fault:
+    def _fault(self, request: SimRequest) -> ObjectFault:
         self.asked.append(request)
         if self.during is not None:
             self.during()
@@ -108,7 +108,7 @@ def tiered(place: Place, segments: int = 5, config: Mapping[str, object] | None 
 def away(place: Place, segments: int = 0) -> Iterator[tuple[Engine, Log]]:
     """An engine that was opened while its store is away, and its log, to which so many segments were appended since."""
     tiered(place)
-    place.fault = Fault.NOT_APPLIED
+    place.fault = ObjectFault.NOT_APPLIED
     with place.engine() as engine:
         log = engine.log("t", 0)
         fill(log, segments)

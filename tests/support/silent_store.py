@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
-from stratalog.testing.simobjects import Fault, SimObjectStore
+from stratalog.testing.simobjects import ObjectFault, SimObjectStore
 
 
 def _opened(context: OpenContext) -> ObjectStore:
-    return SimObjectStore(faults=lambda _: Fault.NOT_APPLIED, uri=context.location)
+    return SimObjectStore(faults=lambda _: ObjectFault.NOT_APPLIED, uri=context.location)
 
 
 @hookimpl

@@ -14,7 +14,7 @@ from stratalog.model.records import Record, RecordColumns
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.tier_reader import BucketReader
 from stratalog.registry.registry import Registry
-from stratalog.testing.simobjects import Fault, Faults, SimBucket, SimObjectStore, no_faults, scripted_faults
+from stratalog.testing.simobjects import Faults, ObjectFault, SimBucket, SimObjectStore, no_faults, scripted_faults
 from stratalog.tier.manifest.root import WriteMark
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
@@ -88,7 +88,7 @@ class Bed:
         return [key for key in self.bucket.keys() if "/segments/" in key]  # noqa: SIM118 - a method, not of a dict
 
 
-def after(requests: int, fault: Fault) -> Callable[[SimObjectStore], None]:
+def after(requests: int, fault: ObjectFault) -> Callable[[SimObjectStore], None]:
     """Let the request fail that comes so many requests from now on."""
 
     def arm(store: SimObjectStore) -> None:

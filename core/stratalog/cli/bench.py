@@ -16,7 +16,7 @@ from typing import Final
 
 import click
 
-from stratalog.cli.options import Place, TierPlace, json_option, place_options
+from stratalog.cli.options import LogPlace, TierPlace, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
@@ -70,7 +70,7 @@ class Figure:
 )
 @place_options
 @json_option
-def bench(place: Place, output: Output, *, size_mib: int, value_bytes: int, compression: str, threads: int) -> int:
+def bench(place: LogPlace, output: Output, *, size_mib: int, value_bytes: int, compression: str, threads: int) -> int:
     """Measure a disk, and with a tier an object store, in a new folder below --dir and a new prefix below the URI.
 
     Both are removed at the end. Nothing that is there is touched; other work on the machine shows in the figures.
@@ -110,7 +110,7 @@ def _rounded(value: float) -> float:
 
 
 class _Run:
-    def __init__(self, folder: Path, place: Place, value_bytes: int, compression: str, threads: int) -> None:
+    def __init__(self, folder: Path, place: LogPlace, value_bytes: int, compression: str, threads: int) -> None:
         self._folder, self._place, self._threads = folder, place, threads
         self._clock, self._files = Env().clock, Env().files
         self._topic: dict[str, object] = {"compression.type": compression}

@@ -6,7 +6,7 @@ import click
 
 from stratalog.cleaning.compact.compaction_round import CompactionResult
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan
-from stratalog.cli.options import Place, json_option, place_options
+from stratalog.cli.options import LogPlace, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.engine.engine import Engine
 from stratalog.errors import StorageError
@@ -49,7 +49,7 @@ _PLANNED = (
 @click.option("--dry-run", is_flag=True, help="Only say what would be compacted, what not, and why.")
 @place_options
 @json_option
-def cleaner(place: Place, output: Output, *, dry_run: bool) -> int:
+def cleaner(place: LogPlace, output: Output, *, dry_run: bool) -> int:
     """Compact the logs of topics with cleanup.policy=compact, the filthiest first.
 
     One row a round. The exit code is 1 if something is wrong with a log: it was left as it is, the others had their turn.

@@ -9,7 +9,15 @@ from itertools import islice
 
 import click
 
-from stratalog.cli.options import MANY, Place, choice_option, json_option, partition_option, place_options, typed_bytes
+from stratalog.cli.options import (
+    MANY,
+    LogPlace,
+    choice_option,
+    json_option,
+    partition_option,
+    place_options,
+    typed_bytes,
+)
 from stratalog.cli.output import Output, printable
 from stratalog.errors import UnknownTopicError
 from stratalog.model.names import TopicPartition
@@ -33,7 +41,7 @@ SHOWN_CHARACTERS = 120
 @place_options
 @json_option
 def consume(
-    place: Place,
+    place: LogPlace,
     output: Output,
     topic: str,
     partition: int | None,
@@ -76,7 +84,7 @@ def consume(
                 _print(output, topic, record)
 
 
-def _consume_group(place: Place, output: Output, topic: str, group: str, limit: int | None, isolation: str) -> None:
+def _consume_group(place: LogPlace, output: Output, topic: str, group: str, limit: int | None, isolation: str) -> None:
     """Print the records after a group's committed offsets; commit the printed records, even after an error."""
     printed = dict[TopicPartition, int]()
     counts = Counter[TopicPartition]()

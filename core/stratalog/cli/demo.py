@@ -46,7 +46,7 @@ class DemoMismatchError(Exception):
 
 
 @dataclass(slots=True)
-class Step:
+class DemoStep:
     """One line of the table: a step's duration and results."""
 
     name: str
@@ -123,7 +123,7 @@ class DemoRun:
     def __init__(self, output: Output, folder: Path, uri: str, options: Mapping[str, object]) -> None:
         self._output, self._folder, self._uri, self._options = output, folder, uri, options
         self._clock = Env().clock
-        self._steps: list[Step] = []
+        self._steps: list[DemoStep] = []
         self._logs: list[tuple[object, ...]] = []
 
     # --- a real Kafka directory ------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class DemoRun:
         if seen != count:
             raise DemoMismatchError(f"{count:,} records were appended, {seen:,} came back from the bucket")
         seconds = (self._clock.monotonic_ns() - began) / 1e9
-        self._steps.append(Step("read the bucket alone", seconds, seen, size, requests))
+        self._steps.append(DemoStep("read the bucket alone", seconds, seen, size, requests))
         self._output.note(f"{seen:,} records came back from the bucket alone, each with the value it had")
 
     # --- both -------------------------------------------------------------------------------------------------------
@@ -209,12 +209,12 @@ class DemoRun:
             step.size_bytes = sum(result.evicted_bytes for result in engine.apply_retention())
 
     @contextlib.contextmanager
-    def _step(self, name: str, engine: Engine) -> Iterator[Step]:
+    def _step(self, name: str, engine: Engine) -> Iterator[DemoStep]:
         tier = engine.tier
         assert tier is not None
         requests, began = tier.metrics().store, self._clock.monotonic_ns()
         self._output.note(name)
-        step = Step(name, 0.0)
+        step = DemoStep(name, 0.0)
         yield step
         step.seconds = (self._clock.monotonic_ns() - began) / 1e9
         step.requests = tier.metrics().store - requests

@@ -10,7 +10,7 @@ from typing import TextIO
 import click
 
 from stratalog.cleaning.erase.erasure_report import EraseResult
-from stratalog.cli.options import Place, json_option, place_options, typed_bytes
+from stratalog.cli.options import LogPlace, json_option, place_options, typed_bytes
 from stratalog.cli.output import Output
 
 _SEGMENTS = (
@@ -41,7 +41,7 @@ _REMNANTS = ("topic", "partition", "kind", "where", "until_ms", "reason")
 @place_options
 @json_option
 def erase(
-    place: Place, output: Output, topic: str, key: str, *, is_hex: bool, dry_run: bool, proof: TextIO | None
+    place: LogPlace, output: Output, topic: str, key: str, *, is_hex: bool, dry_run: bool, proof: TextIO | None
 ) -> int:
     """Write every segment of TOPIC that holds a record of a key anew, without these records; offsets stay.
 
@@ -87,7 +87,7 @@ def _show(output: Output, results: Sequence[EraseResult], *, dry_run: bool) -> N
             output.note(f"{result.log}: {result.error}")
 
 
-def _check(place: Place, output: Output, topic: str, key: bytes, proof: TextIO) -> int:
+def _check(place: LogPlace, output: Output, topic: str, key: bytes, proof: TextIO) -> int:
     proofs = _proofs(proof)
     if any(found.get("topic") != topic for found in proofs):
         raise click.BadParameter(f"{proof.name} is not about {topic} alone", param_hint="--check")

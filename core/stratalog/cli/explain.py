@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import click
 
 from stratalog.cli.consume import record_line
-from stratalog.cli.options import Place, json_option, place_options
+from stratalog.cli.options import LogPlace, json_option, place_options
 from stratalog.cli.output import Output, size_text
 from stratalog.errors import CorruptIndexError
 from stratalog.log.read.log_reader import LogReader
@@ -42,7 +42,7 @@ class Step:
 @click.argument("offset", type=click.IntRange(0))
 @place_options
 @json_option
-def explain(place: Place, output: Output, topic: str, partition: int, offset: int) -> int:
+def explain(place: LogPlace, output: Output, topic: str, partition: int, offset: int) -> int:
     """Show every step of finding the record at OFFSET: bounds, segment, tier, index entry, position, batch, record.
 
     The exit code is 1 if there is no record at OFFSET to show to a reader.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from stratalog.cli.options import Place, json_option, place_options
+from stratalog.cli.options import LogPlace, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.engine.engine import Engine
 from stratalog.errors import StorageError, StoreError
@@ -17,7 +17,7 @@ from stratalog.model.names import TopicPartition
 @click.option("--roll", is_flag=True, help="Close every active segment first, so that everything goes.")
 @place_options
 @json_option
-def offload(place: Place, output: Output, *, roll: bool) -> int:
+def offload(place: LogPlace, output: Output, *, roll: bool) -> int:
     """Move every closed segment to the tier. Local files stay until `stratalog retention` lets them go.
 
     The exit code is 1 if a partition failed; the others have had their turn.

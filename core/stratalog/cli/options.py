@@ -30,7 +30,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPlace:
     """Location of the logs, as given by the options."""
 
     directories: tuple[str, ...]
@@ -133,7 +133,7 @@ class NamedPath(click.Path):
 
 place_options = option_group(
     "place",
-    Place,
+    LogPlace,
     config_option,
     tier_option,
     click.option("--tier", metavar="URI", help="The object store behind the logs: s3://bucket/prefix."),

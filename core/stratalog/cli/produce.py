@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import click
 
-from stratalog.cli.options import Place, choice_option, json_option, place_options
+from stratalog.cli.options import LogPlace, choice_option, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.client.log_access import partitions_of
 from stratalog.client.partitioner import partition_of_key
@@ -26,7 +26,7 @@ READ_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
-class Appended:
+class AppendTotals:
     """Records appended to one partition so far: their number, and the offsets ``first`` to ``last`` (inclusive)."""
 
     records: int = 0
@@ -63,7 +63,7 @@ def _not_empty(context: click.Context, option: click.Parameter, value: str | Non
 @place_options
 @json_option
 def produce(
-    place: Place,
+    place: LogPlace,
     output: Output,
     topic: str,
     file: BinaryIO,
@@ -76,7 +76,7 @@ def produce(
     Lines that come slowly are appended as they come. If something ends it early, what was appended until then stays,
     and is told.
     """
-    done, ended = dict[int, Appended](), False
+    done, ended = dict[int, AppendTotals](), False
     separator = None if key_separator is None else os.fsencode(key_separator)
     try:
         with place.engine() as engine:
@@ -85,12 +85,12 @@ def produce(
                 records = [_record(line, separator) for line in lines]
                 for number, group in _by_partition(records, numbers, partition).items():
                     for result in _append(engine.log(topic, number), group, durability):
-                        done.setdefault(number, Appended()).add(result)
+                        done.setdefault(number, AppendTotals()).add(result)
             engine.log(topic, numbers[0] if partition is None else partition)  # even if there are no lines
         ended = True
     finally:
         if ended and not done:
-            done[partition or 0] = Appended()
+            done[partition or 0] = AppendTotals()
         if done:
             output.table(
                 "appended",

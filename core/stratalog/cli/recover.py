@@ -32,7 +32,7 @@ COLUMNS = ("topic", "partition", "recovered_segments", "truncated_bytes", "log_s
 
 
 @dataclass(slots=True)
-class Outcome:
+class RecoveredLog:
     """Result of the recovery of one log."""
 
     log: TopicPartition
@@ -112,12 +112,12 @@ class _Listener:
         self.heard[event.log] = event
 
 
-def _recovered(directory: Path, progress: LogProgress) -> list[Outcome]:
+def _recovered(directory: Path, progress: LogProgress) -> list[RecoveredLog]:
     listener = _Listener()
     outcomes = []
     with open_engine(directory, plugins=[listener], recovery_progress=progress) as engine:
         for name in engine.partitions():
-            outcome = Outcome(name)
+            outcome = RecoveredLog(name)
             outcomes.append(outcome)
             try:
                 bounds = engine.log(*name).offsets()
@@ -132,7 +132,7 @@ def _recovered(directory: Path, progress: LogProgress) -> list[Outcome]:
     return outcomes
 
 
-def _planned(directory: Path, progress: LogProgress) -> list[Outcome]:
+def _planned(directory: Path, progress: LogProgress) -> list[RecoveredLog]:
     """Return what a recovery would do, worked out in memory."""
     with _untouched(directory) as (host, store):
         if store.is_acquired_elsewhere():
@@ -147,7 +147,7 @@ def _planned(directory: Path, progress: LogProgress) -> list[Outcome]:
 
 def _plan(
     name: TopicPartition, files: LogFiles, parts: Components, state: DirectoryState, progress: LogProgress
-) -> Outcome:
+) -> RecoveredLog:
     log_start = state.log_starts.get(name)
     request = LoadRequest(
         clean=state.clean,
@@ -159,10 +159,10 @@ def _plan(
     try:
         loaded = load(files, parts, TopicConfig(), request, lambda done, total: progress(name, done, total))
     except StorageError as error:
-        return Outcome(name, error=str(error))
+        return RecoveredLog(name, error=str(error))
     first = loaded.segments[0].base_offset if loaded.segments else loaded.log_end
     for segment in loaded.segments:
         segment.close()
     damage = "" if loaded.damage is None else str(loaded.damage)
     start = max(first, log_start or 0)
-    return Outcome(name, loaded.recovered_segments, loaded.truncated_bytes, start, loaded.log_end, damage)
+    return RecoveredLog(name, loaded.recovered_segments, loaded.truncated_bytes, start, loaded.log_end, damage)

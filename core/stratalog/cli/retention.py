@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stratalog.cli.options import Place, json_option, place_options
+from stratalog.cli.options import LogPlace, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.engine.engine import Engine
 from stratalog.errors import StorageError
@@ -15,7 +15,7 @@ from stratalog.model.names import TopicPartition
 @click.option("--dry-run", is_flag=True, help="Only say what would go, and why.")
 @place_options
 @json_option
-def retention(place: Place, output: Output, *, dry_run: bool) -> int:
+def retention(place: LogPlace, output: Output, *, dry_run: bool) -> int:
     """Apply retention to both tiers: by time, by size, by log start offset.
 
     ``rolled``: the active segment is too old for local disk, and is closed so that the tier can have it.

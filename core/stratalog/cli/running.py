@@ -10,7 +10,7 @@ from types import FrameType
 
 import click
 
-from stratalog.cli.options import Place, json_option, place_options
+from stratalog.cli.options import LogPlace, json_option, place_options
 from stratalog.cli.output import Output
 
 _STATUS = ("duty", "runs", "failures", "error")
@@ -19,7 +19,7 @@ _STATUS = ("duty", "runs", "failures", "error")
 @click.command("run")
 @place_options
 @json_option
-def run_engine(place: Place, output: Output) -> int:
+def run_engine(place: LogPlace, output: Output) -> int:
     """Keep log directories in order: sync, roll, retention, compaction, offload; and run the services of the settings.
 
     Goes on until Ctrl-C or SIGTERM, then stops as an engine does: the next start has nothing to recover. One row a duty

@@ -12,8 +12,8 @@ from stratalog.cli.cost import show_cost
 from stratalog.cli.dump.sheet import moment
 from stratalog.cli.options import (
     MANY,
+    LogPlace,
     NamedPath,
-    Place,
     TierPlace,
     check_topics,
     json_option,
@@ -85,7 +85,7 @@ def show_history(output: Output, place: TierPlace, topic: str, partition: int, l
 @tier.command("collect")
 @place_options
 @json_option
-def collect(place: Place, output: Output) -> None:
+def collect(place: LogPlace, output: Output) -> None:
     """Delete what the tier of an engine's logs no longer needs: superseded states, and what only they name.
 
     A running engine does this by itself.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import click
 
-from stratalog.cli.options import Place, json_option, place_options
+from stratalog.cli.options import LogPlace, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.errors import StorageError, TierUnavailableError, UnknownTopicError
 from stratalog.log.read.log_reader import summaries
@@ -23,7 +23,7 @@ def topics() -> None:
 @topics.command("list")
 @place_options
 @json_option
-def list_topics(place: Place, output: Output) -> int:
+def list_topics(place: LogPlace, output: Output) -> int:
     """List the topics of a directory or a tier, with what can be read of each.
 
     The exit code is 1 if a partition cannot be read.
@@ -53,7 +53,7 @@ def list_topics(place: Place, output: Output) -> int:
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; can be repeated.")
 @place_options
 @json_option
-def create_topic(place: Place, output: Output, topic: str, partitions: int, settings: tuple[str, ...]) -> None:
+def create_topic(place: LogPlace, output: Output, topic: str, partitions: int, settings: tuple[str, ...]) -> None:
     """Create TOPIC. Settings that make its segments tiny for the tier are warned about: `stratalog tier cost` tells more."""
     config = dict(split_setting(setting) for setting in settings)
     with place.new_engine() as engine:
@@ -72,7 +72,7 @@ def create_topic(place: Place, output: Output, topic: str, partitions: int, sett
 @click.option("--unset", "unset", multiple=True, metavar="KEY", help="Take a setting back to the default.")
 @place_options
 @json_option
-def alter_topic(place: Place, output: Output, topic: str, settings: tuple[str, ...], unset: tuple[str, ...]) -> None:
+def alter_topic(place: LogPlace, output: Output, topic: str, settings: tuple[str, ...], unset: tuple[str, ...]) -> None:
     """Change settings of TOPIC."""
     changes: dict[str, object] = {**dict.fromkeys(unset), **dict(split_setting(setting) for setting in settings)}
     if not changes:
@@ -96,7 +96,7 @@ def _warn(output: Output, warning: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @place_options
 @json_option
-def delete_topic(place: Place, output: Output, topic: str, *, yes: bool) -> None:
+def delete_topic(place: LogPlace, output: Output, topic: str, *, yes: bool) -> None:
     """Delete TOPIC with all its records, those in the tier included."""
     with place.engine() as engine:
         if not yes and topic in engine.topics():
@@ -124,13 +124,13 @@ def _ask(question: str) -> None:
 @click.argument("topic")
 @place_options
 @json_option
-def describe_topic(place: Place, output: Output, topic: str) -> int:
+def describe_topic(place: LogPlace, output: Output, topic: str) -> int:
     """Show the bounds, segments, leader epochs and producers of every partition of TOPIC, and its settings.
 
     The exit code is 1 if a partition cannot be read; the others are shown. While the store of the tier is away a directory
     is described as far as it knows.
     """
-    sheet = Sheet()
+    sheet = PartitionSheet()
     with place.reader(may_be_away=True) as reader:
         info = reader.topics().get(topic)
         if info is None:
@@ -148,7 +148,7 @@ def describe_topic(place: Place, output: Output, topic: str) -> int:
 
 
 @dataclass(slots=True)
-class Sheet:
+class PartitionSheet:
     """Output of ``describe``, collected partition by partition."""
 
     bounds: list[tuple[object, ...]] = field(default_factory=list)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 
 from stratalog.cleaning.explain.explain import RangeFate
-from stratalog.cli.options import Place, json_option, place_options, typed_bytes
+from stratalog.cli.options import LogPlace, json_option, place_options, typed_bytes
 from stratalog.cli.output import Output
 
 _RANGES = ("start", "end", "where", "fate", "deleted_at", "size_bytes", "freed_bytes", "reason")
@@ -22,7 +22,9 @@ _RECORDS = ("offset", "fate", "newer_offset", "reason")
 @click.option("--key", help="Only records of this key (UTF-8).")
 @place_options
 @json_option
-def why_kept(place: Place, output: Output, topic: str, partition: int, *, offset: int | None, key: str | None) -> int:
+def why_kept(
+    place: LogPlace, output: Output, topic: str, partition: int, *, offset: int | None, key: str | None
+) -> int:
     """Say of each part of a log what the next retention and compaction do, when it is deleted, and why. Changes nothing.
 
     Times hold if nothing is written meanwhile. The exit code is 1 if there is no record at --offset, or of --key.

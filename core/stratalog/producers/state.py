@@ -46,7 +46,7 @@ class SeenBatch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Producer:
+class ProducerHistory:
     """State of one producer id. ``transaction_first_offset`` is None without an open transaction."""
 
     producer_id: int
@@ -56,7 +56,7 @@ class Producer:
     transaction_first_offset: int | None = None
     batches: deque[SeenBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
 
-    def copy(self) -> Producer:
+    def copy(self) -> ProducerHistory:
         """Return an independent copy."""
         return replace(self, batches=self.batches.copy())
 
@@ -99,9 +99,9 @@ class ProducerState:
     """
 
     def __init__(self) -> None:
-        self.producers: dict[int, Producer] = {}
+        self.producers: dict[int, ProducerHistory] = {}
         self.end_offset = 0
-        self._beneath: Mapping[int, Producer] = {}  # in a draft: the producers that it was made from
+        self._beneath: Mapping[int, ProducerHistory] = {}  # in a draft: the producers that it was made from
         self._open: dict[int, int] = {}  # first offset of an open transaction, ascending: its producer
         self._unreplicated: dict[int, int] = {}  # first offset of an ended transaction: marker at or above the HW
 
@@ -119,7 +119,7 @@ class ProducerState:
         self.producers.update(draft.producers)
         self.end_offset, self._open, self._unreplicated = draft.end_offset, draft._open, draft._unreplicated
 
-    def _find(self, producer_id: int) -> Producer | None:
+    def _find(self, producer_id: int) -> ProducerHistory | None:
         found = self.producers.get(producer_id)
         if found is None:
             below = self._beneath.get(producer_id)
@@ -127,8 +127,8 @@ class ProducerState:
                 found = self.producers[producer_id] = below.copy()
         return found
 
-    def _get(self, producer_id: int) -> Producer:
-        return self._find(producer_id) or self.producers.setdefault(producer_id, Producer(producer_id))
+    def _get(self, producer_id: int) -> ProducerHistory:
+        return self._find(producer_id) or self.producers.setdefault(producer_id, ProducerHistory(producer_id))
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class ProducerState:
         state = cls()
         state.end_offset = end_offset
         for entry in entries:
-            producer = Producer(
+            producer = ProducerHistory(
                 entry.producer_id,
                 entry.producer_epoch,
                 entry.coordinator_epoch,

@@ -18,7 +18,7 @@ from stratalog.spi.service_contract import Service
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ComponentKind:
     """One kind of component.
 
     Attributes:
@@ -41,15 +41,15 @@ class Kind:
         return f"{PROJECT}_{self.key}"
 
 
-RECORD_FORMATS: Final = Kind("record_formats", "record format", RecordFormat, writes_bytes=True)
-CODECS: Final = Kind("codecs", "codec", Codec, writes_bytes=True)
-INDEX_FORMATS: Final = Kind("index_formats", "index format", IndexFormat, writes_bytes=True)
-EXTRA_INDEXES: Final = Kind("extra_indexes", "EXTRA index", ExtraIndex, writes_bytes=True)
-SEGMENT_STORES: Final = Kind("segment_stores", "segment store", SegmentStore, has_schemes=True)
-OBJECT_STORES: Final = Kind("object_stores", "object store", ObjectStore, has_schemes=True)
-TIER_LAYOUTS: Final = Kind("tier_layouts", "tier layout", TierLayout, writes_bytes=True)
-CLEANUP_POLICIES: Final = Kind("cleanup_policies", "cleanup policy", CleanupPolicy)
-SERVICES: Final = Kind("services", "service", Service)
+RECORD_FORMATS: Final = ComponentKind("record_formats", "record format", RecordFormat, writes_bytes=True)
+CODECS: Final = ComponentKind("codecs", "codec", Codec, writes_bytes=True)
+INDEX_FORMATS: Final = ComponentKind("index_formats", "index format", IndexFormat, writes_bytes=True)
+EXTRA_INDEXES: Final = ComponentKind("extra_indexes", "EXTRA index", ExtraIndex, writes_bytes=True)
+SEGMENT_STORES: Final = ComponentKind("segment_stores", "segment store", SegmentStore, has_schemes=True)
+OBJECT_STORES: Final = ComponentKind("object_stores", "object store", ObjectStore, has_schemes=True)
+TIER_LAYOUTS: Final = ComponentKind("tier_layouts", "tier layout", TierLayout, writes_bytes=True)
+CLEANUP_POLICIES: Final = ComponentKind("cleanup_policies", "cleanup policy", CleanupPolicy)
+SERVICES: Final = ComponentKind("services", "service", Service)
 
 KINDS: Final = (
     RECORD_FORMATS,

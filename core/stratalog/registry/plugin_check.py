@@ -30,7 +30,7 @@ from stratalog.model.names import (
 )
 from stratalog.model.records import Fields
 from stratalog.registry import component_kinds
-from stratalog.registry.component_kinds import Kind
+from stratalog.registry.component_kinds import ComponentKind
 from stratalog.registry.discover import Candidate, find_candidates
 from stratalog.registry.host import Host
 from stratalog.registry.plugin_loader import LoadedPlugin, ask_all
@@ -68,7 +68,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PluginFinding:
     """One problem of a plugin.
 
     Attributes:
@@ -82,7 +82,7 @@ class Finding:
     text: str
 
 
-def check_plugin(plugin: object) -> list[Finding]:
+def check_plugin(plugin: object) -> list[PluginFinding]:
     """Check one plugin alone, independent of the settings.
 
     Stores are not opened, because that needs a location. The check for early imports of heavy modules only finds
@@ -104,11 +104,13 @@ def check_plugin(plugin: object) -> list[Finding]:
         host.register(candidate.load() if candidate else plugin, name)
         loaded = ask_all(host, {name: candidate})[0]
     except PluginError as error:
-        return [Finding(Severity.ERROR, f"plugin {name}", str(error))]
+        return [PluginFinding(Severity.ERROR, f"plugin {name}", str(error))]
     if loaded.info.error is not None:
-        return [Finding(Severity.ERROR, f"plugin {name}", str(loaded.info.error))]
+        return [PluginFinding(Severity.ERROR, f"plugin {name}", str(loaded.info.error))]
     findings = [
-        Finding(Severity.ERROR, f"plugin {name}", f"importing it imports {module}: import that when a component opens")
+        PluginFinding(
+            Severity.ERROR, f"plugin {name}", f"importing it imports {module}: import that when a component opens"
+        )
         for module in sorted(HEAVY_MODULES & (set(sys.modules) - before))
     ]
     findings += _check_offers(loaded)
@@ -125,7 +127,7 @@ def _candidate(name: str) -> Candidate:
     raise UnknownComponentError(f"no installed distribution has the entry point {name!r}; there are: {there}")
 
 
-def _check_offers(loaded: LoadedPlugin) -> Iterator[Finding]:
+def _check_offers(loaded: LoadedPlugin) -> Iterator[PluginFinding]:
     by_key = {kind.key: kind for kind in component_kinds.KINDS}
     for key, providers in loaded.providers.items():
         kind = by_key[key]
@@ -135,23 +137,25 @@ def _check_offers(loaded: LoadedPlugin) -> Iterator[Finding]:
             problems = [*_check_provider(kind, provider)]
             if uses[provider.name] > 1:
                 problems.append("the plugin offers this name twice")
-            yield from (Finding(Severity.ERROR, where, text) for text in problems)
+            yield from (PluginFinding(Severity.ERROR, where, text) for text in problems)
             if not problems and not kind.has_schemes:
                 yield from _check_opening(kind, provider, where)
 
 
-def _check_commands(host: Host) -> Iterator[Finding]:
+def _check_commands(host: Host) -> Iterator[PluginFinding]:
     for answer in host.commands():
         if answer.error is not None:
-            yield Finding(Severity.ERROR, f"plugin {answer.plugin}", f"its commands hook raised {answer.error!r}")
+            yield PluginFinding(Severity.ERROR, f"plugin {answer.plugin}", f"its commands hook raised {answer.error!r}")
         for command in answer.offers:
             if not _COMMAND.match(command.name):
-                yield Finding(Severity.ERROR, f"command {command.name}", "its name is not of the form [a-z][a-z0-9-]*")
+                yield PluginFinding(
+                    Severity.ERROR, f"command {command.name}", "its name is not of the form [a-z][a-z0-9-]*"
+                )
             if not command.help:
-                yield Finding(Severity.ERROR, f"command {command.name}", "it has no help")
+                yield PluginFinding(Severity.ERROR, f"command {command.name}", "it has no help")
 
 
-def _check_provider(kind: Kind, provider: Provider[Any]) -> Iterator[str]:  # Any: providers of every kind
+def _check_provider(kind: ComponentKind, provider: Provider[Any]) -> Iterator[str]:  # Any: providers of every kind
     if kind.has_schemes and not provider.schemes:
         yield "it serves no URI scheme, so nothing can choose it"
     if provider.schemes and not kind.has_schemes:
@@ -186,7 +190,9 @@ def _check_section(section: object, prefix: str = "") -> Iterator[str]:
             yield f"setting {name!r} has no sentence"
 
 
-def _check_opening(kind: Kind, provider: Provider[Any], where: str) -> Iterator[Finding]:  # Any: every kind
+def _check_opening(
+    kind: ComponentKind, provider: Provider[Any], where: str
+) -> Iterator[PluginFinding]:  # Any: every kind
     env, limits = Env(), Limits()
     handles = HandlePool(env.files, limits.open_files)
     section = provider.engine_section() if provider.engine_section else None
@@ -194,18 +200,18 @@ def _check_opening(kind: Kind, provider: Provider[Any], where: str) -> Iterator[
     try:
         component = provider.open(context)
     except PluginImportError as error:
-        yield Finding(Severity.WARNING, where, f"it cannot be opened here: {error}")
+        yield PluginFinding(Severity.WARNING, where, f"it cannot be opened here: {error}")
         return
     except Exception as error:  # noqa: BLE001 - a plugin may raise anything, and each error is a finding
-        yield Finding(Severity.ERROR, where, f"opening it with default settings raised {error!r}")
+        yield PluginFinding(Severity.ERROR, where, f"opening it with default settings raised {error!r}")
         return
     finally:
         handles.close()
     if not isinstance(component, kind.component):
         wrong = f"open returned {type(component).__qualname__}, which is no {kind.component.__name__}"
-        yield Finding(Severity.ERROR, where, wrong)
+        yield PluginFinding(Severity.ERROR, where, wrong)
         return
-    yield from (Finding(Severity.ERROR, where, text) for text in _ATTRIBUTES.get(kind, _no_attributes)(component))
+    yield from (PluginFinding(Severity.ERROR, where, text) for text in _ATTRIBUTES.get(kind, _no_attributes)(component))
 
 
 def _codec_attributes(codec: Codec) -> Iterator[str]:
@@ -243,7 +249,7 @@ def _no_attributes(component: object) -> Iterator[str]:
     return iter(())
 
 
-_ATTRIBUTES: Final[dict[Kind, Callable[[Any], Iterator[str]]]] = {  # Any: each takes its own kind
+_ATTRIBUTES: Final[dict[ComponentKind, Callable[[Any], Iterator[str]]]] = {  # Any: each takes its own kind
     component_kinds.RECORD_FORMATS: _format_attributes,
     component_kinds.CODECS: _codec_attributes,
     component_kinds.INDEX_FORMATS: _index_attributes,

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from stratalog.errors import PluginError, PluginImportError
 from stratalog.registry import component_kinds
-from stratalog.registry.component_kinds import Kind
+from stratalog.registry.component_kinds import ComponentKind
 from stratalog.registry.discover import Candidate, ambiguity, bundled_hint, find_candidates, import_named, select
 from stratalog.registry.host import Answer, Host
 from stratalog.registry.plugins import OfferInfo, PluginInfo, PluginStatus
@@ -20,7 +20,9 @@ _LOGGER: Final = logging.getLogger("stratalog.registry")
 Providers: TypeAlias = dict[str, tuple[Provider[Any], ...]]
 """Providers of every kind, by the kind's key; Any, because each kind has its own."""
 
-_COLLECTORS: Final[tuple[tuple[Kind, Callable[[Host], tuple[Answer[Provider[Any]], ...]]], ...]] = (  # Any: as above
+_COLLECTORS: Final[
+    tuple[tuple[ComponentKind, Callable[[Host], tuple[Answer[Provider[Any]], ...]]], ...]
+] = (  # Any: as above
     (component_kinds.RECORD_FORMATS, Host.record_formats),
     (component_kinds.CODECS, Host.codecs),
     (component_kinds.INDEX_FORMATS, Host.index_formats),

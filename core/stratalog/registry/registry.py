@@ -10,7 +10,7 @@ from stratalog.env.deadlines import DeadlineCalls
 from stratalog.errors import PluginClashError
 from stratalog.model.events import Event
 from stratalog.registry import component_kinds
-from stratalog.registry.component_kinds import Kind
+from stratalog.registry.component_kinds import ComponentKind
 from stratalog.registry.host import Host
 from stratalog.registry.plugin_loader import LoadedPlugin, explained, load_plugins
 from stratalog.registry.plugins import PluginInfo, PluginStatus
@@ -169,7 +169,7 @@ class Registry:
         """The number of failed listener calls of each plugin; plugins without failures are left out."""
         return self._host.listener_failures
 
-    def _catalogue(self, kind: Kind) -> Catalogue[Any]:  # Any: the public methods have the exact types
+    def _catalogue(self, kind: ComponentKind) -> Catalogue[Any]:  # Any: the public methods have the exact types
         offers = [
             Offer(provider, plugin.info.name, plugin.info.distribution, plugin.info.version)
             for plugin in self._loaded

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from stratalog.env.deadlines import DeadlineCalls
 from stratalog.errors import PluginClashError, PluginImportError, UnknownComponentError
-from stratalog.registry.component_kinds import Kind
+from stratalog.registry.component_kinds import ComponentKind
 from stratalog.registry.guard import Guard
 from stratalog.spi.hooks import PROJECT
 from stratalog.spi.providers import OpenContext, Provider
@@ -126,7 +126,7 @@ class Catalogue(Shelf[Provider[C]]):
 
     def __init__(
         self,
-        kind: Kind,
+        kind: ComponentKind,
         offers: Iterable[Offer[Provider[C]]],
         absent: Sequence[str] = (),
         prefer: Mapping[str, str] | None = None,

@@ -63,7 +63,7 @@ def extra_index(segment: ReadableSegment, label: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class IndexSection:
     """Position and size of an index (bytes), and its CRC-32C."""
 
     position: int
@@ -76,7 +76,7 @@ class PackedExtras:
     """Directory at the end of the bytes: identity of the segment, and the sections of its indexes."""
 
     identity: Identity
-    sections: Mapping[str, Section]
+    sections: Mapping[str, IndexSection]
 
     def index(self, label: str, read: ReadBytes) -> bytes | None:
         """Return one index; None if it is missing or damaged."""
@@ -118,12 +118,12 @@ def unpack_extras(read: ReadBytes, size_bytes: int) -> PackedExtras | None:
         return None
 
 
-def _sections(directory: bytes, count: int) -> Iterator[tuple[str, Section]]:
+def _sections(directory: bytes, count: int) -> Iterator[tuple[str, IndexSection]]:
     at = position = 0
     for _ in range(count):
         size_bytes, crc, length = _SECTION.unpack_from(directory, at)
         at += _SECTION.size
-        yield directory[at : at + length].decode("ascii"), Section(position, size_bytes, crc)
+        yield directory[at : at + length].decode("ascii"), IndexSection(position, size_bytes, crc)
         at += length
         position += size_bytes
 

@@ -49,7 +49,7 @@ class Misdeed(Enum):
 
 
 @dataclass(slots=True)
-class Fault:
+class ProxyFault:
     """One fault and the requests to which it applies.
 
     Attributes:
@@ -84,9 +84,9 @@ class FaultProxy:
 
     endpoint_url: str
     counts: Counter[str] = field(default_factory=Counter)
-    _faults: list[Fault] = field(default_factory=list, repr=False)
+    _faults: list[ProxyFault] = field(default_factory=list, repr=False)
 
-    def plan(self, *faults: Fault) -> None:
+    def plan(self, *faults: ProxyFault) -> None:
         """Add faults for the next matching requests; a request gets the first fault that matches."""
         self._faults = [*self._faults, *faults]
 
@@ -94,7 +94,7 @@ class FaultProxy:
         """Remove all planned faults."""
         self._faults = []
 
-    def _due(self, operation: str) -> Fault | None:
+    def _due(self, operation: str) -> ProxyFault | None:
         self.counts[operation] += 1
         for fault in self._faults:
             if fault.operation not in {"", operation} or fault.hits >= fault.times:
@@ -181,7 +181,7 @@ class _Serving:
         return await self._misdo(fault, request, reader, writer)
 
     async def _misdo(
-        self, fault: Fault, request: _Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, fault: ProxyFault, request: _Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         if fault.do is Misdeed.STATUS:
             writer.write(_refusal(fault, with_body=request.words[0] != "HEAD"))
@@ -288,7 +288,7 @@ def _reset(writer: asyncio.StreamWriter) -> bool:
     return False
 
 
-def _refusal(fault: Fault, *, with_body: bool) -> bytes:
+def _refusal(fault: ProxyFault, *, with_body: bool) -> bytes:
     body = _ERROR.format(code=fault.code).encode() if with_body else b""
     head = f"HTTP/1.1 {fault.status} As Asked\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n"
     return f"{head}{fault.headers}\r\n".encode() + body

@@ -36,7 +36,7 @@ _CHUNK_BYTES: Final = 1 << 20
 _MAX_KEY_BYTES: Final = 1024
 
 
-class Fault(Enum):
+class ObjectFault(Enum):
     """Outcome of one request.
 
     For a client, NOT_APPLIED and REPLY_LOST look the same: a time-out, or UNKNOWN for a create. LATE is applied when
@@ -67,30 +67,30 @@ class SimRequest:
     number: int
 
 
-Faults: TypeAlias = Callable[[SimRequest], Fault]
+Faults: TypeAlias = Callable[[SimRequest], ObjectFault]
 
 
-def no_faults(request: SimRequest) -> Fault:
+def no_faults(request: SimRequest) -> ObjectFault:
     """Return NONE: every request succeeds."""
     del request
-    return Fault.NONE
+    return ObjectFault.NONE
 
 
-def random_faults(chance: random.Random, share: float, among: Sequence[Fault]) -> Faults:
+def random_faults(chance: random.Random, share: float, among: Sequence[ObjectFault]) -> Faults:
     """Return a function that lets a ``share`` (0 to 1) of the requests fail, each in one of the given ways."""
 
-    def fault(request: SimRequest) -> Fault:
+    def fault(request: SimRequest) -> ObjectFault:
         del request
-        return chance.choice(among) if chance.random() < share else Fault.NONE
+        return chance.choice(among) if chance.random() < share else ObjectFault.NONE
 
     return fault
 
 
-def scripted_faults(script: Mapping[int, Fault]) -> Faults:
+def scripted_faults(script: Mapping[int, ObjectFault]) -> Faults:
     """Return a function that lets the requests with these numbers fail."""
 
-    def fault(request: SimRequest) -> Fault:
-        return script.get(request.number, Fault.NONE)
+    def fault(request: SimRequest) -> ObjectFault:
+        return script.get(request.number, ObjectFault.NONE)
 
     return fault
 
@@ -219,7 +219,7 @@ class SimObjectStore(ObjectStore):
         if found is None:
             raise ObjectNotFoundError("no such object", key)
         data = found[0][start:end]
-        return data[: len(data) // 2] if fault is Fault.CUT_SHORT else data
+        return data[: len(data) // 2] if fault is ObjectFault.CUT_SHORT else data
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
         """Return one page of keys."""
@@ -269,7 +269,7 @@ class SimObjectStore(ObjectStore):
         """Refuse further requests."""
         self.closed = True
 
-    def _begin(self, kind: str, key: str, deadline_ns: int) -> Fault:
+    def _begin(self, kind: str, key: str, deadline_ns: int) -> ObjectFault:
         if self.closed:
             raise ClosedError("the store is closed")
         if self.bucket.clock.monotonic_ns() > deadline_ns:
@@ -282,16 +282,16 @@ class SimObjectStore(ObjectStore):
         if not self.bucket.exists:
             raise BucketNotFoundError("no such bucket", self._uri)
         fault = self.faults(request)
-        if fault is Fault.THROTTLED:
+        if fault is ObjectFault.THROTTLED:
             raise StoreThrottledError("simulated slow-down", key)
-        if fault is Fault.DENIED:
+        if fault is ObjectFault.DENIED:
             raise StorePermissionError("simulated refusal", key)
         return fault
 
-    def _write(self, fault: Fault, apply: Callable[[], None]) -> None:
-        if fault is Fault.LATE:
+    def _write(self, fault: ObjectFault, apply: Callable[[], None]) -> None:
+        if fault is ObjectFault.LATE:
             self.bucket.late.append(apply)
-        elif fault is not Fault.NOT_APPLIED:
+        elif fault is not ObjectFault.NOT_APPLIED:
             apply()
 
     def _info(self, key: str) -> ObjectInfo:
@@ -306,4 +306,4 @@ def _checked(key: str) -> str:
     return key
 
 
-_UNANSWERED: Final = frozenset({Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE})
+_UNANSWERED: Final = frozenset({ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE})

@@ -26,7 +26,7 @@ from stratalog.tier.upkeep.object_repair import mend, quarantine
 from stratalog.tier.upkeep.orphans import Owner
 from stratalog.tier.upkeep.tier_check import Finding, LogScrub
 from stratalog.tier.upload.replacer import Replacer
-from stratalog.tier.upload.uploader import Offloader, OffloadReport, Standing, claimed, created, cutting, is_unknown
+from stratalog.tier.upload.uploader import LogBounds, Offloader, OffloadReport, claimed, created, cutting, is_unknown
 from stratalog.tier.upload.uploads import Uploads
 
 
@@ -94,7 +94,7 @@ class TierLog(LogHead):
             ReadOnlyError: the tier was opened for reading.
         """
         self._check_writable()
-        at = Standing(leader_epoch, log_start, high_watermark, topic)
+        at = LogBounds(leader_epoch, log_start, high_watermark, topic)
         with self._duty:
             self.refresh()
             head = self._commit(leader_epoch, lambda _: None)  # a fenced writer uploads nothing
@@ -112,7 +112,7 @@ class TierLog(LogHead):
         if not is_unknown(self.root):
             return self.root
         with self._duty:
-            return self._commit(leader_epoch, created(Standing(leader_epoch, log_start, high_watermark, topic)))
+            return self._commit(leader_epoch, created(LogBounds(leader_epoch, log_start, high_watermark, topic)))
 
     def replacer(self, *, layout: str, leader_epoch: int, section: Section | None = None) -> Replacer:
         """Return a ``Replacer``, which replaces committed segments by rewritten ones; arguments as ``offload``."""

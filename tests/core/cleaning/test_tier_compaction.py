@@ -24,7 +24,7 @@ from stratalog.model.events import SegmentEvicted
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.faults import FaultyVfs
-from stratalog.testing.simobjects import Fault, SimRequest
+from stratalog.testing.simobjects import ObjectFault, SimRequest
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.read.fetcher import RemoteSegment
 from stratalog.tier.upkeep.collect import GRACE_MS
@@ -341,15 +341,15 @@ def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
         engine.offload()
         base = sum(logs.sim.store.counts.values())
         failing = base + number // 2
-        fault = (Fault.NOT_APPLIED, Fault.REPLY_LOST)[number % 2]
+        fault = (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST)[number % 2]
 
-        def faults(request: SimRequest, failing: int = failing, fault: Fault = fault) -> Fault:
-            return fault if request.number == failing else Fault.NONE
+        def faults(request: SimRequest, failing: int = failing, fault: ObjectFault = fault) -> ObjectFault:
+            return fault if request.number == failing else ObjectFault.NONE
 
         logs.sim.store.faults = faults
         (first, *_) = engine.run_cleaner()
         asked = sum(logs.sim.store.counts.values()) - base
-        logs.sim.store.faults = lambda _: Fault.NONE
+        logs.sim.store.faults = lambda _: ObjectFault.NONE
         assert first.error is None or isinstance(first.error, StoreTimeoutError)
         assert {record.key for record in log.records()} == {b"a", b"b", b"c", b"d", b"e"}
         engine.run_cleaner()
@@ -551,13 +551,13 @@ def test_nothing_is_rewritten_here_while_a_commit_to_the_tier_is_in_doubt(logs: 
     """What would be rewritten on local disk may be what the tier has, or gets when a late request is carried out."""
     log = filled(engine, "ab", "Ac")
 
-    def late(request: SimRequest) -> Fault:
-        return Fault.LATE if request.kind == "create" else Fault.NONE
+    def late(request: SimRequest) -> ObjectFault:
+        return ObjectFault.LATE if request.kind == "create" else ObjectFault.NONE
 
     logs.sim.store.faults = late
     with pytest.raises(StoreTimeoutError):
         engine.offload()
-    logs.sim.store.faults = lambda _: Fault.NONE
+    logs.sim.store.faults = lambda _: ObjectFault.NONE
     engine.alter_topic("t", {"remote.log.copy.disable": True})
     (result,) = engine.run_cleaner()
     assert (result.part, "shows with the next one" in result.stopped) == ("local", True)

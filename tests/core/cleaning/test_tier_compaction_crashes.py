@@ -24,14 +24,14 @@ from stratalog.log.log import Log
 from stratalog.log.read.log_reader import LogReader
 from stratalog.spi import ByteSource, ObjectInfo
 from stratalog.testing.powerloss import PowerLossVfs
-from stratalog.testing.simobjects import Fault, SimBucket, random_faults
+from stratalog.testing.simobjects import ObjectFault, SimBucket, random_faults
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upkeep.collect import GRACE_MS
 from tiered_logs import CONFIG, TieredLogs, remote_of
 
 SEEDS, PLANTED_SEEDS, STEPS, KEYS = 3, 10, 34, 7
 LOOKED_AT = 0.06  # share of the operations; all of them are, over the seeds
-LOSSES = (Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.THROTTLED)
+LOSSES = (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.THROTTLED)
 SETTINGS = {
     "cleanup.policy": "compact,delete",
     "retention.ms": -1,

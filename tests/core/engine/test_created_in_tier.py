@@ -15,7 +15,7 @@ from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import FencedEpochError
 from stratalog.model.events import EpochFenced
-from stratalog.testing.simobjects import Fault, SimRequest
+from stratalog.testing.simobjects import ObjectFault, SimRequest
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.upkeep.collect import GRACE_MS
@@ -84,14 +84,14 @@ def test_a_log_costs_two_requests_once(place: Place) -> None:
     assert not asked()["create"]
 
 
-@pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.THROTTLED])
+@pytest.mark.parametrize("fault", [ObjectFault.NOT_APPLIED, ObjectFault.THROTTLED])
 def test_a_store_that_fails_keeps_no_topic_from_being_made_and_the_next_pass_lists_it(
-    place: Place, fault: Fault
+    place: Place, fault: ObjectFault
 ) -> None:
     with place.engine() as engine:
 
-        def failing(request: SimRequest) -> Fault:
-            return fault if request.kind == "create" else Fault.NONE
+        def failing(request: SimRequest) -> ObjectFault:
+            return fault if request.kind == "create" else ObjectFault.NONE
 
         place.fault_of = failing
         engine.create_topic("t")
@@ -172,7 +172,7 @@ def test_a_log_that_was_taken_over_is_not_created_in_an_older_epoch() -> None:
 def test_an_engine_that_finds_its_log_taken_over_while_it_creates_it_takes_no_appends(place: Place) -> None:
     with place.engine() as engine:
 
-        def rival_first(request: SimRequest) -> Fault:
+        def rival_first(request: SimRequest) -> ObjectFault:
             if request.kind == "create":
                 place.fault_of = None
                 assert engine.tier is not None
@@ -180,7 +180,7 @@ def test_an_engine_that_finds_its_log_taken_over_while_it_creates_it_takes_no_ap
                 with place.rival().engine("rival") as other:
                     assert other.tier is not None
                     other.tier.log(T0, topic_id).create(leader_epoch=3, log_start=0, high_watermark=0)
-            return Fault.NONE
+            return ObjectFault.NONE
 
         place.fault_of = rival_first
         engine.create_topic("t")

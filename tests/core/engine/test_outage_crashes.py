@@ -21,7 +21,7 @@ from stratalog.errors import FencedEpochError, StorageError, StoreError, TierUna
 from stratalog.log.log import Log
 from stratalog.log.state import tier_link
 from stratalog.testing.powercut import PowerCutVfs
-from stratalog.testing.simobjects import Fault, SimBucket
+from stratalog.testing.simobjects import ObjectFault, SimBucket
 
 SEEDS, STEPS = 4, 20
 CHANGES: Final = frozenset({"create", "write", "truncate", "rename", "remove", "sync", "sync folder"})
@@ -74,7 +74,9 @@ class Story:
                 self.place.wait()
                 self.opened.apply_retention()
             elif kind == "outage":
-                self.place.fault = self.chance.choice((Fault.NONE, Fault.NOT_APPLIED, Fault.REPLY_LOST))
+                self.place.fault = self.chance.choice(
+                    (ObjectFault.NONE, ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST)
+                )
             else:
                 self.opened.close()
                 self.engine()
@@ -88,7 +90,7 @@ class Story:
 
     def check(self, state: State) -> None:
         """One state, first without the store and then with it."""
-        place = Place(self.folder, self.place.clock, Fault.NOT_APPLIED)
+        place = Place(self.folder, self.place.clock, ObjectFault.NOT_APPLIED)
         place.bucket = SimBucket(place.clock, dict(state.objects))
         with place.engine(state.folder.name) as engine:
             log = engine.log("t", 0)
@@ -102,7 +104,7 @@ class Story:
             fill(log, 2)
             with pytest.raises(TierUnavailableError):
                 engine.offload()
-            place.fault = Fault.NONE
+            place.fault = ObjectFault.NONE
             place.wait()
             engine.offload()
             engine.apply_retention()
@@ -133,7 +135,7 @@ def test_a_log_that_forgets_the_note_is_seen(tmp_path: Path, monkeypatch: pytest
         story.folder.mkdir()
         story.run()
         for state in story.states:
-            place = Place(story.folder, story.place.clock, Fault.NOT_APPLIED)
+            place = Place(story.folder, story.place.clock, ObjectFault.NOT_APPLIED)
             with place.engine(state.folder.name) as engine:
                 wrong += engine.log("t", 0).offsets().log_start != 0
     assert wrong
@@ -146,7 +148,7 @@ def test_two_engines_never_commit_the_same_offsets(tmp_path: Path, seed: int) ->
     chance = random.Random(seed)  # noqa: S311 - a failure is replayed from its seed
     place = Place(tmp_path, ManualClock())
     tiered(place, chance.randrange(2, 6))
-    place.fault = Fault.NOT_APPLIED
+    place.fault = ObjectFault.NOT_APPLIED
     other = Place(tmp_path, place.clock)
     other.bucket = place.bucket
     with place.engine() as ours, other.engine("other", attach=True) as theirs:
@@ -156,7 +158,7 @@ def test_two_engines_never_commit_the_same_offsets(tmp_path: Path, seed: int) ->
             engine = ours if who == "ours" else theirs
             log = engine.log("t", 0)
             if chance.random() < 0.15:
-                place.fault = chance.choice((Fault.NONE, Fault.NOT_APPLIED))
+                place.fault = chance.choice((ObjectFault.NONE, ObjectFault.NOT_APPLIED))
             place.wait()
             with contextlib.suppress(StorageError):
                 fill(log, 1)
@@ -164,7 +166,7 @@ def test_two_engines_never_commit_the_same_offsets(tmp_path: Path, seed: int) ->
             with contextlib.suppress(StorageError):
                 told[who] += [(before, result.tier_end) for result in engine.offload() if result.segments]
         assert told["ours"] == []
-        place.fault = Fault.NONE
+        place.fault = ObjectFault.NONE
         place.wait()
         with contextlib.suppress(FencedEpochError):
             ours.offload()

@@ -15,7 +15,7 @@ from stratalog.errors import LocalLimitError, StoreError
 from stratalog.model.events import Backpressure
 from stratalog.model.names import TopicPartition
 from stratalog.spi import hookimpl
-from stratalog.testing.simobjects import Fault, SimBucket
+from stratalog.testing.simobjects import ObjectFault, SimBucket
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.store.store import TierStore
 
@@ -85,12 +85,12 @@ def test_nothing_is_evicted_that_failed_to_upload(tmp_path: Path, sim: Listening
         fill(engine, 4)
         written = values(engine)
         for _ in range(5):
-            sim.store.faults = lambda request: Fault.DENIED if request.kind == "create" else Fault.NONE
+            sim.store.faults = lambda request: ObjectFault.DENIED if request.kind == "create" else ObjectFault.NONE
             with pytest.raises(StoreError):
                 engine.offload()
             (result,) = engine.apply_retention()
             assert (result.deleted_segments, result.evicted_segments) == (0, 0)
-        sim.store.faults = lambda _: Fault.NONE
+        sim.store.faults = lambda _: ObjectFault.NONE
         assert values(engine) == written
         engine.offload()
         (result,) = engine.apply_retention()
@@ -102,7 +102,7 @@ def test_a_copy_that_is_made_again_has_another_key(tmp_path: Path, sim: Listenin
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t")
         fill(engine, 1)
-        sim.store.faults = lambda request: Fault.DENIED if request.kind == "create" else Fault.NONE
+        sim.store.faults = lambda request: ObjectFault.DENIED if request.kind == "create" else ObjectFault.NONE
         for _ in range(3):
             with pytest.raises(StoreError):
                 engine.offload()

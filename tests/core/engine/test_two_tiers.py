@@ -27,7 +27,7 @@ from stratalog.model.segment_info import FileKind
 from stratalog.spi import ByteSource, ObjectInfo
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.faults import FaultyVfs
-from stratalog.testing.simobjects import Fault, SimBucket, random_faults
+from stratalog.testing.simobjects import ObjectFault, SimBucket, random_faults
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.page_codec import parse_page
 from stratalog.tier.manifest.root import PageRef, Root, object_keys
@@ -47,7 +47,7 @@ CONFIG: Final = {
     "retention.ms": -1,
 }
 LOG: Final = TopicPartition("t", 0)
-LOSSES: Final = (Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE, Fault.THROTTLED)
+LOSSES: Final = (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, ObjectFault.THROTTLED)
 
 
 class ViolationError(AssertionError):

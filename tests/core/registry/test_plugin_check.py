@@ -10,7 +10,7 @@ import pytest
 
 from stratalog import open_engine
 from stratalog.errors import PluginImportError, UnknownComponentError
-from stratalog.registry.plugin_check import HEAVY_MODULES, Finding, Severity, check_plugin
+from stratalog.registry.plugin_check import HEAVY_MODULES, PluginFinding, Severity, check_plugin
 from stratalog.spi import (
     Buffer,
     Codec,
@@ -93,7 +93,7 @@ def plain(open_: Callable[..., Any] = open_plain, **changes: Any) -> Provider[Co
     return Provider(name="plain", open=open_, **changes)
 
 
-def texts(findings: list[Finding], severity: Severity = Severity.ERROR) -> str:
+def texts(findings: list[PluginFinding], severity: Severity = Severity.ERROR) -> str:
     return "\n".join(f"{finding.where}: {finding.text}" for finding in findings if finding.severity is severity)
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed, fault_proxy
+from stratalog.testing.faultproxy import FaultProxy, Misdeed, ProxyFault, fault_proxy
 from stratalog.testing.s3 import LocalS3
 
 SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=local-key/20260101/us-east-1/s3/aws4_request"}
@@ -61,7 +61,7 @@ def test_requests_pass_and_are_counted(proxy: FaultProxy, path: str) -> None:
 
 
 def test_an_answer_may_be_an_error(proxy: FaultProxy, path: str) -> None:
-    proxy.plan(Fault(Misdeed.STATUS, "GetObject", status=409, code="Conflict", times=2))
+    proxy.plan(ProxyFault(Misdeed.STATUS, "GetObject", status=409, code="Conflict", times=2))
     assert ask(proxy, "HEAD", path)[0] == 200
     for _ in range(2):
         status, body = ask(proxy, "GET", path)
@@ -74,7 +74,7 @@ def test_an_answer_may_be_an_error(proxy: FaultProxy, path: str) -> None:
 def test_a_connection_breaks_before_or_after_the_server_has_seen_it(
     proxy: FaultProxy, path: str, do: Misdeed, *, applied: bool
 ) -> None:
-    proxy.plan(Fault(do, "PutObject"))
+    proxy.plan(ProxyFault(do, "PutObject"))
     with pytest.raises((ConnectionError, http.client.HTTPException)):
         ask(proxy, "PUT", path, b"new")
     assert ask(proxy, "GET", path) == (200, b"new" if applied else BODY)
@@ -84,13 +84,17 @@ def test_a_connection_breaks_before_or_after_the_server_has_seen_it(
 @pytest.mark.long
 def test_an_answer_may_never_end(proxy: FaultProxy, path: str, do: Misdeed) -> None:
     """A client without a deadline of its own waits for ever; here its socket's time-out is told to be short."""
-    proxy.plan(Fault(do, "GetObject"))
+    proxy.plan(ProxyFault(do, "GetObject"))
     with pytest.raises(TimeoutError):
         ask(proxy, "GET", path, timeout_s=0.5)
 
 
 def test_a_reply_may_be_cut_or_changed_or_no_reply_at_all(proxy: FaultProxy, path: str) -> None:
-    proxy.plan(Fault(Misdeed.CUT, "GetObject"), Fault(Misdeed.FLIP, "GetObject"), Fault(Misdeed.GARBAGE, "GetObject"))
+    proxy.plan(
+        ProxyFault(Misdeed.CUT, "GetObject"),
+        ProxyFault(Misdeed.FLIP, "GetObject"),
+        ProxyFault(Misdeed.GARBAGE, "GetObject"),
+    )
     with pytest.raises(http.client.IncompleteRead):
         ask(proxy, "GET", path)
     status, body = ask(proxy, "GET", path)
@@ -103,19 +107,19 @@ def test_a_reply_may_be_cut_or_changed_or_no_reply_at_all(proxy: FaultProxy, pat
 def test_a_reply_may_be_an_old_one(proxy: FaultProxy, path: str) -> None:
     assert ask(proxy, "GET", path) == (200, BODY)
     ask(proxy, "PUT", path, b"new")
-    proxy.plan(Fault(Misdeed.STALE, "GetObject"))
+    proxy.plan(ProxyFault(Misdeed.STALE, "GetObject"))
     assert ask(proxy, "GET", path) == (200, BODY)
     assert ask(proxy, "GET", path) == (200, b"new")
 
 
 def test_a_precondition_may_be_lost_on_the_way(proxy: FaultProxy, path: str) -> None:
     assert ask(proxy, "PUT", path, b"new", headers={"If-None-Match": "*"})[0] == 412
-    proxy.plan(Fault(Misdeed.UNCONDITIONAL, "PutObject"))
+    proxy.plan(ProxyFault(Misdeed.UNCONDITIONAL, "PutObject"))
     assert ask(proxy, "PUT", path, b"new", headers={"If-None-Match": "*"})[0] == 200
     assert ask(proxy, "GET", path) == (200, b"new")
 
 
 def test_what_was_planned_is_forgotten_when_asked(proxy: FaultProxy, path: str) -> None:
-    proxy.plan(Fault(Misdeed.SILENT, times=100))
+    proxy.plan(ProxyFault(Misdeed.SILENT, times=100))
     proxy.heal()
     assert ask(proxy, "GET", path) == (200, BODY)

@@ -14,7 +14,7 @@ from stratalog.spi import BytesSource
 from stratalog.spi.objects import Created
 from stratalog.testing.contracts.object_store import ObjectStoreContract
 from stratalog.testing.simobjects import (
-    Fault,
+    ObjectFault,
     SimBucket,
     SimObjectStore,
     SimRequest,
@@ -32,7 +32,7 @@ class TestContract(ObjectStoreContract):
         return SimObjectStore(SimBucket(SystemClock()))
 
 
-def once(fault: Fault) -> SimObjectStore:
+def once(fault: ObjectFault) -> SimObjectStore:
     return SimObjectStore(faults=scripted_faults({0: fault}))
 
 
@@ -59,9 +59,9 @@ def test_one_of_several_creators_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "there"), [(Fault.NOT_APPLIED, False), (Fault.REPLY_LOST, True), (Fault.LATE, False)]
+    ("fault", "there"), [(ObjectFault.NOT_APPLIED, False), (ObjectFault.REPLY_LOST, True), (ObjectFault.LATE, False)]
 )
-def test_a_client_cannot_tell_whether_a_write_without_a_reply_was_applied(fault: Fault, *, there: bool) -> None:
+def test_a_client_cannot_tell_whether_a_write_without_a_reply_was_applied(fault: ObjectFault, *, there: bool) -> None:
     created = once(fault)
     assert created.create("a", b"1", deadline_ns=DEADLINE_NS) is Created.UNKNOWN
     assert ("a" in created.bucket.objects) == there
@@ -76,7 +76,7 @@ def test_a_client_cannot_tell_whether_a_write_without_a_reply_was_applied(fault:
 
 
 def test_late_writes_are_delivered_and_creates_still_yield() -> None:
-    store = SimObjectStore(faults=scripted_faults({0: Fault.LATE, 1: Fault.LATE}))
+    store = SimObjectStore(faults=scripted_faults({0: ObjectFault.LATE, 1: ObjectFault.LATE}))
     store.create("a", b"late", deadline_ns=DEADLINE_NS)
     store.create("b", b"late", deadline_ns=DEADLINE_NS)
     store.create("a", b"in time", deadline_ns=DEADLINE_NS)
@@ -87,10 +87,10 @@ def test_late_writes_are_delivered_and_creates_still_yield() -> None:
 
 def test_other_faults() -> None:
     with pytest.raises(StoreThrottledError):
-        once(Fault.THROTTLED).create("a", b"", deadline_ns=DEADLINE_NS)
+        once(ObjectFault.THROTTLED).create("a", b"", deadline_ns=DEADLINE_NS)
     with pytest.raises(StorePermissionError):
-        once(Fault.DENIED).list("", deadline_ns=DEADLINE_NS)
-    store = once(Fault.CUT_SHORT)
+        once(ObjectFault.DENIED).list("", deadline_ns=DEADLINE_NS)
+    store = once(ObjectFault.CUT_SHORT)
     store.bucket.write("a", b"1234")
     assert store.read("a", deadline_ns=DEADLINE_NS) == b"12"
     assert store.read("a", deadline_ns=DEADLINE_NS) == b"1234"
@@ -105,12 +105,12 @@ def test_a_bucket_that_ignores_conditions_overwrites() -> None:
 def test_random_faults_repeat_with_their_seed() -> None:
     requests = [SimRequest("read", "a", number) for number in range(200)]
 
-    def drawn(seed: int) -> list[Fault]:
-        faults = random_faults(TierBed(seed=seed).env().chance, 0.3, [Fault.NOT_APPLIED, Fault.REPLY_LOST])
+    def drawn(seed: int) -> list[ObjectFault]:
+        faults = random_faults(TierBed(seed=seed).env().chance, 0.3, [ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST])
         return [faults(request) for request in requests]
 
     assert drawn(1) == drawn(1) != drawn(2)
-    assert set(drawn(1)) == {Fault.NONE, Fault.NOT_APPLIED, Fault.REPLY_LOST}
+    assert set(drawn(1)) == {ObjectFault.NONE, ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST}
 
 
 def test_others_work_before_a_request_is_applied() -> None:

@@ -14,7 +14,7 @@ from stratalog.errors import StoreTimeoutError
 from stratalog.model.names import log_prefix, manifest_prefix, segment_key
 from stratalog.registry.registry import Registry
 from stratalog.testing.logs import LOG, TOPIC_ID, LogBed
-from stratalog.testing.simobjects import Fault, SimObjectStore
+from stratalog.testing.simobjects import ObjectFault, SimObjectStore
 from stratalog.testing.tiers import TierBed
 from stratalog.tier.collect_all import Housekeeping
 from stratalog.tier.takeover.archive import ArchivePlan, Archiver
@@ -120,8 +120,8 @@ def test_a_store_that_fails_leaves_the_rest_to_the_next_time(archive: Archive) -
         archiver = Archiver([reading], tier, archive.bed.parts, ArchivePlan(config=TopicConfig(tier_layout="pair")))
         assert [result.error for result in archiver.run()] == [None]
         housekeeping = Housekeeping(GRACE_MS)
-        store.faults = lambda request: Fault.NOT_APPLIED if request.kind == "delete" else Fault.NONE
+        store.faults = lambda request: ObjectFault.NOT_APPLIED if request.kind == "delete" else ObjectFault.NONE
         with pytest.raises(StoreTimeoutError):
             archiver.collect(housekeeping)
-        store.faults = lambda _: Fault.NONE
+        store.faults = lambda _: ObjectFault.NONE
         assert archiver.collect(housekeeping).roots == 3

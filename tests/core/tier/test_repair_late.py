@@ -12,7 +12,7 @@ from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
 from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
 from stratalog.testing.logs import LogBed
-from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest
+from stratalog.testing.simobjects import ObjectFault, SimObjectStore, SimRequest
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
 from stratalog.tier.upkeep.tier_check import Finding
 from stratalog_formats.layouts.single import SingleLayout
@@ -41,7 +41,7 @@ class Broken:
 
     def repair(
         self,
-        faults: Callable[[SimRequest], Fault] | None = None,
+        faults: Callable[[SimRequest], ObjectFault] | None = None,
         before: Callable[[SimRequest], None] | None = None,
     ) -> list[tuple[Finding, str]]:
         store = SimObjectStore(self.bed.bucket)
@@ -70,11 +70,11 @@ def broken(tmp_path: Path, installed: Registry) -> Iterator[Broken]:
     bed.close()
 
 
-def of_roots(kind: str, fault: Fault) -> Callable[[SimRequest], Fault]:
+def of_roots(kind: str, fault: ObjectFault) -> Callable[[SimRequest], ObjectFault]:
     """Requests of one kind that are about roots meet a fault."""
 
-    def faults(request: SimRequest) -> Fault:
-        return fault if request.kind == kind and request.key.startswith(manifest_prefix(PREFIX)) else Fault.NONE
+    def faults(request: SimRequest) -> ObjectFault:
+        return fault if request.kind == kind and request.key.startswith(manifest_prefix(PREFIX)) else ObjectFault.NONE
 
     return faults
 
@@ -92,7 +92,7 @@ def test_a_damaged_head_is_left_out_and_no_history_is_lost(broken: Broken) -> No
 
 def test_what_a_killed_repair_had_under_way_replaces_nothing(broken: Broken) -> None:
     with pytest.raises(StoreTimeoutError):
-        broken.repair(of_roots("create", Fault.LATE))
+        broken.repair(of_roots("create", ObjectFault.LATE))
     assert broken.versions() == [1, 2, 3, 4]
     broken.repair()
     broken.offload(40, 50)
@@ -104,7 +104,7 @@ def test_what_a_killed_repair_had_under_way_replaces_nothing(broken: Broken) -> 
 
 def test_what_comes_late_while_another_repair_is_at_it_is_taken_for_its_own(broken: Broken) -> None:
     with pytest.raises(StoreTimeoutError):
-        broken.repair(of_roots("create", Fault.LATE))
+        broken.repair(of_roots("create", ObjectFault.LATE))
 
     def deliver(request: SimRequest) -> None:
         if request.kind == "create" and request.key.startswith(manifest_prefix(PREFIX)):
@@ -114,13 +114,13 @@ def test_what_comes_late_while_another_repair_is_at_it_is_taken_for_its_own(brok
     broken.check(10, 20, 30, 40)
 
 
-@pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST])
-def test_a_reply_that_is_lost_leaves_one_root(broken: Broken, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST])
+def test_a_reply_that_is_lost_leaves_one_root(broken: Broken, fault: ObjectFault) -> None:
     lost = [fault]
 
-    def faults(request: SimRequest) -> Fault:
+    def faults(request: SimRequest) -> ObjectFault:
         is_root = request.kind == "create" and request.key.startswith(manifest_prefix(PREFIX))
-        return lost.pop() if is_root and lost else Fault.NONE
+        return lost.pop() if is_root and lost else ObjectFault.NONE
 
     broken.repair(faults)
     assert broken.versions() == [1, 2, 3, 5]
@@ -129,7 +129,7 @@ def test_a_reply_that_is_lost_leaves_one_root(broken: Broken, fault: Fault) -> N
 
 def test_a_repair_that_is_killed_before_the_damaged_root_goes_is_gone_on_with(broken: Broken) -> None:
     with pytest.raises(StoreError):
-        broken.repair(of_roots("delete", Fault.NOT_APPLIED))
+        broken.repair(of_roots("delete", ObjectFault.NOT_APPLIED))
     assert broken.versions() == [1, 2, 3, 4, 5]
     ((finding, done),) = broken.repair()
     assert finding.key == manifest_key(PREFIX, 4)

@@ -24,9 +24,9 @@ from stratalog.model.batches import Buffer
 from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.objects import ByteSource, Created, ObjectInfo
-from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest, random_faults
+from stratalog.testing.simobjects import ObjectFault, SimObjectStore, SimRequest, random_faults
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, source_bytes
-from stratalog.tier.commit.committer import Committer, Decide, Outcome
+from stratalog.tier.commit.committer import Committer, CreateOutcome, Decide
 from stratalog.tier.commit.trim_change import ExpireReport
 from stratalog.tier.manifest import entry_tree, root_codec
 from stratalog.tier.manifest.entry_tree import walk
@@ -40,7 +40,7 @@ from stratalog.tier.upkeep.collect import GRACE_MS, Collector
 from stratalog.tier.upkeep.orphans import OrphanCollector
 from stratalog.tier.upload import uploader
 
-LOSSES = (Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE, Fault.THROTTLED)
+LOSSES = (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, ObjectFault.THROTTLED)
 SEEDS = 800
 PLANTED_SEEDS = 3_000  # the slowest one shows after about 250
 
@@ -339,10 +339,10 @@ def take_silence_for_success(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Committer, "_create", _blind_create((Created.CREATED, Created.UNKNOWN)))
 
 
-def _blind_create(good: tuple[Created, ...]) -> Callable[[Committer, Head, bytes], Outcome]:
-    def create(self: Committer, head: Head, data: bytes) -> Outcome:
+def _blind_create(good: tuple[Created, ...]) -> Callable[[Committer, Head, bytes], CreateOutcome]:
+    def create(self: Committer, head: Head, data: bytes) -> CreateOutcome:
         created = self._store.create(manifest_key(self._finder.prefix, head.root.version), data)
-        return Outcome.OURS if created in good else Outcome.LOST
+        return CreateOutcome.OURS if created in good else CreateOutcome.LOST
 
     return create
 

@@ -15,14 +15,14 @@ import pytest
 
 from stratalog.errors import FencedEpochError, StorageError, StoreError
 from stratalog.spi.layouts import SegmentSource
-from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest, random_faults
+from stratalog.testing.simobjects import ObjectFault, SimObjectStore, SimRequest, random_faults
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, source_bytes
 from stratalog.tier.commit.committer import Committer
 from stratalog.tier.manifest import entry_tree, root_codec
 from stratalog.tier.upkeep.collect import GRACE_MS
 
 SEEDS = 2_000
-LOSSES = (Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE, Fault.THROTTLED)
+LOSSES = (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, ObjectFault.THROTTLED)
 
 
 class Engine:

@@ -13,7 +13,7 @@ from stratalog.errors import (
 )
 from stratalog.model.names import TopicId, TopicPartition, log_prefix
 from stratalog.spi.objects import Capability
-from stratalog.testing.simobjects import Fault, SimBucket, SimObjectStore
+from stratalog.testing.simobjects import ObjectFault, SimBucket, SimObjectStore
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
 from stratalog.tier.store.store import LIST_LIMIT
 from stratalog.tier.tier import Tier, TierLogName
@@ -63,11 +63,11 @@ def missing(store: SimObjectStore) -> None:
 
 
 def denying(store: SimObjectStore) -> None:
-    store.faults = lambda _: Fault.DENIED
+    store.faults = lambda _: ObjectFault.DENIED
 
 
 def silent(store: SimObjectStore) -> None:
-    store.faults = lambda _: Fault.NOT_APPLIED
+    store.faults = lambda _: ObjectFault.NOT_APPLIED
 
 
 @pytest.mark.parametrize("read_only", [False, True])

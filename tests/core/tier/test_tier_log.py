@@ -8,7 +8,7 @@ from stratalog.errors import CorruptManifestError, FencedEpochError, StoreTimeou
 from stratalog.log.read.tier_view import RemoteLog
 from stratalog.model.names import log_prefix, manifest_key
 from stratalog.model.offsets import EpochEntry
-from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest
+from stratalog.testing.simobjects import ObjectFault, SimObjectStore, SimRequest
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
 from stratalog.tier.tier_log import TierLog
 
@@ -64,7 +64,7 @@ def test_a_failed_refresh_keeps_what_was_known() -> None:
     store = SimObjectStore(bed.bucket)
     reader = bed.open(store, read_only=True).log(LOG, TOPIC_ID)
     view = reader.view()
-    store.faults = lambda _: Fault.NOT_APPLIED
+    store.faults = lambda _: ObjectFault.NOT_APPLIED
     with pytest.raises(StoreTimeoutError):
         reader.refresh()
     assert reader.view() is view

@@ -18,7 +18,7 @@ from stratalog.model.segment_info import FileKind
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.reading.tier_reader import BucketReader
 from stratalog.registry.registry import Registry
-from stratalog.testing.simobjects import Fault
+from stratalog.testing.simobjects import ObjectFault
 from stratalog.testing.tiers import made_segment
 from stratalog.tier.commit.append_change import Appending, EndMovedError
 from stratalog.tier.manifest.root import MAX_MARKS, ChangeKind, WriteMark, marked
@@ -27,7 +27,7 @@ from stratalog.writing.staged import Rewritten, Span
 from stratalog.writing.tier_writer import TierWriter
 from tier_writers import LOG, Bed, after
 
-FAULTS = [Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.THROTTLED, Fault.DENIED]
+FAULTS = [ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.THROTTLED, ObjectFault.DENIED]
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def engines_segment(remote: TierLog, start: int, end: int, epoch: int) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("others", [False, True], ids=["as they are", "copied"])
 @pytest.mark.long
-def test_a_round_is_there_once_whichever_request_failed(tiers: Bed, fault: Fault, others: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_a_round_is_there_once_whichever_request_failed(tiers: Bed, fault: ObjectFault, others: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """The driver sees an error, or dies by it, and does the round again with what other attempts staged."""
     expected, failed = list[bytes]() if not others else [b"other"], 0
     for number in range(100):
@@ -82,7 +82,7 @@ def test_a_round_is_there_once_whichever_request_failed(tiers: Bed, fault: Fault
 def test_a_root_that_arrives_late_is_not_published_twice(tiers: Bed) -> None:
     staged, mark = tiers.stage([b"a", b"b"]), WriteMark("query", 0)
     with tiers.writer() as writer:
-        tiers.store.faults = lambda request: Fault.LATE if request.kind == "create" else Fault.NONE
+        tiers.store.faults = lambda request: ObjectFault.LATE if request.kind == "create" else ObjectFault.NONE
         with pytest.raises(StoreError):
             writer.append(LOG, staged, mark)
     assert tiers.values() == []
@@ -97,7 +97,7 @@ def test_a_root_that_arrives_after_its_segments_were_discarded_is_refused(tiers:
     """A driver is told of a time-out, and cleans up; the request is carried out later."""
     staged, mark = tiers.stage([b"a", b"b"]), WriteMark("query", 0)
     with tiers.writer() as writer:
-        tiers.store.faults = lambda request: Fault.LATE if request.kind == "create" else Fault.NONE
+        tiers.store.faults = lambda request: ObjectFault.LATE if request.kind == "create" else ObjectFault.NONE
         with pytest.raises(StoreError):
             writer.append(LOG, staged, mark)
     with tiers.writer() as writer:
@@ -264,9 +264,9 @@ def test_superseded_roots_go_though_no_engine_collects_them(tiers: Bed) -> None:
     assert len(tiers.values()) == 140
 
 
-@pytest.mark.parametrize("fault", [*FAULTS, Fault.LATE])
+@pytest.mark.parametrize("fault", [*FAULTS, ObjectFault.LATE])
 @pytest.mark.long
-def test_merging_loses_nothing_whichever_request_failed(tiers: Bed, fault: Fault) -> None:
+def test_merging_loses_nothing_whichever_request_failed(tiers: Bed, fault: ObjectFault) -> None:
     """Marks and records stay; what failed is done the next time, or was done."""
     expected, failed = list[bytes](), 0
     for number in range(100):

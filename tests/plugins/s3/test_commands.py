@@ -12,7 +12,7 @@ import pytest
 from own_command import own_command
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
-from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed
+from stratalog.testing.faultproxy import FaultProxy, Misdeed, ProxyFault
 from stratalog.testing.s3 import LocalS3
 
 SECRET = "canary-secret-of-nobody"
@@ -109,7 +109,7 @@ def test_who_may_not_is_told_what_to_grant(
     place: str, tmp_path: Path, told: Told, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint_url)
-    proxy.plan(Fault(Misdeed.STATUS, times=10_000, status=403, code="AccessDenied"))
+    proxy.plan(ProxyFault(Misdeed.STATUS, times=10_000, status=403, code="AccessDenied"))
     try:
         for command in commands(place, tmp_path):
             said = told(2, *command)

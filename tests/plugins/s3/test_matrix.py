@@ -20,7 +20,7 @@ from stratalog.config.engine_settings import EngineConfig
 from stratalog.errors import StorageError, StoreError, StoreTimeoutError
 from stratalog.spi import BytesSource, Created, Env, ObjectStore, StoredSegment
 from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, a_segment, joined
-from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed
+from stratalog.testing.faultproxy import FaultProxy, Misdeed, ProxyFault
 from stratalog.testing.s3 import LocalS3
 from stratalog.testing.tiers import LOG, TierBed, made_segment
 from stratalog.tier.store.probe import probe
@@ -229,10 +229,10 @@ def test_every_request_that_a_store_sends_has_a_row() -> None:
     }
 
 
-def run(bed: Bed, name: str, fault: Fault, times: int) -> None:
+def run(bed: Bed, name: str, fault: ProxyFault, times: int) -> None:
     """A cell, in a place of its own each time: where the deadline passed before the fault was met, it tells nothing."""
     operation, call = OPERATIONS[name]
-    planned = Fault(fault.do, operation, times=times, status=fault.status, code=fault.code, headers=fault.headers)
+    planned = ProxyFault(fault.do, operation, times=times, status=fault.status, code=fault.code, headers=fault.headers)
     bed.proxy.plan(planned)
     for attempt in range(TRIES):
         timed(replace(bed, prefix=f"{bed.prefix}/{attempt}", deadline_ms=DEADLINE_MS * LONGER**attempt), name, call)
@@ -281,7 +281,7 @@ def test_one_fault_is_overcome(bed: Bed, fault: str, name: str) -> None:
     }
     if name == "put" and fault in {"silent", "drip"}:
         pytest.skip("an upload has the whole deadline for its one try: it may be large")
-    bed.proxy.plan(Fault(shape.do, operation, status=shape.status, code=shape.code))
+    bed.proxy.plan(ProxyFault(shape.do, operation, status=shape.status, code=shape.code))
     answer = calls[name]()
     if name == "read":
         assert answer == DATA[:100]
@@ -295,7 +295,7 @@ def test_one_fault_is_overcome(bed: Bed, fault: str, name: str) -> None:
 def test_a_drip_ends_at_the_deadline_and_not_at_its_own_end(bed: Bed) -> None:
     """Each byte that comes resets a library's time-out; the reply would take half an hour."""
     bed.round.put(bed.key("slow"), BytesSource(DATA))
-    bed.proxy.plan(Fault(Misdeed.DRIP, "GetObject", times=1_000))
+    bed.proxy.plan(ProxyFault(Misdeed.DRIP, "GetObject", times=1_000))
     clock = Env().clock
     before_ns = clock.monotonic_ns()
     with pytest.raises(StoreTimeoutError):
@@ -307,7 +307,7 @@ def test_a_drip_ends_at_the_deadline_and_not_at_its_own_end(bed: Bed) -> None:
 
 
 def test_a_server_that_ignores_preconditions_is_not_shared(bed: Bed) -> None:
-    bed.proxy.plan(Fault(Misdeed.UNCONDITIONAL, "PutObject", times=1_000))
+    bed.proxy.plan(ProxyFault(Misdeed.UNCONDITIONAL, "PutObject", times=1_000))
     probed = probe(bed.guarded(), Env())
     assert not probed.shared
     assert "though it declares not to" in probed.reason
@@ -335,7 +335,7 @@ def test_an_offload_is_committed_or_can_be_done_again(bed: Bed, fault: str, oper
         log.offload([segment], layout="pair", leader_epoch=0, log_start=0, high_watermark=end)
 
     offload(0, 10)
-    bed.proxy.plan(Fault(shape.do, operation, status=shape.status, code=shape.code))
+    bed.proxy.plan(ProxyFault(shape.do, operation, status=shape.status, code=shape.code))
     with contextlib.suppress(StorageError):
         offload(10, 20)
     bed.proxy.heal()

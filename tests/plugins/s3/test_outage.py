@@ -15,7 +15,7 @@ from stratalog.env import Env
 from stratalog.env.clock import SystemClock
 from stratalog.errors import StoreUntrustedError, TierUnavailableError
 from stratalog.log.log import Log
-from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed
+from stratalog.testing.faultproxy import FaultProxy, Misdeed, ProxyFault
 from stratalog.testing.s3 import LocalS3
 from stratalog.tier.store.availability import RETRY_MS
 
@@ -98,7 +98,7 @@ def test_a_server_that_came_back_without_conditions_is_left_alone(
     with opened() as engine:
         fill(engine.log("t", 0), 2)
         proxy.heal()
-        proxy.plan(Fault(Misdeed.UNCONDITIONAL, times=ALWAYS))
+        proxy.plan(ProxyFault(Misdeed.UNCONDITIONAL, times=ALWAYS))
         clock.skipped_ms += RETRY_MS
         with pytest.raises(StoreUntrustedError):
             engine.offload()

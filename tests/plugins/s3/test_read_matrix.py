@@ -25,7 +25,7 @@ from stratalog.reading.tier_reader import tier_view
 from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
 from stratalog.spi import Env, ObjectStore
-from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed
+from stratalog.testing.faultproxy import FaultProxy, Misdeed, ProxyFault
 from stratalog.testing.logs import LOG, TOPIC_ID, LogBed
 from stratalog.testing.tiers import TierBed
 from stratalog.tier.read.fetcher import Fetcher
@@ -77,7 +77,7 @@ class Place:
     def log(self, tier: Tier) -> LogReader:
         return StaticLog(tier_view(LOG, tier.log(LOG, TOPIC_ID).refresh(), self.parts), TOPIC_ID, self.parts)
 
-    def plan(self, fault: str, operation: str, *, passes: int = 0, times: int = 1) -> Fault:
+    def plan(self, fault: str, operation: str, *, passes: int = 0, times: int = 1) -> ProxyFault:
         shape = FAULTS[fault]
         planned = replace(shape, operation=operation, passes=passes, times=times, hits=0)
         self.proxy.plan(planned)

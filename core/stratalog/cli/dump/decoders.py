@@ -36,7 +36,7 @@ class Decoder(StrEnum):
     HEX = "hex"
 
 
-class Contents(Protocol):
+class DecodedContents(Protocol):
     """Decoded contents of a record."""
 
     @property
@@ -50,7 +50,7 @@ class Contents(Protocol):
         """Yield the contents as text; the first line follows the record's offset."""
 
 
-RecordDecoder: TypeAlias = Callable[[Record], Contents]
+RecordDecoder: TypeAlias = Callable[[Record], DecodedContents]
 
 
 def decoder_of(topic: str, chosen: Decoder | None) -> RecordDecoder:
@@ -134,7 +134,7 @@ class _Meaning:
         yield from below
 
 
-def _decoded(read: Callable[[Record], _Meaning | None], record: Record) -> Contents:
+def _decoded(read: Callable[[Record], _Meaning | None], record: Record) -> DecodedContents:
     """Return a record's decoded contents, or its bytes if its type is unknown or it cannot be read."""
     try:
         return read(record) or _Plain(record)

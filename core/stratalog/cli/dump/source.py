@@ -49,7 +49,7 @@ class FileSource:
 
 
 @dataclass(frozen=True, slots=True)
-class BytesSource:
+class MemorySource:
     """Bytes in memory."""
 
     label: str

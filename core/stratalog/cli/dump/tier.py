@@ -13,7 +13,7 @@ from stratalog.cli.dump.extras import dump_extras
 from stratalog.cli.dump.indexes import dump_index
 from stratalog.cli.dump.kinds import Kind
 from stratalog.cli.dump.sheet import Sheet, item, properties
-from stratalog.cli.dump.source import BytesSource, RangeSource, Source, whole
+from stratalog.cli.dump.source import MemorySource, RangeSource, Source, whole
 from stratalog.cli.dump.texts import dump_epochs, dump_snapshot
 from stratalog.errors import CorruptionError, CorruptManifestError, CorruptObjectError, StorageError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, parse_log_prefix
@@ -140,7 +140,7 @@ class _ObjectDump:
             self._context.title(label, f"log, {source.size_bytes} bytes, base offset {base_offset}")
             self._guarded(lambda: dump_log(self._context, source, base_offset, self._stored.info.log.topic))
             return
-        data = BytesSource(label, self._layout.read_index(self._stored, kind, self._fetch) or b"")
+        data = MemorySource(label, self._layout.read_index(self._stored, kind, self._fetch) or b"")
         if kind in _INDEXES:
             self._guarded(lambda: dump_index(self._context, data, _INDEXES[kind], base_offset))
         elif kind is FileKind.SNAPSHOT:

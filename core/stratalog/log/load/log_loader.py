@@ -26,7 +26,7 @@ from stratalog.log.folder.folder import (
 )
 from stratalog.log.folder.write_rounds import end_round
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
-from stratalog.log.load.overflow import SegmentOverflow, Span, closed_spans, pieces_of, spans_at, split_segment
+from stratalog.log.load.overflow import OverflowRange, SegmentOverflow, closed_spans, pieces_of, spans_at, split_segment
 from stratalog.log.load.producer_replay import (
     newest_snapshot,
     remove_stray_snapshots,
@@ -134,7 +134,7 @@ class _Loader:
         self.damage: CorruptBatchError | None = None
         self.left = list(left)
 
-    def overflow(self) -> tuple[Segment, Sequence[Span]] | None:
+    def overflow(self) -> tuple[Segment, Sequence[OverflowRange]] | None:
         """Run all passes. Return None on success, or a segment and the spans that it must be split into first."""
         try:
             self._run()

@@ -36,7 +36,7 @@ _PEEK_BYTES: Final = 4096  # a check of one batch should not read a megabyte
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class OverflowRange:
     """Part of a segment that becomes a segment of its own.
 
     ``base_offset`` is the first offset in the part, as in Kafka. The part's positions (bytes) are ``[start, end)``.
@@ -50,7 +50,7 @@ class Span:
 class SegmentOverflow(Exception):  # noqa: N818 - no error: loading restarts with other segments
     """Signal that loading found a segment that must be split."""
 
-    def __init__(self, segment: Segment, spans: Sequence[Span]) -> None:
+    def __init__(self, segment: Segment, spans: Sequence[OverflowRange]) -> None:
         super().__init__(segment, spans)
         self.segment, self.spans = segment, spans
 
@@ -58,7 +58,7 @@ class SegmentOverflow(Exception):  # noqa: N818 - no error: loading restarts wit
 # --- finding them ----------------------------------------------------------------------------------------------------
 
 
-def closed_spans(segment: Segment, parts: Components) -> list[Span]:
+def closed_spans(segment: Segment, parts: Components) -> list[OverflowRange]:
     """Return the spans that a closed segment must be split into; empty if it needs no split.
 
     The file is read only if the segment's offset range allows an overflow, usually from the last index entry on.
@@ -68,7 +68,7 @@ def closed_spans(segment: Segment, parts: Components) -> list[Span]:
     return _spans(segment, parts, below=segment.end_offset, known_end=segment.end_offset)
 
 
-def active_spans(segment: Segment, parts: Components, known_end: int) -> list[Span]:
+def active_spans(segment: Segment, parts: Components, known_end: int) -> list[OverflowRange]:
     """Return the spans that the active segment must be split into; empty if none.
 
     The end of the active segment is always read. ``known_end`` is as in ``spans_at``.
@@ -76,7 +76,7 @@ def active_spans(segment: Segment, parts: Components, known_end: int) -> list[Sp
     return _spans(segment, parts, below=None, known_end=known_end)
 
 
-def _spans(segment: Segment, parts: Components, *, below: int | None, known_end: int) -> list[Span]:
+def _spans(segment: Segment, parts: Components, *, below: int | None, known_end: int) -> list[OverflowRange]:
     try:
         for _ in walk(segment, last_indexed_position(segment, parts), parts, below=below):
             pass
@@ -87,7 +87,7 @@ def _spans(segment: Segment, parts: Components, *, below: int | None, known_end:
 
 def spans_at(
     error: CorruptBatchError, segment: Segment, parts: Components, *, below: int | None, known_end: int
-) -> list[Span]:
+) -> list[OverflowRange]:
     """Return the spans that a segment must be split into because of ``error``; empty if ``error`` is real damage.
 
     No CRC covers an offset. A far-ahead offset is trusted if another batch follows in order. If no good batch follows,
@@ -102,7 +102,7 @@ def spans_at(
     """
     if not isinstance(error, OffsetOverflowError) or not _is_believed(segment, error.position, parts, below, known_end):
         return []
-    spans = list[Span]()
+    spans = list[OverflowRange]()
     start, base, position = 0, _first_offset(segment, 0, parts), error.position
     while True:
         try:
@@ -110,13 +110,13 @@ def spans_at(
                 pass
         except OffsetOverflowError as further:
             if _is_believed(segment, further.position, parts, below, known_end):
-                spans.append(Span(base, start, further.position))
+                spans.append(OverflowRange(base, start, further.position))
                 start = position = further.position
                 base = _first_offset(segment, start, parts)
                 continue
         except CorruptBatchError:
             pass  # damaged bytes stay after the last good batch
-        return [*spans, Span(base, start, segment.size_bytes)]
+        return [*spans, OverflowRange(base, start, segment.size_bytes)]
 
 
 def _is_believed(segment: Segment, position: int, parts: Components, below: int | None, known_end: int) -> bool:
@@ -163,7 +163,7 @@ def _good_at(segment: Segment, position: int, parts: Components) -> tuple[Chunk,
 # --- reading and splitting them --------------------------------------------------------------------------------------
 
 
-def pieces_of(segment: Segment, spans: Sequence[Span], opened: ExitStack) -> list[Segment]:
+def pieces_of(segment: Segment, spans: Sequence[OverflowRange], opened: ExitStack) -> list[Segment]:
     """Return the pieces as segments over the one file; ``opened`` closes them."""
     name, ends = segment.file_name(LOG_SUFFIX), [*(span.base_offset for span in spans[1:]), segment.end_offset]
     pieces = list[Segment]()
@@ -196,7 +196,7 @@ def open_pieces(
     return segments
 
 
-def split_segment(segment: Segment, spans: Sequence[Span], config: TopicConfig) -> list[str]:
+def split_segment(segment: Segment, spans: Sequence[OverflowRange], config: TopicConfig) -> list[str]:
     """Replace a segment with its pieces, indexes included, and close it. The change is atomic, even in a crash.
 
     The bytes of the log do not change. Damaged bytes at its end stay at the end of the last piece.

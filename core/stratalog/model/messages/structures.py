@@ -33,15 +33,15 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class FieldKind(Generic[T]):
     """The type of a field: its reader and its writer."""
 
     read: Callable[[SchemaReader, Form], T]
     write: Callable[[T, Form], bytes]
 
 
-def _fixed(read: Callable[[SchemaReader], T], write: Callable[[T], bytes]) -> Kind[T]:
-    return Kind(lambda reader, _: read(reader), lambda value, _: write(value))
+def _fixed(read: Callable[[SchemaReader], T], write: Callable[[T], bytes]) -> FieldKind[T]:
+    return FieldKind(lambda reader, _: read(reader), lambda value, _: write(value))
 
 
 INT8: Final = _fixed(SchemaReader.int8, schema.int8)
@@ -89,13 +89,13 @@ def _write_bytes(value: bytes | None, form: Form) -> bytes:
     return _sized(-1 if value is None else len(value), form, schema.int32) + (value or b"")
 
 
-NULLABLE_STRING: Final[Kind[str | None]] = Kind(_read_string, _write_string)
-STRING: Final[Kind[str]] = Kind(_not_null(_read_string, "a string"), _write_string)
-NULLABLE_BYTES: Final[Kind[bytes | None]] = Kind(_read_bytes, _write_bytes)
-BYTES: Final[Kind[bytes]] = Kind(_not_null(_read_bytes, "a field of bytes"), _write_bytes)
+NULLABLE_STRING: Final[FieldKind[str | None]] = FieldKind(_read_string, _write_string)
+STRING: Final[FieldKind[str]] = FieldKind(_not_null(_read_string, "a string"), _write_string)
+NULLABLE_BYTES: Final[FieldKind[bytes | None]] = FieldKind(_read_bytes, _write_bytes)
+BYTES: Final[FieldKind[bytes]] = FieldKind(_not_null(_read_bytes, "a field of bytes"), _write_bytes)
 
 
-def nullable_array_of(item: Kind[T]) -> Kind[tuple[T, ...] | None]:
+def nullable_array_of(item: FieldKind[T]) -> FieldKind[tuple[T, ...] | None]:
     """Return the kind of an array that may be null. Items are read one by one, without memory for a mere count."""
 
     def read(reader: SchemaReader, form: Form) -> tuple[T, ...] | None:
@@ -106,22 +106,22 @@ def nullable_array_of(item: Kind[T]) -> Kind[tuple[T, ...] | None]:
         head = _sized(-1 if values is None else len(values), form, schema.int32)
         return head + b"".join(item.write(value, form) for value in values or ())
 
-    return Kind(read, write)
+    return FieldKind(read, write)
 
 
-def array_of(item: Kind[T]) -> Kind[tuple[T, ...]]:
+def array_of(item: FieldKind[T]) -> FieldKind[tuple[T, ...]]:
     """Return the kind of an array."""
     nullable = nullable_array_of(item)
-    return Kind(_not_null(nullable.read, "an array"), nullable.write)
+    return FieldKind(_not_null(nullable.read, "an array"), nullable.write)
 
 
-def nested(declared: type[T]) -> Kind[T]:
+def nested(declared: type[T]) -> FieldKind[T]:
     """Return the kind of a structure inside another one, of the same version."""
     plan = _plans(declared)
-    return Kind(lambda reader, form: plan(form).read(reader), lambda value, form: plan(form).write(value))
+    return FieldKind(lambda reader, form: plan(form).read(reader), lambda value, form: plan(form).write(value))
 
 
-def nullable_nested(declared: type[T]) -> Kind[T | None]:
+def nullable_nested(declared: type[T]) -> FieldKind[T | None]:
     """Return the kind of a structure in a tagged field that may be null: its first byte is 0 for null."""
     plan = _plans(declared)
 
@@ -131,21 +131,21 @@ def nullable_nested(declared: type[T]) -> Kind[T | None]:
     def write(value: T | None, form: Form) -> bytes:
         return schema.uvarint(0) if value is None else schema.uvarint(1) + plan(form).write(value)
 
-    return Kind(read, write)
+    return FieldKind(read, write)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
     """The declaration of a field."""
 
-    kind: Kind[Any]  # Any: a structure has fields of many kinds
+    kind: FieldKind[Any]  # Any: a structure has fields of many kinds
     since: int
     until: int
     tag: int | None
 
 
 def stored(
-    kind: Kind[Any], *, since: int = 0, until: int = _LAST_VERSION, tag: int | None = None, default: Any = MISSING
+    kind: FieldKind[Any], *, since: int = 0, until: int = _LAST_VERSION, tag: int | None = None, default: Any = MISSING
 ) -> Any:  # Any: as dataclasses.field, which it replaces
     """Declare a field of a structure.
 
@@ -170,8 +170,8 @@ class _Plan(Generic[T]):
 
     def __init__(self, declared: type[T], form: Form) -> None:
         self._declared, self._form = declared, form
-        self._plain: list[tuple[str, Kind[Any]]] = []
-        self._tagged: dict[int, tuple[str, Kind[Any], object]] = {}
+        self._plain: list[tuple[str, FieldKind[Any]]] = []
+        self._tagged: dict[int, tuple[str, FieldKind[Any], object]] = {}
         for found in fields(declared):  # type: ignore[arg-type]  # every structure is a dataclass
             said: _Stored = found.metadata[_KIND]
             if not said.since <= form.version <= said.until:

@@ -50,7 +50,7 @@ Called again after a lost race.
 """
 
 
-class Outcome(Enum):
+class CreateOutcome(Enum):
     """Owner of the root version that we tried to create: this writer or another one."""
 
     OURS = auto()
@@ -176,26 +176,26 @@ class Committer:
                 f"{self._limit_bytes}: raise it, or keep fewer or larger segments"
             )
         head = Head(root, sha256_of(data))
-        if self._create(head, data) is Outcome.LOST:
+        if self._create(head, data) is CreateOutcome.LOST:
             return None
         self._store.check_kept("manifest root", manifest_key(root.prefix, root.version), data)
         return self._confirm(head)
 
-    def _create(self, head: Head, data: bytes) -> Outcome:
+    def _create(self, head: Head, data: bytes) -> CreateOutcome:
         version = head.root.version
         key = manifest_key(self._finder.prefix, version)
         self.tried_version = max(self.tried_version, version)
         if not self.shared and self._finder.read(version) is not None:
-            return Outcome.LOST
+            return CreateOutcome.LOST
         for _ in range(_CREATES):
             created = self._store.create(key, data)
             if created is Created.CREATED and self.shared:
-                return Outcome.OURS
+                return CreateOutcome.OURS
             there = self._finder.read(version)
             if there is not None:
-                return Outcome.OURS if there.root.commit_id == head.root.commit_id else Outcome.LOST
+                return CreateOutcome.OURS if there.root.commit_id == head.root.commit_id else CreateOutcome.LOST
             if created is Created.EXISTS:
-                return Outcome.LOST  # it existed and was collected before we could read it: we are late
+                return CreateOutcome.LOST  # it existed and was collected before we could read it: we are late
         raise StoreTimeoutError("the store does not say whether a manifest root was created", key)
 
     # --- steps 3 and 4 -------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def _walk_refs_back(refs: Sequence[PageRef], pages: Pages, start: int) -> Iterat
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class RootContents:
     """Contents of the next root, as the fields of ``Root``; all its pages are stored."""
 
     start_offset: int
@@ -80,7 +80,7 @@ class Contents:
     entries: tuple[StoredSegment, ...]
 
 
-def grow(before: Root | None, change: Change, pages: Pages, leader_epoch: int) -> Contents:
+def grow(before: Root | None, change: Change, pages: Pages, leader_epoch: int) -> RootContents:
     """Apply a change to a root's contents. Raising the log start reads one page at most; adding entries reads none.
 
     Raises:
@@ -107,7 +107,7 @@ def grow(before: Root | None, change: Change, pages: Pages, leader_epoch: int) -
         entries = entries[PAGE_ITEMS:]
     refs = _gathered(refs, pages, leader_epoch)
     start, segments, size_bytes = _totals(before, change, refs, entries, pages)
-    return Contents(start, segments, size_bytes, _epochs_from(epochs, start), refs, entries)
+    return RootContents(start, segments, size_bytes, _epochs_from(epochs, start), refs, entries)
 
 
 def _totals(

@@ -22,7 +22,7 @@ def sha256_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def load_object(data: bytes, key: str) -> Fields:
+def load_object(data: bytes, key: str) -> JsonFields:
     """Parse a JSON object; the caller has bounded its size.
 
     Raises:
@@ -38,10 +38,10 @@ def load_object(data: bytes, key: str) -> Fields:
         raise CorruptManifestError(f"not JSON ({error})", key, getattr(error, "pos", 0)) from error
     if not isinstance(value, dict):
         raise CorruptManifestError("not a JSON object", key)
-    return Fields(value)
+    return JsonFields(value)
 
 
-class Fields:
+class JsonFields:
     """Typed access to a JSON object; raises TypeError, ValueError or KeyError that names the wrong field."""
 
     def __init__(self, value: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_
 from stratalog.model.notes import readable
 from stratalog.model.offsets import EpochEntry
 from stratalog.tier.manifest.entry_tree import grow
-from stratalog.tier.manifest.json_fields import Fields, canonical, exactly, load_object, sha256_of
+from stratalog.tier.manifest.json_fields import JsonFields, canonical, exactly, load_object, sha256_of
 from stratalog.tier.manifest.manifest_checks import contradiction, regression
 from stratalog.tier.manifest.page_codec import entry_from_json, entry_to_json, ref_from_json, ref_to_json
 from stratalog.tier.manifest.pages import Pages
@@ -206,7 +206,7 @@ def _unsealed(data: bytes, key: str) -> bytes | None:
     return body
 
 
-def _root_from(fields: Fields) -> Root:
+def _root_from(fields: JsonFields) -> Root:
     fields.check_names(_FIELDS)
     log = TopicPartition(fields.text("topic"), fields.integer("partition"))
     topic_id = TopicId(fields.text("topic_id"))
@@ -244,7 +244,7 @@ def _note_to_json(note: TopicNote) -> dict[str, object]:
 def _note_from(value: object) -> TopicNote | None:
     if value is None:
         return None
-    fields = Fields(exactly(dict, value, "topic_note"))
+    fields = JsonFields(exactly(dict, value, "topic_note"))
     fields.check_names({"partitions", "config"})
     partitions = fields.integer("partitions")
     if not 1 <= partitions <= INT_MAX:

@@ -14,7 +14,7 @@ from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import Capability
 from stratalog.tier.read.cache_admission import TwoQueues
 from stratalog.tier.read.disk_cache import DiskCache
-from stratalog.tier.read.prefetch import Prefetcher, Span
+from stratalog.tier.read.prefetch import ObjectRange, Prefetcher
 from stratalog.tier.store.store import TierStore
 
 _BESIDE_BYTES: Final = 64 << 10  # a fetch reads up to this much more than asked for, to find its first batch
@@ -36,18 +36,18 @@ class Course:
     successor: Successor
     chunk_bytes: int
 
-    def covers(self, span: Span) -> bool:
+    def covers(self, span: ObjectRange) -> bool:
         """Return True if a span holds a part of the log."""
         place = self.stored.slices[FileKind.LOG]
         return span.key == place.key and span.start < place.position + place.size_bytes and span.end > place.position
 
-    def here(self, span: Span) -> tuple[Hashable, ...]:
+    def here(self, span: ObjectRange) -> tuple[Hashable, ...]:
         """Return the names of a span: by its object, and for the first span also by the log and base offset."""
         place, info = self.stored.slices[FileKind.LOG], self.stored.info
         at = (span.key, span.start)
         return (at, (info.topic_id, info.log, info.base_offset)) if span.start <= place.position else (at,)
 
-    def following(self, span: Span) -> Hashable:
+    def following(self, span: ObjectRange) -> Hashable:
         """Return the name of the next span."""
         place, info = self.stored.slices[FileKind.LOG], self.stored.info
         next_start = span.start + self.chunk_bytes
@@ -55,7 +55,7 @@ class Course:
             return span.key, next_start
         return info.topic_id, info.log, info.end_offset
 
-    def after(self, span: Span) -> Iterator[Span]:
+    def after(self, span: ObjectRange) -> Iterator[ObjectRange]:
         """Return all following spans, also in later segments; may ask the store for lists of segments."""
         yield from self.spans(span.start + self.chunk_bytes)
         following = self.successor(self.stored)
@@ -65,12 +65,12 @@ class Course:
             yield from Course(following, self.successor, self.chunk_bytes).spans(first)
             following = self.successor(following)
 
-    def spans(self, start: int) -> Iterator[Span]:
+    def spans(self, start: int) -> Iterator[ObjectRange]:
         """Return the spans of this segment from ``start``, the border of a chunk."""
         place = self.stored.slices[FileKind.LOG]
         end = known_ends(self.stored)[place.key]
         for begin in range(start, place.position + place.size_bytes, self.chunk_bytes):
-            yield Span(place.key, begin, min(begin + self.chunk_bytes, end))
+            yield ObjectRange(place.key, begin, min(begin + self.chunk_bytes, end))
 
 
 class ChunkReader:
@@ -128,7 +128,7 @@ class ChunkReader:
             if found is not None:
                 return found
         parts: list[bytes | memoryview] = []
-        beside: dict[Span, bytes] = {}  # chunks that were fetched together with another chunk
+        beside: dict[ObjectRange, bytes] = {}  # chunks that were fetched together with another chunk
         until = max(end, min(start + self._look_bytes, known_end)) if course is not None else end
         for span in spans:
             if self._is_near and self._is_beside(span, start, end):
@@ -152,7 +152,7 @@ class ChunkReader:
     def drop(self, keys: Collection[str]) -> None:
         """Remove all cached bytes of some objects, also on disk."""
         self._ahead.drop(keys)
-        self._memory.drop(lambda cached: isinstance(cached, Span) and cached.key in keys)
+        self._memory.drop(lambda cached: isinstance(cached, ObjectRange) and cached.key in keys)
         if self._disk is not None:
             for key in keys:
                 self._disk.drop(self._group(key))
@@ -170,9 +170,9 @@ class ChunkReader:
         """Stop prefetching, and wait for the requests in progress. A second call does nothing."""
         self._ahead.close()
 
-    def _spans(self, key: str, start: int, end: int, known_end: int) -> Iterator[Span]:
+    def _spans(self, key: str, start: int, end: int, known_end: int) -> Iterator[ObjectRange]:
         for begin in range(start - start % self.chunk_bytes, end, self.chunk_bytes):
-            yield Span(key, begin, min(begin + self.chunk_bytes, known_end))
+            yield ObjectRange(key, begin, min(begin + self.chunk_bytes, known_end))
 
     def _note(self, key: str, start: int, end: int, known_end: int, course: Course) -> None:
         """Report a read to the prefetcher; a read across a border is one step, one within the same chunk is none."""
@@ -185,19 +185,21 @@ class ChunkReader:
             here, current = [name for span in covered for name in course.here(span)], covered[-1]
             self._ahead.passed(here, course.following(current), current, lambda: course.after(current))
 
-    def _chunk(self, span: Span, until: int, known_end: int, beside: dict[Span, bytes]) -> bytes:
+    def _chunk(self, span: ObjectRange, until: int, known_end: int, beside: dict[ObjectRange, bytes]) -> bytes:
         def load() -> bytes:
             found = self._ahead.take(span)
             if found is not None:
                 return found
-            following = Span(span.key, span.end, min(span.end + self.chunk_bytes, known_end))
+            following = ObjectRange(span.key, span.end, min(span.end + self.chunk_bytes, known_end))
             if until <= span.end or self._need_not_ask(following):
                 return self._load(span)
             return self._load_both(span, following, beside)
 
         return self._memory.get_or_load(span, load)
 
-    def _from_files(self, spans: Sequence[Span], start: int, end: int, into: memoryview | None) -> memoryview | None:
+    def _from_files(
+        self, spans: Sequence[ObjectRange], start: int, end: int, into: memoryview | None
+    ) -> memoryview | None:
         """Read only the requested bytes from files: of the cache on disk, or of a near store.
 
         Chunks are not compared with their checksums here. A reader of a log checks its batches, which finds the same
@@ -222,7 +224,7 @@ class ChunkReader:
             done += last - first
         return room.toreadonly()
 
-    def _fill(self, span: Span, first: int, into: memoryview, *, is_held: bool) -> bool:
+    def _fill(self, span: ObjectRange, first: int, into: memoryview, *, is_held: bool) -> bool:
         """Read a part of a chunk from ``first`` on; return False if the file does not have it."""
         if is_held:
             chunk = self._chunk(span, span.end, span.end, {})
@@ -232,7 +234,7 @@ class ChunkReader:
             return self._store.read_at_hand(span.key, span.start + first, into)
         return self._disk.read_part(self._group(span.key), _item(span), first, into)
 
-    def _is_there(self, span: Span) -> bool:
+    def _is_there(self, span: ObjectRange) -> bool:
         """Return True if a chunk needs no prefetch, because it is in our memory or in that of the system."""
         if span in self._memory:
             return True
@@ -240,20 +242,20 @@ class ChunkReader:
             return self._disk.is_at_hand(self._group(span.key), _item(span))
         return self._is_near and self._store.is_at_hand(*span)
 
-    def _is_beside(self, span: Span, start: int, end: int) -> bool:
+    def _is_beside(self, span: ObjectRange, start: int, end: int) -> bool:
         """Return True if the part of a chunk in [start, end) is in the system's memory only, and not in ours."""
         return not self._is_held(span) and self._store.is_at_hand(span.key, max(start, span.start), min(end, span.end))
 
-    def _is_held(self, span: Span) -> bool:
+    def _is_held(self, span: ObjectRange) -> bool:
         """Return True if a chunk is in our memory or is being fetched."""
         return span in self._memory or self._ahead.holds(span)
 
-    def _need_not_ask(self, span: Span) -> bool:
+    def _need_not_ask(self, span: ObjectRange) -> bool:
         """Return True if no request is needed for a chunk."""
         on_disk = self._disk is not None and self._disk.has(self._group(span.key), _item(span))
         return on_disk or self._is_held(span)
 
-    def _load(self, span: Span) -> bytes:
+    def _load(self, span: ObjectRange) -> bytes:
         if self._disk is None:
             return self._store.read_exactly(*span)
         data = self._disk.get(self._group(span.key), _item(span))
@@ -262,7 +264,7 @@ class ChunkReader:
             self._disk.put(self._group(span.key), _item(span), data)
         return data
 
-    def _load_both(self, span: Span, following: Span, beside: dict[Span, bytes]) -> bytes:
+    def _load_both(self, span: ObjectRange, following: ObjectRange, beside: dict[ObjectRange, bytes]) -> bytes:
         """Fetch two chunks by one request, unless the first is on disk; return the first."""
         if self._disk is not None:
             data = self._disk.get(self._group(span.key), _item(span))
@@ -289,5 +291,5 @@ def known_ends(stored: StoredSegment) -> dict[str, int]:
     return ends
 
 
-def _item(span: Span) -> str:
+def _item(span: ObjectRange) -> str:
     return f"{span.start}-{span.end}"

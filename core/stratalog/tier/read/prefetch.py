@@ -25,7 +25,7 @@ _STREAMS: Final = 64  # remembered at a time
 _STALE_STEPS: Final = 256  # steps of other streams after which a stream's prefetched spans may be dropped
 
 
-class Span(NamedTuple):
+class ObjectRange(NamedTuple):
     """Bytes [start, end) of an object."""
 
     key: str
@@ -73,9 +73,9 @@ class _Stream:
     """One sequential reader. ``ahead`` has the spans after the prefetched ones; None if they are not known."""
 
     step: int
-    ahead: Iterator[Span] | None = None
+    ahead: Iterator[ObjectRange] | None = None
     window: int = 1
-    asked: deque[Span] = field(default_factory=deque)  # prefetched and not yet passed
+    asked: deque[ObjectRange] = field(default_factory=deque)  # prefetched and not yet passed
 
 
 @dataclass(slots=True)
@@ -98,13 +98,17 @@ class Prefetcher:
     """
 
     def __init__(
-        self, load: Callable[[Span], bytes], is_there: Callable[[Span], bool], limit_bytes: int, threads: int
+        self,
+        load: Callable[[ObjectRange], bytes],
+        is_there: Callable[[ObjectRange], bool],
+        limit_bytes: int,
+        threads: int,
     ) -> None:
         self._load, self._is_there = load, is_there
         self._limit_bytes, self._most = limit_bytes, 2 * threads
         self._pool = Pool(threads, "stratalog-tier-read")
         self._lock = threading.Lock()
-        self._held: OrderedDict[Span, _Held] = OrderedDict()  # oldest first; under _lock
+        self._held: OrderedDict[ObjectRange, _Held] = OrderedDict()  # oldest first; under _lock
         self._held_bytes = 0  # under _lock, as are all below
         self._expected: OrderedDict[Hashable, _Stream] = OrderedDict()  # by the name of the next span, oldest first
         self._steps = 0
@@ -112,7 +116,11 @@ class Prefetcher:
         ends_with_fork(self)
 
     def passed(
-        self, here: Collection[Hashable], following: Hashable, current: Span, ahead: Callable[[], Iterator[Span]]
+        self,
+        here: Collection[Hashable],
+        following: Hashable,
+        current: ObjectRange,
+        ahead: Callable[[], Iterator[ObjectRange]],
     ) -> None:
         """Record that a reader has reached a span, and prefetch if it reads sequentially.
 
@@ -138,7 +146,7 @@ class Prefetcher:
         if not is_new:
             self._read_on(stream, current, ahead)
 
-    def take(self, span: Span) -> bytes | None:
+    def take(self, span: ObjectRange) -> bytes | None:
         """Return a prefetched span, waiting if it is being fetched; None if it was not prefetched, or failed."""
         with self._lock:
             held = self._held.get(span)
@@ -155,7 +163,7 @@ class Prefetcher:
                 if self._held.get(span) is held:
                     self._let_go(span)
 
-    def holds(self, span: Span) -> bool:
+    def holds(self, span: ObjectRange) -> bool:
         """Return True if a span was prefetched, or is being fetched, and is unused."""
         with self._lock:
             return span in self._held
@@ -181,7 +189,7 @@ class Prefetcher:
                 self._let_go(span)
         self._pool.close()
 
-    def _read_on(self, stream: _Stream, current: Span, ahead: Callable[[], Iterator[Span]]) -> None:
+    def _read_on(self, stream: _Stream, current: ObjectRange, ahead: Callable[[], Iterator[ObjectRange]]) -> None:
         """Prefetch as many spans as the window allows; only the stream's reader calls it and reads ``ahead``."""
         with self._lock:
             if current in stream.asked:
@@ -209,7 +217,7 @@ class Prefetcher:
         with self._lock:
             stream.ahead = spans
 
-    def _ask(self, stream: _Stream, span: Span) -> bool:
+    def _ask(self, stream: _Stream, span: ObjectRange) -> bool:
         size_bytes = span.end - span.start
         is_there = self._is_there(span)
         with self._lock:
@@ -226,7 +234,7 @@ class Prefetcher:
         self._pool.submit(lambda: self._fetch(span, held))
         return True
 
-    def _fetch(self, span: Span, held: _Held) -> None:
+    def _fetch(self, span: ObjectRange, held: _Held) -> None:
         if not held.found.set_running_or_notify_cancel():
             return
         try:
@@ -250,7 +258,7 @@ class Prefetcher:
             if held is not None and held.stream is stream:
                 self._let_go(span)
 
-    def _let_go(self, span: Span) -> None:
+    def _let_go(self, span: ObjectRange) -> None:
         held = self._held.pop(span)
         held.found.cancel()
         self._held_bytes -= span.end - span.start

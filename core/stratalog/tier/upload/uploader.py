@@ -39,7 +39,7 @@ class OffloadReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LogBounds:
     """State of the log when segments are offloaded; committed offsets never fall below earlier ones."""
 
     leader_epoch: int
@@ -138,7 +138,7 @@ class Offloader:
         self._store, self._env, self._commit, self.uploads = store, env, commit, uploads
         self._label, self._layout, self._section = label, layout, section
 
-    def offload(self, head: Root | None, prefix: str, sources: Iterable[SegmentSource], at: Standing) -> OffloadReport:
+    def offload(self, head: Root | None, prefix: str, sources: Iterable[SegmentSource], at: LogBounds) -> OffloadReport:
         """Upload and commit segments, in order; the iterable is consumed one by one, so it can open files late.
 
         Args:
@@ -234,7 +234,7 @@ def claimed(root: Root | None, reason: str) -> Change | None:
     )
 
 
-def created(at: Standing) -> Decide:
+def created(at: LogBounds) -> Decide:
     """Return a decision to make a log known to its tier before its first segment; a known log does not change.
 
     A log that left the tier (``clear``) is unknown until this commit.
@@ -283,7 +283,7 @@ def cutting(offset: int, reason: str) -> Decide:
     return decide
 
 
-def _adding(stored: StoredSegment, at: Standing) -> Decide:
+def _adding(stored: StoredSegment, at: LogBounds) -> Decide:
     """Return a decision to append an entry, unless the tier has it already."""
 
     def decide(root: Root | None) -> Change | None:
@@ -304,7 +304,7 @@ def _adding(stored: StoredSegment, at: Standing) -> Decide:
     return decide
 
 
-def _is_covered(root: Root | None, info: SegmentInfo, at: Standing) -> bool:
+def _is_covered(root: Root | None, info: SegmentInfo, at: LogBounds) -> bool:
     """Return True if the tier has the whole segment; offsets below the log start are not needed."""
     if root is not None and root.segments and info.base_offset < root.end_offset:
         _check_lineage(root, info)
@@ -334,7 +334,7 @@ def parted_error(
     )
 
 
-def _check_joins(root: Root | None, info: SegmentInfo, at: Standing) -> None:
+def _check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
     """Raise unless the segment begins where the tier ends."""
     span = f"segment [{info.base_offset}, {info.end_offset}) of {info.log}"
     if info.end_offset > at.high_watermark:

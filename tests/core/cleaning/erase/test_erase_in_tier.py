@@ -15,7 +15,7 @@ from stratalog import Engine, Record
 from stratalog.cleaning.erase.erasure_report import EraseResult
 from stratalog.errors import ConfigError, FencedEpochError, StoreTimeoutError
 from stratalog.log.log import Log
-from stratalog.testing.simobjects import Fault, SimRequest
+from stratalog.testing.simobjects import ObjectFault, SimRequest
 from stratalog.tier.upkeep.collect import GRACE_MS
 from tiered_logs import TieredLogs, append, committed, filled, letters, remote_of
 
@@ -211,15 +211,15 @@ def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
         engine.offload()
         base = sum(logs.sim.store.counts.values())
         failing = base + number // 2
-        fault = (Fault.NOT_APPLIED, Fault.REPLY_LOST)[number % 2]
+        fault = (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST)[number % 2]
 
-        def faults(request: SimRequest, failing: int = failing, fault: Fault = fault) -> Fault:
-            return fault if request.number == failing else Fault.NONE
+        def faults(request: SimRequest, failing: int = failing, fault: ObjectFault = fault) -> ObjectFault:
+            return fault if request.number == failing else ObjectFault.NONE
 
         logs.sim.store.faults = faults
         first = erased(engine)
         asked = sum(logs.sim.store.counts.values()) - base
-        logs.sim.store.faults = lambda _: Fault.NONE
+        logs.sim.store.faults = lambda _: ObjectFault.NONE
         assert first.error is None or isinstance(first.error, StoreTimeoutError)
         assert letters(log).replace("0a ", "").replace("3a ", "") == "1b 2c 4b 5b"
         assert erased(engine).is_complete

@@ -23,7 +23,7 @@ from stratalog.errors import (
 )
 from stratalog.model.events import EpochFenced, TierAvailable, TierUnavailable
 from stratalog.model.names import TIER_NOTE_FILE, TopicPartition
-from stratalog.testing.simobjects import Fault, SimRequest
+from stratalog.testing.simobjects import ObjectFault, SimRequest
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def place(tmp_path: Path, clock: ManualClock) -> Place:
 # --- opening -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.THROTTLED])
-def test_what_is_local_is_served_and_taken(place: Place, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [ObjectFault.NOT_APPLIED, ObjectFault.THROTTLED])
+def test_what_is_local_is_served_and_taken(place: Place, fault: ObjectFault) -> None:
     tiered(place)
     place.fault = fault
     with place.engine() as engine:
@@ -67,14 +67,14 @@ def test_what_the_tier_alone_has_is_neither_lost_nor_out_of_range(place: Place) 
 
 def test_a_consumer_from_the_earliest_offset_skips_nothing(place: Place) -> None:
     tiered(place)
-    place.fault = Fault.NOT_APPLIED
+    place.fault = ObjectFault.NOT_APPLIED
     with (
         place.engine() as engine,
         engine.consumer(topics=["t"], auto_offset_reset="earliest") as consumer,
     ):
         with pytest.raises(TierUnavailableError):
             consumer.poll()
-        place.fault = Fault.NONE
+        place.fault = ObjectFault.NONE
         place.wait()
         with pytest.raises(TierUnavailableError, match="is back"):
             consumer.poll()
@@ -87,13 +87,13 @@ def test_a_consumer_from_the_earliest_offset_skips_nothing(place: Place) -> None
 
 
 def test_an_engine_that_never_knew_the_tier_does_not_open(place: Place) -> None:
-    place.fault = Fault.NOT_APPLIED
+    place.fault = ObjectFault.NOT_APPLIED
     with pytest.raises(TierUnavailableError, match="has never been opened with sim://bucket") as caught:
         place.engine()
     assert isinstance(caught.value.__cause__, StoreTimeoutError)
-    place.fault = Fault.NONE
+    place.fault = ObjectFault.NONE
     tiered(place)
-    place.fault = Fault.NOT_APPLIED
+    place.fault = ObjectFault.NOT_APPLIED
     (place.folder / "data" / TIER_NOTE_FILE).write_bytes(b'{"version": 1, "tier": "sim://another"}')
     with pytest.raises(TierUnavailableError, match="has never been opened with sim://bucket"):
         place.engine()
@@ -104,17 +104,17 @@ def test_an_engine_that_never_knew_the_tier_does_not_open(place: Place) -> None:
 
 def test_the_stricter_policy_says_what_to_do(place: Place) -> None:
     tiered(place)
-    place.fault, place.settings = Fault.NOT_APPLIED, {"tier.outage.open": "refuse"}
+    place.fault, place.settings = ObjectFault.NOT_APPLIED, {"tier.outage.open": "refuse"}
     with pytest.raises(TierUnavailableError, match=r"tier\.outage\.open=refuse says so: wait for the store, or set it"):
         place.engine()
-    place.fault = Fault.NONE
+    place.fault = ObjectFault.NONE
     with place.engine() as engine:
         assert numbers(engine.log("t", 0)) == list(range(6))
 
 
 def test_nothing_is_taken_over_while_the_tier_cannot_say_where_it_ends(place: Place) -> None:
     tiered(place)
-    place.fault = Fault.NOT_APPLIED
+    place.fault = ObjectFault.NOT_APPLIED
     with pytest.raises(TierUnavailableError, match="only the tier knows where logs go on"):
         place.engine("empty", attach=True)
 
@@ -122,7 +122,7 @@ def test_nothing_is_taken_over_while_the_tier_cannot_say_where_it_ends(place: Pl
 @pytest.mark.parametrize("bucket", [True, False])
 def test_what_will_not_pass_by_itself_is_no_outage(place: Place, *, bucket: bool) -> None:
     tiered(place)
-    place.bucket.exists, place.fault = bucket, Fault.DENIED
+    place.bucket.exists, place.fault = bucket, ObjectFault.DENIED
     with pytest.raises(StorageError) as caught:
         place.engine()
     assert not caught.value.retriable
@@ -138,12 +138,12 @@ def test_the_store_may_go_between_the_probe_and_the_logs(place: Place) -> None:
     seen = 0
 
     class Going(Place):
-        def _fault(self, request: SimRequest) -> Fault:
+        def _fault(self, request: SimRequest) -> ObjectFault:
             nonlocal seen
             seen += not request.key.startswith("stratalog-probe")
-            return Fault.NOT_APPLIED if seen > 2 and self.fault is not Fault.NONE else Fault.NONE
+            return ObjectFault.NOT_APPLIED if seen > 2 and self.fault is not ObjectFault.NONE else ObjectFault.NONE
 
-    going = Going(place.folder, place.clock, Fault.NOT_APPLIED)
+    going = Going(place.folder, place.clock, ObjectFault.NOT_APPLIED)
     going.bucket = place.bucket
     with going.engine() as engine:
         logs = [engine.log("t", partition) for partition in range(3)]
@@ -153,7 +153,7 @@ def test_the_store_may_go_between_the_probe_and_the_logs(place: Place) -> None:
         fill(logs[0], 1)
         with pytest.raises(TierUnavailableError):
             engine.offload()
-        going.fault = Fault.NONE
+        going.fault = ObjectFault.NONE
         going.wait()
         assert sum(result.segments for result in engine.offload()) == 1
         assert [numbers(log) for log in logs] == [[0, 1, 2, 3], [0, 1, 2], [0, 1, 2]]
@@ -165,7 +165,7 @@ def test_the_store_may_go_between_the_probe_and_the_logs(place: Place) -> None:
 def test_nothing_is_evicted_sent_or_committed(place: Place) -> None:
     tiered(place)
     before = dict(place.bucket.objects)
-    place.fault = Fault.NOT_APPLIED
+    place.fault = ObjectFault.NOT_APPLIED
     with place.engine() as engine:
         log = engine.log("t", 0)
         fill(log, 5)
@@ -198,7 +198,7 @@ def test_the_outage_is_told(place: Place) -> None:
         assert figures["stratalog_log_tier_lag_segments"] == 2
         (lag,) = engine.tier_lag()
         assert (lag.segments, "has been away" in lag.error) == (2, True)
-        place.fault = Fault.NONE
+        place.fault = ObjectFault.NONE
         place.wait()
         engine.offload()
         assert {sample.value for sample in engine.metrics() if sample.metric.name == "stratalog_tier_available"} == {1}
@@ -212,7 +212,7 @@ def test_the_outage_is_told(place: Place) -> None:
 def test_the_duties_wait_for_the_store_and_catch_up_by_themselves(place: Place) -> None:
     place.settings = {"remote.log.manager.task.interval.ms": 10_000, "log.retention.check.interval.ms": 20_000}
     tiered(place)
-    place.fault = Fault.NOT_APPLIED
+    place.fault = ObjectFault.NOT_APPLIED
 
     def duty(engine: Engine, name: str) -> DutyStatus:
         return next(found for found in engine.duties() if found.name == name)
@@ -226,7 +226,7 @@ def test_the_duties_wait_for_the_store_and_catch_up_by_themselves(place: Place) 
         assert duty(engine, "offload").failing > 1
         assert "TierUnavailableError" in duty(engine, "offload").error
         assert numbers(log, 4) == list(range(4, 12))
-        place.fault = Fault.NONE
+        place.fault = ObjectFault.NONE
         for _ in range(20):
             place.clock.advance_ms(20_000)
             engine.run_duties()
@@ -238,14 +238,14 @@ def test_the_duties_wait_for_the_store_and_catch_up_by_themselves(place: Place) 
 
 def test_local_disk_fills_up_to_its_limit(place: Place) -> None:
     tiered(place, config={"local.hard.limit.bytes": 2_000, "tier.outage.policy": "reject"})
-    place.fault = Fault.NOT_APPLIED
+    place.fault = ObjectFault.NOT_APPLIED
     with place.engine() as engine:
         log = engine.log("t", 0)
         with pytest.raises(LocalLimitError):
             fill(log, 20)
         taken = log.offsets().log_end
         assert 6 < taken < 20
-        place.fault = Fault.NONE
+        place.fault = ObjectFault.NONE
         place.wait()
         engine.offload()
         fill(log, 3)
@@ -256,7 +256,7 @@ def test_topics_are_made_and_changed_meanwhile(place: Place) -> None:
     tiered(place)
     with place.engine() as engine:
         engine.create_topic("plain", config={"remote.storage.enable": False})
-    place.fault = Fault.NOT_APPLIED
+    place.fault = ObjectFault.NOT_APPLIED
     with place.engine() as engine:
         engine.create_topic("new", config=CONFIG)
         fill(engine.log("new", 0), 3)
@@ -265,7 +265,7 @@ def test_topics_are_made_and_changed_meanwhile(place: Place) -> None:
             engine.alter_topic("plain", {"remote.storage.enable": True})
         assert not engine.topics()["plain"].config.remote_storage_enable
         engine.delete_topic("plain")
-        place.fault = Fault.NONE
+        place.fault = ObjectFault.NONE
         place.wait()
         assert sum(result.segments for result in engine.offload()) == 3
         engine.apply_retention()
@@ -278,7 +278,7 @@ def test_an_engine_that_took_a_tier_over_makes_topics_meanwhile_as_others_do(pla
     tiered(place)
     place.settings = {"tier.outage.open": policy}
     with place.engine("empty", attach=True) as engine:
-        place.fault = Fault.NOT_APPLIED
+        place.fault = ObjectFault.NOT_APPLIED
         if policy == "refuse":
             with pytest.raises(StoreError):
                 engine.create_topic("new", config=CONFIG)
@@ -287,7 +287,7 @@ def test_an_engine_that_took_a_tier_over_makes_topics_meanwhile_as_others_do(pla
         fill(engine.log("new", 0), 3)
         with engine.consumer(group="g", topics=["new"]) as consumer:
             consumer.commit({TopicPartition("new", 0): 2})
-        place.fault = Fault.NONE
+        place.fault = ObjectFault.NONE
         place.wait()
         assert max(result.segments for result in engine.offload()) == 3
         assert numbers(engine.log("new", 0)) == [0, 1, 2]
@@ -297,7 +297,7 @@ def test_retention_of_other_topics_goes_on(place: Place) -> None:
     tiered(place)
     with place.engine() as engine:
         engine.create_topic("z", config={"remote.storage.enable": False, "retention.bytes": 0})
-    place.fault = Fault.NOT_APPLIED
+    place.fault = ObjectFault.NOT_APPLIED
     with place.engine() as engine:
         fill(engine.log("z", 0), 3)
         with pytest.raises(TierUnavailableError):
@@ -312,7 +312,7 @@ def test_reading_finds_the_store_back_without_any_duty(place: Place) -> None:
     with away(place) as (_engine, log):
         with pytest.raises(TierUnavailableError):
             log.fetch(0)
-        place.fault = Fault.NONE
+        place.fault = ObjectFault.NONE
         with pytest.raises(TierUnavailableError, match="has been away"):
             log.fetch(0)  # not asked again so soon
         place.wait()
@@ -343,7 +343,7 @@ def test_the_loser_stops_when_it_sees_that_another_engine_took_over(place: Place
         taken = theirs.log("t", 0)
         assert taken.leader_epoch > log.leader_epoch
         before = dict(place.bucket.objects)
-        place.fault = Fault.NONE
+        place.fault = ObjectFault.NONE
         place.wait()
         with pytest.raises(FencedEpochError, match="was taken over in leader epoch"):
             ours.offload()
@@ -362,7 +362,7 @@ def test_the_loser_is_told_what_the_winner_wrote_in_its_place(place: Place) -> N
         with place.rival().engine("other", attach=True) as theirs:
             fill(theirs.log("t", 0), 9)
             theirs.offload()
-        place.fault = Fault.NONE
+        place.fault = ObjectFault.NONE
         place.wait()
         with pytest.raises(FencedEpochError):
             ours.offload()
@@ -372,7 +372,7 @@ def test_the_loser_is_told_what_the_winner_wrote_in_its_place(place: Place) -> N
 
 def test_a_store_that_came_back_without_its_promises_is_left_alone(place: Place) -> None:
     with away(place, 2) as (engine, log):
-        place.fault, place.bucket.atomic = Fault.NONE, False
+        place.fault, place.bucket.atomic = ObjectFault.NONE, False
         before = dict(place.bucket.objects)
         place.wait()
         for _ in range(3):

@@ -6,7 +6,7 @@ import pytest
 
 from stratalog.errors import ConfigError, CorruptManifestError, FencedEpochError, StoreThrottledError, StoreTimeoutError
 from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
-from stratalog.testing.simobjects import Fault, SimBucket, SimObjectStore, SimRequest, scripted_faults
+from stratalog.testing.simobjects import ObjectFault, SimBucket, SimObjectStore, SimRequest, scripted_faults
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed
 from stratalog.tier.commit.committer import Committer, Decide
 from stratalog.tier.manifest.head import HeadFinder
@@ -58,9 +58,9 @@ class Writer:
 
         self.before("create", lambda: setattr(self.store, "before", then))
 
-    def faults(self, **kinds: list[Fault]) -> None:
+    def faults(self, **kinds: list[ObjectFault]) -> None:
         """The next requests of a kind end like this."""
-        self.store.faults = lambda request: kinds[request.kind].pop(0) if kinds.get(request.kind) else Fault.NONE
+        self.store.faults = lambda request: kinds[request.kind].pop(0) if kinds.get(request.kind) else ObjectFault.NONE
 
 
 def raising(reason: str = "raise") -> Decide:
@@ -98,9 +98,9 @@ def test_nothing_to_do_commits_nothing() -> None:
     assert (root.version, versions(bed)) == (1, [1])
 
 
-@pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE])
+@pytest.mark.parametrize("fault", [ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE])
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_lost_replies_are_resolved_by_reading_back(fault: Fault, times: int) -> None:
+def test_lost_replies_are_resolved_by_reading_back(fault: ObjectFault, times: int) -> None:
     bed = TierBed()
     writer = Writer(bed)
     writer.commit()
@@ -115,7 +115,7 @@ def test_a_silent_store_is_a_time_out_and_the_next_commit_finds_out() -> None:
     bed = TierBed()
     writer = Writer(bed)
     writer.commit()
-    writer.faults(create=[Fault.REPLY_LOST], read=[Fault.NOT_APPLIED])
+    writer.faults(create=[ObjectFault.REPLY_LOST], read=[ObjectFault.NOT_APPLIED])
     with pytest.raises(StoreTimeoutError):
         writer.commit()
     assert writer.commit().log_start == 3
@@ -126,7 +126,7 @@ def test_our_own_root_that_lands_late_is_built_on() -> None:
     bed = TierBed()
     writer = Writer(bed)
     writer.commit()
-    writer.faults(create=[Fault.LATE] * 4)
+    writer.faults(create=[ObjectFault.LATE] * 4)
     with pytest.raises(StoreTimeoutError, match="does not say"):
         writer.commit()
     writer.before("create", bed.bucket.deliver)
@@ -278,7 +278,7 @@ def test_a_failed_confirmation_is_not_reported_as_success() -> None:
     bed = TierBed()
     writer = Writer(bed)
     writer.commit()
-    writer.faults(list=[Fault.NOT_APPLIED])
+    writer.faults(list=[ObjectFault.NOT_APPLIED])
     with pytest.raises(StoreTimeoutError):
         writer.commit()
     assert writer.commit().log_start == 3
@@ -324,7 +324,7 @@ def test_without_atomic_creation_a_root_is_read_back() -> None:
 
 def test_scripted_faults_of_every_request_never_lose_or_double_a_commit() -> None:
     """Each of the first requests fails in each way; every commit that returned is in the head, in order."""
-    for fault in (Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE, Fault.THROTTLED):
+    for fault in (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, ObjectFault.THROTTLED):
         for number in range(12):
             bed = TierBed()
             writer = Writer(bed, retries=2)

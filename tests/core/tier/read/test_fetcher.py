@@ -13,7 +13,7 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import RangeReader, SegmentSource, StoredSegment
 from stratalog.spi.objects import Capability
-from stratalog.testing.simobjects import ALL_CAPABILITIES, Fault, SimObjectStore, scripted_faults
+from stratalog.testing.simobjects import ALL_CAPABILITIES, ObjectFault, SimObjectStore, scripted_faults
 from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_segment, source_bytes
 from stratalog.tier.read.fetcher import RemoteSegment
 from stratalog.tier.tier import Tier
@@ -155,7 +155,7 @@ def test_an_object_that_is_too_short_is_corrupt(lost_bytes: int) -> None:
 
 def test_a_reply_cut_short_is_asked_for_again() -> None:
     segment, store, _ = offloaded(TierBed())
-    store.faults = scripted_faults({store._number: Fault.CUT_SHORT})
+    store.faults = scripted_faults({store._number: ObjectFault.CUT_SHORT})
     assert segment.read(5, 500) == DATA[5:505]
     assert store.counts["read"] == 2
 

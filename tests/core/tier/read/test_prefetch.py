@@ -6,21 +6,21 @@ from collections.abc import Iterator
 import pytest
 
 from stratalog.errors import StoreError
-from stratalog.tier.read.prefetch import Pool, Prefetcher, Span
+from stratalog.tier.read.prefetch import ObjectRange, Pool, Prefetcher
 
 SIZE = 10
 
 
-def span(number: int, key: str = "a") -> Span:
-    return Span(key, number * SIZE, (number + 1) * SIZE)
+def span(number: int, key: str = "a") -> ObjectRange:
+    return ObjectRange(key, number * SIZE, (number + 1) * SIZE)
 
 
 class Bed:
     """Loads that tests hold up, spans that are there, and readers that go on step by step."""
 
     def __init__(self, *, limit_bytes: int = 1000, threads: int = 2, spans: int = 100) -> None:
-        self.loaded: list[Span] = []
-        self.there: set[Span] = set()
+        self.loaded: list[ObjectRange] = []
+        self.there: set[ObjectRange] = set()
         self.failing = False
         self.open = threading.Event()
         self.open.set()
@@ -29,7 +29,7 @@ class Bed:
         self.begun = threading.Semaphore(0)
         self.ahead = Prefetcher(self.load, self.there.__contains__, limit_bytes, threads)
 
-    def load(self, wanted: Span) -> bytes:
+    def load(self, wanted: ObjectRange) -> bytes:
         assert threading.current_thread().name.startswith("stratalog-tier-read")
         self.begun.release()
         self.open.wait()
@@ -47,7 +47,7 @@ class Bed:
     def step(self, number: int, key: str = "a") -> bytes | None:
         """One reader comes to a span and takes it."""
 
-        def rest() -> Iterator[Span]:
+        def rest() -> Iterator[ObjectRange]:
             return iter([span(later, key) for later in range(number + 1, self.spans)])
 
         self.ahead.passed([(key, number)], (key, number + 1), span(number, key), rest)
@@ -128,7 +128,7 @@ def test_failures_are_the_readers_to_see(bed: Bed) -> None:
 
 
 def test_a_list_that_cannot_be_read_ends_reading_ahead_and_not_the_reader(bed: Bed) -> None:
-    def broken() -> Iterator[Span]:
+    def broken() -> Iterator[ObjectRange]:
         yield span(2)
         raise StoreError("no page", "page")
 

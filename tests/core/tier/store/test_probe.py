@@ -7,7 +7,7 @@ import pytest
 from stratalog.errors import BucketNotFoundError, StoreError, StorePermissionError, StoreTimeoutError
 from stratalog.model.batches import Buffer
 from stratalog.spi.objects import Capability, Created
-from stratalog.testing.simobjects import Fault, SimBucket, SimObjectStore, scripted_faults
+from stratalog.testing.simobjects import ObjectFault, SimBucket, SimObjectStore, scripted_faults
 from stratalog.testing.tiers import TierBed
 from stratalog.tier.store.probe import ProbeResult, probe
 from stratalog.tier.store.store import TierStore
@@ -53,9 +53,9 @@ def test_a_store_that_promises_nothing_has_one_writer() -> None:
     assert (store.counts["create"], store.bucket.keys()) == (1, [])
 
 
-@pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.THROTTLED])
+@pytest.mark.parametrize("fault", [ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.THROTTLED])
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
-def test_lost_replies_do_not_make_an_honest_store_a_liar(fault: Fault, number: int) -> None:
+def test_lost_replies_do_not_make_an_honest_store_a_liar(fault: ObjectFault, number: int) -> None:
     store = SimObjectStore(faults=scripted_faults({number: fault}))
     assert tried(store).shared
     assert store.bucket.keys() == []
@@ -63,12 +63,16 @@ def test_lost_replies_do_not_make_an_honest_store_a_liar(fault: Fault, number: i
 
 def test_a_silent_store_is_an_error() -> None:
     with pytest.raises(StoreTimeoutError):
-        tried(SimObjectStore(faults=lambda request: Fault.REPLY_LOST if request.kind == "create" else Fault.NONE))
+        tried(
+            SimObjectStore(
+                faults=lambda request: ObjectFault.REPLY_LOST if request.kind == "create" else ObjectFault.NONE
+            )
+        )
 
 
 def test_missing_permissions_come_out_as_such() -> None:
     with pytest.raises(StorePermissionError):
-        tried(SimObjectStore(faults=lambda _: Fault.DENIED))
+        tried(SimObjectStore(faults=lambda _: ObjectFault.DENIED))
 
 
 class Undeletable(SimObjectStore):
@@ -88,6 +92,8 @@ def test_a_missing_bucket_comes_out_as_such() -> None:
 
 
 def test_a_probe_object_that_cannot_be_deleted_now_is_left_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    store = SimObjectStore(faults=lambda request: Fault.NOT_APPLIED if request.kind == "delete" else Fault.NONE)
+    store = SimObjectStore(
+        faults=lambda request: ObjectFault.NOT_APPLIED if request.kind == "delete" else ObjectFault.NONE
+    )
     assert tried(store).shared
     assert "could not be deleted" in caplog.text

@@ -21,7 +21,7 @@ from stratalog.model.batches import Buffer
 from stratalog.registry.guard import Guard
 from stratalog.spi import BytesSource
 from stratalog.spi.objects import ByteSource, Created, ObjectInfo
-from stratalog.testing.simobjects import Fault, SimBucket, SimObjectStore, SimRequest, scripted_faults
+from stratalog.testing.simobjects import ObjectFault, SimBucket, SimObjectStore, SimRequest, scripted_faults
 from stratalog.testing.tiers import TierBed
 from stratalog.tier.store.store import DELETE_LIMIT, LIST_LIMIT, UPLOAD_STEP_BYTES, RetryBudget, TierStore
 
@@ -36,12 +36,12 @@ def over(
     )
 
 
-def failing(*faults: Fault) -> SimObjectStore:
+def failing(*faults: ObjectFault) -> SimObjectStore:
     return SimObjectStore(faults=scripted_faults(dict(enumerate(faults))))
 
 
 def test_a_call_is_repeated_while_that_helps() -> None:
-    store = failing(Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.THROTTLED)
+    store = failing(ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.THROTTLED)
     guarded = over(store)
     assert guarded.put("a", BytesSource(b"bytes")).size_bytes == 5
     assert guarded.read("a") == b"bytes"
@@ -50,14 +50,14 @@ def test_a_call_is_repeated_while_that_helps() -> None:
 
 
 def test_tries_are_bounded() -> None:
-    store = failing(*[Fault.THROTTLED] * 10)
+    store = failing(*[ObjectFault.THROTTLED] * 10)
     with pytest.raises(StoreThrottledError):
         over(store, retries=2).list("")
     assert store.counts["list"] == 3
 
 
 def test_what_cannot_get_better_is_not_repeated() -> None:
-    store = failing(Fault.DENIED)
+    store = failing(ObjectFault.DENIED)
     with pytest.raises(StorePermissionError):
         over(store).read("a")
     with pytest.raises(ObjectNotFoundError):
@@ -69,12 +69,12 @@ def test_pauses_grow_and_stay_inside_the_deadline() -> None:
     clock = ManualClock()
     began = clock.monotonic_ns()
     with pytest.raises(StoreThrottledError):
-        over(failing(*[Fault.THROTTLED] * 100), retries=100, deadline_ms=2_000, clock=clock).list("")
+        over(failing(*[ObjectFault.THROTTLED] * 100), retries=100, deadline_ms=2_000, clock=clock).list("")
     assert 1_000 <= (clock.monotonic_ns() - began) // 1_000_000 < 2_000
 
 
 def test_a_store_that_says_how_long_is_left_alone_for_so_long() -> None:
-    def busy(request: SimRequest) -> Fault:
+    def busy(request: SimRequest) -> ObjectFault:
         error = StoreThrottledError("slow down", request.key)
         error.retry_after_ms = 7_000
         raise error
@@ -92,7 +92,7 @@ class Watching(SimObjectStore):
     """Remembers the deadlines of its requests, as milliseconds from now."""
 
     def __init__(self, clock: ManualClock) -> None:
-        super().__init__(SimBucket(clock), faults=scripted_faults({0: Fault.THROTTLED}))
+        super().__init__(SimBucket(clock), faults=scripted_faults({0: ObjectFault.THROTTLED}))
         self.clock = clock
         self.left_ms: list[int] = []
 
@@ -133,7 +133,7 @@ def test_a_large_upload_gets_more_time() -> None:
 
 
 def test_the_budget_stops_repetitions_for_all_calls_and_fills_up_again() -> None:
-    store = SimObjectStore(faults=lambda _: Fault.THROTTLED)
+    store = SimObjectStore(faults=lambda _: ObjectFault.THROTTLED)
     guarded = over(store, retries=5)
     for _ in range(40):
         with pytest.raises(StoreThrottledError):
@@ -147,7 +147,7 @@ def test_the_budget_stops_repetitions_for_all_calls_and_fills_up_again() -> None
 
 
 def test_a_short_read_is_tried_again_and_then_corrupt() -> None:
-    store = failing(Fault.CUT_SHORT, Fault.NONE)
+    store = failing(ObjectFault.CUT_SHORT, ObjectFault.NONE)
     store.bucket.write("a", b"0123456789")
     guarded = over(store)
     assert guarded.read_exactly("a", 2, 6) == b"2345"
@@ -176,7 +176,7 @@ def test_an_upload_of_another_size_is_refused() -> None:
 
 
 def test_a_lost_reply_to_a_create_is_not_repeated_but_a_refusal_is() -> None:
-    store = failing(Fault.REPLY_LOST, Fault.THROTTLED, Fault.NONE)
+    store = failing(ObjectFault.REPLY_LOST, ObjectFault.THROTTLED, ObjectFault.NONE)
     guarded = over(store)
     assert guarded.create("a", b"1") is Created.UNKNOWN
     assert store.counts["create"] == 1
@@ -242,7 +242,7 @@ def test_only_keys_that_may_be_retried_are_deleted_again() -> None:
 
 
 def test_keys_that_keep_failing_are_named() -> None:
-    store = SimObjectStore(faults=lambda _: Fault.NOT_APPLIED)
+    store = SimObjectStore(faults=lambda _: ObjectFault.NOT_APPLIED)
     assert set(over(store, retries=1).delete(["a", "b"])) == {"a", "b"}
 
 

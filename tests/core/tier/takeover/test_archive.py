@@ -25,7 +25,7 @@ from stratalog.reading.tier_reader import tier_view
 from stratalog.registry.registry import Registry
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.logs import LOG, TOPIC_ID, LogBed, offsets_in, records
-from stratalog.testing.simobjects import Fault, SimObjectStore, scripted_faults
+from stratalog.testing.simobjects import ObjectFault, SimObjectStore, scripted_faults
 from stratalog.testing.tiers import TierBed
 from stratalog.tier.read.fetcher import RemoteSegment
 from stratalog.tier.takeover.archive import ArchivedLog, ArchiveGapError, ArchivePlan, Archiver, derived_topic_id
@@ -365,8 +365,12 @@ def test_topics_are_chosen_and_the_clusters_metadata_is_none(scene: Scene) -> No
     assert [result.log for result in scene.archiver().run()] == [LOG]
 
 
-@pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE], ids=lambda fault: fault.name)
-def test_any_request_may_fail_and_the_next_pass_goes_on(tmp_path: Path, installed: Registry, fault: Fault) -> None:
+@pytest.mark.parametrize(
+    "fault", [ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE], ids=lambda fault: fault.name
+)
+def test_any_request_may_fail_and_the_next_pass_goes_on(
+    tmp_path: Path, installed: Registry, fault: ObjectFault
+) -> None:
     for number in range(11):
         scene = Scene(tmp_path / str(number), installed)
         scene.tiers.config = replace(scene.tiers.config, store_retries=0)

@@ -6,7 +6,7 @@ import pytest
 
 from stratalog.errors import ConfigError, StorePermissionError, StoreTimeoutError
 from stratalog.model.names import log_prefix, manifest_key, manifest_prefix, segments_prefix
-from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest, scripted_faults
+from stratalog.testing.simobjects import ObjectFault, SimObjectStore, SimRequest, scripted_faults
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
 from stratalog.tier.manifest.root import object_keys
 from stratalog.tier.manifest.root_codec import encode_root
@@ -169,8 +169,8 @@ def test_a_stale_root_takes_nothing_from_a_root_that_stays() -> None:
     assert object_keys(root.entries) <= objects(bed)
 
 
-@pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST])
-def test_a_collector_that_dies_is_repeated_harmlessly(fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST])
+def test_a_collector_that_dies_is_repeated_harmlessly(fault: ObjectFault) -> None:
     for number in range(12):
         bed = TierBed()
         store = SimObjectStore(bed.bucket)
@@ -181,7 +181,7 @@ def test_a_collector_that_dies_is_repeated_harmlessly(fault: Fault) -> None:
         store.faults = scripted_faults(dict.fromkeys(later, fault))
         with pytest.raises(StoreTimeoutError):
             log.collect()
-        store.faults = lambda _: Fault.NONE
+        store.faults = lambda _: ObjectFault.NONE
         assert named(log) <= objects(bed)
         log.collect()
         assert (versions(bed), objects(bed)) == ([4], named(log))
@@ -192,7 +192,7 @@ def test_a_collector_that_may_not_delete_says_so() -> None:
     store = SimObjectStore(bed.bucket)
     log = filled(bed, 0, 10, 20, store=store)
     bed.clock.advance_ms(GRACE_MS)
-    store.faults = lambda request: Fault.DENIED if request.kind == "delete" else Fault.NONE
+    store.faults = lambda request: ObjectFault.DENIED if request.kind == "delete" else ObjectFault.NONE
     with pytest.raises(StorePermissionError):
         log.collect()
 

@@ -12,7 +12,7 @@ from stratalog.errors import ConfigError, FencedEpochError, StoreThrottledError,
 from stratalog.model.names import log_prefix
 from stratalog.spi.layouts import ObjectSink, SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
-from stratalog.testing.simobjects import Fault, SimObjectStore, scripted_faults
+from stratalog.testing.simobjects import ObjectFault, SimObjectStore, scripted_faults
 from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_segments, source_bytes
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.entry_tree import walk
@@ -99,9 +99,11 @@ def test_entries_change_and_objects_do_not(bed: TierBed) -> None:
     assert keys(bed) == ["new"] * 11
 
 
-@pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE, Fault.THROTTLED], ids=str)
+@pytest.mark.parametrize(
+    "fault", [ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, ObjectFault.THROTTLED], ids=str
+)
 @pytest.mark.long
-def test_whatever_ends_it_doing_it_again_goes_on(bed: TierBed, fault: Fault) -> None:
+def test_whatever_ends_it_doing_it_again_goes_on(bed: TierBed, fault: ObjectFault) -> None:
     bed.config = replace(bed.config, store_retries=0)
     for number in range(60):
         store = SimObjectStore(bed.bucket)

@@ -8,7 +8,7 @@ import pytest
 
 from stratalog.errors import FencedEpochError, ObjectNotFoundError, StorePermissionError, StoreTimeoutError
 from stratalog.model.names import log_prefix, manifest_prefix, segments_prefix
-from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest
+from stratalog.testing.simobjects import ObjectFault, SimObjectStore, SimRequest
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, made_segments
 from stratalog.tier.manifest.root import ChangeKind, object_keys
 from stratalog.tier.tier_log import TierLog
@@ -39,7 +39,7 @@ def killed(bed: TierBed, step: int, *bounds: int) -> bool:
 
     def before(request: SimRequest) -> None:
         if request.number == step:
-            store.faults = lambda _: Fault.NOT_APPLIED  # whatever it would tidy up, it does not
+            store.faults = lambda _: ObjectFault.NOT_APPLIED  # whatever it would tidy up, it does not
             if request.kind == "put_file":
                 bed.bucket.leave(request.key)
             raise KilledError
@@ -124,10 +124,10 @@ def test_of_an_upload_that_failed_the_rest_goes_without_a_restart() -> None:
     store = SimObjectStore(bed.bucket)
     log = bed.open(store).log(LOG, TOPIC_ID)
     offload(log, 0, 10)
-    store.faults = lambda request: Fault.NONE if request.kind in {"read", "list"} else Fault.REPLY_LOST
+    store.faults = lambda request: ObjectFault.NONE if request.kind in {"read", "list"} else ObjectFault.REPLY_LOST
     with pytest.raises(StoreTimeoutError):
         offload(log, 10, 20)
-    store.faults = lambda _: Fault.NONE
+    store.faults = lambda _: ObjectFault.NONE
     bed.bucket.write(f"{PREFIX}segments/{10:020d}-0-{7:032x}.seg", b"what a delete did not reach")
     known = [log.has_leftovers]
     bed.clock.advance_ms(GRACE_MS)
@@ -172,15 +172,15 @@ def test_a_store_that_does_not_tell_of_uploads_is_told_of_and_the_rest_is_collec
     offload(log, 0, 10, epoch=1)
     bed.bucket.write(f"{PREFIX}segments/{10:020d}-0-{7:032x}.seg", b"left")
     bed.clock.advance_ms(GRACE_MS)
-    store.faults = lambda request: Fault.DENIED if request.kind == "unfinished" else Fault.NONE
+    store.faults = lambda request: ObjectFault.DENIED if request.kind == "unfinished" else ObjectFault.NONE
     with caplog.at_level(logging.WARNING):
         assert log.collect() == CollectReport(orphans=1)
     assert "lifecycle rule" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["unfinished", "abort", "delete", "create"])
-@pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.DENIED])
-def test_a_collector_that_fails_is_repeated_harmlessly(kind: str, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.DENIED])
+def test_a_collector_that_fails_is_repeated_harmlessly(kind: str, fault: ObjectFault) -> None:
     bed = TierBed()
     store = SimObjectStore(bed.bucket)
     log = bed.open(store).log(LOG, TOPIC_ID)
@@ -188,12 +188,12 @@ def test_a_collector_that_fails_is_repeated_harmlessly(kind: str, fault: Fault) 
     assert killed(bed, 3, 10, 20)
     bed.bucket.write(f"{PREFIX}segments/{10:020d}-0-{7:032x}.seg", b"left")
     bed.clock.advance_ms(GRACE_MS)
-    store.faults = lambda request: fault if request.kind == kind else Fault.NONE
+    store.faults = lambda request: fault if request.kind == kind else ObjectFault.NONE
     try:
         log.collect(leader_epoch=0)
     except (StoreTimeoutError, StorePermissionError):
         assert named(log) <= objects(bed)
-    store.faults = lambda _: Fault.NONE
+    store.faults = lambda _: ObjectFault.NONE
     log.collect(leader_epoch=0)
     assert (objects(bed), bed.bucket.unfinished) == (named(log), [])
     assert len(bed.bucket.keys(manifest_prefix(PREFIX))) <= 3

@@ -18,7 +18,7 @@ from stratalog.spi.objects import ByteSource, BytesSource, Created, ObjectInfo
 from stratalog.spi.providers import Section
 from stratalog.testing.contracts import ObjectStoreContract, TierLayoutContract
 from stratalog.testing.contracts.tier_layout import FILES, MemoryObjects, a_segment
-from stratalog.testing.simobjects import Fault, SimObjectStore
+from stratalog.testing.simobjects import ObjectFault, SimObjectStore
 from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_segment, made_segments
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.store.read_back import Verification
@@ -245,7 +245,9 @@ def test_a_store_that_fails_while_a_segment_is_read_back_is_asked_again_by_the_n
         patch.setattr(
             store,
             "faults",
-            lambda request: Fault.REPLY_LOST if request.kind == "read" and "/segments/" in request.key else Fault.NONE,
+            lambda request: (
+                ObjectFault.REPLY_LOST if request.kind == "read" and "/segments/" in request.key else ObjectFault.NONE
+            ),
         )
         with pytest.raises(StoreTimeoutError):
             offload(log, 0, 10)

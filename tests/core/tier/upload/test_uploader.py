@@ -20,7 +20,7 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import ObjectSink, SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
-from stratalog.testing.simobjects import Fault, SimObjectStore, scripted_faults
+from stratalog.testing.simobjects import ObjectFault, SimObjectStore, scripted_faults
 from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_segment, made_segments, source_bytes
 from stratalog.tier.manifest.root import object_keys
 from stratalog.tier.tier_log import TierLog
@@ -99,9 +99,11 @@ def test_sources_are_taken_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE, Fault.THROTTLED], ids=lambda fault: fault.name
+    "fault",
+    [ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, ObjectFault.THROTTLED],
+    ids=lambda fault: fault.name,
 )
-def test_any_request_may_fail_and_a_second_call_goes_on(fault: Fault) -> None:
+def test_any_request_may_fail_and_a_second_call_goes_on(fault: ObjectFault) -> None:
     """The k-th request fails for good (no retries): what was committed stands, and the rest follows."""
     for number in range(12):
         bed = TierBed()
@@ -122,7 +124,7 @@ def test_a_failed_upload_names_nothing_and_leaves_nothing() -> None:
     bed = TierBed()
     store = SimObjectStore(bed.bucket)
     log = bed.open(store).log(LOG, TOPIC_ID)
-    store.faults = scripted_faults({store._number + 2: Fault.DENIED})  # the second object of the first segment
+    store.faults = scripted_faults({store._number + 2: ObjectFault.DENIED})  # the second object of the first segment
     with pytest.raises(StorePermissionError):
         offload(log, made_segments(0, 10))
     assert (objects(bed), len(log.view().segments)) == (set(), 0)
@@ -133,10 +135,10 @@ def test_a_commit_without_an_answer_leaves_the_objects_alone() -> None:
     bed.config = replace(bed.config, store_retries=0)
     store = SimObjectStore(bed.bucket)
     log = bed.open(store).log(LOG, TOPIC_ID)
-    store.faults = lambda request: Fault.REPLY_LOST if request.kind in {"create", "read"} else Fault.NONE
+    store.faults = lambda request: ObjectFault.REPLY_LOST if request.kind in {"create", "read"} else ObjectFault.NONE
     with pytest.raises(StoreTimeoutError):
         offload(log, made_segments(0, 10))
-    store.faults = lambda _: Fault.NONE
+    store.faults = lambda _: ObjectFault.NONE
     assert offload(log, made_segments(0, 10)).skipped == 1
     assert objects(bed) == named(log)
 
