@@ -26,7 +26,12 @@ __all__ = [
     "survey",
 ]
 
-EXTENSIONS: Final = ("stratalog.model.record_c", "stratalog.model.arrow_c", "stratalog.model.matching_c")
+EXTENSIONS: Final = (
+    "stratalog.model.record_c",
+    "stratalog.model.arrow_c",
+    "stratalog.model.matching_c",
+    "stratalog.model.prepared_c",
+)
 """The compiled twins of the modules in ``stratalog.model``."""
 
 _twin: Final = extension(EXTENSIONS[0]) or record_py

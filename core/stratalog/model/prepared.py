@@ -1,0 +1,18 @@
+"""Batches that are ready to be written: the compiled class if it is available, else its twin in pure Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stratalog.extensions import extension
+from stratalog.model import prepared_py
+from stratalog.model.records import EXTENSIONS
+
+__all__ = ["PreparedBatches"]
+
+_twin: Final = extension(EXTENSIONS[3]) or prepared_py
+
+if TYPE_CHECKING:
+    from stratalog.model.prepared_py import PreparedBatches  # the type of both twins
+else:
+    PreparedBatches = _twin.PreparedBatches

@@ -1,0 +1,39 @@
+"""The layout of a compiled ``PreparedBatches``, for kernels that make, change or index batches without Python calls."""
+
+from libc.stdint cimport int64_t
+
+
+cdef struct BatchRow:  # in the order of BATCH_COLUMNS
+    int64_t position
+    int64_t size_bytes
+    int64_t base_offset
+    int64_t last_offset
+    int64_t base_timestamp_ms
+    int64_t max_timestamp_ms
+    int64_t leader_epoch
+    int64_t producer_id
+    int64_t producer_epoch
+    int64_t base_sequence
+    int64_t record_count
+    int64_t attributes
+    int64_t crc
+
+
+cdef class PreparedBatches:
+    cdef readonly int magic
+    cdef readonly bytearray data
+    cdef readonly int64_t size_bytes
+    cdef readonly int64_t batch_count
+    cdef readonly int64_t span
+    cdef readonly int64_t last_offset
+    cdef readonly int64_t largest_ms
+    cdef readonly int64_t largest_offset
+    cdef readonly bint has_producer
+    cdef readonly bint is_control
+    cdef BatchRow only  # the row of a single batch
+    cdef bytearray several  # the rows of several batches; None for one
+    cdef object known  # the table, once it was asked for
+
+    cdef int use(self, table) except -1
+    cdef BatchRow* rows(self) noexcept
+    cdef void sum_up(self) noexcept

@@ -1,0 +1,128 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True
+"""Batches that are ready to be written, compiled; the twin of ``prepared_py``, which documents the class.
+
+Header fields are rows in C: most batches are prepared, assigned, written and indexed without a table.
+"""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memcpy
+
+from stratalog.model.batches import BATCH_COLUMNS, BatchTable, ScanStop
+
+cdef enum:
+    COLUMNS = 13
+    CONTROL_BIT = 0x20
+
+assert len(BATCH_COLUMNS) == COLUMNS and sizeof(BatchRow) == 8 * COLUMNS
+
+
+cdef inline int64_t span_of(int magic, const BatchRow* row) noexcept:
+    return row.record_count if magic < 2 else row.last_offset - row.base_offset + 1
+
+
+cdef class PreparedBatches:
+    def __init__(self, table, bytearray data=None):
+        self.data = bytearray() if data is None else data
+        self.magic, self.batch_count = table.magic, len(table)
+        if not self.batch_count:
+            raise ValueError("there are no batches")
+        if self.batch_count > 1:
+            self.several = PyByteArray_FromStringAndSize(NULL, self.batch_count * sizeof(BatchRow))
+        self.use(table)
+
+    def replace_table(self, table):
+        cdef int64_t i, count = len(table)
+        if count != self.batch_count:
+            raise ValueError(f"{count} batches in the place of {self.batch_count}")
+        cdef BatchRow* row = self.rows()
+        counts = [row[i].record_count for i in range(count)]
+        self.use(table)
+        for i in range(count):
+            if row[i].record_count < 0:
+                row[i].record_count = counts[i]
+                self.known = None
+        self.sum_up()
+
+    cdef int use(self, table) except -1:
+        """Copy the header fields of as many batches as there are."""
+        cdef int64_t i, j, count = self.batch_count
+        cdef int64_t* at = <int64_t*>self.rows()
+        cdef const int64_t[::1] column
+        for j in range(COLUMNS):
+            column = table.columns[j]
+            if column.shape[0] != count:
+                raise ValueError(f"a column has {column.shape[0]} rows, {count} are needed")
+            for i in range(count):
+                at[i * COLUMNS + j] = column[i]
+        self.known, self.size_bytes = table, len(self.data)
+        self.sum_up()
+        return 0
+
+    cdef BatchRow* rows(self) noexcept:
+        return &self.only if self.several is None else <BatchRow*>PyByteArray_AS_STRING(self.several)
+
+    cdef void sum_up(self) noexcept:
+        """Set the attributes that follow from the rows."""
+        cdef BatchRow* row = self.rows()
+        cdef int64_t i
+        self.span, self.has_producer = 0, False
+        self.is_control = self.magic >= 2 and row.attributes & CONTROL_BIT
+        self.largest_ms, self.largest_offset = row.max_timestamp_ms, row.last_offset
+        for i in range(self.batch_count):
+            self.span += span_of(self.magic, row)
+            self.has_producer |= row.producer_id > -1
+            if row.max_timestamp_ms > self.largest_ms:
+                self.largest_ms, self.largest_offset = row.max_timestamp_ms, row.last_offset
+            self.last_offset = row.last_offset
+            row += 1
+
+    @property
+    def table(self):
+        cdef BatchRow* row = self.rows()
+        cdef int64_t count = self.batch_count, i, j
+        cdef int64_t* to
+        if self.known is None:
+            block = PyByteArray_FromStringAndSize(NULL, 8 * COLUMNS * count)
+            to = <int64_t*>PyByteArray_AS_STRING(block)
+            for j in range(COLUMNS):
+                for i in range(count):
+                    to[j * count + i] = (<int64_t*>(row + i))[j]
+            self.known = BatchTable(self.magic, memoryview(block).cast("q"), ScanStop.END, self.size_bytes)
+        return self.known
+
+    @staticmethod
+    def joined(pieces):
+        cdef PreparedBatches made, piece
+        cdef int64_t size = 0, count = 0, i, offset = 0, span, distance
+        cdef BatchRow* row
+        cdef const BatchRow* source
+        cdef uint8_t* at
+        cdef list listed = list(pieces)
+        if len({(<PreparedBatches?>found).magic for found in listed}) != 1:
+            raise ValueError("batches of one magic are needed")
+        if len(listed) == 1:
+            return listed[0]
+        for piece in listed:
+            size += piece.size_bytes
+            count += piece.batch_count
+        made = PreparedBatches.__new__(PreparedBatches)
+        made.magic, made.size_bytes, made.batch_count = (<PreparedBatches>listed[0]).magic, size, count
+        made.data = PyByteArray_FromStringAndSize(NULL, size)
+        made.several = PyByteArray_FromStringAndSize(NULL, count * sizeof(BatchRow))
+        at, row, size = <uint8_t*>PyByteArray_AS_STRING(made.data), made.rows(), 0
+        for piece in listed:
+            if len(piece.data) != piece.size_bytes:
+                raise ValueError("the bytes of a piece changed their size")
+            memcpy(at + size, PyByteArray_AS_STRING(piece.data), piece.size_bytes)
+            source = piece.rows()
+            for i in range(piece.batch_count):
+                row[0] = source[i]
+                span, distance = span_of(made.magic, source + i), row.last_offset - row.base_offset
+                offset += span
+                row.position += size
+                row.base_offset, row.last_offset = offset - 1 - distance, offset - 1
+                row += 1
+            size += piece.size_bytes
+        made.sum_up()
+        return made

@@ -1,0 +1,119 @@
+"""Batches that are ready to be written, in pure Python; ``prepared_c`` is the compiled twin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from stratalog.model.batches import BATCH_COLUMNS, CONTROL_BIT, NO_PRODUCER, BatchTable, ScanStop
+
+_LAST_OFFSET: Final = BATCH_COLUMNS.index("last_offset")
+_BASE_OFFSET: Final = BATCH_COLUMNS.index("base_offset")
+_POSITION: Final = BATCH_COLUMNS.index("position")
+_RECORD_COUNT: Final = BATCH_COLUMNS.index("record_count")
+
+
+class PreparedBatches:
+    """One or more batches of one magic, as a log writes and indexes them: bytes, header fields, and sums of these.
+
+    A record format makes it, ``RecordFormat.assign`` gives it offsets, and a log writes it. Not thread-safe.
+
+    Args:
+        table: a scan of the batches, at least one.
+        data: the bytes of the batches, from the first one's first byte on. The log may change them. None if the
+            batches are stored already, and are only indexed.
+
+    Attributes:
+        magic: magic of all batches.
+        data: the bytes; empty for stored batches.
+        size_bytes: size of ``data``.
+        batch_count: number of batches.
+        span: number of offsets that the batches take. Messages of magic 0 and 1 take one offset for each record.
+        last_offset: last offset of the last batch.
+        largest_ms: the largest timestamp of the batches.
+        largest_offset: last offset of the first batch that has this timestamp.
+        has_producer: True if any batch has a producer id.
+        is_control: True if the first batch is a control batch.
+        table: the header fields. Positions count from the first byte that was scanned.
+
+    Raises:
+        ValueError: there are no batches.
+    """
+
+    __slots__ = (
+        "batch_count",
+        "data",
+        "has_producer",
+        "is_control",
+        "largest_ms",
+        "largest_offset",
+        "last_offset",
+        "magic",
+        "size_bytes",
+        "span",
+        "table",
+    )
+
+    def __init__(self, table: BatchTable, data: bytearray | None = None) -> None:
+        self.data = bytearray() if data is None else data
+        self._use(table)
+
+    def replace_table(self, table: BatchTable) -> None:
+        """Use a scan of ``data`` after its headers were changed. Record counts that a scan cannot know are kept."""
+        known = self.table.record_count
+        if len(table) != len(known):
+            raise ValueError(f"{len(table)} batches in the place of {len(known)}")
+        counts = [old if new < 0 else new for old, new in zip(known, table.record_count, strict=True)]
+        self._use(_with_columns(table, {_RECORD_COUNT: counts}))
+
+    def _use(self, table: BatchTable) -> None:
+        if not len(table):
+            raise ValueError("there are no batches")
+        self.table, self.magic, self.batch_count, self.size_bytes = table, table.magic, len(table), len(self.data)
+        self.span = sum(_spans(table))
+        self.last_offset = table.last_offset[-1]
+        stamps = table.max_timestamp_ms.tolist()
+        self.largest_ms = max(stamps)
+        self.largest_offset = table.last_offset[stamps.index(self.largest_ms)]
+        self.has_producer = max(table.producer_id) > NO_PRODUCER
+        self.is_control = table.magic >= 2 and bool(table.attributes[0] & CONTROL_BIT)
+
+    @staticmethod
+    def joined(pieces: Sequence[PreparedBatches]) -> PreparedBatches:
+        """Return the batches of all pieces as one value, without a scan. The first batch gets offset 0.
+
+        The bytes are copied, unless there is only one piece.
+
+        Raises:
+            ValueError: the pieces have different magics, or there are none.
+        """
+        if len({piece.magic for piece in pieces}) != 1:
+            raise ValueError("batches of one magic are needed")
+        if len(pieces) == 1:
+            return pieces[0]
+        rows, position, offset = list[tuple[int, ...]](), 0, 0
+        for piece in pieces:
+            for row, span in zip(zip(*piece.table.columns, strict=True), _spans(piece.table), strict=True):
+                moved = list(row)
+                distance = row[_LAST_OFFSET] - row[_BASE_OFFSET]
+                moved[_POSITION] += position
+                moved[_BASE_OFFSET] = offset + span - 1 - distance
+                moved[_LAST_OFFSET] = offset + span - 1
+                rows.append(tuple(moved))
+                offset += span
+            position += piece.size_bytes
+        data = bytearray().join([piece.data for piece in pieces])
+        return PreparedBatches(BatchTable.from_rows(pieces[0].magic, rows, ScanStop.END, position), data)
+
+
+def _spans(table: BatchTable) -> list[int]:
+    """Return the number of offsets of each batch."""
+    if table.magic < 2:
+        return table.record_count.tolist()
+    return [last - base + 1 for base, last in zip(table.base_offset, table.last_offset, strict=True)]
+
+
+def _with_columns(table: BatchTable, changed: dict[int, list[int]]) -> BatchTable:
+    columns = [changed.get(number, column) for number, column in enumerate(table.columns)]
+    rows = zip(*columns, strict=True)
+    return BatchTable.from_rows(table.magic, rows, table.stop, table.stop_position, table.reason)
