@@ -5,20 +5,21 @@ Source: apache/kafka LogSegment.append, shouldRoll; the index rule per batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ClosedError, OutOfResourcesError, StorageError
-from stratalog.model.batches import BatchTable, Buffer, RecordBatch
+from stratalog.model.batches import NO_EPOCH, NO_PRODUCER, BatchTable, ScanStop
 from stratalog.model.offsets import TimestampOffset
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET
-from stratalog.segment.index_entries import appended, rebuilt_entries
+from stratalog.segment.index_entries import NONE_ABORTED, rebuilt_entries
 from stratalog.segment.search import batch_at
 from stratalog.segment.segment import MAX_FILE_BYTES, Segment
-from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexRole
+from stratalog.spi.indexes import IndexBuilder, IndexFormat, IndexRole
 from stratalog.spi.segment_store import IndexFile
 
 
@@ -30,6 +31,13 @@ def roll_after_ms(config: TopicConfig) -> int:
     if "compact" in config.cleanup_policy:
         return min(config.segment_ms, config.max_compaction_lag_ms)
     return config.segment_ms
+
+
+def _batch_without_bytes(largest: TimestampOffset) -> PreparedBatches:
+    """Return a batch that only tells a TIME index builder the largest timestamp of the batches so far."""
+    stamp, offset = largest
+    row = (0, 0, offset, offset, stamp, stamp, NO_EPOCH, NO_PRODUCER, -1, -1, 1, 0, 0)
+    return PreparedBatches(BatchTable.from_rows(2, [row], ScanStop.END, 0))
 
 
 class Appender:
@@ -69,7 +77,9 @@ class Appender:
         self._first_timestamp_ms: int | None = None
         self._latest_ms: int | None = None  # latest timestamp before a roll; None: decided by the clock, or not known
         self._builders: tuple[IndexBuilder, ...] = ()  # one a role of ``parts.indexes``, in its order
-        self._growing: tuple[tuple[IndexBuilder, IndexFile], ...] = ()  # for plain batches; empty: not known
+        self._growing: tuple[
+            tuple[IndexBuilder, IndexFile], ...
+        ] = ()  # of the indexes that all batches may have entries in; empty: not known
         self._is_full: bool | None = None  # True if an index accepts no further entry; None: an index may have changed
         self._room_bytes = -1  # up to this size, batches not newer than _latest_ms fit without a roll; -1: not known
         self._is_ready = False  # True if all indexes are open
@@ -137,67 +147,45 @@ class Appender:
         if self._first_timestamp_ms is not None:
             self._begins_at(self._first_timestamp_ms)
 
-    def append(
-        self,
-        parts: Sequence[Buffer],
-        batches: Sequence[RecordBatch],
-        aborted: Mapping[int, AbortedTransaction] | None = None,
-    ) -> None:
-        """Write adjacent batches; all or none.
+    def append(self, batches: PreparedBatches, aborted: Mapping[int, AbortedTransaction] = NONE_ABORTED) -> None:
+        """Write batches that have their offsets; all or none.
 
         A full index gets no further entry: a search then scans a little further.
 
         Args:
-            parts: the bytes.
-            batches: their headers, with positions relative to the first byte.
+            batches: the batches.
             aborted: transactions that end with abort markers among the batches, by the marker's offset.
 
         Raises:
             DiskFullError: no space for the bytes or their index entries; nothing of them stays written.
             LogDirOfflineError: writing failed.
         """
-        self._open_indexes()
-        segment = self.segment
-        largest = segment.largest
-        start = segment.log.append(bytearray().join(parts))
-        try:
-            self._index(start, batches, aborted or {})
-        except StorageError:
-            self._take_back(start)
-            raise
-        for batch in batches:
-            if batch.max_timestamp_ms > largest.timestamp_ms:
-                largest = TimestampOffset(batch.max_timestamp_ms, batch.last_offset)
-        if self._first_timestamp_ms is None:
-            self._begins_at(batches[0].max_timestamp_ms)
-        segment.largest = largest
-        segment.end_offset = batches[-1].next_offset
-
-    def append_batch(self, data: Buffer, base_offset: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Append one batch with these offsets and this timestamp, which ends no transaction; errors as for ``append``."""
         if not self._is_ready:
             self._open_indexes()
-        segment, size = self.segment, len(data)
-        is_full = self.is_full if self._is_full is None else self._is_full
-        growing = self._growing or self._grow()
-        start = segment.log.append(data)
+        segment = self.segment
+        start = segment.log.append(batches.data)
         try:
-            for builder, index in growing:
-                if is_full and builder.full:
-                    continue
-                entries = builder.add_batch(start, size, base_offset, last_offset, max_timestamp_ms)
+            for builder, index in self._growing or self._grow():
+                entries = builder.add(batches, start, aborted)
                 if entries:
                     index.append(entries)
                     if builder.full:
                         self._is_full, self._room_bytes = True, -1
+            if aborted:
+                self._index_aborted(batches, start, aborted)
         except StorageError:
             self._take_back(start)
             raise
-        if max_timestamp_ms > segment.largest.timestamp_ms:
-            segment.largest = TimestampOffset(max_timestamp_ms, last_offset)
+        if batches.largest_ms > segment.largest.timestamp_ms:
+            segment.largest = TimestampOffset(batches.largest_ms, batches.largest_offset)
         if self._first_timestamp_ms is None:
-            self._begins_at(max_timestamp_ms)
-        segment.end_offset = last_offset + 1
+            self._begins_at(batches.table.max_timestamp_ms[0])
+        segment.end_offset = batches.last_offset + 1
+
+    def _index_aborted(self, batches: PreparedBatches, start: int, aborted: Mapping[int, AbortedTransaction]) -> None:
+        for role, builder in self._by_role():
+            if role is IndexRole.TRANSACTION:
+                self._write_index(role, builder.add(batches, start, aborted))
 
     def _grow(self) -> tuple[tuple[IndexBuilder, IndexFile], ...]:
         """Return the indexes with their builders that batches without transactions have entries in; keep the result."""
@@ -208,29 +196,6 @@ class Appender:
             if role is not IndexRole.TRANSACTION and role in opened
         )
         return self._growing
-
-    def append_table(self, data: Buffer, table: BatchTable) -> None:
-        """Append batches that end no transaction; ``table`` is a scan of ``data`` from 0. Errors as for ``append``."""
-        self._open_indexes()
-        segment = self.segment
-        largest = segment.largest
-        start = segment.log.append(data)
-        try:
-            for role, builder in self._by_role():
-                if not builder.full:
-                    self._write_index(role, builder.add_table(table, start))
-            self._is_full, self._room_bytes = None, -1
-        except StorageError:
-            self._take_back(start)
-            raise
-        stamps = table.max_timestamp_ms
-        top = max(stamps)
-        if top > largest.timestamp_ms:
-            largest = TimestampOffset(top, table.last_offset[stamps.tolist().index(top)])
-        if self._first_timestamp_ms is None:
-            self._begins_at(stamps[0])
-        segment.largest = largest
-        segment.end_offset = table.last_offset[-1] + 1
 
     def finish(self) -> None:
         """Write the closing entries and seal the segment.
@@ -248,17 +213,6 @@ class Appender:
             self.segment.seal()
         except OutOfResourcesError as error:
             raise ClosedError(f"a segment was closed in part, {error.reason}: open the log again") from error
-
-    def _index(self, start: int, batches: Sequence[RecordBatch], aborted: Mapping[int, AbortedTransaction]) -> None:
-        due: dict[IndexRole, list[bytes]] = {role: [] for role in self._parts.indexes}
-        for batch in batches:
-            told = appended(batch, start + batch.position, aborted.get(batch.last_offset))
-            for role, builder in self._by_role():
-                if not builder.full:
-                    due[role].append(builder.add(told))
-        for role, entries in due.items():
-            self._write_index(role, b"".join(entries))
-        self._is_full, self._room_bytes = None, -1
 
     def _take_back(self, start: int) -> None:
         """Truncate the bytes of a failed append from ``start`` on, whose index entries were not written.
@@ -313,7 +267,7 @@ class Appender:
         builder = found.builder(segment.base_offset, self._config, entries=entries)
         if role is not IndexRole.TIME or largest.timestamp_ms < 0 or builder.full:
             return builder, b""
-        return builder, builder.add(Appended(0, 0, largest.offset, largest.offset, largest.timestamp_ms))
+        return builder, builder.add(_batch_without_bytes(largest), 0, NONE_ABORTED)
 
     def _write_index(self, role: IndexRole, entries: bytes) -> None:
         if not entries:

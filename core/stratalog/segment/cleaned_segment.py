@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
 from stratalog.model.batches import NO_TIMESTAMP, BatchTable, Buffer
 from stratalog.model.names import CLEANED_SUFFIX, EXTRA_SUFFIX, LOG_SUFFIX, SPOOL_SUFFIX, segment_file
 from stratalog.model.offsets import TimestampOffset
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
-from stratalog.segment.index_entries import appended
+from stratalog.segment.index_entries import NONE_ABORTED
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segment_store import LogFiles
-
-NONE_ABORTED: Final[Mapping[int, AbortedTransaction]] = {}
 
 
 class CleanedSegment:
@@ -83,20 +82,11 @@ class CleanedSegment:
         self._log.append(data)
 
     def _index(self, table: BatchTable, start: int, aborted: Mapping[int, AbortedTransaction]) -> None:
+        batches = PreparedBatches(table)
         for role, builder in self._builders.items():
-            if builder.full:
-                continue
-            if not aborted:
-                self.entries[role] += builder.add_table(table, start)
-                continue
-            for batch in table:
-                if not builder.full:
-                    told = appended(batch, start + batch.position, aborted.get(batch.last_offset))
-                    self.entries[role] += builder.add(told)
-        top = max(table.max_timestamp_ms)
-        if top > self.largest.timestamp_ms:
-            row = table.max_timestamp_ms.tolist().index(top)
-            self.largest = TimestampOffset(top, table.last_offset[row])
+            self.entries[role] += builder.add(batches, start, aborted)
+        if batches.largest_ms > self.largest.timestamp_ms:
+            self.largest = TimestampOffset(batches.largest_ms, batches.largest_offset)
 
     def reopened(self, end_offset: int) -> Segment:
         """Return what was written so far as a segment, for reading before it is published; the caller closes it."""

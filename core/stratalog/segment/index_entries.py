@@ -5,19 +5,20 @@ Source: apache/kafka LogSegment.recover.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError
-from stratalog.model.batches import RecordBatch
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import walk
 from stratalog.segment.readable import ReadableSegment
-from stratalog.spi.indexes import Appended, IndexRole
+from stratalog.spi.indexes import IndexRole
 
-
-def appended(batch: RecordBatch, position: int, aborted: AbortedTransaction | None = None) -> Appended:
-    """Return the description of a batch at this file position for index builders."""
-    return Appended(position, batch.size_bytes, batch.base_offset, batch.last_offset, batch.max_timestamp_ms, aborted)
+NONE_ABORTED: Final[Mapping[int, AbortedTransaction]] = {}
+"""For batches without abort markers."""
 
 
 def rebuilt_entries(segment: ReadableSegment, role: IndexRole, parts: Components) -> bytes:
@@ -32,7 +33,11 @@ def rebuilt_entries(segment: ReadableSegment, role: IndexRole, parts: Components
     made: list[bytes] = []
     try:
         for chunk in walk(segment, 0, parts, check_crc=False):
-            made.extend(builder.add_table(table, chunk.position) for table in chunk.tables)
+            made.extend(
+                builder.add(PreparedBatches(table), chunk.position, NONE_ABORTED)
+                for table in chunk.tables
+                if len(table)
+            )
     except CorruptBatchError:
         pass  # later batches cannot be found through an index either; a reader that gets there gets this error
     made.append(builder.finish())

@@ -12,10 +12,10 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError
 from stratalog.model.batches import NO_TIMESTAMP, BatchTable
 from stratalog.model.offsets import TimestampOffset
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
-from stratalog.segment.index_entries import appended
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexRole
 
@@ -100,25 +100,11 @@ class _Entries:
 
     def add(self, table: BatchTable, position: int, aborted: Mapping[int, AbortedTransaction]) -> None:
         """Add the batches of a table whose positions are relative to ``position``; ``aborted`` is by row."""
-        start = 0
-        for row in sorted(aborted):
-            self._add_table(table.take(start, row), position)
-            self._add_marker(table, row, position, aborted[row])
-            start = row + 1
-        self._add_table(table.take(start, len(table)) if start else table, position)
+        batches = PreparedBatches(table)
+        by_marker = {table.last_offset[row]: entry for row, entry in aborted.items()}
+        for role, builder in self._builders.items():
+            self._made[role].append(builder.add(batches, position, by_marker))
 
     def finished(self) -> dict[IndexRole, bytes]:
         """Return all entries, the closing ones included."""
         return {role: b"".join([*self._made[role], builder.finish()]) for role, builder in self._builders.items()}
-
-    def _add_table(self, table: BatchTable, position: int) -> None:
-        if len(table):
-            for role, builder in self._builders.items():
-                self._made[role].append(builder.add_table(table, position))
-
-    def _add_marker(self, table: BatchTable, row: int, position: int, aborted: AbortedTransaction) -> None:
-        batch = table[row]
-        told = appended(batch, position + batch.position, aborted)
-        for role, builder in self._builders.items():
-            if not builder.full:
-                self._made[role].append(builder.add(told))

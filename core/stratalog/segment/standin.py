@@ -13,9 +13,10 @@ from typing import Any, Final
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import UnknownComponentError
 from stratalog.model.batches import Buffer
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
-from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
+from stratalog.spi.indexes import IndexBuilder, IndexFormat, IndexReader, IndexRole
 
 _TAG: Final = b"held"  # entries of another format, from a tier, begin differently
 _ENTRY: Final = Struct("<4sqqqq")
@@ -93,8 +94,8 @@ class _Builder(IndexBuilder):
     def full(self) -> bool:
         return False
 
-    def add(self, appended: Appended) -> bytes:
-        del appended
+    def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
+        del batches, position, aborted
         return b""
 
     def finish(self) -> bytes:
@@ -102,11 +103,12 @@ class _Builder(IndexBuilder):
 
 
 class _TransactionBuilder(_Builder):
-    def add(self, appended: Appended) -> bytes:
-        found = appended.aborted
-        if found is None:
-            return b""
-        return _ENTRY.pack(_TAG, found.producer_id, found.first_offset, found.last_offset, found.last_stable_offset)
+    def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
+        del batches, position
+        return b"".join(
+            _ENTRY.pack(_TAG, found.producer_id, found.first_offset, found.last_offset, found.last_stable_offset)
+            for _, found in sorted(aborted.items())
+        )
 
 
 class _Reader(IndexReader[Any]):  # Any: as above

@@ -42,6 +42,7 @@ from stratalog.model.events import (
     TinySegments,
 )
 from stratalog.model.offsets import EpochEntry, OffsetPosition, TimestampOffset
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.records import Fields, Headers
 from stratalog.model.segment_info import AbortedTransaction, FileKind, FileSlice, ObjectSlice, SegmentInfo
 from stratalog.spi.cleanup import (
@@ -60,7 +61,7 @@ from stratalog.spi.commands import CommandOutput, config_option, option_group, t
 from stratalog.spi.extra import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader
 from stratalog.spi.formats import BatchHeader, BatchSurvey, PlainBatch, RecordFormat, Verdict
 from stratalog.spi.hooks import hookimpl
-from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
+from stratalog.spi.indexes import IndexBuilder, IndexFormat, IndexReader, IndexRole
 from stratalog.spi.layouts import (
     HashedLog,
     LayoutLookup,
@@ -99,7 +100,6 @@ __all__ = [
     "TRANSACTIONAL_BIT",
     "AbortedTransaction",
     "Action",
-    "Appended",
     "ArrowBuffers",
     "Backpressure",
     "BatchHeader",
@@ -152,6 +152,7 @@ __all__ = [
     "OffsetPosition",
     "OpenContext",
     "PlainBatch",
+    "PreparedBatches",
     "Provider",
     "RangeReader",
     "RecordBatch",

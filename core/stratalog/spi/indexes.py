@@ -7,12 +7,13 @@ index contradicts its log, it is rebuilt from the log.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from stratalog.config.topic import TopicConfig
-from stratalog.model.batches import BatchTable, Buffer
+from stratalog.model.batches import Buffer
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.segment_info import AbortedTransaction
 
 Entry = TypeVar("Entry")
@@ -30,21 +31,6 @@ class IndexRole(StrEnum):
     EXTRA = "extra"
 
 
-class Appended(NamedTuple):
-    """One batch that was written to a segment.
-
-    ``position`` is the batch's first byte in the ``.log`` file. ``aborted`` is the transaction that this batch ends, if
-    the batch is an abort marker.
-    """
-
-    position: int
-    size_bytes: int
-    base_offset: int
-    last_offset: int
-    max_timestamp_ms: int
-    aborted: AbortedTransaction | None = None
-
-
 class IndexBuilder(ABC):
     """A builder of the entries of one segment's index, in the order of the batches."""
 
@@ -56,36 +42,20 @@ class IndexBuilder(ABC):
         """True if the segment must be rolled before the next batch. It changes only when entries are made."""
 
     @abstractmethod
-    def add(self, appended: Appended) -> bytes:
-        """Add a batch, and return the entry bytes to write now, often ``b""``."""
+    def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
+        """Add batches, in one call for each write, and return the entry bytes to write now, often ``b""``.
 
-    def add_batch(
-        self, position: int, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
-    ) -> bytes:
-        """Add a batch that ends no aborted transaction, as ``add``, without an ``Appended`` object.
-
-        An append of one batch calls this method, to save the object. A TRANSACTION index has no entry for such a batch,
-        so the call may be left out.
-        """
-        return self.add(Appended(position, size_bytes, base_offset, last_offset, max_timestamp_ms))
-
-    def add_table(self, table: BatchTable, position: int) -> bytes:
-        """Add many batches, none of which ends an aborted transaction, and return the entries of ``add`` for all rows.
-
-        Recovery adds whole tables. Override this method if a format can do it faster. After the builder is full,
-        further batches get no entry.
+        A full builder returns no further entries.
 
         Args:
-            table: consecutive batches without gaps, offsets ascending.
-            position: position in the ``.log`` file (bytes) of the first byte that was scanned.
+            batches: the batches that follow those that were added before, without gaps. Their offsets ascend.
+            position: position in the ``.log`` file (bytes) of the byte at position 0 of ``batches.table``.
+            aborted: the transactions that abort markers among the batches end, by the marker's offset. Other batches
+                and other indexes than TRANSACTION do not depend on them.
+
+        Raises:
+            CorruptBatchError: an entry would not ascend, or an offset cannot be in the segment.
         """
-        made = []
-        columns = (table.position, table.size_bytes, table.base_offset, table.last_offset, table.max_timestamp_ms)
-        for start, size_bytes, base_offset, last_offset, max_timestamp_ms in zip(*columns, strict=True):
-            if self.full:
-                break
-            made.append(self.add_batch(position + start, size_bytes, base_offset, last_offset, max_timestamp_ms))
-        return b"".join(made)
 
     @abstractmethod
     def finish(self) -> bytes:

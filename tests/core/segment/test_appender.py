@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from stored_batches import prepared
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
 from stratalog.errors import CorruptBatchError, DiskFullError, StorageError
 from stratalog.log.state.roll import new_appender
-from stratalog.model.batches import RecordBatch
 from stratalog.model.messages.control import ControlType
 from stratalog.model.records import Record
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.appender import Appender
-from stratalog.segment.framing import scan, walk
+from stratalog.segment.framing import walk
 from stratalog.segment.search import find_timestamp
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
@@ -35,12 +35,8 @@ def new_segment(bed: LogBed, base_offset: int) -> Segment:
     return Segment(bed.files(), base_offset, base_offset, bed.parts, log)
 
 
-def headers(bed: LogBed, data: bytes) -> list[RecordBatch]:
-    return [batch for table in scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables for batch in table]
-
-
 def append(appender: Appender, bed: LogBed, data: bytes) -> None:
-    appender.append([data], headers(bed, data))
+    appender.append(prepared(bed.parts.formats, data))
 
 
 def one(bed: LogBed, offset: int, timestamp_ms: int = 1000) -> bytes:
@@ -181,23 +177,22 @@ def test_new_settings_move_the_time_of_a_segment_that_has_begun(bed: LogBed) -> 
 def test_one_batch_by_itself_leaves_what_it_leaves_among_others(bed: LogBed, timestamp_ms: int) -> None:
     """Bytes, indexes, bounds; and when indexes are full."""
     config = TopicConfig(index_interval_bytes=100, segment_index_bytes=48)
-    found, full = list[tuple[object, ...]](), {True: list[bool](), False: list[bool]()}
-    for base, alone in ((0, True), (1000, False)):
+    found, full = list[tuple[object, ...]](), list[list[bool]]()
+    for base, together in ((0, 1), (1000, 4)):
         with closing(new_segment(bed, base)) as segment:
             appender = Appender(segment, bed.parts, config)
-            for number in range(8):
-                offset, stamp = base + number, timestamp_ms + number * (timestamp_ms > 0)
-                if alone:
-                    appender.append_batch(one(bed, offset, stamp), offset, offset, stamp)
-                else:
-                    append(appender, bed, one(bed, offset, stamp))
-                full[alone].append(appender.is_full)
+            stamps = [timestamp_ms + number * (timestamp_ms > 0) for number in range(8)]
+            batches = [one(bed, base + number, stamp) for number, stamp in enumerate(stamps)]
+            full.append([])
+            for start in range(0, 8, together):
+                append(appender, bed, b"".join(batches[start : start + together]))
+                full[-1].append(appender.is_full)
             indexes = [bytes(segment.index_entries(role)) for role in (IndexRole.OFFSET, IndexRole.TIME)]
             newest = (segment.largest.timestamp_ms, segment.largest.offset - base if timestamp_ms > 0 else 0)
             found.append((indexes, newest, segment.size_bytes, segment.end_offset - base))
     assert found[0] == found[1]
-    assert full[True] == full[False]
-    assert (full[True][0], full[True][-1]) == (False, True)
+    assert full[0][3::4] == full[1]
+    assert (full[0][0], full[0][-1]) == (False, True)
 
 
 @pytest.mark.parametrize(("waited", "rolls"), [(500, False), (501, True)])
@@ -321,8 +316,7 @@ def test_many_batches_in_one_append(bed: LogBed) -> None:
     with closing(new_segment(bed, 0)) as segment:
         appender = Appender(segment, bed.parts, TopicConfig(index_interval_bytes=100))
         parts = [bed.batch(3 * n, records(3, start=3 * n)) for n in range(20)]
-        found = headers(bed, b"".join(parts))
-        appender.append(parts, found)
+        append(appender, bed, b"".join(parts))
         assert (segment.end_offset, segment.size_bytes) == (60, sum(map(len, parts)))
         assert segment.largest == (records(60)[59].timestamp_ms, 59)
 
@@ -347,7 +341,7 @@ def test_a_transaction_index_is_durable_when_its_segment_is_sealed(bed: LogBed) 
         assert not bed.path(0, ".txnindex").exists()
         marker = bed.marker(1, 7, ControlType.ABORT)
         aborted = AbortedTransaction(7, 0, 1, 2)
-        appender.append([marker], headers(bed, marker), {1: aborted})
+        appender.append(prepared(bed.parts.formats, marker), {1: aborted})
         appender.finish()
         reader = bed.parts.indexes[IndexRole.TRANSACTION].reader(segment.index_entries(IndexRole.TRANSACTION), 0)
         assert list(reader) == [aborted]

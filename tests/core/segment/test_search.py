@@ -3,16 +3,18 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import accumulate
 from struct import pack
 
 import pytest
 
+from stored_batches import added, stored_batch
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError
-from stratalog.model.batches import Buffer, RecordBatch
+from stratalog.model.batches import BatchTable, Buffer, RecordBatch, ScanStop
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.records import Record
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.appender import Appender
@@ -27,7 +29,7 @@ from stratalog.segment.search import (
     start_position,
 )
 from stratalog.segment.segment import Segment
-from stratalog.spi.indexes import Appended, IndexRole
+from stratalog.spi.indexes import IndexRole
 from stratalog.testing.logs import LogBed
 
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
@@ -142,15 +144,9 @@ def honest(made: Made, role: IndexRole, interval_bytes: int) -> bytes:
     entries = []
     for chunk in walk(made.segment, 0, made.parts):
         for batch in chunk.batches():
-            told = appended_at(
-                chunk.position + batch.position, batch.size_bytes, batch.last_offset, batch.max_timestamp_ms
-            )
-            entries.append(builder.add(told))
+            start, last = chunk.position + batch.position, batch.last_offset
+            entries.append(added(builder, stored_batch(start, batch.size_bytes, last, last, batch.max_timestamp_ms)))
     return b"".join([*entries, builder.finish()])
-
-
-def appended_at(position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> Appended:
-    return Appended(position, size_bytes, last_offset, last_offset, max_timestamp_ms)
 
 
 # --- honest indexes ----------------------------------------------------------------------------------------------
@@ -180,7 +176,8 @@ def test_an_appender_writes_honest_indexes(bed: LogBed, made: Made) -> None:
         for chunk in walk(made.segment, 0, bed.parts):
             for batch in chunk.batches():
                 data = chunk.data[batch.position : batch.position + batch.size_bytes]
-                appender.append([data], [moved(batch, 10_000 - BASE)])
+                table = BatchTable.from_rows(batch.magic, [astuple(moved(batch, 10_000 - BASE))[1:]], ScanStop.END, 0)
+                appender.append(PreparedBatches(table, bytearray(data)))
         for role in (IndexRole.OFFSET, IndexRole.TIME):
             reader = bed.parts.indexes[role].reader(empty.index_entries(role), 10_000)
             reader.check(empty.end_offset, empty.size_bytes)

@@ -6,12 +6,12 @@ from struct import pack
 
 import pytest
 
+from stored_batches import prepared
 from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import SegmentGoneError
 from stratalog.model.batches import Buffer
 from stratalog.segment.appender import Appender
-from stratalog.segment.framing import scan
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.testing.logs import LogBed, records
@@ -29,8 +29,7 @@ def closed(bed: LogBed, make_segment: MakeSegment) -> Segment:
     with closing(Segment(bed.files(), 0, 0, bed.parts, log, names={".log": bed.path(100).name})) as active:
         appender = Appender(active, bed.parts, TopicConfig(index_interval_bytes=0))
         for batch in data:
-            table = scan(bed.parts.formats, batch, 0, len(batch), check_crc=True).tables[0]
-            appender.append([batch], list(table))
+            appender.append(prepared(bed.parts.formats, batch))
         appender.finish()
     bed.path(100).unlink()
     return make_segment(data, 0, 3 * BATCHES)
@@ -110,7 +109,7 @@ def test_an_index_can_be_read_while_its_segment_is_sealed(bed: LogBed) -> None:
         appender = Appender(segment, bed.parts, TopicConfig(index_interval_bytes=0))
         for offset in range(3):
             batch = bed.batch(offset, records(1))
-            appender.append([batch], list(scan(bed.parts.formats, batch, 0, len(batch), check_crc=True).tables[0]))
+            appender.append(prepared(bed.parts.formats, batch))
         view = memoryview(segment.index_entries(IndexRole.OFFSET))
         before = bytes(view)
         appender.finish()

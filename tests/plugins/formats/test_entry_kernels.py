@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import twins
 from stratalog.errors import CorruptBatchError
 from stratalog.model.batches import BATCH_COLUMNS
-from stratalog.spi import BatchTable, IndexBuilder, ScanStop
+from stratalog.spi import BatchTable, IndexBuilder, PreparedBatches, ScanStop
 from stratalog_formats.kernels.choice import Kernels
 
 BASE = 1 << 40
@@ -38,10 +38,13 @@ def _times(kernels: Kernels, interval_bytes: int, max_entries: int) -> IndexBuil
 
 def _told(builder: IndexBuilder, told: list[tuple[int, int, int]], position: int, *, as_table: bool) -> bytes:
     if as_table:
-        return builder.add_table(_table(sorted(told, key=lambda batch: batch[1])), position)
-    starts = accumulate((size for size, _, _ in told), initial=position)
-    rows = zip(starts, told, strict=False)
-    return b"".join([builder.add_batch(start, size, last, last, stamp) for start, (size, last, stamp) in rows])
+        return (
+            builder.add(PreparedBatches(_table(sorted(told, key=lambda batch: batch[1]))), position, {})
+            if told
+            else b""
+        )
+    table = _table(told)
+    return b"".join([builder.add(PreparedBatches(table.take(row, row + 1)), position, {}) for row in range(len(table))])
 
 
 def _table(told: list[tuple[int, int, int]]) -> BatchTable:

@@ -14,6 +14,7 @@ from zlib import crc32
 import pytest
 from crc32c import crc32c
 
+from stored_batches import added, stored_batch
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.open.log_dir import CLEAN_SHUTDOWN
 from stratalog.epochs.checkpoint import format_epochs, format_offsets, parse_epochs, parse_offsets
@@ -30,7 +31,7 @@ from stratalog.model.messages.transactions_topic import (
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import EpochEntry
 from stratalog.producers.snapshot import ProducerEntry, decode_snapshot, encode_snapshot
-from stratalog.spi import AbortedTransaction, Appended, CodecTable, OffsetPosition, RecordFormat, TimestampOffset
+from stratalog.spi import AbortedTransaction, CodecTable, OffsetPosition, RecordFormat, TimestampOffset
 from stratalog_formats.codecs.gzip import GzipCodec
 from stratalog_formats.codecs.lz4 import Lz4Codec
 from stratalog_formats.codecs.snappy import SnappyCodec
@@ -205,7 +206,7 @@ def check_transaction_index(vector: Vector) -> None:
     builder, made = TransactionIndex().builder(0, TopicConfig()), []
     for entry in vector["inputs"]["entries"]:
         gone = AbortedTransaction(*entry)
-        made.append(builder.add(Appended(0, 78, gone.last_offset, gone.last_offset, START_MS, gone)))
+        made.append(added(builder, stored_batch(0, 78, gone.last_offset, gone.last_offset, START_MS), gone))
     assert b"".join(made) == raw(vector)
 
 

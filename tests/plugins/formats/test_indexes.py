@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 
 import twins
+from stored_batches import added, stored_batch
 from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.spi.codecs import CodecTable
-from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat
+from stratalog.spi.indexes import IndexBuilder, IndexFormat
 from stratalog.spi.providers import OpenContext
 from stratalog.testing.contracts import IndexFormatContract
 from stratalog_formats.indexes import PROVIDERS
@@ -66,12 +68,12 @@ def test_providers_open_formats_of_their_role() -> None:
 # --- what Kafka wrote ------------------------------------------------------------------------------------------------
 
 
-def batches_of(data: bytes) -> Iterator[Appended]:
+def batches_of(data: bytes) -> Iterator[PreparedBatches]:
     position = 0
     while position < len(data):
         base, size, magic = FRAME.unpack_from(data, position)
         delta, timestamp = V2_TIMES.unpack_from(data, position + 23) if magic == 2 else (0, -1)
-        yield Appended(position, size + 12, base, base + delta, timestamp)
+        yield stored_batch(position, size + 12, base, base + delta, timestamp)
         position += size + 12
 
 
@@ -92,7 +94,7 @@ def log_of(scenario: dict[str, Any]) -> bytes:
 def test_entries_are_those_of_kafkas_recovery(name: str, index_format: IndexFormat[Any]) -> None:
     scenario = SCENARIOS[name]
     builder = index_format.builder(scenario["base_offset"], config_of(scenario))
-    entries = b"".join([*map(builder.add, batches_of(log_of(scenario))), builder.finish()])
+    entries = b"".join([*(added(builder, batch) for batch in batches_of(log_of(scenario))), builder.finish()])
     assert entries.hex() == scenario["expected"][f"{index_format.suffix[1:]}_after_recovery"]
 
 
@@ -103,7 +105,7 @@ def test_entries_are_those_of_kafkas_recovery(name: str, index_format: IndexForm
 def test_the_closing_time_entry_is_written_at_the_roll(name: str) -> None:
     scenario = SCENARIOS[name]
     builder = TimeIndex().builder(scenario["base_offset"], config_of(scenario))
-    before = b"".join(map(builder.add, batches_of(log_of(scenario))))
+    before = b"".join(added(builder, batch) for batch in batches_of(log_of(scenario)))
     assert before.hex() == scenario["expected"]["timeindex_before_roll"]
     assert (before + builder.finish()).hex() == scenario["expected"]["timeindex_after_roll"]
 
@@ -115,7 +117,7 @@ def test_truncation_leaves_what_kafka_leaves(name: str, index_format: IndexForma
     config, base, end = config_of(scenario), scenario["base_offset"], scenario["then_truncate_to"]
     data = b"".join(bytes.fromhex(append["hex"]) for append in scenario["appends"])
     builder = index_format.builder(base, config)
-    entries = b"".join(map(builder.add, batches_of(data)))
+    entries = b"".join(added(builder, batch) for batch in batches_of(data))
     kept = entries[: index_format.kept_bytes(entries, base, end)]
     closing = index_format.builder(base, config, entries=kept).finish()
     assert (kept + closing).hex() == scenario["expected"][f"{index_format.suffix[1:]}_after_roll"]
@@ -128,10 +130,10 @@ def test_offsets_that_do_not_fit_are_refused(name: str, index_format: IndexForma
     builder = index_format.builder(scenario["base_offset"], config_of(scenario))
     *good, bad = batches_of(b"".join(bytes.fromhex(append["hex"]) for append in scenario["appends"]))
     for batch in good:
-        builder.add(batch)
+        added(builder, batch)
     with pytest.raises(CorruptBatchError) as caught:
-        builder.add(bad)
-    assert caught.value.position == bad.position
+        added(builder, bad)
+    assert caught.value.position == bad.table.position[0]
     assert builder.finish().hex() == (
         scenario["expected"]["timeindex_after_roll"] if index_format.suffix == ".timeindex" else ""
     )
@@ -152,10 +154,10 @@ def test_files_of_kafka_are_read() -> None:
 def test_aborted_transactions_are_written_as_kafka_writes_them() -> None:
     vector = FILES["txn_index"]
     builder = TransactionIndex().builder(100, TopicConfig())
-    made = [builder.add(Appended(0, 61, 100, 100, T))]
+    made = [added(builder, stored_batch(0, 61, 100, 100, T))]
     for entry in vector["inputs"]["entries"]:
         aborted = AbortedTransaction(*entry)
-        made.append(builder.add(Appended(0, 78, aborted.last_offset, aborted.last_offset, T, aborted)))
+        made.append(added(builder, stored_batch(0, 78, aborted.last_offset, aborted.last_offset, T), aborted))
     assert b"".join(made).hex() == vector["hex"]
 
 
@@ -169,49 +171,49 @@ def test_an_index_preallocated_by_kafka_is_seen_to_lie() -> None:
 # --- edges -----------------------------------------------------------------------------------------------------------
 
 
-def appended(last_offset: int, *, timestamp: int = T, size: int = 100, position: int | None = None) -> Appended:
-    return Appended(last_offset * 100 if position is None else position, size, last_offset, last_offset, timestamp)
+def batch_at(last_offset: int, *, timestamp: int = T, size: int = 100, position: int | None = None) -> PreparedBatches:
+    return stored_batch(last_offset * 100 if position is None else position, size, last_offset, last_offset, timestamp)
 
 
 def test_the_interval_must_be_passed_not_reached() -> None:
     builder = OffsetIndex().builder(0, TopicConfig(index_interval_bytes=200))
-    due = [offset for offset in range(10) if builder.add(appended(offset))]
+    due = [offset for offset in range(10) if added(builder, batch_at(offset))]
     assert due == [3, 6, 9]  # 300 bytes came before each: 200 are not enough
 
 
 def test_bytes_since_the_last_entry_are_forgotten_when_reopening() -> None:
     config = TopicConfig(index_interval_bytes=0)
     builder = OffsetIndex().builder(0, config)
-    entries = b"".join(map(builder.add, map(appended, range(3))))
+    entries = b"".join(added(builder, batch_at(offset)) for offset in range(3))
     again = OffsetIndex().builder(0, config, entries=entries)
-    assert [bool(again.add(appended(offset))) for offset in (3, 4)] == [False, True]
+    assert [bool(added(again, batch_at(offset))) for offset in (3, 4)] == [False, True]
 
 
 def test_the_largest_timestamp_is_that_of_the_first_batch_that_has_it() -> None:
     builder = TimeIndex().builder(0, TopicConfig())
     for offset, timestamp in enumerate((T, T + 5, T + 3, T + 5)):
-        builder.add(appended(offset, timestamp=timestamp))
+        added(builder, batch_at(offset, timestamp=timestamp))
     assert list(TimeIndex().reader(builder.finish(), 0)) == [TimestampOffset(T + 5, 1)]
 
 
 def test_a_continued_time_index_repeats_nothing() -> None:
     config = TopicConfig()
     first = TimeIndex().builder(0, config)
-    first.add(appended(0, timestamp=T + 5))
+    added(first, batch_at(0, timestamp=T + 5))
     entries = first.finish()
     again = TimeIndex().builder(0, config, entries=entries)
     assert again.finish() == b""
-    again.add(appended(1, timestamp=T + 5))
-    again.add(appended(2, timestamp=T + 4))
+    added(again, batch_at(1, timestamp=T + 5))
+    added(again, batch_at(2, timestamp=T + 4))
     assert again.finish() == b""
-    again.add(appended(3, timestamp=T + 6))
+    added(again, batch_at(3, timestamp=T + 6))
     assert list(TimeIndex().reader(again.finish(), 0)) == [TimestampOffset(T + 6, 3)]
 
 
 def filled(builder: IndexBuilder, first: int = 0) -> bytes:
     made, offset = [], first
     while not builder.full:
-        made.append(builder.add(appended(offset, timestamp=T + offset)))
+        made.append(added(builder, batch_at(offset, timestamp=T + offset)))
         offset += 1
     return b"".join(made)
 
@@ -222,7 +224,7 @@ def test_an_offset_index_is_full_at_its_size(size: int, entries: int) -> None:
     builder = OffsetIndex().builder(0, config)
     made = filled(builder)
     assert len(made) == 8 * entries
-    assert builder.add(appended(100)) + builder.finish() == b""
+    assert added(builder, batch_at(100)) + builder.finish() == b""
     assert OffsetIndex().builder(0, config, entries=made).full
 
 
@@ -232,12 +234,12 @@ def test_a_time_index_keeps_a_slot_for_its_closing_entry(size: int, entries: int
     builder = TimeIndex().builder(0, config)
     made = filled(builder)
     assert len(made) == 12 * (entries - 1)
-    assert builder.add(appended(100, timestamp=T + 100)) == b""
+    assert added(builder, batch_at(100, timestamp=T + 100)) == b""
     made += builder.finish()
     assert len(made) == 12 * entries
     assert TimeIndex().reader(made, 0)[-1] == TimestampOffset(T + 100, 100)
     again = TimeIndex().builder(0, config, entries=made)
-    again.add(appended(101, timestamp=T + 101))
+    added(again, batch_at(101, timestamp=T + 101))
     assert again.finish() == b""
 
 
@@ -245,7 +247,7 @@ def test_a_transaction_index_is_never_full() -> None:
     """An entry that is left out would show aborted records; Kafka gives this index no bound either."""
     builder = TransactionIndex().builder(0, TopicConfig(segment_index_bytes=12))
     made = b"".join(
-        builder.add(Appended(0, 78, offset, offset, T, AbortedTransaction(1, offset, offset, offset)))
+        added(builder, stored_batch(0, 78, offset, offset, T), AbortedTransaction(1, offset, offset, offset))
         for offset in range(5)
     )
     assert len(made) == 5 * 34
@@ -256,20 +258,20 @@ def test_a_transaction_index_is_never_full() -> None:
 def test_offsets_that_do_not_ascend_are_refused(index_format: IndexFormat[Any]) -> None:
     builder = index_format.builder(0, TopicConfig(index_interval_bytes=0))
     aborted = AbortedTransaction(1, 0, 5, 6)
-    builder.add(appended(4))
-    builder.add(Appended(100, 100, 5, 5, T, aborted))
+    added(builder, batch_at(4))
+    added(builder, stored_batch(100, 100, 5, 5, T), aborted)
     with pytest.raises(CorruptBatchError) as caught:
-        builder.add(Appended(200, 100, 5, 5, T, aborted))
+        added(builder, stored_batch(200, 100, 5, 5, T), aborted)
     assert caught.value.position == 200
 
 
 def test_a_newer_maximum_at_an_older_offset_is_refused() -> None:
     builder = TimeIndex().builder(0, TopicConfig(index_interval_bytes=0))
-    builder.add(appended(4))
-    builder.add(appended(5, timestamp=T + 1))
-    builder.add(appended(3, timestamp=T))
+    added(builder, batch_at(4))
+    added(builder, batch_at(5, timestamp=T + 1))
+    added(builder, batch_at(3, timestamp=T))
     with pytest.raises(CorruptBatchError):
-        builder.add(appended(3, timestamp=T + 2))
+        added(builder, batch_at(3, timestamp=T + 2))
 
 
 @pytest.mark.parametrize(

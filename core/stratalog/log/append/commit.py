@@ -6,9 +6,10 @@ Source: apache/kafka UnifiedLog.append.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple, replace
 from functools import partial
+from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
 from stratalog.errors import InvalidRecordError, OffsetsExhaustedError, RecordBatchTooLargeError
@@ -17,8 +18,9 @@ from stratalog.log.prepare.prepare_records import Prepared
 from stratalog.log.state.backpressure import wait_for_room
 from stratalog.log.state.log_state import LogState
 from stratalog.log.state.roll import roll
-from stratalog.model.batches import CONTROL_BIT, NO_EPOCH, NO_PRODUCER, Buffer, RecordBatch
+from stratalog.model.batches import CONTROL_BIT, NO_EPOCH, NO_PRODUCER, BatchTable, Buffer, RecordBatch, ScanStop
 from stratalog.model.offsets import MAX_OFFSET, AppendOrigin
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.state import REMEMBERED_BATCHES, ProducerState
 from stratalog.segment.components import Components
@@ -72,7 +74,7 @@ def write_batch(state: LogState, found: RecordFormat, batch: PlainBatch) -> Appe
             roll(state, base)
         if state.writes.epochs.latest != epoch:
             state.writes.store_epochs(state.writes.epochs.assign(epoch, base))
-        state.writes.appender.append_batch(data, base, end - 1, largest_ms)
+        state.writes.appender.append(PreparedBatches(found.scan(data, 0, size, check_crc=False), data))
         state.writes.producers.end_offset = end
     except BaseException as error:
         state.health.ended_early("an append", error)
@@ -173,7 +175,7 @@ def write_table(state: LogState, piece: Prepared, base: int, append_time_ms: int
                 roll(state, base)
             if state.writes.epochs.latest != state.role.leader_epoch:
                 state.writes.store_epochs(state.writes.epochs.assign(state.role.leader_epoch, base))
-            state.writes.appender.append_table(piece.data, table)
+            state.writes.appender.append(PreparedBatches(table, piece.data))
             state.writes.producers.end_offset = last_offset + 1
     finally:
         state.publish()
@@ -238,12 +240,21 @@ def _write_group(state: LogState, group: Sequence[Placed], noted: Noted | None) 
     if state.writes.appender.should_roll(size, group[-1][1].last_offset, largest):
         roll(state, _least_offset(group[0][1]))
     _assign_epochs(state, group)
-    headers, position = [], 0
-    for data, batch in group:
-        headers.append(replace(batch, position=position))
-        position += len(data)
-    state.writes.appender.append([data for data, _ in group], headers, aborted)
+    for batches in _runs(group):
+        ended = {offset: entry for offset, entry in aborted.items() if offset in batches.table.last_offset}
+        state.writes.appender.append(batches, ended)
     state.writes.producers.adopt(draft)
+
+
+def _runs(group: Sequence[Placed]) -> Iterator[PreparedBatches]:
+    """Yield the batches of a group, those of one magic together."""
+    for magic, placed in groupby(group, key=lambda found: found[1].magic):
+        run, rows, position = list(placed), list[tuple[int, ...]](), 0
+        for data, batch in run:
+            rows.append(astuple(replace(batch, position=position))[1:])
+            position += len(data)
+        table = BatchTable.from_rows(magic, rows, ScanStop.END, position)
+        yield PreparedBatches(table, bytearray().join([data for data, _ in run]))
 
 
 def _least_offset(first: RecordBatch) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from functools import partial
 from itertools import pairwise, zip_longest
 from typing import Any, cast
@@ -13,9 +14,10 @@ import pytest
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptIndexError
-from stratalog.model.batches import BatchTable, Buffer, ScanStop
+from stratalog.model.batches import BatchTable, Buffer, RecordBatch, ScanStop
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.segment_info import AbortedTransaction
-from stratalog.spi.indexes import Appended, IndexFormat, IndexRole
+from stratalog.spi.indexes import IndexBuilder, IndexFormat, IndexRole
 
 BASE = 1000
 BATCH_BYTES = 100
@@ -36,8 +38,8 @@ class IndexFormatContract:
     # --- what the tests are made of ----------------------------------------------------------------------------------
 
     @staticmethod
-    def batches(count: int) -> list[Appended]:
-        """Return batches of one segment with ascending offsets and timestamps; each aborts a transaction."""
+    def batches(count: int) -> list[RecordBatch]:
+        """Return batches of one segment with ascending offsets and timestamps."""
         return [_batch(index) for index in range(count)]
 
     @staticmethod
@@ -45,10 +47,10 @@ class IndexFormatContract:
         """Return a configuration that adds an index entry when more than two batches follow the last entry."""
         return TopicConfig(index_interval_bytes=2 * BATCH_BYTES, segment_index_bytes=segment_index_bytes)
 
-    def built(self, index_format: IndexFormat[Any], batches: Sequence[Appended], entries: Buffer = b"") -> bytes:
-        """Return the entries that a builder adds for ``batches`` after ``entries``, closing ones included."""
+    def built(self, index_format: IndexFormat[Any], batches: Sequence[RecordBatch], entries: Buffer = b"") -> bytes:
+        """Return the entries of ``batches`` after ``entries``, closing ones included. Each batch aborts a transaction."""
         builder = index_format.builder(BASE, self.config(), entries=entries)
-        return b"".join([*(builder.add(batch) for batch in batches), builder.finish()])
+        return b"".join([*(_added(builder, batch) for batch in batches), builder.finish()])
 
     # --- the format --------------------------------------------------------------------------------------------------
 
@@ -73,7 +75,7 @@ class IndexFormatContract:
     def test_builder_makes_whole_entries(self, index_format: IndexFormat[Any]) -> None:
         """A builder always returns whole entries."""
         builder = index_format.builder(BASE, self.config())
-        pieces = [*(builder.add(batch) for batch in self.batches(50)), builder.finish()]
+        pieces = [*(_added(builder, batch) for batch in self.batches(50)), builder.finish()]
         assert any(pieces)
         assert all(len(piece) % index_format.entry_bytes == 0 for piece in pieces)
 
@@ -81,7 +83,7 @@ class IndexFormatContract:
         """A second ``finish`` adds nothing: a failed roll of a segment may be retried."""
         builder = index_format.builder(BASE, self.config())
         for batch in self.batches(5):
-            builder.add(batch)
+            _added(builder, batch)
         builder.finish()
         assert builder.finish() == b""
 
@@ -102,15 +104,13 @@ class IndexFormatContract:
         chance = random.Random(seed)  # noqa: S311 - the same batches in every run
         table, position = _table(chance, 60), 1 << 20
         config = self.config(max_entries * index_format.entry_bytes)
-        by_row, by_batch, by_table = (index_format.builder(BASE, config) for _ in range(3))
-        rows = [by_row.add(batch) for batch in _rows(table, position) if not by_row.full]
-        batches = [by_batch.add_batch(*batch[:5]) for batch in _rows(table, position) if not by_batch.full]
-        cuts = [0, *sorted(chance.choices(range(61), k=3)), 60]
-        tables = [by_table.add_table(table.take(*cut), position) for cut in pairwise(cuts)]
-        assert b"".join(tables) == b"".join(batches) == b"".join(rows)
-        assert by_table.full == by_batch.full == by_row.full
-        if not by_row.full:  # a full table builder may have counted more batches, so its closing entries may differ
-            assert by_table.finish() == by_row.finish()
+        by_row, by_table = (index_format.builder(BASE, config) for _ in range(2))
+        cuts = [0, *sorted(chance.sample(range(1, 60), k=3)), 60]
+        rows = [by_row.add(PreparedBatches(table.take(row, row + 1)), position, {}) for row in range(60)]
+        tables = [by_table.add(PreparedBatches(table.take(*cut)), position, {}) for cut in pairwise(cuts)]
+        assert b"".join(tables) == b"".join(rows)
+        assert by_table.full == by_row.full
+        assert by_table.finish() == by_row.finish()
 
     def test_builder_says_when_it_is_full(self, index_format: IndexFormat[Any]) -> None:
         """A builder is full before its entries exceed segment.index.bytes.
@@ -119,7 +119,7 @@ class IndexFormatContract:
         """
         limit = 5 * index_format.entry_bytes
         builder = index_format.builder(BASE, self.config(limit))
-        entries = b"".join([*(builder.add(batch) for batch in self.batches(100)), builder.finish()])
+        entries = b"".join([*(_added(builder, batch) for batch in self.batches(100)), builder.finish()])
         if builder.full:
             assert 0 < len(entries) <= limit
         else:
@@ -252,17 +252,19 @@ class IndexFormatContract:
             assert listed[: len(below)] == below
 
 
-def _batch(index: int) -> Appended:
-    base = BASE + index * OFFSETS_A_BATCH
+def _batch(index: int) -> RecordBatch:
+    base, stamp = BASE + index * OFFSETS_A_BATCH, 1_700_000_000_000 + index
     last = base + OFFSETS_A_BATCH - 1
-    return Appended(
-        position=index * BATCH_BYTES,
-        size_bytes=BATCH_BYTES,
-        base_offset=base,
-        last_offset=last,
-        max_timestamp_ms=1_700_000_000_000 + index,
-        aborted=AbortedTransaction(7, base, last, last + 1),
+    return RecordBatch(
+        2, index * BATCH_BYTES, BATCH_BYTES, base, last, stamp, stamp, 0, -1, -1, -1, OFFSETS_A_BATCH, 0, 0
     )
+
+
+def _added(builder: IndexBuilder, batch: RecordBatch) -> bytes:
+    """Add a batch that aborts a transaction."""
+    table = BatchTable.from_rows(batch.magic, [astuple(batch)[1:]], ScanStop.END, batch.position + batch.size_bytes)
+    aborted = AbortedTransaction(7, batch.base_offset, batch.last_offset, batch.next_offset)
+    return builder.add(PreparedBatches(table), 0, {batch.last_offset: aborted})
 
 
 def _table(chance: random.Random, count: int) -> BatchTable:
@@ -277,16 +279,7 @@ def _table(chance: random.Random, count: int) -> BatchTable:
     return BatchTable.from_rows(2, rows, ScanStop.END, position)
 
 
-def _rows(table: BatchTable, position: int) -> list[Appended]:
-    return [
-        Appended(
-            position + batch.position, batch.size_bytes, batch.base_offset, batch.last_offset, batch.max_timestamp_ms
-        )
-        for batch in table
-    ]
-
-
-def _end(batches: Sequence[Appended]) -> tuple[int, int]:
+def _end(batches: Sequence[RecordBatch]) -> tuple[int, int]:
     return batches[-1].last_offset + 1, batches[-1].position + BATCH_BYTES
 
 

@@ -9,19 +9,19 @@ Source: apache/kafka TransactionIndex, AbortedTxn.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from struct import Struct
 from typing import Final
 
 from stratalog.errors import CorruptIndexError
 from stratalog.spi import (
     AbortedTransaction,
-    Appended,
-    BatchTable,
     Buffer,
     IndexBuilder,
     IndexFormat,
     IndexReader,
     IndexRole,
+    PreparedBatches,
     TopicConfig,
 )
 from stratalog_formats.indexes.entries import EntryReader
@@ -82,33 +82,22 @@ class TransactionBuilder(IndexBuilder):
         """Always False."""
         return False
 
-    def add(self, appended: Appended) -> bytes:
-        """Return the entry for the transaction that the batch aborts, or nothing.
+    def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
+        """Return the entries for the transactions that the batches abort, often nothing.
 
         Raises:
-            CorruptBatchError: the marker is not above the last entry's.
+            CorruptBatchError: a marker is not above the last entry's.
         """
-        aborted = appended.aborted
-        if aborted is None:
-            return b""
-        if aborted.last_offset <= self._last_offset:
-            raise not_ascending("abort marker", aborted.last_offset, self._last_offset, appended.position)
-        self._last_offset = aborted.last_offset
-        return LAYOUT.pack(
-            VERSION, aborted.producer_id, aborted.first_offset, aborted.last_offset, aborted.last_stable_offset
-        )
-
-    def add_batch(
-        self, position: int, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
-    ) -> bytes:
-        """Return nothing: the batch ends no aborted transaction."""
-        del position, size_bytes, base_offset, last_offset, max_timestamp_ms
-        return b""
-
-    def add_table(self, table: BatchTable, position: int) -> bytes:
-        """Return nothing: no batch of the table ends an aborted transaction."""
-        del table, position
-        return b""
+        made = []
+        for offset, entry in sorted(aborted.items()):
+            if entry.last_offset <= self._last_offset:
+                starts = dict(zip(batches.table.last_offset, batches.table.position, strict=True))
+                raise not_ascending("abort marker", entry.last_offset, self._last_offset, position + starts[offset])
+            self._last_offset = entry.last_offset
+            made.append(
+                LAYOUT.pack(VERSION, entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset)
+            )
+        return b"".join(made)
 
     def finish(self) -> bytes:
         """Return nothing: there is no closing entry."""

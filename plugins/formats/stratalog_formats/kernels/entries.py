@@ -1,4 +1,4 @@
-"""Builders of the entries of Kafka's offset and time indexes, per batch or per table of batches, in pure Python.
+"""Builders of the entries of Kafka's offset and time indexes, in pure Python.
 
 A batch gets an entry when more than ``interval_bytes`` were appended since the last batch with an entry. The bytes of a
 batch count from the next batch on. The first batch of a segment, or after it was reopened, never gets an entry.
@@ -8,13 +8,15 @@ Source: apache/kafka LogSegment.append, recover.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from bisect import bisect_right
+from collections.abc import Mapping
 from itertools import accumulate
 from struct import Struct
 from typing import Final
 
 from stratalog.errors import CorruptBatchError
-from stratalog.spi import Appended, BatchTable, IndexBuilder
+from stratalog.spi import AbortedTransaction, BatchTable, IndexBuilder, PreparedBatches
 
 OFFSET_ENTRY: Final = Struct(">ii")  # last offset, relative to the base; position
 TIME_ENTRY: Final = Struct(">qi")  # timestamp; offset, relative to the base
@@ -39,9 +41,30 @@ class _Entries(IndexBuilder):
         self._count, self._last_offset = count, last_offset
         self._bytes_since = 0
 
-    def add(self, appended: Appended) -> bytes:
-        """Return the entry as ``add_batch`` does. An aborted transaction does not affect it."""
-        return self.add_batch(*appended[:5])
+    def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
+        """Return the entries of the batches. Aborted transactions do not affect them.
+
+        Raises:
+            CorruptBatchError: an offset is outside the segment, or not above the last entry's.
+        """
+        del aborted
+        table = batches.table
+        if self._are_good(table):
+            return self._table_entries(table, position)
+        made, columns = [], (table.position, table.size_bytes, table.last_offset, table.max_timestamp_ms)
+        for start, size_bytes, last_offset, max_timestamp_ms in zip(*columns, strict=True):
+            if self.full:
+                break
+            made.append(self._entry(position + start, size_bytes, last_offset, max_timestamp_ms))
+        return b"".join(made)
+
+    @abstractmethod
+    def _entry(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bytes:
+        """Return the entry for one batch, or nothing. Errors as ``add``."""
+
+    @abstractmethod
+    def _table_entries(self, table: BatchTable, position: int) -> bytes:
+        """Return the entries of batches none of which is refused."""
 
     def _due(self, position: int, size_bytes: int, last_offset: int) -> bool:
         """Count a batch. Return True if an entry is due for it.
@@ -74,9 +97,10 @@ class _Entries(IndexBuilder):
         return due
 
     def _are_good(self, table: BatchTable) -> bool:
-        """Return True if the offsets of ascending batches can be in this segment."""
+        """Return True if the offsets of ascending batches can be in this segment, after the last entry."""
         first, last = table.last_offset[0], table.last_offset[-1]
-        return self._base_offset <= first and last - self._base_offset <= _MAX_RELATIVE_OFFSET
+        is_inside = self._base_offset <= first and last - self._base_offset <= _MAX_RELATIVE_OFFSET
+        return is_inside and first >= self._last_offset
 
 
 class OffsetEntries(_Entries):
@@ -92,15 +116,8 @@ class OffsetEntries(_Entries):
         """True if ``segment.index.bytes`` has no room for another entry."""
         return self._count >= self._max_entries
 
-    def add_batch(
-        self, position: int, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
-    ) -> bytes:
-        """Return the entry for a batch, or nothing if none is due or there is no room.
-
-        Raises:
-            CorruptBatchError: the offset is outside the segment, or not above the last entry's.
-        """
-        del base_offset, max_timestamp_ms
+    def _entry(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bytes:
+        del max_timestamp_ms
         if not self._due(position, size_bytes, last_offset) or self._count >= self._max_entries:
             return b""
         if last_offset <= self._last_offset:
@@ -109,16 +126,11 @@ class OffsetEntries(_Entries):
         self._count += 1
         return OFFSET_ENTRY.pack(last_offset - self._base_offset, position)
 
-    def add_table(self, table: BatchTable, position: int) -> bytes:
-        """Return the entries of many batches.
+    def _are_good(self, table: BatchTable) -> bool:
+        return super()._are_good(table) and table.last_offset[0] != self._last_offset
 
-        If a batch would be refused, the batches are added one by one, which raises the same error as ``add_batch``.
-        """
-        if not len(table):
-            return b""
+    def _table_entries(self, table: BatchTable, position: int) -> bytes:
         lasts, starts = table.last_offset, table.position
-        if not self._are_good(table) or lasts[0] <= self._last_offset:
-            return super().add_table(table, position)
         due = self._due_rows(table)[: max(self._max_entries - self._count, 0)]
         if not due:
             return b""
@@ -160,17 +172,7 @@ class TimeEntries(_Entries):
         """True if ``segment.index.bytes`` has only room for the closing entry."""
         return self._count >= self._max_entries - 1
 
-    def add_batch(
-        self, position: int, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
-    ) -> bytes:
-        """Return the entry for the batches so far, or nothing.
-
-        An entry is returned if one is due, there is room, and the largest timestamp has grown.
-
-        Raises:
-            CorruptBatchError: the offset is outside the segment, or below the last entry's.
-        """
-        del base_offset
+    def _entry(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bytes:
         due = self._due(position, size_bytes, last_offset)
         if max_timestamp_ms > self._largest_ms:
             if last_offset < self._last_offset:
@@ -178,16 +180,9 @@ class TimeEntries(_Entries):
             self._largest_ms, self._largest_offset = max_timestamp_ms, last_offset
         return self._pair() if due and self._count < self._max_entries - 1 else b""
 
-    def add_table(self, table: BatchTable, position: int) -> bytes:
-        """Return the entries of many batches.
-
-        If a batch would be refused, the batches are added one by one, which raises the same error as ``add_batch``. A
-        full index still records the maximum for its closing entry.
-        """
-        if not len(table):
-            return b""
-        if not self._are_good(table) or table.last_offset[0] < self._last_offset:
-            return super().add_table(table, position)
+    def _table_entries(self, table: BatchTable, position: int) -> bytes:
+        """Return the entries. A full index still records the largest timestamp for its closing entry."""
+        del position
         stamps, lasts, made, at = table.max_timestamp_ms.tolist(), table.last_offset, list[bytes](), 0
         tops = list(accumulate(stamps, max))
         rows = self._due_rows(table)

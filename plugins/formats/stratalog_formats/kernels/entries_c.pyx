@@ -7,8 +7,9 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from stratalog.errors import CorruptBatchError
 from stratalog.spi import IndexBuilder
 
+from stratalog.model.prepared_c cimport BatchRow, PreparedBatches
 from stratalog_formats.kernels.entries import not_ascending
-from stratalog_formats.kernels.wire cimport MAX_INT32, add, column, put_32, put_64, start_of, subtract
+from stratalog_formats.kernels.wire cimport MAX_INT32, add, put_32, put_64, subtract
 
 cdef enum:
     OFFSET_ENTRY_BYTES = 8
@@ -51,35 +52,29 @@ cdef class Entries:
         self.bytes_since += size_bytes
         return False
 
-    def add(self, appended):
-        return self.add_batch(appended[0], appended[1], appended[2], appended[3], appended[4])
-
-    def add_batch(
-        self, int64_t position, int64_t size_bytes, base_offset, int64_t last_offset, int64_t max_timestamp_ms
-    ):
+    def add(self, PreparedBatches batches, int64_t position, aborted):
         cdef uint8_t[TIME_ENTRY_BYTES] entry
-        cdef int64_t made = self.taken(entry, position, size_bytes, last_offset, max_timestamp_ms)
-        return PyBytes_FromStringAndSize(<const char*>entry, made) if made else NOTHING
+        cdef const BatchRow* row = batches.rows()
+        cdef int64_t count = batches.batch_count, made
+        if count == 1:
+            made = self.fill(entry, row, 1, position)
+            return PyBytes_FromStringAndSize(<const char*>entry, made) if made else NOTHING
+        entries = PyBytes_FromStringAndSize(NULL, count * TIME_ENTRY_BYTES)
+        made = self.fill(<uint8_t*>PyBytes_AS_STRING(entries), row, count, position)
+        return entries[:made]
 
-    def add_table(self, table, int64_t position):
-        cdef int64_t rows = len(table), row, made = 0
-        starts, sizes = column(table.position, "q", rows), column(table.size_bytes, "q", rows)
-        lasts, stamps = column(table.last_offset, "q", rows), column(table.max_timestamp_ms, "q", rows)
-        cdef const int64_t* start = <const int64_t*>start_of(starts)
-        cdef const int64_t* size = <const int64_t*>start_of(sizes)
-        cdef const int64_t* last = <const int64_t*>start_of(lasts)
-        cdef const int64_t* stamp = <const int64_t*>start_of(stamps)
-        if not rows:
-            return NOTHING
-        entries = PyBytes_FromStringAndSize(NULL, rows * TIME_ENTRY_BYTES)
-        cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(entries)
-        cdef bint good = self.base_offset <= last[0] and last[rows - 1] <= add(self.base_offset, MAX_INT32)
-        good &= last[0] >= self.last_offset
-        for row in range(rows):
+    cdef int64_t fill(self, uint8_t* at, const BatchRow* row, int64_t count, int64_t position) except -1:
+        """Write the entries of ``count`` batches to ``at``. Return their size."""
+        cdef int64_t made = 0, i
+        cdef bint good = self.base_offset <= row.last_offset
+        good &= row[count - 1].last_offset <= add(self.base_offset, MAX_INT32) and row.last_offset >= self.last_offset
+        for i in range(count):
             if not good and self.is_full():
                 break  # a full index needs no error for the remaining batches
-            made += self.taken(at + made, position + start[row], size[row], last[row], stamp[row])
-        return entries[:made]
+            made += self.taken(
+                at + made, position + row[i].position, row[i].size_bytes, row[i].last_offset, row[i].max_timestamp_ms
+            )
+        return made
 
 
 cdef class OffsetEntries(Entries):
