@@ -70,8 +70,8 @@ def test_verify_looks_into_every_segment(spark: Any, tier: Path, told: list[tupl
     path = damage(tier)
     (path.parent / f"{int(path.name[:20]):020}-0-stray.seg").write_bytes(b"left behind")
     found = jobs.verify(spark, tier.as_uri())
-    assert [(Path(item.finding.key).name, item.finding.flaw) for item in found.wrong] == [(path.name, "log")]
-    assert [Path(item.finding.key).name for item in found.orphans] == [f"{int(path.name[:20]):020}-0-stray.seg"]
+    assert [(Path(item.place).name, item.kind) for item in found.wrong] == [(path.name, "log")]
+    assert [Path(item.place).name for item in found.orphans] == [f"{int(path.name[:20]):020}-0-stray.seg"]
 
 
 def test_stats_count_what_is_there(spark: Any, tier: Path) -> None:

@@ -27,8 +27,9 @@ from stratalog import Engine, Record, open_engine
 from stratalog.env import Env, PosixVfs
 from stratalog.env.clock import ManualClock
 from stratalog.errors import FencedEpochError
+from stratalog.segment.finding import Finding, FindingKind
 from stratalog.tier.store.store import TierStore
-from stratalog.tier.upkeep.tier_check import Finding, Flaw
+from stratalog.tier.upkeep.tier_check import TierLogCheck
 
 RETAINED_BYTES: Final = 30_000
 CONFIG: Final = {
@@ -273,7 +274,7 @@ def looked(place: Place, told: int) -> str:
 def _looked(place: Place, told: int) -> str:
     with place.opened() as engine:
         pass_over(engine)
-        return _lost(engine, told) or _flaws(engine, {Flaw.ORPHAN})
+        return _lost(engine, told) or _flaws(engine, {FindingKind.ORPHAN})
 
 
 def ended(place: Place, told: int, times: int = 1) -> str:
@@ -309,19 +310,19 @@ def _superseded_wrongly(engine: Engine, told: int) -> str:
     return "" if latest == wanted and end > told else f"told {told}, the newest values are {latest}, and not {wanted}"
 
 
-def _flaws(engine: Engine, harmless: set[Flaw]) -> str:
+def _flaws(engine: Engine, harmless: set[FindingKind]) -> str:
     """What a deep check of the tier finds."""
     assert engine.tier is not None
     found = list[Finding]()
     for name in ("t", "c"):
         log = engine.log(name, 0)
         assert log.topic_id is not None
-        scrub = engine.tier.log(log.name, log.topic_id).scrub(log.parts, deep=True)
-        found += scrub.begin()
-        for item in scrub.segments():
-            found += [item] if isinstance(item, Finding) else scrub.check(item)
-        found += scrub.orphans()
-    return "; ".join(f"{one.flaw} {one.key}: {one.text}" for one in found if one.flaw not in harmless)
+        check = TierLogCheck(engine.tier.log(log.name, log.topic_id), log.parts, contents=True)
+        found += check.roots()
+        for item in check.segments():
+            found += [item] if isinstance(item, Finding) else check.check(item)
+        found += check.orphans()
+    return "; ".join(f"{one.kind} {one.place}: {one.text}" for one in found if one.kind not in harmless)
 
 
 def each_step(place: Place) -> str:

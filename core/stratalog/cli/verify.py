@@ -17,7 +17,8 @@ from stratalog.config.settings_sources import Settings
 from stratalog.epochs.checkpoint import parse_offsets
 from stratalog.errors import CorruptCheckpointError, LogDirLockedError, LogDirNotFoundError
 from stratalog.log.folder.directory_state import check_log_directory, holds_log, partition_folders
-from stratalog.log.log_check import LogReport, is_log_file, repair_log, verify_log
+from stratalog.log.log_check import CheckpointOffset, LogReport, check_log, log_bytes
+from stratalog.log.log_repair import is_repairable, repair_log
 from stratalog.model.names import (
     CLEAN_SHUTDOWN_FILE,
     CLUSTER_METADATA_TOPIC,
@@ -30,8 +31,8 @@ from stratalog.model.names import (
 from stratalog.reading.component_host import ComponentHost, split_scheme
 from stratalog.reading.open_reader import open_host
 from stratalog.reading.topic_table import TopicTable
+from stratalog.segment.finding import Finding, FindingKind
 from stratalog.segment.recover import Progress
-from stratalog.segment.segment_check import Problem, ProblemKind
 from stratalog.spi.commands import config_option, tier_option
 from stratalog.spi.segment_store import SegmentStore
 
@@ -152,15 +153,10 @@ class _Verification:
         folders = partition_folders(store)
         self._folders = folders if single is None else {single: str(single)}
         self._count, self._sizes, self._records = _Left(), 0, 0
-        self._checkpoints = {name: self._read(name) for name in CHECKPOINTS} if single is None else {}
+        self._checkpoints = {name: self._read(name) for name in CHECKPOINTS}
 
     def run(self) -> int:
-        total = sum(
-            file.size_bytes
-            for folder in self._folders.values()
-            for file in self._store.open_log(folder).list()
-            if is_log_file(file.name)
-        )
+        total = sum(log_bytes(self._store.open_log(folder)) for folder in self._folders.values())
         with self._output.progress("verifying", total) as steps:
             for name, folder in self._folders.items():
                 self._log(name, folder, steps.advance)
@@ -176,21 +172,30 @@ class _Verification:
     def _log(self, name: TopicPartition, folder: str, progress: Progress) -> None:
         files = self._store.open_log(folder)
         config = self._topics.config(name.topic)
-        parts = self._host.parts(replace(config, index_extra=()))  # no extra index is built here
-        known_end = max(self._checkpoint(file).get(name, 0) for file in CHECKPOINTS)
-        report = verify_log(files, parts, progress, deep=self._deep, known_end=known_end)
-        self._bounds(name, report)
-        before = [problem for problem in report.problems if problem.is_repairable]
-        if self._repair and before and name.topic != CLUSTER_METADATA_TOPIC:
+        components = self._host.parts(replace(config, index_extra=()))  # no extra index is built here
+        checkpoints = [
+            CheckpointOffset(self._store.path(file), f"{what} of {name}", self._checkpoints[file].get(name, 0))
+            for file, what in CHECKPOINTS.items()
+        ]
+        was_clean = self._store.read_small(CLEAN_SHUTDOWN_FILE) is not None
+        report = check_log(
+            files,
+            components,
+            records=self._deep,
+            checkpoints=checkpoints,
+            was_clean=was_clean,
+            progress=progress,
+        )
+        if self._repair and name.topic != CLUSTER_METADATA_TOPIC and any(map(is_repairable, report.findings)):
             self._store.remove_small(CLEAN_SHUTDOWN_FILE)
-            repair_log(files, parts, config, report, self._checkpoint(LOG_STARTS_FILE).get(name), known_end)
-            for problem in before:
-                self._tell(problem, repaired=True)
-            self._count.repaired += len(before)
-            report = verify_log(files, parts, lambda _: None, deep=self._deep, known_end=known_end)
-        for problem in report.problems:
-            self._tell(problem, repaired=False)
-        self._count.wrong += len(report.problems)
+            log_start = self._checkpoints[LOG_STARTS_FILE].get(name)
+            for repair in repair_log(files, components, config, report, log_start):
+                self._tell(repair.finding, repaired=True)
+                self._count.repaired += 1
+            report = check_log(files, components, records=self._deep, checkpoints=checkpoints)
+        for finding in report.findings:
+            self._tell(finding, repaired=False)
+        self._count.wrong += len(report.findings)
         self._sizes += report.size_bytes
         self._records += report.records or 0
         self._summary(name, report)
@@ -206,37 +211,24 @@ class _Verification:
                     **({"records": report.records} if self._deep else {}),
                     "size_bytes": report.size_bytes,
                     "log_end": report.log_end,
-                    "wrong": len(report.problems),
+                    "wrong": len(report.findings),
                 }
             )
 
-    def _tell(self, problem: Problem, *, repaired: bool) -> None:
+    def _tell(self, finding: Finding, *, repaired: bool) -> None:
         if self._output.as_json:
-            item = {"problem": problem.kind.value, "file": problem.file, "position": problem.position}
-            self._output.item({**item, "text": problem.text, "repaired": repaired})
+            item = {"problem": finding.kind.value, "file": finding.place, "position": finding.position}
+            self._output.item({**item, "text": finding.text, "repaired": repaired})
         else:
-            what = f"repaired {problem.kind}" if repaired else problem.kind.value
-            self._output.line(printable(f"{what}: {problem.text} file={problem.file} position={problem.position}"))
+            what = f"repaired {finding.kind}" if repaired else finding.kind.value
+            self._output.line(printable(f"{what}: {finding.text} file={finding.place} position={finding.position}"))
 
     # --- checkpoints of the directory --------------------------------------------------------------------------------
-
-    def _checkpoint(self, name: str) -> Mapping[TopicPartition, int]:
-        return self._checkpoints[name] if name in self._checkpoints else self._read(name)
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:
             return parse_offsets(self._store.read_small(name) or b"", self._store.path(name))
         except CorruptCheckpointError as error:
-            self._tell(Problem(ProblemKind.BOUNDS, error.file, error.position, error.reason), repaired=False)
+            self._tell(Finding(FindingKind.BOUNDS, error.file, error.position, error.reason), repaired=False)
             self._count.wrong += 1
             return {}
-
-    def _bounds(self, name: TopicPartition, report: LogReport) -> None:
-        """Report a log that ends below one of its checkpoints: after a clean shutdown, its end is lost."""
-        if self._store.read_small(CLEAN_SHUTDOWN_FILE) is None:
-            return
-        for file, what in CHECKPOINTS.items():
-            told = self._checkpoint(file).get(name, 0)
-            if told > report.log_end:
-                text = f"the {what} of {name} is {told}, but the log ends at {report.log_end}"
-                report.problems.append(Problem(ProblemKind.BOUNDS, self._store.path(file), 0, text))

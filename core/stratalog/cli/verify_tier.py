@@ -14,22 +14,18 @@ import click
 from stratalog.cli.options import TierPlace
 from stratalog.cli.output import Output, printable, size_text
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import ConfigError, LogDirNotFoundError, StorageError, StoreError
+from stratalog.errors import ConfigError, LogDirNotFoundError
 from stratalog.log.folder.directory_state import partition_folders
-from stratalog.log.folder.folder import read_epochs
-from stratalog.log.load.overflow import open_pieces
-from stratalog.model.names import TopicPartition
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.segment.components import Components
-from stratalog.spi.layouts import SegmentSource, StoredSegment
+from stratalog.segment.finding import Finding
 from stratalog.spi.segment_store import SegmentStore
 from stratalog.tier.tier import Tier, TierLogName
 from stratalog.tier.tier_log import TierLog
-from stratalog.tier.upkeep.tier_check import Finding, Flaw
-from stratalog.tier.upload.closed_segment import SegmentReader
+from stratalog.tier.upkeep.tier_check import TierLogCheck
+from stratalog.tier.upkeep.tier_repair import FolderCopies, TierRepair
 
 _STATE_VERSION: Final = 1
-_MENDABLE: Final = frozenset({Flaw.MISSING, Flaw.SIZE, Flaw.FILE, Flaw.LOG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,42 +125,23 @@ class TierCheck:
             tier = opened.enter_context(
                 open_tier(host, self.place.uri, self.place.tier_options, read_only=not self.repair)
             )
-            parts = host.parts(TopicConfig())
-            return _Run(output, self, tier, parts, state, _Copies(stores, parts)).run()
-
-
-class _Copies:
-    """Segments that are still in log directories."""
-
-    def __init__(self, stores: Sequence[SegmentStore], parts: Components) -> None:
-        self._stores, self._parts = stores, parts
-
-    def mend(self, log: TierLog, stored: StoredSegment) -> bool:
-        """Restore a segment from the first directory with an identical copy; return False if there is none."""
-        return any(self._mend(store, log, stored) for store in self._stores)
-
-    def _mend(self, store: SegmentStore, log: TierLog, stored: StoredSegment) -> bool:
-        folder = partition_folders(store).get(log.log)
-        if folder is None:
-            return False
-        files = store.open_log(folder)
-        with ExitStack() as opened:
-            for segment in open_pieces(files, self._parts, opened):
-                if (segment.base_offset, segment.end_offset) == (stored.info.base_offset, stored.info.end_offset):
-                    reader = SegmentReader(files, log.log, log.topic_id, read_epochs(files), self._parts)
-                    source: SegmentSource = reader.source(segment, segment.base_offset)
-                    return log.mend(stored, source)
-        return False
+            return _Run(output, self, tier, host.parts(TopicConfig()), state, stores).run()
 
 
 class _Run:
     """One run over a tier."""
 
     def __init__(
-        self, output: Output, asked: TierCheck, tier: Tier, parts: Components, state: _State, copies: _Copies
+        self,
+        output: Output,
+        asked: TierCheck,
+        tier: Tier,
+        components: Components,
+        state: _State,
+        stores: Sequence[SegmentStore],
     ) -> None:
-        self._output, self._asked, self._tier, self._parts = output, asked, tier, parts
-        self._state, self._copies = state, copies
+        self._output, self._asked, self._tier, self._components = output, asked, tier, components
+        self._state, self._stores = state, stores
         self._begun = tier.metrics().store
         self._repaired = self._orphans = self._collected = 0
 
@@ -192,77 +169,65 @@ class _Run:
     def _log(self, label: str, name: TierLogName, start: int) -> tuple[int, bool]:
         """Check one log from an offset on; return the number of segments, and True if the budget stopped the check."""
         log = self._tier.log(*name)
-        if self._asked.repair and not start:
-            self._repair_manifest(name, log)
-        scrub = log.scrub(self._parts, deep=self._asked.deep)
-        begun = list(scrub.begin())
+        repair = TierRepair(log, self._copies(log)) if self._asked.repair else None
+        if repair is not None and not start:
+            for done in repair.manifest():  # the check finds the remaining problems again, and leaves notes on them
+                if done.done:
+                    self._repaired += 1
+                    self._tell(done.finding, done.done)
+        check = TierLogCheck(log, self._components, contents=self._asked.deep)
+        begun = list(check.roots())
         if not start:
-            self._take(name, log, begun)
+            self._take(repair, begun)
         checked = 0
-        for found in scrub.segments(start):
+        for found in check.segments(start):
             if isinstance(found, Finding):
-                self._take(name, log, [found])
+                self._take(repair, [found])
                 continue
             if checked and self._is_spent():
                 self._state.log, self._state.offset = label, found.info.base_offset
                 return checked, True
-            self._take(name, log, scrub.check(found))
+            self._take(repair, check.check(found))
             checked += 1
-        self._left(name, log, list(scrub.orphans()))
+        self._left(log, list(check.orphans()))
         if self._output.as_json:
             self._output.item({"topic": name.log.topic, "partition": name.log.partition, "segments": checked})
         return checked, False
 
-    def _repair_manifest(self, name: TierLogName, log: TierLog) -> None:
-        """Repair the manifest; the scrub finds the remaining problems again and leaves notes on them."""
-        for finding, done in log.repair_manifest():
-            if done:
+    def _copies(self, log: TierLog) -> list[FolderCopies]:
+        folders = ((store, partition_folders(store).get(log.log)) for store in self._stores)
+        return [FolderCopies(store.open_log(folder), log, self._components) for store, folder in folders if folder]
+
+    def _take(self, repair: TierRepair | None, findings: Sequence[Finding]) -> None:
+        """Report findings. With ``--repair``, repair what is possible, and leave notes on the rest."""
+        self._state.wrong += len(findings)
+        if repair is None:
+            for finding in findings:
+                self._tell(finding, "")
+            return
+        for result in repair.segments(findings):
+            if result.failure:
+                self._output.note(f"the local copy cannot be used: {result.failure}")
+            if result.done:
                 self._repaired += 1
-                self._tell(name.log, finding, done)
+                self._state.wrong -= 1
+            self._tell(result.finding, result.done or f"noted in {repair.note(result.finding)}")
 
-    def _take(self, name: TierLogName, log: TierLog, findings: Sequence[Finding]) -> None:
-        """Report findings and repair what is possible; a segment with several findings is restored once."""
-        mended: dict[int, str] = {}
-        for finding in findings:
-            done = ""
-            stored = finding.segment
-            if self._asked.repair and stored is not None and finding.flaw in _MENDABLE:
-                base = stored.info.base_offset
-                if base not in mended:
-                    mended[base] = self._mended(log, stored)
-                done = mended[base]
-            if self._asked.repair and not done:
-                note = log.quarantine(finding)
-                self._tell(name.log, finding, f"noted in {note}")
-            else:
-                self._tell(name.log, finding, done)
-            self._repaired += bool(done)
-            self._state.wrong += not done
-
-    def _mended(self, log: TierLog, stored: StoredSegment) -> str:
-        try:
-            return "put back" if self._copies.mend(log, stored) else ""
-        except StoreError:
-            raise
-        except StorageError as error:  # the local copy is damaged too, or was deleted meanwhile
-            self._output.note(f"the local copy cannot be used: {error}")
-            return ""
-
-    def _left(self, name: TierLogName, log: TierLog, orphans: Sequence[Finding]) -> None:
+    def _left(self, log: TierLog, orphans: Sequence[Finding]) -> None:
         """Report orphans; with ``--repair``, the collector deletes those that its rules allow."""
         for finding in orphans:
-            self._tell(name.log, finding, "")
+            self._tell(finding, "")
         self._orphans += len(orphans)
         if self._asked.repair and orphans:
             self._collected += log.collect().orphans
 
-    def _tell(self, log: TopicPartition, finding: Finding, done: str) -> None:
+    def _tell(self, finding: Finding, done: str) -> None:
         if self._output.as_json:
             self._output.item(
                 {
-                    "flaw": str(finding.flaw),
-                    "log": str(log),
-                    "key": finding.key,
+                    "flaw": str(finding.kind),
+                    "log": str(finding.log),
+                    "key": finding.place,
                     "position": finding.position,
                     "text": finding.text,
                     "done": done,
@@ -271,7 +236,7 @@ class _Run:
             return
         ending = f" ({done})" if done else ""
         self._output.line(
-            printable(f"{finding.flaw}: {finding.text} key={finding.key} position={finding.position}{ending}")
+            printable(f"{finding.kind}: {finding.text} key={finding.place} position={finding.position}{ending}")
         )
 
     def _is_spent(self) -> bool:

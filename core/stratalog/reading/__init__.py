@@ -6,16 +6,17 @@ offsets into splits, and ``scan`` reads one split in any process. ``plan_checks`
 
 from __future__ import annotations
 
-from stratalog.reading.check_jobs import Check, Checked, CheckPlan, check, plan_checks
+from stratalog.reading.check_jobs import Check, CheckPlan, check, plan_checks
 from stratalog.reading.read_source import ReadSource
 from stratalog.reading.split_plan import OffsetRange, Piece, Split, plan_splits
 from stratalog.reading.split_scan import Damage, Lost, Scanned, scan
+from stratalog.segment.finding import Finding
 
 __all__ = [
     "Check",
     "CheckPlan",
-    "Checked",
     "Damage",
+    "Finding",
     "Lost",
     "OffsetRange",
     "Piece",

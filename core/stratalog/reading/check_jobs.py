@@ -17,9 +17,10 @@ from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.reading.read_source import ReadSource
 from stratalog.reading.split_plan import SMALLEST_SPLIT_BYTES
 from stratalog.segment.components import Components
+from stratalog.segment.finding import Finding
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.tier import Tier, TierLogName
-from stratalog.tier.upkeep.tier_check import Finding, is_missing
+from stratalog.tier.upkeep.tier_check import TierLogCheck, is_missing
 
 _SHALLOW_BYTES: Final = 1 << 20  # approximate cost of a segment's small files, in bytes of a .log file
 
@@ -42,20 +43,11 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """One problem of a log."""
-
-    log: TopicPartition
-    topic_id: TopicId
-    finding: Finding
-
-
-@dataclass(frozen=True, slots=True)
 class CheckPlan:
-    """Problems that were found by listing alone, and the checks that remain."""
+    """Findings of the listing alone, and the checks that remain."""
 
     logs: tuple[TopicPartition, ...]
-    found: tuple[Checked, ...]
+    found: tuple[Finding, ...]
     checks: tuple[Check, ...]
 
 
@@ -79,39 +71,37 @@ def plan_checks(
     if not split_scheme(source.location)[0] or source.as_of is not None:
         raise ConfigError("what is checked is a tier as it is now: give its URI, and no as_of")
     found, segments, logs = (
-        list[Checked](),
+        list[Finding](),
         list[tuple[TopicPartition, TopicId, StoredSegment]](),
         list[TopicPartition](),
     )
-    with _opened(source) as (tier, parts):
+    with _opened(source) as (tier, components):
         for name in _chosen(tier, topics):
             logs.append(name.log)
-            scrub = tier.log(*name).scrub(parts, deep=deep)
-            wrong = list(scrub.begin())
-            for item in scrub.segments():
+            checked_log = TierLogCheck(tier.log(*name), components, contents=deep)
+            found += checked_log.roots()
+            for item in checked_log.segments():
                 if isinstance(item, Finding):
-                    wrong.append(item)
+                    found.append(item)
                     continue
-                missing = scrub.presence(item)
-                wrong += missing
-                if not is_missing(missing):
+                of_objects = checked_log.presence(item)
+                found += of_objects
+                if not is_missing(of_objects):
                     segments.append((name.log, name.topic_id, item))
-            wrong += scrub.orphans()
-            found += (Checked(*name, finding) for finding in wrong)
+            found += checked_log.orphans()
     return CheckPlan(tuple(logs), tuple(found), tuple(_divided(segments, checks, deep=deep)))
 
 
 @checked
-def check(source: ReadSource, work: Check) -> Iterator[tuple[StoredSegment, list[Checked]]]:
-    """Check the segments of one check, in any process; yield each with its problems.
+def check(source: ReadSource, work: Check) -> Iterator[tuple[StoredSegment, list[Finding]]]:
+    """Check the segments of one check, in any process; yield each with its findings.
 
     Raises:
         StoreError: the tier cannot be read.
     """
-    with _opened(source) as (tier, parts):
+    with _opened(source) as (tier, components):
         for log, topic_id, stored in work.segments:
-            scrub = tier.log(log, topic_id).scrub(parts, deep=work.deep)
-            yield stored, [Checked(log, topic_id, finding) for finding in scrub.contents(stored)]
+            yield stored, TierLogCheck(tier.log(log, topic_id), components, contents=work.deep).contents(stored)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
@@ -11,49 +10,43 @@ from stratalog.errors import StorageError
 from stratalog.model.batches import BatchTable, RecordBatch
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.segment.components import Components
+from stratalog.segment.finding import Finding, FindingKind
 from stratalog.segment.framing import Chunk
-from stratalog.segment.segment_check import Problem, ProblemKind
 
 _TELLS_BOUNDS: Final = 2  # the first magic with a first offset and a count in its headers
 
 
-@dataclass(slots=True)
-class DeepCheck:
-    """Result of a check of batches whose framing and CRC are good.
+def check_records(chunk: Chunk, table: BatchTable, label: str, components: Components) -> tuple[int, list[Finding]]:
+    """Decode batches whose framing and CRC are good; return the number of good records, and a finding for each bad batch.
 
-    Attributes:
-        parts: the log's components.
-        records: number of records that could be decoded.
-        problems: one for each bad batch: its producer wrote it that way, or a codec is missing.
+    A batch is bad if its producer wrote it that way, or if a codec is missing. ``label`` names the file of the chunk.
     """
+    records, findings = 0, list[Finding]()
+    for row, batch in enumerate(table):
+        try:
+            count, wrong = _decoded(chunk, table.take(row, row + 1), batch, components)
+        except StorageError as error:
+            count, wrong = 0, getattr(error, "reason", "") or str(error)
+        if wrong:
+            text = f"the records of the batch up to offset {batch.last_offset} are wrong: {wrong}"
+            findings.append(Finding(FindingKind.DAMAGE, label, chunk.position + batch.position, text))
+        else:
+            records += count
+    return records, findings
 
-    parts: Components
-    records: int = 0
-    problems: list[Problem] = field(default_factory=list)
 
-    def look(self, label: str, chunk: Chunk, table: BatchTable) -> None:
-        """Decode the batches of ``table``; ``label`` names the file of the chunk."""
-        for row, batch in enumerate(table):
-            try:
-                wrong = self._wrong(chunk, table.take(row, row + 1), batch)
-            except StorageError as error:
-                wrong = getattr(error, "reason", "") or str(error)
-            if wrong:
-                text = f"the records of the batch up to offset {batch.last_offset} are wrong: {wrong}"
-                self.problems.append(Problem(ProblemKind.DAMAGE, label, chunk.position + batch.position, text))
-
-    def _wrong(self, chunk: Chunk, row: BatchTable, batch: RecordBatch) -> str:
-        form = self.parts.formats.of(batch.magic, "", 0)
-        limit_bytes = self.parts.limits.decompressed_bytes
-        count = 0
-        for columns in form.decode(chunk.data, row, fields=Fields.ALL, limit_bytes=limit_bytes):
-            for wrong in _wrong_offsets(columns, batch):
-                return wrong
-            count += columns.count
-        if batch.magic >= _TELLS_BOUNDS and count != batch.record_count:
-            return f"the header says {batch.record_count} records, there are {count}"
-        self.records += count
-        return ""
+def _decoded(chunk: Chunk, row: BatchTable, batch: RecordBatch, components: Components) -> tuple[int, str]:
+    """Return the number of records of a batch, and the problem with them; "" if they are good."""
+    form = components.formats.of(batch.magic, "", 0)
+    limit_bytes = components.limits.decompressed_bytes
+    count = 0
+    for columns in form.decode(chunk.data, row, fields=Fields.ALL, limit_bytes=limit_bytes):
+        for wrong in _wrong_offsets(columns, batch):
+            return count, wrong
+        count += columns.count
+    if batch.magic >= _TELLS_BOUNDS and count != batch.record_count:
+        return count, f"the header says {batch.record_count} records, there are {count}"
+    return count, ""
 
 
 def _wrong_offsets(columns: RecordColumns, batch: RecordBatch) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Check of a segment against itself: every batch, and the index entries about it. One pass, a chunk at a time."""
+"""Check of a segment against itself: every batch, the index entries about it, and its records. One pass, by chunks."""
 
 from __future__ import annotations
 
@@ -7,105 +7,140 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Final
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
-from stratalog.model.batches import CONTROL_BIT, NO_TIMESTAMP, BatchTable, ScanStop
+from stratalog.model.batches import CONTROL_BIT, NO_TIMESTAMP, BatchTable, Buffer, ScanStop
 from stratalog.model.messages.control import ControlType, EndMarker
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.control_batches import read_control
+from stratalog.segment.finding import Finding, FindingKind
 from stratalog.segment.framing import FRAME, FRAME_BYTES, MAX_RELATIVE_OFFSET, MIN_SIZE, OVERHEAD_BYTES, Chunk, walk
 from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.record_check import check_records
 from stratalog.segment.recover import Progress, Replay
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexReader, IndexRole
 
 _OVERLAP_BYTES: Final = FRAME_BYTES - 1
-
-
-class ProblemKind(StrEnum):
-    """Kind of a problem. All except DAMAGE and BOUNDS can be repaired without losing a good record."""
-
-    DAMAGE = "damage"
-    TORN = "torn tail"
-    INDEX = "index"
-    SNAPSHOT = "snapshot"
-    EPOCHS = "epochs"
-    BOUNDS = "bounds"
-    OVERFLOW = "overflow"
-    LEFT = "left over"
+_NO_INDEXES: Final[Mapping[IndexRole, StoredIndex]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """One problem: the file, the position (bytes), and a description."""
+class StoredIndex:
+    """An index as it is stored, right or wrong.
 
-    kind: ProblemKind
-    file: str
-    position: int
-    text: str
+    Attributes:
+        place: path of the file, or key of the object.
+        entries: its entries.
+        problem: the reason why the entries cannot be compared; "" if they can be.
+        name: start of the text of a finding, for an object that holds several indexes.
+    """
 
-    @property
-    def is_repairable(self) -> bool:
-        """True if the problem can be repaired without losing a good record."""
-        return self.kind not in {ProblemKind.DAMAGE, ProblemKind.BOUNDS}
+    place: str
+    entries: Buffer = b""
+    problem: str = ""
+    name: str = ""
 
 
 @dataclass(slots=True)
-class Verified:
-    """Content of a segment up to the first bad entry, and the problems found."""
+class SegmentReport:
+    """Content of a segment up to the first bad entry, and the findings.
+
+    Attributes:
+        end_offset: exclusive end of the good batches.
+        valid_bytes: their size.
+        batches: their number.
+        largest_ms: their largest timestamp.
+        records: number of decoded records, if records were checked.
+        findings: of batches and indexes.
+        bad_records: findings of batches whose records cannot be decoded.
+    """
 
     end_offset: int
     valid_bytes: int = 0
     batches: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    largest_ms: int = NO_TIMESTAMP
+    records: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    bad_records: list[Finding] = field(default_factory=list)
 
 
-def verify_segment(
-    segment: Segment, parts: Components, replay: Replay, progress: Progress, *, is_last: bool, indexed: bool = True
-) -> Verified:
-    """Check a segment: framing, CRCs, ascending offsets, and each index entry against the batches.
+def stored_indexes(segment: Segment, components: Components) -> dict[IndexRole, StoredIndex]:
+    """Return the index files of a local segment as they are stored."""
+    found = dict[IndexRole, StoredIndex]()
+    there = {file.name for file in segment.files.list()}
+    for role in _CHECKS:
+        name = segment.file_name(components.indexes[role].suffix)
+        place = segment.files.path(name)
+        try:
+            is_missing = role is IndexRole.OFFSET and segment.size_bytes and name not in there
+            found[role] = StoredIndex(place, segment.stored_entries(role), "the index is missing" if is_missing else "")
+        except CorruptIndexError as error:
+            found[role] = StoredIndex(place, problem=error.reason)
+    return found
+
+
+def check_segment(
+    segment: ReadableSegment,
+    components: Components,
+    *,
+    indexes: Mapping[IndexRole, StoredIndex] = _NO_INDEXES,
+    records: bool = False,
+    replay: Replay | None = None,
+    is_last: bool = False,
+    progress: Progress | None = None,
+) -> SegmentReport:
+    """Check a segment of a log folder or of a tier: framing, CRCs, ascending offsets, indexes and records.
 
     Args:
-        segment: a segment of a log; its ``end_offset`` bounds its offsets unless it is the last.
-        parts: the log's components.
-        replay: receives the good batches, as in recovery, and returns what the transaction index must hold.
-        progress: receives the number of bytes that were checked.
+        segment: its ``end_offset`` bounds its offsets unless it is the last.
+        components: the log's components.
+        indexes: the indexes to compare with the batches.
+        records: True to decompress and decode every record.
+        replay: receives the good batches, as in recovery, and returns what the transaction index must hold. None if the
+            state of the producers is unknown; then no transaction counts as missing in the index.
         is_last: True for the log's last segment, where a truncated entry may be a torn write.
-        indexed: True to compare the indexes as well.
+        progress: receives the number of bytes that were checked.
     """
-    found = Verified(segment.base_offset)
-    kinds = (_OffsetCheck, _TimeCheck, _TransactionCheck) if indexed else ()
-    checks: list[_IndexCheck] = [kind(segment, parts) for kind in kinds]
-    chunks = walk(segment, 0, parts, below=None if is_last else segment.end_offset)
+    report = SegmentReport(segment.base_offset)
+    checks = [_CHECKS[role](segment, components, stored) for role, stored in indexes.items()]
+    chunks = walk(segment, 0, components, below=None if is_last else segment.end_offset)
     while True:
         try:
             chunk = next(chunks, None)
         except CorruptBatchError as error:
-            torn = is_last and good_batch_after(segment, error.position, found.end_offset, parts) is None
-            kind = ProblemKind.TORN if torn else ProblemKind.DAMAGE
-            found.problems.append(Problem(kind, segment.label, error.position, error.reason))
+            torn = is_last and good_batch_after(segment, error.position, report.end_offset, components) is None
+            kind = FindingKind.TORN if torn else FindingKind.DAMAGE
+            report.findings.append(Finding(kind, segment.label, error.position, error.reason))
             break
         if chunk is None:
             break
         for table in chunk.tables:
-            aborted = replay(chunk, table)
+            if records:
+                count, bad = check_records(chunk, table, segment.label, components)
+                report.records += count
+                report.bad_records += bad
+            aborted = replay(chunk, table) if replay is not None else {}
             for check in checks:
                 check.table(chunk, table, aborted)
-            found.batches += len(table)
-        progress(chunk.end_position - found.valid_bytes)
-        found.valid_bytes, found.end_offset = chunk.end_position, chunk.tables[-1].last_offset[-1] + 1
-    if not found.problems or found.problems[0].kind is ProblemKind.TORN:  # batches after damage cannot be compared
+            report.batches += len(table)
+            largest_ms = max(table.max_timestamp_ms)
+            report.largest_ms = max(report.largest_ms, largest_ms)
+        if progress is not None:
+            progress(chunk.end_position - report.valid_bytes)
+        report.valid_bytes, report.end_offset = chunk.end_position, chunk.tables[-1].last_offset[-1] + 1
+    if not report.findings or report.findings[0].kind is FindingKind.TORN:  # batches after damage cannot be compared
         for check in checks:
-            found.problems.extend(check.finished(found))
-    return found
+            report.findings.extend(check.finished(report))
+    return report
 
 
-def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, parts: Components) -> int | None:
+def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, components: Components) -> int | None:
     """Return the start of the next good batch after a bad entry, with a good CRC and possible offsets; otherwise None."""
     low, high = end_offset, segment.base_offset + MAX_RELATIVE_OFFSET
     # offsets at both ends of the range begin with the same bytes, which narrow the search
@@ -114,14 +149,18 @@ def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, p
     pattern = re.compile(b"(?=" + re.escape(ends[0][:shared]) + b".{%d}[\\x00-\\x02])" % (16 - shared), re.DOTALL)
     at, size = position + 1, segment.size_bytes
     while size - at >= FRAME_BYTES:
-        data = segment.read(at, parts.limits.read_bytes)
+        data = segment.read(at, components.limits.read_bytes)
         for match in pattern.finditer(data):
             start = at + match.start()
             offset, length, _, magic = FRAME.unpack_from(data, match.start())
             total = length + OVERHEAD_BYTES
-            if not low <= offset <= high or length < MIN_SIZE or total > min(size - start, parts.limits.batch_bytes):
+            if (
+                not low <= offset <= high
+                or length < MIN_SIZE
+                or total > min(size - start, components.limits.batch_bytes)
+            ):
                 continue
-            form = parts.formats.get(magic)
+            form = components.formats.get(magic)
             if form is None:
                 continue
             entry = segment.read(start, total)  # fewer bytes if the file is truncated meanwhile
@@ -142,16 +181,12 @@ class _IndexCheck(ABC):
 
     role: IndexRole
 
-    def __init__(self, segment: Segment, parts: Components) -> None:
-        self.segment, self.parts = segment, parts
-        self.file = segment.files.path(segment.file_name(parts.indexes[self.role].suffix))
-        self.entry_bytes = parts.indexes[self.role].entry_bytes
-        self.next, self.problem = 0, ""
-        try:
-            entries = segment.stored_entries(self.role)
-        except CorruptIndexError as error:
-            entries, self.problem = b"", error.reason
-        self.reader: IndexReader[object] = parts.indexes[self.role].reader(entries, segment.base_offset)
+    def __init__(self, segment: ReadableSegment, components: Components, stored: StoredIndex) -> None:
+        self.components, self.base_offset = components, segment.base_offset
+        self.stored, self.problem = stored, stored.problem
+        self.entry_bytes = components.indexes[self.role].entry_bytes
+        self.next = 0
+        self.reader: IndexReader[object] = components.indexes[self.role].reader(stored.entries, segment.base_offset)
 
     @abstractmethod
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
@@ -161,16 +196,16 @@ class _IndexCheck(ABC):
         """Note that the current entry is wrong."""
         self.problem = self.problem or text
 
-    def finished(self, found: Verified) -> Iterator[Problem]:
-        """Yield the problem of the index, if there is one, after all batches were compared."""
+    def finished(self, report: SegmentReport) -> Iterator[Finding]:
+        """Yield the finding about the index, if there is one, after all batches were compared."""
         at = self.next * self.entry_bytes
         if not self.problem:
             try:
-                self.reader.check(found.end_offset, found.valid_bytes)
+                self.reader.check(report.end_offset, report.valid_bytes)
             except CorruptIndexError as error:
                 self.problem, at = error.reason, error.position
         if self.problem:
-            yield Problem(ProblemKind.INDEX, self.file, at, self.problem)
+            yield Finding(FindingKind.INDEX, self.stored.place, at, self.stored.name + self.problem)
 
 
 class _OffsetCheck(_IndexCheck):
@@ -178,12 +213,9 @@ class _OffsetCheck(_IndexCheck):
 
     role = IndexRole.OFFSET
 
-    def __init__(self, segment: Segment, parts: Components) -> None:
-        super().__init__(segment, parts)
+    def __init__(self, segment: ReadableSegment, components: Components, stored: StoredIndex) -> None:
+        super().__init__(segment, components, stored)
         self._last_offset = segment.base_offset - 1
-        there = {file.name for file in segment.files.list()}
-        if segment.size_bytes and segment.file_name(parts.indexes[self.role].suffix) not in there:
-            self.wrong("the index is missing")
 
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
         """Compare the entries whose positions are in the table."""
@@ -211,8 +243,8 @@ class _TimeCheck(_IndexCheck):
 
     role = IndexRole.TIME
 
-    def __init__(self, segment: Segment, parts: Components) -> None:
-        super().__init__(segment, parts)
+    def __init__(self, segment: ReadableSegment, components: Components, stored: StoredIndex) -> None:
+        super().__init__(segment, components, stored)
         self._top = NO_TIMESTAMP
 
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
@@ -233,13 +265,13 @@ class _TimeCheck(_IndexCheck):
             self.next += 1
         self._top = max(self._top, *table.max_timestamp_ms)
 
-    def finished(self, found: Verified) -> Iterator[Problem]:
+    def finished(self, report: SegmentReport) -> Iterator[Finding]:
         """Check also that the last entry has the segment's largest timestamp, as after an orderly close."""
         if self.next == len(self.reader):
-            last = self.reader[-1] if self.next else TimestampOffset(NO_TIMESTAMP, self.segment.base_offset)
+            last = self.reader[-1] if self.next else TimestampOffset(NO_TIMESTAMP, self.base_offset)
             if isinstance(last, TimestampOffset) and last.timestamp_ms < self._top:
                 self.wrong(f"the last entry has timestamp {last.timestamp_ms}, the segment {self._top}")
-        yield from super().finished(found)
+        yield from super().finished(report)
 
 
 class _TransactionCheck(_IndexCheck):
@@ -247,8 +279,8 @@ class _TransactionCheck(_IndexCheck):
 
     role = IndexRole.TRANSACTION
 
-    def __init__(self, segment: Segment, parts: Components) -> None:
-        super().__init__(segment, parts)
+    def __init__(self, segment: ReadableSegment, components: Components, stored: StoredIndex) -> None:
+        super().__init__(segment, components, stored)
         self._markers: dict[int, int] = {}  # producer ids, by offset
         self._expected: list[AbortedTransaction] = []
 
@@ -259,11 +291,11 @@ class _TransactionCheck(_IndexCheck):
             return
         for row, attributes in enumerate(table.attributes):
             if attributes & CONTROL_BIT:
-                control = read_control(chunk.data, table[row], self.parts)
+                control = read_control(chunk.data, table[row], self.components)
                 if isinstance(control, EndMarker) and control.kind is ControlType.ABORT:
                     self._markers[table.last_offset[row]] = table.producer_id[row]
 
-    def finished(self, found: Verified) -> Iterator[Problem]:
+    def finished(self, report: SegmentReport) -> Iterator[Finding]:
         """Compare the entries with the markers."""
         stored = set[tuple[int, int, int]]()
         try:
@@ -281,4 +313,9 @@ class _TransactionCheck(_IndexCheck):
                 self.wrong(
                     f"the transaction that producer {entry.producer_id} aborted at {entry.last_offset} is missing"
                 )
-        yield from super().finished(found)
+        yield from super().finished(report)
+
+
+_CHECKS: Final[Mapping[IndexRole, type[_IndexCheck]]] = MappingProxyType(
+    {check.role: check for check in (_OffsetCheck, _TimeCheck, _TransactionCheck)}
+)

@@ -26,6 +26,7 @@ from stratalog.tier.manifest.root import RECENT_COMMITS, Root, stand_in
 from stratalog.tier.read.fetcher import Fetcher
 from stratalog.tier.read.paged_segments import PagedSegments
 from stratalog.tier.store.availability import TierReach
+from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.store import TierStore
 
 
@@ -56,7 +57,7 @@ class LogHead(CheckedArguments):
         self._read_only, self._reach, self._authenticity = parts.read_only, parts.reach, parts.authenticity
         self._lock = threading.RLock()  # guards the finder, the committer, and every change of _seen and _assumed
         self._limit_bytes = parts.limits.manifest_bytes
-        self._finder = self._new_finder()
+        self._finder = self.new_finder()
         self._pages = Pages(parts.store, log, topic_id, parts.page_cache, limit_bytes=self._limit_bytes)
         self._seen: tuple[Root | None, RemoteView] | None = None  # replaced as a whole: readers need no lock
         self._assumed: RemoteView | None = None
@@ -87,17 +88,58 @@ class LogHead(CheckedArguments):
 
     def view_as_of(self, wanted: AsOf) -> RemoteView:
         """Return the view of a version or of a timestamp; raises the errors of ``History.as_of`` and ``refresh``."""
-        head = History(self._new_finder()).as_of(wanted)
+        head = History(self.new_finder()).as_of(wanted)
         return self._view_of(head.root if head else None)
 
     def history(self) -> Iterator[Root]:
         """Return the roots that can still be read, newest first; raises the errors of ``History.newest_first``."""
-        return (head.root for head in History(self._new_finder()).newest_first())
+        return (head.root for head in History(self.new_finder()).newest_first())
 
     @property
     def fetcher(self) -> Fetcher:
         """The reader of the bytes of the log's segments."""
         return self._fetcher
+
+    @property
+    def objects(self) -> TierStore:
+        """The store of the tier."""
+        return self._store
+
+    @property
+    def layouts(self) -> LayoutTable:
+        """The layouts of the tier."""
+        return self._fetcher.layouts
+
+    @property
+    def env(self) -> Env:
+        """The environment of the tier."""
+        return self._env
+
+    def new_finder(self) -> HeadFinder:
+        """Return a finder of the log's roots without earlier state."""
+        return HeadFinder(
+            self._store,
+            self.log,
+            self.topic_id,
+            self._env.clock,
+            limit_bytes=self._limit_bytes,
+            authenticity=self._authenticity,
+        )
+
+    def new_pages(self) -> Pages:
+        """Return the pages of the log's manifest with a cache of their own."""
+        return Pages(self._store, self.log, self.topic_id, PageCache(), limit_bytes=self._limit_bytes)
+
+    def check_writable(self) -> None:
+        """Raise unless the tier can be used and was opened for writing.
+
+        Raises:
+            ReadOnlyError: the tier was opened for reading.
+            TierUnavailableError: the store was unavailable when the log was opened, and the log has not rejoined yet.
+        """
+        if self._read_only:
+            raise ReadOnlyError(f"the tier of {self.log} was opened for reading", self._store.uri)
+        self._check_here()
 
     @property
     def root(self) -> Root | None:
@@ -228,23 +270,8 @@ class LogHead(CheckedArguments):
             root.identity,
         )
 
-    def _new_finder(self) -> HeadFinder:
-        return HeadFinder(
-            self._store,
-            self.log,
-            self.topic_id,
-            self._env.clock,
-            limit_bytes=self._limit_bytes,
-            authenticity=self._authenticity,
-        )
-
     def _check_here(self) -> None:
         """Raise unless the tier can be used and the log uses the head."""
         self._reach.check()
         if self._assumed is not None:
             raise self.unavailable()
-
-    def _check_writable(self) -> None:
-        if self._read_only:
-            raise ReadOnlyError(f"the tier of {self.log} was opened for reading", self._store.uri)
-        self._check_here()

@@ -9,22 +9,17 @@ from functools import partial
 
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import next_epoch
-from stratalog.segment.components import Components
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
 from stratalog.tier.commit.append_change import Appending, Replacing, settled
 from stratalog.tier.commit.committer import Committer, Decide
 from stratalog.tier.commit.trim_change import ExpireReport, Expiry
 from stratalog.tier.log_head import LogHead, TierParts
-from stratalog.tier.manifest.pages import PageCache, Pages
 from stratalog.tier.manifest.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector, CollectReport
 from stratalog.tier.upkeep.key_rotation import Rewrapping, RewrapReport, authenticated, spans
 from stratalog.tier.upkeep.manifest_rebuild import adding
-from stratalog.tier.upkeep.manifest_repair import ManifestRepair
-from stratalog.tier.upkeep.object_repair import mend, quarantine
 from stratalog.tier.upkeep.orphans import Owner
-from stratalog.tier.upkeep.tier_check import Finding, LogScrub
 from stratalog.tier.upload.replacer import Replacer
 from stratalog.tier.upload.uploader import LogBounds, Offloader, OffloadReport, claimed, created, cutting, is_unknown
 from stratalog.tier.upload.uploads import Uploads
@@ -93,7 +88,7 @@ class TierLog(LogHead):
             StoreError: the store failed; call again with the same segments.
             ReadOnlyError: the tier was opened for reading.
         """
-        self._check_writable()
+        self.check_writable()
         at = LogBounds(leader_epoch, log_start, high_watermark, topic)
         with self._duty:
             self.refresh()
@@ -108,7 +103,7 @@ class TierLog(LogHead):
         This takes two requests if the tier does not know the log. It takes none if the tier knows the log and its head
         was read before. Arguments and errors are those of ``offload``.
         """
-        self._check_writable()
+        self.check_writable()
         if not is_unknown(self.root):
             return self.root
         with self._duty:
@@ -116,7 +111,7 @@ class TierLog(LogHead):
 
     def replacer(self, *, layout: str, leader_epoch: int, section: Section | None = None) -> Replacer:
         """Return a ``Replacer``, which replaces committed segments by rewritten ones; arguments as ``offload``."""
-        self._check_writable()
+        self.check_writable()
         offloader = self._offloader(layout, section)
         return Replacer(self._store, offloader, self._pages, self._finder.prefix, leader_epoch, self._commit)
 
@@ -127,7 +122,7 @@ class TierLog(LogHead):
 
         Several threads can upload at the same time. The method raises the errors of ``offload``.
         """
-        self._check_writable()
+        self.check_writable()
         return self._offloader(layout, section).upload(source, self._finder.prefix, leader_epoch)
 
     def append(self, wanted: Appending, *, leader_epoch: int) -> Root | None:
@@ -139,7 +134,7 @@ class TierLog(LogHead):
             EndMovedError: the log's end offset has changed; nothing was committed.
             The errors of ``offload``.
         """
-        self._check_writable()
+        self.check_writable()
         with self._duty:
             head = self._commit(leader_epoch, wanted.decide, BULK)
         self._uploads.end(key for entry in wanted.entries for key in entry.keys)
@@ -153,7 +148,7 @@ class TierLog(LogHead):
                 committed.
             The errors of ``offload``.
         """
-        self._check_writable()
+        self.check_writable()
 
         def decide(root: Root | None) -> Change | None:
             return wanted.change(root, self.entries(*wanted.span, root))
@@ -171,7 +166,7 @@ class TierLog(LogHead):
         The call can be repeated; it then continues where it was interrupted. It raises the errors of
         ``Rewrapping.decide`` and ``offload``.
         """
-        self._check_writable()
+        self.check_writable()
         with self._duty:
             self.refresh()
             root, total = self.root, RewrapReport()
@@ -191,7 +186,7 @@ class TierLog(LogHead):
         Use it to give up after an error that left open whether a root was committed. It raises the errors
         of ``append``.
         """
-        self._check_writable()
+        self.check_writable()
         with self._duty:
             self._commit(leader_epoch, settled, BULK)
 
@@ -200,7 +195,7 @@ class TierLog(LogHead):
 
         ``collect`` deletes later what cannot be deleted now.
         """
-        self._check_writable()
+        self.check_writable()
         self.refresh()
         root = self.root
         for entry in entries:
@@ -215,7 +210,7 @@ class TierLog(LogHead):
             EpochsExhaustedError: there is no next epoch.
             The errors of ``offload``.
         """
-        self._check_writable()
+        self.check_writable()
         with self._duty:
             self.refresh()
             root = self.root
@@ -225,7 +220,7 @@ class TierLog(LogHead):
 
     def add_rebuilt(self, entries: tuple[StoredSegment, ...], log_start: int, *, leader_epoch: int) -> None:
         """Commit the next entries of a rebuilt manifest; skip those it has already. Raises the errors of ``offload``."""
-        self._check_writable()
+        self.check_writable()
         with self._duty:
             self._commit(leader_epoch, adding(entries, log_start))
 
@@ -238,7 +233,7 @@ class TierLog(LogHead):
 
         ``offset`` is a border between segments. The method raises the errors of ``offload``.
         """
-        self._check_writable()
+        self.check_writable()
         with self._duty:
             self._commit(leader_epoch, cutting(offset, reason))
 
@@ -269,11 +264,11 @@ class TierLog(LogHead):
         Only the leader of the log gives ``leader_epoch``. Then objects that earlier processes left in that epoch are
         deleted, too.
         """
-        self._check_writable()
+        self.check_writable()
         with self._duty:
             if with_orphans:
                 self._uploads.looked()
-            finder = self._new_finder()  # collecting begins with a listing anyway, and must not block commits
+            finder = self.new_finder()  # collecting begins with a listing anyway, and must not block commits
             return Collector(
                 self._store,
                 finder,
@@ -290,27 +285,6 @@ class TierLog(LogHead):
         """True if an upload failed since the last ``collect`` with orphans; some of its objects may be in the store."""
         return self._uploads.has_left
 
-    def scrub(self, parts: Components, *, deep: bool) -> LogScrub:
-        """Return a check of everything that the tier holds of the log; it does not use caches. As ``LogScrub``."""
-        pages = Pages(self._store, self.log, self.topic_id, PageCache(), limit_bytes=self._limit_bytes)
-        return LogScrub(self._store, self._new_finder(), pages, self._fetcher.layouts, parts, deep=deep)
-
-    def mend(self, stored: StoredSegment, source: SegmentSource, section: Section | None = None) -> bool:
-        """Repair a segment's objects from a copy of the same segment; errors and result as ``object_repair.mend``."""
-        self._check_writable()
-        return mend(self._store, self._fetcher.layouts, stored, source, section)
-
-    def repair_manifest(self) -> Iterator[tuple[Finding, str]]:
-        """Repair damaged roots and pages, as ``ManifestRepair.run``; the log must have no writer meanwhile."""
-        self._check_writable()
-        pages = Pages(self._store, self.log, self.topic_id, PageCache(), limit_bytes=self._limit_bytes)
-        return ManifestRepair(self._store, self._new_finder(), pages, self._fetcher.layouts, self._env).run()
-
-    def quarantine(self, finding: Finding) -> str:
-        """Write a note about an object that cannot be repaired; as ``object_repair.quarantine``."""
-        self._check_writable()
-        return quarantine(self._store, self._finder.prefix, finding, self._env.clock.now_ms())
-
     def _offloader(self, layout: str, section: Section | None) -> Offloader:
         table = self._fetcher.layouts
         label, found = table.label(layout), table.by_name(layout)
@@ -323,7 +297,7 @@ class TierLog(LogHead):
             yield self._commit(leader_epoch, lambda now: claimed(now, "what was never committed is collected"))
 
     def _expire(self, leader_epoch: int, made: Expiry) -> ExpireReport:
-        self._check_writable()
+        self.check_writable()
         return made.report(self._commit(leader_epoch, made.decide))
 
     def _commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:

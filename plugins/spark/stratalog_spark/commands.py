@@ -42,7 +42,7 @@ def verify_command(job: Job, source: ReadSource, topics: tuple[str, ...], *, sha
         found = jobs.verify(session, source, topics=topics or None, deep=not shallow, progress=progress)
     columns = ("topic", "partition", "flaw", "object", "position", "what")
     rows = [
-        (item.log.topic, item.log.partition, str(item.finding.flaw), item.finding.key, item.finding.position, item.finding.text)
+        (*(item.log or ()), str(item.kind), item.place, item.position, item.text)
         for item in (*found.wrong, *found.orphans)
     ]  # fmt: skip
     if rows or job.output.as_json:

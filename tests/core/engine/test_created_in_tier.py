@@ -19,6 +19,7 @@ from stratalog.testing.simobjects import ObjectFault, SimRequest
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.upkeep.collect import GRACE_MS
+from stratalog.tier.upkeep.tier_check import TierLogCheck
 
 T0 = TopicPartition("t", 0)
 
@@ -136,8 +137,8 @@ def test_an_empty_log_is_restored_verified_collected_and_deleted(place: Place, c
         clock.advance_ms(2 * GRACE_MS)
         assert engine.collect().roots == 0
         assert tier.lost() == ()
-        checked = tier.log(T0, topic_id).scrub(engine.log("t", 0).parts, deep=True)
-        assert [*checked.begin(), *checked.segments(), *checked.orphans()] == []
+        check = TierLogCheck(tier.log(T0, topic_id), engine.log("t", 0).parts, contents=True)
+        assert [*check.roots(), *check.segments(), *check.orphans()] == []
         env = Env(clock=clock)
         (restored,) = restore(URI, place.folder / "restored", plugins=[SimTier(place.bucket)], env=env)
         assert (restored.log, restored.log_end, restored.segments) == (T0, 0, 0)

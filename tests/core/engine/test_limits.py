@@ -29,10 +29,11 @@ from stratalog.model.names import TopicPartition, log_prefix, segments_prefix
 from stratalog.model.offsets import MAX_EPOCH, next_epoch
 from stratalog.model.segment_info import FileKind
 from stratalog.reading.open_reader import open_host, open_tier
+from stratalog.segment.finding import FindingKind
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
 from stratalog.tier.tier import Tier
-from stratalog.tier.upkeep.tier_check import Flaw
+from stratalog.tier.upkeep.tier_check import TierLogCheck
 from stratalog.writing.write_target import WriteTarget
 
 MOST_BYTES: Final = 48 << 20
@@ -106,10 +107,10 @@ def test_a_check_of_such_a_root_finds_it_and_takes_little_memory(bucket: Path) -
     try:
         with small_memory(), open_tier(host, bucket.as_uri(), None, read_only=True) as tier:
             (name,) = tier.logs()
-            scrub = tier.log(*name).scrub(host.parts(TopicConfig()), deep=True)
-            assert list(scrub.begin()) == []
-            first = next(found for found in scrub.segments() if isinstance(found, StoredSegment))
-            assert [finding.flaw for finding in scrub.contents(first)] == [Flaw.FILE]
+            check = TierLogCheck(tier.log(*name), host.parts(TopicConfig()), contents=True)
+            assert list(check.roots()) == []
+            first = next(found for found in check.segments() if isinstance(found, StoredSegment))
+            assert [finding.kind for finding in check.contents(first)] == [FindingKind.FILE]
     finally:
         host.close()
 

@@ -15,6 +15,7 @@ from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import PluginError
 from stratalog.model.names import TopicPartition
+from stratalog.segment.finding import FindingKind
 from stratalog.spi import (
     Action,
     CleanupPolicy,
@@ -33,7 +34,7 @@ from stratalog.spi import (
 )
 from stratalog.spi.objects import BytesSource
 from stratalog.testing.tiers import PairLayout
-from stratalog.tier.upkeep.tier_check import Flaw
+from stratalog.tier.upkeep.tier_check import TierLogCheck
 
 TOPIC = TopicPartition("t", 0)
 LIES = ("stores three bytes", "flips a bit", "claims zeros", "raises")
@@ -226,9 +227,9 @@ def test_a_deep_check_compares_the_hash_where_a_layout_does_not(tmp_path: Path) 
         engine.offload()
         assert engine.tier is not None
         (name,) = engine.tier.logs()
-        scrub = engine.tier.log(*name).scrub(engine._host.reading_parts(), deep=True)
-        assert list(scrub.begin()) == []
-        (first, *_) = [found for found in scrub.segments() if isinstance(found, StoredSegment)]
-        assert list(scrub.check(first)) == []
+        check = TierLogCheck(engine.tier.log(*name), engine._host.reading_parts(), contents=True)
+        assert list(check.roots()) == []
+        (first, *_) = [found for found in check.segments() if isinstance(found, StoredSegment)]
+        assert list(check.check(first)) == []
         layout.lie = "changes an epoch"
-        assert [finding.flaw for finding in scrub.check(first)] == [Flaw.LOG]
+        assert [finding.kind for finding in check.check(first)] == [FindingKind.LOG]

@@ -9,8 +9,8 @@ import pytest
 
 from stratalog import Record, TopicPartition, open_engine
 from stratalog.errors import ConfigError, UnknownTopicError
-from stratalog.reading import Checked, CheckPlan, ReadSource, check, plan_checks
-from stratalog.tier.upkeep.tier_check import Flaw
+from stratalog.reading import CheckPlan, Finding, ReadSource, check, plan_checks
+from stratalog.segment.finding import FindingKind
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def tier(tmp_path: Path) -> Path:
     return folder
 
 
-def found(folder: Path, plan: CheckPlan) -> list[Checked]:
+def found(folder: Path, plan: CheckPlan) -> list[Finding]:
     source = ReadSource(folder.as_uri())
     sent = [pickle.loads(pickle.dumps(work)) for work in plan.checks]  # noqa: S301 - made just now
     looked = [item for work in sent for _, items in check(source, work) for item in items]
@@ -56,10 +56,10 @@ def test_what_is_damaged_is_found_wherever_it_is(tier: Path) -> None:
     second.unlink()
     objects(tier, "payments")[0].write_bytes(b"short")
     wrong = found(tier, plan_checks(ReadSource(tier.as_uri())))
-    flaws = {(item.log.topic, Path(item.finding.key).name): item.finding.flaw for item in wrong}
-    assert flaws["orders", first.name] is Flaw.LOG
-    assert flaws["orders", second.name] is Flaw.MISSING
-    assert any(item.log.topic == "payments" and item.finding.flaw is Flaw.SIZE for item in wrong)
+    flaws = {(item.log and item.log.topic, Path(item.place).name): item.kind for item in wrong}
+    assert flaws["orders", first.name] is FindingKind.LOG
+    assert flaws["orders", second.name] is FindingKind.MISSING
+    assert any(item.log == TopicPartition("payments", 0) and item.kind is FindingKind.SIZE for item in wrong)
 
 
 def test_records_are_read_only_if_asked_for(tier: Path) -> None:

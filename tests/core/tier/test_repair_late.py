@@ -11,10 +11,12 @@ from stratalog.errors import StoreError, StoreTimeoutError
 from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
 from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
+from stratalog.segment.finding import Repair
 from stratalog.testing.logs import LogBed
 from stratalog.testing.simobjects import ObjectFault, SimObjectStore, SimRequest
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
-from stratalog.tier.upkeep.tier_check import Finding
+from stratalog.tier.upkeep.tier_check import TierLogCheck
+from stratalog.tier.upkeep.tier_repair import TierRepair
 from stratalog_formats.layouts.single import SingleLayout
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
@@ -43,12 +45,12 @@ class Broken:
         self,
         faults: Callable[[SimRequest], ObjectFault] | None = None,
         before: Callable[[SimRequest], None] | None = None,
-    ) -> list[tuple[Finding, str]]:
+    ) -> list[Repair]:
         store = SimObjectStore(self.bed.bucket)
         with self.bed.open(store) as tier:
             store.faults = faults or store.faults
             store.before = before
-            return list(tier.log(LOG, TOPIC_ID).repair_manifest())
+            return list(TierRepair(tier.log(LOG, TOPIC_ID)).manifest())
 
     def versions(self) -> list[int]:
         return [int(key.rpartition("/")[2]) for key in self.bed.bucket.keys(manifest_prefix(PREFIX))]
@@ -59,8 +61,7 @@ class Broken:
             remote = tier.log(LOG, TOPIC_ID)
             assert [segment.end_offset for segment in remote.view().segments] == list(ends)
             assert [root.version for root in remote.history()] == self.versions()[::-1]
-            scrub = remote.scrub(self.parts, deep=False)
-            assert list(scrub.begin()) == []
+            assert list(TierLogCheck(remote, self.parts, contents=False).roots()) == []
 
 
 @pytest.fixture
@@ -80,9 +81,9 @@ def of_roots(kind: str, fault: ObjectFault) -> Callable[[SimRequest], ObjectFaul
 
 
 def test_a_damaged_head_is_left_out_and_no_history_is_lost(broken: Broken) -> None:
-    ((finding, done),) = broken.repair()
-    assert finding.key == manifest_key(PREFIX, 4)
-    assert done.startswith("version 5 is in its place")
+    (repair,) = broken.repair()
+    assert repair.finding.place == manifest_key(PREFIX, 4)
+    assert repair.done.startswith("version 5 is in its place")
     assert broken.versions() == [1, 2, 3, 5]
     broken.check(10, 20, 30, 40)
     assert broken.repair() == []
@@ -131,9 +132,9 @@ def test_a_repair_that_is_killed_before_the_damaged_root_goes_is_gone_on_with(br
     with pytest.raises(StoreError):
         broken.repair(of_roots("delete", ObjectFault.NOT_APPLIED))
     assert broken.versions() == [1, 2, 3, 4, 5]
-    ((finding, done),) = broken.repair()
-    assert finding.key == manifest_key(PREFIX, 4)
-    assert done == "a repair before has made another root in its place"
+    (repair,) = broken.repair()
+    assert repair.finding.place == manifest_key(PREFIX, 4)
+    assert repair.done == "a repair before has made another root in its place"
     assert broken.versions() == [1, 2, 3, 5]
     broken.check(10, 20, 30, 40)
 

@@ -27,10 +27,12 @@ from stratalog.model.names import TIER_NOTE_FILE, TopicPartition
 from stratalog.reading import OffsetRange, ReadSource, plan_splits
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.segment.components import Components
+from stratalog.segment.finding import FindingKind
 from stratalog.tier.manifest.head import WARM_HEAD_MS
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
-from stratalog.tier.upkeep.tier_check import Flaw
+from stratalog.tier.upkeep.tier_check import TierLogCheck
+from stratalog.tier.upkeep.tier_repair import TierRepair
 
 FIRST, SECOND = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
 VALUES: Final = [b"0", b"1", b"2"]
@@ -244,8 +246,8 @@ def test_attach_and_restore_refuse_a_changed_root_and_change_nothing(
 def test_a_check_of_the_tier_finds_a_changed_root(bucket: Path, settings: dict[str, Any], attack: str) -> None:
     ATTACKS[attack](bucket)
     with tier_log(bucket, settings) as log:
-        found = list(log.scrub(open_parts(), deep=False).begin())
-    assert Flaw.ROOT in {finding.flaw for finding in found}
+        found = list(TierLogCheck(log, open_parts(), contents=False).roots())
+    assert FindingKind.ROOT in {finding.kind for finding in found}
 
 
 def open_parts() -> Components:
@@ -355,7 +357,7 @@ def test_the_note_accepts_what_a_repair_made_of_a_damaged_head(
     assert opened(tmp_path, bucket, settings) == VALUES
     heads(bucket)[-1].write_bytes(b"{")
     with tier_log(bucket, settings) as log:
-        assert [finding.flaw for finding, _ in log.repair_manifest()] == [Flaw.ROOT]
+        assert [repair.finding.kind for repair in TierRepair(log).manifest()] == [FindingKind.ROOT]
     assert opened(tmp_path, bucket, settings) == VALUES
 
 
@@ -363,7 +365,7 @@ def test_the_note_accepts_what_a_repair_made_of_a_damaged_head(
 def test_a_repair_brings_back_what_the_key_authenticates(bucket: Path, settings: dict[str, Any], attack: str) -> None:
     ATTACKS[attack](bucket)
     with tier_log(bucket, settings) as log:
-        assert all(done for _, done in log.repair_manifest())
+        assert all(repair.done for repair in TierRepair(log).manifest())
     assert values(bucket, settings) == VALUES
     assert "mac" in read_root(heads(bucket)[-1])
 
@@ -380,7 +382,7 @@ def test_a_repair_does_not_take_plaintext_for_an_encrypted_segment_that_is_gone(
         elif int(base) == 1:
             path.rename(path.with_name(f"{2:020d}-{epoch}-{unique}"))
     with tier_log(bucket, settings) as log:
-        list(log.repair_manifest())
+        list(TierRepair(log).manifest())
     assert b"forged" not in values(bucket, settings)
 
 

@@ -19,6 +19,7 @@ from stratalog.registry.component_kinds import TIER_LAYOUTS
 from stratalog.registry.registry import Registry
 from stratalog.registry.resolve import Catalogue, Offer
 from stratalog.segment.components import Components
+from stratalog.segment.finding import Finding, FindingKind
 from stratalog.spi import Env, ObjectStore, Provider, TierLayout
 from stratalog.testing.logs import LogBed
 from stratalog.testing.powercut import PowerCutVfs
@@ -27,7 +28,8 @@ from stratalog.tier.manifest import entry_tree
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
-from stratalog.tier.upkeep.tier_check import Finding, Flaw
+from stratalog.tier.upkeep.tier_check import TierLogCheck
+from stratalog.tier.upkeep.tier_repair import TierRepair
 from stratalog_formats.layouts.single import SingleLayout
 
 OpenStore = Callable[..., ObjectStore]
@@ -150,7 +152,7 @@ def test_a_repair_that_ends_anywhere_is_done_again(
             states.append(lost)
 
     files.rule = before
-    assert all(done for _, done in place.log(Env(files=files)).repair_manifest())
+    assert all(repair.done for repair in TierRepair(place.log(Env(files=files))).manifest())
     files.rule = None
     assert place.read() == BYTES
     assert states
@@ -165,11 +167,11 @@ def check_goes_on(place: Place, parts: Components) -> None:
     except StorageError:
         found = []
     assert found == BYTES[: len(found)], place.bucket.name
-    assert all(done for _, done in place.log().repair_manifest()), place.bucket.name
+    assert all(repair.done for repair in TierRepair(place.log()).manifest()), place.bucket.name
     assert place.read() == BYTES, place.bucket.name
-    scrub = place.log().scrub(parts, deep=False)
-    wrong = [*scrub.begin(), *(item for item in scrub.segments() if isinstance(item, Finding)), *scrub.orphans()]
-    assert [one for one in wrong if one.flaw is not Flaw.ORPHAN] == [], place.bucket.name
+    check = TierLogCheck(place.log(), parts, contents=False)
+    wrong = [*check.roots(), *(item for item in check.segments() if isinstance(item, Finding)), *check.orphans()]
+    assert [one for one in wrong if one.kind is not FindingKind.ORPHAN] == [], place.bucket.name
     log = place.log()
     end = 10 * SEGMENTS
     log.offload([made_segment(end, end + 10)], layout="single", leader_epoch=0, log_start=0, high_watermark=end + 10)

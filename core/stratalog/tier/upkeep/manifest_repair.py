@@ -22,7 +22,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from stratalog.env import Env
 from stratalog.errors import (
     CorruptionError,
     CorruptManifestError,
@@ -33,18 +32,17 @@ from stratalog.errors import (
 )
 from stratalog.model.names import manifest_key, pages_prefix, parse_page_key, quarantined_key
 from stratalog.model.offsets import MAX_EPOCH
+from stratalog.segment.finding import Finding, FindingKind, Repair
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import Created
-from stratalog.tier.manifest.head import HeadFinder
+from stratalog.tier.log_head import LogHead
 from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.page_codec import read_page
-from stratalog.tier.manifest.pages import Item, Pages, Whole, made_page
+from stratalog.tier.manifest.pages import Item, Whole, made_page
 from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Head, PageRef, Root, stand_in
 from stratalog.tier.manifest.root_codec import new_root, next_root
-from stratalog.tier.store.layout_table import LayoutTable
-from stratalog.tier.store.store import TierStore
 from stratalog.tier.upkeep.manifest_rebuild import REASON, Rebuilder
-from stratalog.tier.upkeep.tier_check import Finding, Flaw, is_broken, leaves_out
+from stratalog.tier.upkeep.tier_check import is_broken, leaves_out
 
 _EPOCH: Final = re.compile(rb'"leader_epoch":(\d{1,10})[,}]')
 _CREATES: Final = 4  # while replies are lost
@@ -52,23 +50,16 @@ _TRIES: Final = 256  # combinations of items to try for a page, if uploads were 
 
 
 class ManifestRepair:
-    """Repairs the manifest of one log. Not thread-safe.
+    """Repair of the manifest of one log. Uses no cache; not thread-safe."""
 
-    Args:
-        store: holds the manifest.
-        finder: of the log; a new one, without earlier state.
-        pages: of the log, with a new cache.
-        layouts: read footers.
-        env: clock and chance.
-    """
-
-    def __init__(self, store: TierStore, finder: HeadFinder, pages: Pages, layouts: LayoutTable, env: Env) -> None:
-        self._store, self._finder, self._pages, self._layouts, self._env = store, finder, pages, layouts, env
+    def __init__(self, log: LogHead) -> None:
+        self._store, self._layouts, self._env = log.objects, log.layouts, log.env
+        self._finder, self._pages, self._log = log.new_finder(), log.new_pages(), log.log
         self._heads: dict[int, Head] = {}  # the good roots, by version
         self._replaced: set[int] = set()  # versions of damaged roots that a good root leaves out
 
-    def run(self) -> Iterator[tuple[Finding, str]]:
-        """Return each finding and its repair; "" if it could not be repaired.
+    def run(self) -> Iterator[Repair]:
+        """Repair what is damaged; return each finding and what was done.
 
         Raises:
             StoreError: the store failed or refused; call again.
@@ -79,15 +70,15 @@ class ManifestRepair:
         for version in sorted(self._replaced):
             self._keep_aside(version)
             self._delete(version)
-            yield bad.pop(version), "a repair before has made another root in its place"
+            yield Repair(bad.pop(version), "a repair before has made another root in its place")
         yield from self._cut_history({version: text for version, text in bad.items() if version <= newest})
         yield from self._make_head({version: text for version, text in bad.items() if version > newest})
         if not self._heads:
             return
         head = self._heads[max(self._heads)]
         found = list(self._walk(head.root.pages))
-        remade = "" if all(done for _, done in found) else self._remake(head)
-        yield from ((finding, done or remade) for finding, done in found)
+        remade = "" if all(repair.done for repair in found) else self._remake(head)
+        yield from (replace(repair, done=repair.done or remade) for repair in found)
 
     # --- roots -------------------------------------------------------------------------------------------------------
 
@@ -99,7 +90,7 @@ class ManifestRepair:
             try:
                 read = self._finder.read(version)
             except CorruptManifestError as error:
-                found[version] = Finding(Flaw.ROOT, key, error.position, error.reason)
+                found[version] = self._finding(FindingKind.ROOT, key, error.reason, error.position)
                 continue
             if read is None:
                 continue
@@ -108,12 +99,14 @@ class ManifestRepair:
             if good is not None and leaves_out(good, read):
                 self._replaced |= {bad for bad in found if good.root.version < bad}
             elif before and before + 1 != version:
-                found[version] = Finding(Flaw.ROOT, key, 0, f"versions {before + 1} to {version - 1} are gone")
+                found[version] = self._finding(
+                    FindingKind.ROOT, key, f"versions {before + 1} to {version - 1} are gone"
+                )
             elif before in self._heads and is_broken(self._heads[before], read):
-                found[version] = Finding(Flaw.ROOT, key, 0, f"it does not follow version {before} as it is")
+                found[version] = self._finding(FindingKind.ROOT, key, f"it does not follow version {before} as it is")
         return found
 
-    def _cut_history(self, bad: Mapping[int, Finding]) -> Iterator[tuple[Finding, str]]:
+    def _cut_history(self, bad: Mapping[int, Finding]) -> Iterator[Repair]:
         """Delete roots until the rest is a chain of good roots that ends in the newest one."""
         if not bad:
             return
@@ -123,13 +116,13 @@ class ManifestRepair:
         for version, finding in bad.items():
             if version not in self._heads:
                 self._keep_aside(version)
-            yield finding, f"history begins at version {first} now"
+            yield Repair(finding, f"history begins at version {first} now")
         for version in sorted({*bad, *self._heads}):  # oldest first, as in the collector
             if version < first:
                 self._delete(version)
                 self._heads.pop(version, None)
 
-    def _make_head(self, bad: Mapping[int, Finding]) -> Iterator[tuple[Finding, str]]:
+    def _make_head(self, bad: Mapping[int, Finding]) -> Iterator[Repair]:
         if not bad:
             return
         before, version = self._heads.get(max(self._heads, default=0)), max(bad) + 1
@@ -139,7 +132,7 @@ class ManifestRepair:
             raise
         except StorageError as failure:
             for finding in bad.values():
-                yield replace(finding, text=f"{finding.text}; it cannot be made again: {failure}"), ""
+                yield Repair(replace(finding, text=f"{finding.text}; it cannot be made again: {failure}"), "")
             return
         for found in bad:
             self._keep_aside(found)
@@ -147,7 +140,7 @@ class ManifestRepair:
         source = "from footers alone" if before is None else f"from version {before.root.version} and footers"
         for found, finding in sorted(bad.items()):
             self._delete(found)
-            yield finding, f"version {version} is in its place, made {source}"
+            yield Repair(finding, f"version {version} is in its place, made {source}")
 
     def _created(self, made: Root) -> Head:
         """Create a root, and return the root that has its version: this one, or a late one of an earlier repair.
@@ -229,7 +222,7 @@ class ManifestRepair:
 
     # --- pages -------------------------------------------------------------------------------------------------------
 
-    def _walk(self, refs: Sequence[PageRef]) -> Iterator[tuple[Finding, str]]:
+    def _walk(self, refs: Sequence[PageRef]) -> Iterator[Repair]:
         for ref in refs:
             try:
                 items = self._pages.read(ref)
@@ -238,7 +231,7 @@ class ManifestRepair:
                 position = getattr(error, "position", 0)
                 text = f"{error.reason}, of offsets [{ref.base_offset}, {ref.end_offset})"
                 done = "made again, with the same bytes" if self._mend(ref) else ""
-                yield Finding(Flaw.PAGE, key, position, text), done
+                yield Repair(self._finding(FindingKind.PAGE, key, text, position), done)
                 if not done:
                     continue
                 items = self._pages.read(ref)
@@ -297,6 +290,9 @@ class ManifestRepair:
                 continue  # this page is damaged, too: the walk repairs it later
             if made.key(prefix) == info.key:
                 yield made
+
+    def _finding(self, kind: FindingKind, key: str, text: str, position: int = 0) -> Finding:
+        return Finding(kind, key, position, text, log=self._log)
 
     def _rebuilder(self, start: int, end: int | None = None) -> Rebuilder:
         log, topic_id = self._finder.log, self._finder.topic_id

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
 from typing import Final
 
 from stratalog.errors import (
-    CorruptBatchError,
     CorruptIndexError,
     CorruptManifestError,
     CorruptObjectError,
@@ -23,89 +21,54 @@ from stratalog.errors import (
     ObjectNotFoundError,
     TamperedManifestError,
 )
-from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.names import manifest_key, pages_prefix, segments_prefix
-from stratalog.model.segment_info import FileKind, FileSlice
+from stratalog.model.segment_info import FileKind
 from stratalog.producers.snapshot import decode_snapshot
 from stratalog.segment.components import Components
-from stratalog.segment.framing import walk
-from stratalog.spi.indexes import IndexRole
+from stratalog.segment.finding import Finding, FindingKind
+from stratalog.segment.segment_check import SegmentReport, check_segment
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.manifest.head import HeadFinder
-from stratalog.tier.manifest.pages import Pages
+from stratalog.tier.log_head import LogHead
 from stratalog.tier.manifest.root import Head, PageRef, object_keys
 from stratalog.tier.manifest.root_diff import page_keys, unshared
 from stratalog.tier.read.fetcher import log_key
-from stratalog.tier.store.layout_table import GuardedLayout, LayoutTable
-from stratalog.tier.store.store import TierStore
+from stratalog.tier.read.streamed_segment import StreamedSegment
+from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.upkeep.orphans import unfinished
 from stratalog.tier.upload.closed_segment import INDEX_KINDS
 
 _DAMAGED: Final = (CorruptObjectError, ObjectNotFoundError, CorruptIndexError, CorruptSnapshotError)
-
-
 _ROLES: Final = {kind: role for role, kind in INDEX_KINDS.items()}
-
-
-class Flaw(StrEnum):
-    """The kind of a finding. An orphan is no damage: it waits for the collector."""
-
-    ROOT = "root"
-    PAGE = "page"
-    OFFSETS = "offsets"
-    MISSING = "missing"
-    SIZE = "size"
-    FILE = "file"
-    LOG = "log"
-    ORPHAN = "orphan"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One problem: its object, the position in it (bytes), and a text; ``segment`` is the affected segment."""
-
-    flaw: Flaw
-    key: str
-    position: int
-    text: str
-    segment: StoredSegment | None = None
+_KINDS: Final = {
+    FindingKind.DAMAGE: FindingKind.LOG,
+    FindingKind.INDEX: FindingKind.FILE,
+}  # of check_segment, in a tier
 
 
 def is_missing(found: Iterable[Finding]) -> bool:
     """Return True if an object is missing, so its contents cannot be checked."""
-    return any(finding.flaw is Flaw.MISSING for finding in found)
+    return any(finding.kind is FindingKind.MISSING for finding in found)
 
 
-class LogScrub:
-    """Checks one log of a tier, step by step. Made by ``TierLog.scrub``; not thread-safe.
+class TierLogCheck:
+    """Check of one log of a tier, step by step. Uses no cache; not thread-safe.
 
     Args:
-        store: holds all objects.
-        finder: of the log; a new one, without earlier state.
-        pages: of the log, with a new cache.
-        layouts: the layouts that may be needed.
-        parts: components to check batches with.
-        deep: True to read every ``.log`` file, and check its hash and each batch.
+        log: the log.
+        components: components to check batches with.
+        contents: True to read every ``.log`` file, and check its hash and each batch.
     """
 
-    def __init__(
-        self,
-        store: TierStore,
-        finder: HeadFinder,
-        pages: Pages,
-        layouts: LayoutTable,
-        parts: Components,
-        *,
-        deep: bool,
-    ) -> None:
-        self._store, self._finder, self._pages, self._layouts = store, finder, pages, layouts
-        self._parts, self._deep = parts, deep
+    def __init__(self, log: LogHead, components: Components, *, contents: bool) -> None:
+        self._log, self._store, self._layouts = log.log, log.objects, log.layouts
+        self._finder, self._pages = log.new_finder(), log.new_pages()
+        self._components, self._contents = components, contents
         self._head: Head | None = None
         self._sizes: dict[str, int] = {}  # of the existing objects
         self._named: set[str] = set()  # by any existing root
         self._is_whole = True  # True if every root and page could be read: then unnamed objects are orphans
 
-    def begin(self) -> Iterator[Finding]:
+    def roots(self) -> Iterator[Finding]:
         """Check the roots, and list the objects; the first step. One request for each root, and for each 1,000 objects.
 
         Raises:
@@ -123,14 +86,14 @@ class LogScrub:
             try:
                 read = self._finder.read(version)
             except CorruptManifestError as error:
-                yield self._flaw(Flaw.ROOT, key, error.reason, error.position)
+                yield self._finding(FindingKind.ROOT, key, error.reason, error.position)
                 read = None
                 self._is_whole = False
             is_whole = read is not None and self._head is not None and leaves_out(self._head, read)
             if below and version != below + 1 and not is_whole:
-                yield self._flaw(Flaw.ROOT, key, f"versions {below + 1} to {version - 1} are gone")
+                yield self._finding(FindingKind.ROOT, key, f"versions {below + 1} to {version - 1} are gone")
             if read is not None and before is not None and is_broken(before, read):
-                yield self._flaw(Flaw.ROOT, key, f"it does not follow version {before.root.version} as it is")
+                yield self._finding(FindingKind.ROOT, key, f"it does not follow version {before.root.version} as it is")
             before = read
             self._head = read or self._head  # if the head is damaged, the objects of the root before are checked
 
@@ -150,13 +113,13 @@ class LogScrub:
                     continue
                 if expected not in (None, info.base_offset):
                     text = f"segment [{info.base_offset}, {info.end_offset}) does not go on at offset {expected}"
-                    yield self._flaw(Flaw.OFFSETS, log_key(found), text)
+                    yield self._finding(FindingKind.OFFSETS, log_key(found), text)
                 expected = info.end_offset
                 try:
                     if check is not None:
                         check(found)
                 except TamperedManifestError as error:
-                    yield self._flaw(Flaw.ROOT, error.file, error.reason, segment=found)
+                    yield self._finding(FindingKind.ROOT, error.file, error.reason, segment=found)
             else:
                 expected = None
             yield found
@@ -167,12 +130,15 @@ class LogScrub:
         return found if is_missing(found) else [*found, *self.contents(stored)]
 
     def presence(self, stored: StoredSegment) -> list[Finding]:
-        """Return the findings about the objects of a segment, from the listing of ``begin``; sends no request."""
+        """Return the findings about the objects of a segment, from the listing of ``roots``; sends no request."""
         return list(self._objects(stored))
 
     def contents(self, stored: StoredSegment) -> list[Finding]:
-        """Return the findings inside the existing objects of a segment; needs no ``begin``, so threads can share it."""
-        return [*self._files(stored), *(self._log(stored) if self._deep else ())]
+        """Return the findings inside the existing objects of a segment; needs no ``roots``, so threads can share it."""
+        findings = list(self._files(stored))
+        if self._contents:
+            findings += self._caught(lambda: self._log_file(stored), FindingKind.LOG, stored, log_key(stored))
+        return findings
 
     def orphans(self) -> Iterator[Finding]:
         """Return objects that no existing root names, and uncompleted uploads, including those in progress.
@@ -192,9 +158,9 @@ class LogScrub:
         except (CorruptManifestError, ObjectNotFoundError):
             return
         for key in sorted(self._sizes.keys() - self._named):
-            yield self._flaw(Flaw.ORPHAN, key, f"no root names it, {self._sizes[key]} bytes")
+            yield self._finding(FindingKind.ORPHAN, key, f"no root names it, {self._sizes[key]} bytes")
         for upload in unfinished(self._store, self._finder.prefix):
-            yield self._flaw(Flaw.ORPHAN, upload.key, f"upload {upload.upload_id} was begun and has no end")
+            yield self._finding(FindingKind.ORPHAN, upload.key, f"upload {upload.upload_id} was begun and has no end")
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -207,7 +173,7 @@ class LogScrub:
             except (CorruptManifestError, ObjectNotFoundError) as error:
                 self._is_whole = False
                 span = f"of offsets [{ref.base_offset}, {ref.end_offset})"
-                yield self._flaw(Flaw.PAGE, ref.key(self._finder.prefix), f"{error.reason}, {span}")
+                yield self._finding(FindingKind.PAGE, ref.key(self._finder.prefix), f"{error.reason}, {span}")
                 continue
             for item in items:
                 if isinstance(item, StoredSegment):
@@ -222,43 +188,56 @@ class LogScrub:
         for key, end in sorted(ends.items()):
             size = self._sizes.get(key)
             if size is None:
-                yield self._flaw(Flaw.MISSING, key, "the object is gone", segment=stored)
+                yield self._finding(FindingKind.MISSING, key, "the object is gone", segment=stored)
             elif size < end:
-                yield self._flaw(Flaw.SIZE, key, f"{size} bytes are there, its entry needs {end}", size, stored)
+                yield self._finding(
+                    FindingKind.SIZE, key, f"{size} bytes are there, its entry needs {end}", size, stored
+                )
 
     def _files(self, stored: StoredSegment) -> Iterator[Finding]:
+        """Check the small files."""
         for kind, place in stored.slices.items():
             if kind is not FileKind.LOG:
-                check = partial(self._check_file, stored, kind)
-                yield from self._caught(check, Flaw.FILE, stored, place.key, f"the {kind} file: ")
+                check = partial(self._file, stored, kind)
+                yield from self._caught(check, FindingKind.FILE, stored, place.key, f"the {kind} file: ")
 
-    def _check_file(self, stored: StoredSegment, kind: FileKind) -> None:
+    def _file(self, stored: StoredSegment, kind: FileKind) -> list[Finding]:
         data = self._layout(stored).read_index(stored, kind, self._store.read_exactly) or b""
         info, role = stored.info, _ROLES.get(kind)
         if role is not None:
-            self._parts.indexes[role].reader(data, info.base_offset).check(info.end_offset, info.size_bytes)
+            self._components.indexes[role].reader(data, info.base_offset).check(info.end_offset, info.size_bytes)
         if kind is FileKind.SNAPSHOT:
             decode_snapshot(data, stored.slices[kind].key)
+        return []
 
-    def _log(self, stored: StoredSegment) -> Iterator[Finding]:
-        """Check every batch, and the hash of the whole log."""
+    def _log_file(self, stored: StoredSegment) -> list[Finding]:
+        """Check every batch, the hash of the whole log."""
         size_bytes = stored.info.size_bytes
-
-        def check() -> None:
-            try:
-                largest = self._walked(stored, self._hashed(stored, self._read(stored, 0, size_bytes)))
-            except CorruptObjectError:
-                if size_bytes:  # two partial reads skip the hash check: the walk may find the bad batch
-                    halves = chain(
-                        self._read(stored, 0, size_bytes - 1), self._read(stored, size_bytes - 1, size_bytes)
-                    )
-                    self._walked(stored, halves)
+        try:
+            report = self._batches(stored, self._hashed(stored, self._read(stored, 0, size_bytes)))
+        except CorruptObjectError:
+            if not size_bytes:
                 raise
-            if largest != stored.info.max_timestamp_ms:
-                reason = f"the largest timestamp is {largest}, the entry says {stored.info.max_timestamp_ms}"
-                raise CorruptObjectError(reason, log_key(stored))
+            # two partial reads skip the hash check of the layout: a bad batch is a better finding than a wrong hash
+            halves = chain(self._read(stored, 0, size_bytes - 1), self._read(stored, size_bytes - 1, size_bytes))
+            report = self._batches(stored, halves)
+            if not report.findings:
+                raise
+        findings = [
+            replace(finding, kind=_KINDS[finding.kind], segment=stored, log=self._log) for finding in report.findings
+        ]
+        is_whole = all(finding.kind is not FindingKind.LOG for finding in findings)
+        if is_whole and report.largest_ms != stored.info.max_timestamp_ms:
+            text = f"the largest timestamp is {report.largest_ms}, the entry says {stored.info.max_timestamp_ms}"
+            findings.append(self._finding(FindingKind.LOG, log_key(stored), text, segment=stored))
+        return findings
 
-        yield from self._caught(check, Flaw.LOG, stored, log_key(stored), "")
+    def _batches(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> SegmentReport:
+        segment = StreamedSegment(stored, pieces)
+        report = check_segment(segment, self._components)
+        if all(finding.kind is not FindingKind.DAMAGE for finding in report.findings):
+            segment.finish()
+        return report
 
     def _read(self, stored: StoredSegment, start: int, end: int) -> Iterator[memoryview]:
         return self._layout(stored).read(stored, start, end, self._store.read_exactly)
@@ -278,28 +257,22 @@ class LogScrub:
 
         return hashed()
 
-    def _walked(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> int:
-        """Check all batches; return their largest timestamp."""
-        segment, largest = _Streamed(stored, pieces), NO_TIMESTAMP
-        for chunk in walk(segment, 0, self._parts, below=stored.info.end_offset):
-            largest = max(largest, *(max(table.max_timestamp_ms) for table in chunk.tables))
-        segment.finish()
-        return largest
-
     def _caught(
-        self, check: Callable[[], None], flaw: Flaw, stored: StoredSegment, key: str, what: str
-    ) -> Iterator[Finding]:
+        self, check: Callable[[], list[Finding]], kind: FindingKind, stored: StoredSegment, key: str, what: str = ""
+    ) -> list[Finding]:
+        """Return the findings of ``check``; damage that it raises is one."""
         try:
-            check()
-        except (CorruptBatchError, *_DAMAGED) as error:
-            yield self._flaw(flaw, key, what + error.reason, getattr(error, "position", 0), stored)
+            return check()
+        except _DAMAGED as error:
+            return [self._finding(kind, key, what + error.reason, getattr(error, "position", 0), stored)]
 
     def _layout(self, stored: StoredSegment) -> GuardedLayout:
         return self._layouts.by_label(stored.layout)
 
-    @staticmethod
-    def _flaw(flaw: Flaw, key: str, text: str, position: int = 0, segment: StoredSegment | None = None) -> Finding:
-        return Finding(flaw, key, position, text, segment)
+    def _finding(
+        self, kind: FindingKind, key: str, text: str, position: int = 0, segment: StoredSegment | None = None
+    ) -> Finding:
+        return Finding(kind, key, position, text, segment, self._log)
 
 
 def is_broken(before: Head, after: Head) -> bool:
@@ -312,67 +285,3 @@ def is_broken(before: Head, after: Head) -> bool:
 def leaves_out(before: Head, after: Head) -> bool:
     """Return True if two roots are links of one chain with versions between them, which a repair left out."""
     return after.root.version > before.root.version + 1 and after.root.parent_sha256 == before.sha256
-
-
-class _Streamed:
-    """A segment as a ReadableSegment over bytes that are read once, in order; supports no index lookups."""
-
-    def __init__(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> None:
-        self._stored, self._pieces = stored, iter(pieces)
-        self._held, self._start = bytearray(), 0  # bytes not passed yet, and their position
-
-    @property
-    def base_offset(self) -> int:
-        """The first offset that the segment may hold."""
-        return self._stored.info.base_offset
-
-    @property
-    def end_offset(self) -> int:
-        """The exclusive end offset of the segment."""
-        return self._stored.info.end_offset
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of the original ``.log`` file."""
-        return self._stored.info.size_bytes
-
-    @property
-    def max_timestamp_ms(self) -> int:
-        """The largest timestamp in the entry."""
-        return self._stored.info.max_timestamp_ms
-
-    @property
-    def age_from_ms(self) -> int:
-        """The file's time in the entry."""
-        return self._stored.info.modified_ms
-
-    @property
-    def label(self) -> str:
-        """The key of the object."""
-        return log_key(self._stored)
-
-    def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return bytes from ``position``, which must not decrease between calls."""
-        self._held = self._held[position - self._start :]
-        self._start = position
-        while len(self._held) < size_bytes and (piece := next(self._pieces, None)) is not None:
-            self._held += piece
-        return memoryview(bytes(self._held[:size_bytes]))
-
-    def finish(self) -> None:
-        """Read the rest, so the hash of the whole log is checked."""
-        for _ in self._pieces:
-            pass
-
-    def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return the same bytes as ``read``."""
-        return FileSlice.of(self.read(position, size_bytes), position)
-
-    def index_entries(self, role: IndexRole) -> bytes:
-        """Return empty bytes: no index is needed."""
-        del role
-        return b""
-
-    def forget(self) -> bool:
-        """Return False: nothing is cached."""
-        return False

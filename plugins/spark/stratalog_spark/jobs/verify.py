@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import SparkSession
 
-from stratalog.reading import Check, Checked, ReadSource, check, plan_checks
+from stratalog import TopicPartition
+from stratalog.reading import Check, Finding, ReadSource, check, plan_checks
 from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
 from stratalog_spark.messages import Message
 
@@ -16,7 +17,7 @@ ORPHAN = "orphan"
 
 
 _CHECK: Final = Message[Check]("check", Check)
-_CHECKED: Final = Message[tuple[int, int, list[Checked]]]("checked", tuple[int, int, list[Checked]])
+_FOUND: Final = Message[tuple[int, int, list[Finding]]]("found", tuple[int, int, list[Finding]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,8 @@ class VerifyReport:
     logs: int
     segments: int
     size_bytes: int
-    wrong: tuple[Checked, ...]
-    orphans: tuple[Checked, ...]
+    wrong: tuple[Finding, ...]
+    orphans: tuple[Finding, ...]
 
     @property
     def ok(self) -> bool:
@@ -68,28 +69,32 @@ def verify(
     source = source_of(tier)
     plan = plan_checks(source, topics=topics, deep=deep, checks=task_count(spark))
 
-    def work(task: Check) -> tuple[int, int, list[Checked]]:
+    def work(task: Check) -> tuple[int, int, list[Finding]]:
         return _look(source, task)
 
-    done = run_tasks(spark, plan.checks, work, task=_CHECK, result=_CHECKED, progress=progress)
+    done = run_tasks(spark, plan.checks, work, task=_CHECK, result=_FOUND, progress=progress)
     found = [*plan.found, *(item for _, _, items in done for item in items)]
     return VerifyReport(
         logs=len(plan.logs),
         segments=sum(segments for segments, _, _ in done),
         size_bytes=sum(size for _, size, _ in done),
-        wrong=_sorted(item for item in found if item.finding.flaw != ORPHAN),
-        orphans=_sorted(item for item in found if item.finding.flaw == ORPHAN),
+        wrong=_sorted(item for item in found if item.kind != ORPHAN),
+        orphans=_sorted(item for item in found if item.kind == ORPHAN),
     )
 
 
-def _look(source: ReadSource, task: Check) -> tuple[int, int, list[Checked]]:
-    segments, size_bytes, wrong = 0, 0, list[Checked]()
+def _look(source: ReadSource, task: Check) -> tuple[int, int, list[Finding]]:
+    segments, size_bytes, wrong = 0, 0, list[Finding]()
     for stored, found in check(source, task):
         segments, size_bytes = segments + 1, size_bytes + (stored.info.size_bytes if task.deep else 0)
         wrong += found
     return segments, size_bytes, wrong
 
 
-def _sorted(found: Iterable[Checked]) -> tuple[Checked, ...]:
-    order: Sequence[Checked] = sorted(found, key=lambda item: (item.log, item.finding.key, item.finding.position))
-    return tuple(order)
+def _sorted(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(found, key=lambda item: (_log_of(item), item.place, item.position)))
+
+
+def _log_of(finding: Finding) -> TopicPartition:
+    assert finding.log is not None, "each finding of a tier has its log"
+    return finding.log

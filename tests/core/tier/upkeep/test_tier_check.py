@@ -19,6 +19,7 @@ from stratalog.model.names import log_prefix, manifest_key, segment_key
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
+from stratalog.segment.finding import Finding, FindingKind
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.logs import LogBed
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
@@ -26,18 +27,18 @@ from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.json_fields import canonical
 from stratalog.tier.manifest.root_codec import sealed
 from stratalog.tier.tier_log import TierLog
-from stratalog.tier.upkeep.tier_check import Finding, Flaw
+from stratalog.tier.upkeep.tier_check import TierLogCheck
 
 SMALL = {"segment.bytes": 3000, "index.interval.bytes": 500, "retention.ms": -1}
 LAYOUTS = ("single", "plain", "chunked")
 
 
-def scrubbed(log: TierLog, parts: Components, *, deep: bool = False, orphans: bool = True) -> list[Finding]:
-    scrub = log.scrub(parts, deep=deep)
-    findings = list(scrub.begin())
-    for found in scrub.segments():
-        findings += [found] if isinstance(found, Finding) else scrub.check(found)
-    return findings + (list(scrub.orphans()) if orphans else [])
+def findings_of(log: TierLog, parts: Components, *, deep: bool = False, orphans: bool = True) -> list[Finding]:
+    check = TierLogCheck(log, parts, contents=deep)
+    findings = list(check.roots())
+    for found in check.segments():
+        findings += [found] if isinstance(found, Finding) else check.check(found)
+    return findings + (list(check.orphans()) if orphans else [])
 
 
 class Bucket:
@@ -62,8 +63,8 @@ class Bucket:
         self.entries: tuple[StoredSegment, ...] = self.log.root.entries
         self.prefix = log_prefix(*name)
 
-    def scrub(self, *, deep: bool = False) -> list[Finding]:
-        return scrubbed(self.log, self.host.parts(TopicConfig()), deep=deep)
+    def check(self, *, deep: bool = False) -> list[Finding]:
+        return findings_of(self.log, self.host.parts(TopicConfig()), deep=deep)
 
     def cut(self, key: str, size_bytes: int) -> None:
         """Take an object's end away."""
@@ -98,16 +99,16 @@ def single(tmp_path: Path) -> Iterator[Bucket]:
 
 def test_nothing_is_wrong_with_a_sound_tier(bucket: Bucket) -> None:
     assert len(bucket.entries) > 3
-    assert bucket.scrub() == bucket.scrub(deep=True) == []
+    assert bucket.check() == bucket.check(deep=True) == []
 
 
 def test_a_missing_object(bucket: Bucket) -> None:
     victim = bucket.entries[1]
     for key in victim.keys:
         (bucket.folder / key).unlink()
-    found = bucket.scrub()
-    assert [(finding.flaw, finding.key, finding.segment) for finding in found] == [
-        (Flaw.MISSING, key, victim) for key in sorted(victim.keys)
+    found = bucket.check()
+    assert [(finding.kind, finding.place, finding.segment) for finding in found] == [
+        (FindingKind.MISSING, key, victim) for key in sorted(victim.keys)
     ]
 
 
@@ -116,8 +117,8 @@ def test_an_object_that_was_cut(bucket: Bucket) -> None:
         before = (bucket.folder / place.key).read_bytes()
         if place.size_bytes:
             bucket.cut(place.key, place.position + place.size_bytes - 1)
-            found = [finding for finding in bucket.scrub() if finding.flaw is Flaw.SIZE]
-            assert [(finding.key, finding.segment) for finding in found] == [(place.key, bucket.entries[1])], kind
+            found = [finding for finding in bucket.check() if finding.kind is FindingKind.SIZE]
+            assert [(finding.place, finding.segment) for finding in found] == [(place.key, bucket.entries[1])], kind
             assert found[0].position == place.position + place.size_bytes - 1
             (bucket.folder / place.key).write_bytes(before)
 
@@ -127,8 +128,8 @@ def test_a_flipped_bit_in_a_small_file(bucket: Bucket) -> None:
     for kind, place in victim.slices.items():
         if kind != "log" and place.size_bytes:
             bucket.flip(place.key, place.position)
-            found = bucket.scrub()
-            assert [(finding.flaw, finding.key) for finding in found] == [(Flaw.FILE, place.key)]
+            found = bucket.check()
+            assert [(finding.kind, finding.place) for finding in found] == [(FindingKind.FILE, place.key)]
             assert kind in found[0].text
             bucket.flip(place.key, place.position)
 
@@ -138,17 +139,17 @@ def test_a_flipped_bit_in_the_log_is_found_deep_down(bucket: Bucket, share: floa
     place = bucket.entries[0].slices[next(kind for kind in bucket.entries[0].slices if kind == "log")]
     at = place.position + int(place.size_bytes * share)
     bucket.flip(place.key, at)
-    assert bucket.scrub() == []
-    found = bucket.scrub(deep=True)
-    assert [(finding.flaw, finding.key, finding.segment) for finding in found] == [
-        (Flaw.LOG, place.key, bucket.entries[0])
+    assert bucket.check() == []
+    found = bucket.check(deep=True)
+    assert [(finding.kind, finding.place, finding.segment) for finding in found] == [
+        (FindingKind.LOG, place.key, bucket.entries[0])
     ]
 
 
 def test_a_bad_batch_is_told_with_its_position(single: Bucket) -> None:
     place = next(place for kind, place in single.entries[0].slices.items() if kind == "log")
     single.flip(place.key, place.size_bytes - 1)
-    (found,) = single.scrub(deep=True)
+    (found,) = single.check(deep=True)
     assert 0 < found.position < place.size_bytes
 
 
@@ -156,7 +157,7 @@ def test_the_log_of_another_segment_is_noticed(single: Bucket) -> None:
     first, second = single.entries[:2]
     (one,), (other,) = first.keys, second.keys
     (single.folder / one).write_bytes((single.folder / other).read_bytes())
-    assert Flaw.LOG in {finding.flaw for finding in single.scrub(deep=True)}
+    assert FindingKind.LOG in {finding.kind for finding in single.check(deep=True)}
 
 
 def test_a_damaged_root_hides_nothing_that_the_one_before_names(single: Bucket) -> None:
@@ -164,7 +165,7 @@ def test_a_damaged_root_hides_nothing_that_the_one_before_names(single: Bucket) 
     head = single.log.root.version
     single.cut(manifest_key(single.prefix, head), 100)
     (single.folder / next(iter(single.entries[0].keys))).unlink()
-    assert [finding.flaw for finding in single.scrub()] == [Flaw.ROOT, Flaw.MISSING]
+    assert [finding.kind for finding in single.check()] == [FindingKind.ROOT, FindingKind.MISSING]
 
 
 def test_a_root_that_was_written_anew_breaks_the_chain(single: Bucket) -> None:
@@ -173,8 +174,8 @@ def test_a_root_that_was_written_anew_breaks_the_chain(single: Bucket) -> None:
     value = json.loads(path.read_bytes())
     del value["body_sha256"]
     path.write_bytes(sealed(canonical({**value, "created_ms": value["created_ms"] + 1})))
-    found = single.scrub()
-    assert [finding.flaw for finding in found] == [Flaw.ROOT]
+    found = single.check()
+    assert [finding.kind for finding in found] == [FindingKind.ROOT]
     assert "does not follow version 2" in found[0].text
 
 
@@ -184,30 +185,30 @@ def test_a_flipped_bit_in_a_root_is_told_of_that_root(single: Bucket, version: i
     assert single.log.root is not None
     key = manifest_key(single.prefix, version if version > 0 else single.log.root.version)
     single.flip(key, (single.folder / key).read_bytes().index(b'"created_ms":') + 20)
-    found = single.scrub()
-    assert [(finding.flaw, finding.key) for finding in found] == [(Flaw.ROOT, key)]
+    found = single.check()
+    assert [(finding.kind, finding.place) for finding in found] == [(FindingKind.ROOT, key)]
     assert "hash" in found[0].text
 
 
 def test_a_root_that_is_gone_from_the_middle(single: Bucket) -> None:
     (single.folder / manifest_key(single.prefix, 3)).unlink()
-    found = single.scrub()
-    assert [finding.flaw for finding in found] == [Flaw.ROOT]
+    found = single.check()
+    assert [finding.kind for finding in found] == [FindingKind.ROOT]
     assert "versions 3 to 3 are gone" in found[0].text
 
 
 def test_an_orphan_is_listed(single: Bucket) -> None:
     key = segment_key(single.prefix, 5, 0, uuid.UUID(int=7))
     (single.folder / key).write_bytes(b"never committed")
-    assert [(finding.flaw, finding.key) for finding in single.scrub()] == [(Flaw.ORPHAN, key)]
+    assert [(finding.kind, finding.place) for finding in single.check()] == [(FindingKind.ORPHAN, key)]
 
 
 def test_an_upload_without_an_end_is_listed_with_the_orphans(single: Bucket) -> None:
     key = segment_key(single.prefix, 5, 0, uuid.UUID(int=7))
     name = key.rpartition("/")[2]
     (single.folder / key).with_name(f".stratalog-{'0' * 32}-{name}.tmp").write_bytes(b"half of it")
-    (found,) = single.scrub()
-    assert (found.flaw, found.key) == (Flaw.ORPHAN, key)
+    (found,) = single.check()
+    assert (found.kind, found.place) == (FindingKind.ORPHAN, key)
     assert "begun" in found.text
 
 
@@ -222,14 +223,16 @@ def test_a_damaged_or_missing_page_hides_no_other(
     keys = bed.bucket.keys(f"{log_prefix(LOG, TOPIC_ID)}pages/")
     assert len(keys) == 2
     with LogBed(tmp_path, installed) as parts:
-        assert scrubbed(log, parts.parts) == []
+        assert findings_of(log, parts.parts) == []
         damage(bed, keys[0])
-        assert [(finding.flaw, finding.key) for finding in scrubbed(log, parts.parts)] == [(Flaw.PAGE, keys[0])]
+        assert [(finding.kind, finding.place) for finding in findings_of(log, parts.parts)] == [
+            (FindingKind.PAGE, keys[0])
+        ]
         victim = next(key for key in bed.bucket.keys("") if "/segments/00000000000000000010-" in key)
         del bed.bucket.objects[victim]
-        assert [(finding.flaw, finding.key) for finding in scrubbed(log, parts.parts)] == [
-            (Flaw.PAGE, keys[0]),
-            (Flaw.MISSING, victim),
+        assert [(finding.kind, finding.place) for finding in findings_of(log, parts.parts)] == [
+            (FindingKind.PAGE, keys[0]),
+            (FindingKind.MISSING, victim),
         ]
 
 

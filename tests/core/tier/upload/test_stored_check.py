@@ -23,6 +23,7 @@ from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_seg
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.store.read_back import Verification
 from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.tier_repair import TierRepair
 from stratalog.tier.upload.replacer import Replacement
 
 PREFIX: Final = segments_prefix(log_prefix(LOG, TOPIC_ID))
@@ -313,7 +314,7 @@ def test_an_object_that_is_put_back_wrong_is_no_repair() -> None:
     assert root is not None
     layout.lie = "stores a flipped bit"
     with pytest.raises(PluginError, match="gave other bytes"):
-        log.mend(root.entries[0], made_segment(0, 10))
+        TierRepair(log).restore(root.entries[0], made_segment(0, 10))
 
 
 # --- the contracts find the same lies ----------------------------------------------------------------------------------

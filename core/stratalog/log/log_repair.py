@@ -1,0 +1,81 @@
+"""Repairs of a log's folder that lose no good record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from stratalog.config.topic import TopicConfig
+from stratalog.log.folder.folder import write_epochs
+from stratalog.log.load.loaded_log import LoadRequest
+from stratalog.log.load.log_loader import load
+from stratalog.log.log_check import LogReport
+from stratalog.model.names import LEADER_EPOCHS_FILE, parse_segment_file, segment_file
+from stratalog.segment.components import Components
+from stratalog.segment.finding import Finding, FindingKind, Repair
+from stratalog.spi.segment_store import LogFiles
+
+_REPAIRS: Final[Mapping[FindingKind, str]] = MappingProxyType(
+    {
+        FindingKind.TORN: "the tail was truncated",
+        FindingKind.INDEX: "the indexes were rebuilt",
+        FindingKind.SNAPSHOT: "the snapshot was replaced",
+        FindingKind.EPOCHS: "the leader epochs were rebuilt",
+        FindingKind.OVERFLOW: "the segment was split",
+        FindingKind.LEFT_OVER: "the replacement was completed or undone",
+    }
+)
+
+
+def is_repairable(finding: Finding) -> bool:
+    """Return True if ``repair_log`` repairs the finding without losing a good record."""
+    return finding.kind in _REPAIRS
+
+
+def repair_log(
+    files: LogFiles, components: Components, config: TopicConfig, report: LogReport, log_start: int | None
+) -> list[Repair]:
+    """Repair the repairable findings of ``check_log``; return what was done. Without such findings, do nothing.
+
+    Repairs are: truncate a torn tail, split overflowed segments, and rebuild indexes, snapshots and leader epochs. The
+    caller has locked the directory, and has made sure that its next opening counts as one after a crash.
+
+    Raises:
+        StorageError: a file cannot be written, or the log cannot be loaded.
+    """
+    findings = [finding for finding in report.findings if is_repairable(finding)]
+    if not findings:
+        return []
+    for finding in findings:
+        name = finding.place.rpartition("/")[2]
+        if finding.kind is FindingKind.TORN:
+            _truncate(files, name, finding.position)
+        elif finding.kind is FindingKind.SNAPSHOT:
+            files.remove(name)
+        elif finding.kind is FindingKind.EPOCHS:
+            files.remove(LEADER_EPOCHS_FILE)
+            write_epochs(files, report.epochs)
+        elif finding.kind is FindingKind.INDEX:
+            found = parse_segment_file(name)
+            if found is not None:  # without its offset index, loading rebuilds all indexes of the segment
+                files.remove(segment_file(found.base_offset, ".index"))
+                files.remove(name)
+    request = LoadRequest(
+        clean=True, recovery_point=report.known_end, log_start=log_start, high_watermark=None, writable=True
+    )
+    loaded = load(files, components, config, request)
+    for segment in loaded.segments:
+        segment.close()
+    for name in loaded.left:
+        files.remove(name)
+    return [Repair(finding, _REPAIRS[finding.kind]) for finding in findings]
+
+
+def _truncate(files: LogFiles, name: str, size_bytes: int) -> None:
+    file = files.open_segment(name)
+    try:
+        file.truncate(size_bytes)
+        file.sync()
+    finally:
+        file.close()

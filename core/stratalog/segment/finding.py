@@ -1,0 +1,68 @@
+"""Findings of checks, and repairs of them: one vocabulary for segments, log folders and tiers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from stratalog.model.names import TopicPartition
+from stratalog.spi.layouts import StoredSegment
+
+
+class FindingKind(StrEnum):
+    """Kind of a finding. Its value is stored in notes, and printed as JSON."""
+
+    # in the folder of a log
+    DAMAGE = "damage"
+    TORN = "torn tail"
+    INDEX = "index"
+    SNAPSHOT = "snapshot"
+    EPOCHS = "epochs"
+    BOUNDS = "bounds"
+    OVERFLOW = "overflow"
+    LEFT_OVER = "left over"
+    # in a tier
+    ROOT = "root"
+    PAGE = "page"
+    OFFSETS = "offsets"
+    MISSING = "missing"
+    SIZE = "size"
+    FILE = "file"
+    LOG = "log"
+    ORPHAN = "orphan"  # no damage: the object waits for the collector
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One problem.
+
+    Attributes:
+        kind: the kind of the problem.
+        place: path of the file, or key of the object.
+        position: position in it (bytes).
+        text: description.
+        segment: in a tier, the affected segment, if it is one.
+        log: in a tier, the affected log.
+    """
+
+    kind: FindingKind
+    place: str
+    position: int
+    text: str
+    segment: StoredSegment | None = None
+    log: TopicPartition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Result of the attempt to repair a finding.
+
+    Attributes:
+        finding: the finding.
+        done: what was done; "" if it could not be repaired.
+        failure: the error that prevented the repair, "" if there was none.
+    """
+
+    finding: Finding
+    done: str
+    failure: str = ""

@@ -1,0 +1,217 @@
+"""Repair of a log of a tier: its manifest, and its objects from copies of the same segments.
+
+An object is written again only if the copy gives exactly the bytes that its manifest entry describes. Therefore no root
+changes and no writer is fenced. A reader gets the right bytes or an error meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Final, Protocol
+
+from stratalog.errors import CorruptObjectError, ObjectNotFoundError, StorageError, StoreError
+from stratalog.log.folder.folder import read_epochs
+from stratalog.log.load.overflow import open_pieces
+from stratalog.model.names import log_prefix, quarantine_key
+from stratalog.model.segment_info import FileKind
+from stratalog.segment.components import Components
+from stratalog.segment.finding import Finding, FindingKind, Repair
+from stratalog.spi.layouts import SegmentSource, StoredSegment
+from stratalog.spi.objects import ByteSource, ObjectInfo
+from stratalog.spi.segment_store import LogFiles
+from stratalog.tier.log_head import LogHead
+from stratalog.tier.manifest.pages import Whole
+from stratalog.tier.store.layout_table import GuardedLayout
+from stratalog.tier.store.store import TierStore
+from stratalog.tier.upkeep.manifest_repair import ManifestRepair
+from stratalog.tier.upload.closed_segment import SegmentReader
+from stratalog.tier.upload.stored_check import GivenSegment
+
+_STEP_BYTES: Final = 1 << 20
+_OF_OBJECTS: Final = frozenset({FindingKind.MISSING, FindingKind.SIZE, FindingKind.FILE, FindingKind.LOG})
+
+
+class SegmentCopies(Protocol):
+    """Place that may have copies of the segments of one log."""
+
+    def opened(self, stored: StoredSegment) -> AbstractContextManager[SegmentSource | None]:
+        """Open the copy of a segment, None if there is none; raise StorageError if it cannot be read."""
+
+
+class FolderCopies:
+    """Segments in the folder of a log; its owner may write to it meanwhile.
+
+    Args:
+        files: the folder.
+        log: the log in the tier.
+        components: the log's components.
+    """
+
+    def __init__(self, files: LogFiles, log: LogHead, components: Components) -> None:
+        self._files, self._log, self._components = files, log, components
+
+    @contextlib.contextmanager
+    def opened(self, stored: StoredSegment) -> Iterator[SegmentSource | None]:
+        """Open the segment with the same offsets, check all its batches, and return it."""
+        wanted = (stored.info.base_offset, stored.info.end_offset)
+        with ExitStack() as opened:
+            for segment in open_pieces(self._files, self._components, opened):
+                if (segment.base_offset, segment.end_offset) == wanted:
+                    epochs = read_epochs(self._files)
+                    reader = SegmentReader(self._files, self._log.log, self._log.topic_id, epochs, self._components)
+                    yield reader.source(segment, segment.base_offset)
+                    return
+            yield None
+
+
+class TierRepair:
+    """Repair of one log of a tier. Not thread-safe.
+
+    Args:
+        log: the log; its tier was opened for writing.
+        copies: places with copies of segments, in the order of their use.
+    """
+
+    def __init__(self, log: LogHead, copies: Sequence[SegmentCopies] = ()) -> None:
+        log.check_writable()
+        self._log, self._copies = log, copies
+
+    def manifest(self) -> Iterator[Repair]:
+        """Repair damaged roots and pages; the log must have no writer meanwhile. As ``ManifestRepair.run``."""
+        return ManifestRepair(self._log).run()
+
+    def segments(self, findings: Sequence[Finding]) -> list[Repair]:
+        """Restore the segments of findings from copies, each segment once.
+
+        Raises:
+            StoreError: the store failed; call again.
+        """
+        restored = dict[int, tuple[str, str]]()
+        repairs = list[Repair]()
+        for finding in findings:
+            stored = finding.segment
+            if stored is None or finding.kind not in _OF_OBJECTS:
+                repairs.append(Repair(finding, ""))
+                continue
+            base, is_first = stored.info.base_offset, stored.info.base_offset not in restored
+            if is_first:
+                restored[base] = self._restored(stored)
+            done, failure = restored[base]
+            repairs.append(Repair(finding, done, failure if is_first else ""))
+        return repairs
+
+    def restore(self, stored: StoredSegment, source: SegmentSource) -> bool:
+        """Write the objects of a segment again from a copy, under their own keys.
+
+        The layout writes the segment twice: once to compare, and once to upload.
+
+        Returns:
+            True if the objects were written; False if the copy differs, or if the layout writes other bytes today.
+
+        Raises:
+            StoreError: the store failed; call again.
+            StorageError: the copy cannot be read.
+            PluginError: the objects were written, and the store returns other bytes.
+            UnknownComponentError: the layout is not installed.
+        """
+        if source.info != stored.info:
+            return False
+        store, layout = self._log.objects, self._log.layouts.by_label(stored.layout)
+        given = GivenSegment(_with_extras(store, layout, stored, source))
+
+        def written(put: Callable[[str, ByteSource], ObjectInfo]) -> StoredSegment:
+            made = layout.write(given.source, _SameKeys(stored, put), None)
+            return dataclasses.replace(made, layout=stored.layout)
+
+        try:
+            if written(_read_only) != stored or given.sha256 != stored.sha256 or written(store.put) != stored:
+                return False
+            if store.verification.is_due(stored.layout, is_bundled=layout.guard.is_bundled):
+                given.read_back(stored, store, layout)
+                store.verification.passed(stored.layout)
+        except CorruptObjectError:
+            return False
+        return True
+
+    def note(self, finding: Finding) -> str:
+        """Write a note about an object that cannot be repaired, beside the log's other objects; return the note's key.
+
+        The object itself is not changed: its undamaged parts can still be read, and only retention removes it.
+
+        Raises:
+            StoreError: the store failed.
+        """
+        key = quarantine_key(log_prefix(self._log.log, self._log.topic_id), finding.place)
+        note = {
+            "format": "stratalog-quarantine",
+            "format_version": 1,
+            "key": finding.place,
+            "flaw": str(finding.kind),
+            "position": finding.position,
+            "text": finding.text,
+            "noted_ms": self._log.env.clock.now_ms(),
+        }
+        self._log.objects.put(key, Whole(json.dumps(note, sort_keys=True).encode()))
+        return key
+
+    def _restored(self, stored: StoredSegment) -> tuple[str, str]:
+        """Restore a segment from the first copy that fits; return what was done, and an error that prevented it."""
+        try:
+            for copies in self._copies:
+                with copies.opened(stored) as source:
+                    if source is not None and self.restore(stored, source):
+                        return "put back", ""
+        except StoreError:
+            raise
+        except StorageError as error:  # the copy is damaged too, or was deleted meanwhile
+            return "", str(error)
+        return "", ""
+
+
+def _with_extras(
+    store: TierStore, layout: GuardedLayout, stored: StoredSegment, source: SegmentSource
+) -> SegmentSource:
+    """Return the source with the stored EXTRA indexes if they are sound; copies may lack them."""
+    files = dict(source.files)
+    if FileKind.EXTRA not in stored.slices:
+        files.pop(FileKind.EXTRA, None)
+    with contextlib.suppress(CorruptObjectError, ObjectNotFoundError):  # if they are damaged, the copy's own are used
+        data = layout.read_index(stored, FileKind.EXTRA, store.read_exactly)
+        if data is not None:
+            files[FileKind.EXTRA] = data
+    return dataclasses.replace(source, files=files)
+
+
+def _read_only(key: str, source: ByteSource) -> ObjectInfo:
+    """Read all bytes, and store none."""
+    for _ in source.chunks(_STEP_BYTES):
+        pass
+    return ObjectInfo(key, source.size_bytes)
+
+
+class _SameKeys:
+    """A sink that returns the keys that a segment has already, in the order of their suffixes.
+
+    Raises CorruptObjectError if the layout asks for an object that the segment does not have.
+    """
+
+    def __init__(self, stored: StoredSegment, put: Callable[[str, ByteSource], ObjectInfo]) -> None:
+        self._left = sorted(stored.keys)
+        self._put, self._label = put, stored.layout
+
+    def key(self, suffix: str = "seg") -> str:
+        """Return the key that the next ``put`` with this suffix will use."""
+        for key in self._left:
+            if key.endswith(f".{suffix}"):
+                return key
+        raise CorruptObjectError(f"{self._label} stores an object that the entry does not name", f"*.{suffix}")
+
+    def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
+        """Pass one object to the given ``put`` function."""
+        key = self.key(suffix)
+        self._left.remove(key)
+        return dataclasses.replace(self._put(key, source), key=key)
