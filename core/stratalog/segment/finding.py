@@ -15,7 +15,7 @@ class FindingKind(StrEnum):
     # in the folder of a log
     DAMAGE = "damage"
     TORN = "torn tail"
-    INDEX = "index"
+    INDEX = "index"  # also in a tier: an index was wrong when it was uploaded
     SNAPSHOT = "snapshot"
     EPOCHS = "epochs"
     BOUNDS = "bounds"

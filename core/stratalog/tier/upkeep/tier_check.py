@@ -7,7 +7,7 @@ finding. Only a failure of the store ends the check.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
@@ -26,7 +26,8 @@ from stratalog.model.segment_info import FileKind
 from stratalog.producers.snapshot import decode_snapshot
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding, FindingKind
-from stratalog.segment.segment_check import SegmentReport, check_segment
+from stratalog.segment.segment_check import SegmentReport, StoredIndex, check_segment
+from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.log_head import LogHead
 from stratalog.tier.manifest.root import Head, PageRef, object_keys
@@ -39,10 +40,6 @@ from stratalog.tier.upload.closed_segment import INDEX_KINDS
 
 _DAMAGED: Final = (CorruptObjectError, ObjectNotFoundError, CorruptIndexError, CorruptSnapshotError)
 _ROLES: Final = {kind: role for role, kind in INDEX_KINDS.items()}
-_KINDS: Final = {
-    FindingKind.DAMAGE: FindingKind.LOG,
-    FindingKind.INDEX: FindingKind.FILE,
-}  # of check_segment, in a tier
 
 
 def is_missing(found: Iterable[Finding]) -> bool:
@@ -56,7 +53,7 @@ class TierLogCheck:
     Args:
         log: the log.
         components: components to check batches with.
-        contents: True to read every ``.log`` file, and check its hash and each batch.
+        contents: True to read every ``.log`` file, and check its hash, each batch, and the indexes against the batches.
     """
 
     def __init__(self, log: LogHead, components: Components, *, contents: bool) -> None:
@@ -135,9 +132,10 @@ class TierLogCheck:
 
     def contents(self, stored: StoredSegment) -> list[Finding]:
         """Return the findings inside the existing objects of a segment; needs no ``roots``, so threads can share it."""
-        findings = list(self._files(stored))
+        indexes = dict[IndexRole, StoredIndex]()
+        findings = list(self._files(stored, indexes))
         if self._contents:
-            findings += self._caught(lambda: self._log_file(stored), FindingKind.LOG, stored, log_key(stored))
+            findings += self._caught(lambda: self._log_file(stored, indexes), FindingKind.LOG, stored, log_key(stored))
         return findings
 
     def orphans(self) -> Iterator[Finding]:
@@ -194,37 +192,44 @@ class TierLogCheck:
                     FindingKind.SIZE, key, f"{size} bytes are there, its entry needs {end}", size, stored
                 )
 
-    def _files(self, stored: StoredSegment) -> Iterator[Finding]:
-        """Check the small files."""
+    def _files(self, stored: StoredSegment, indexes: dict[IndexRole, StoredIndex]) -> Iterator[Finding]:
+        """Check the small files; add the good indexes to ``indexes``."""
         for kind, place in stored.slices.items():
             if kind is not FileKind.LOG:
-                check = partial(self._file, stored, kind)
+                check = partial(self._file, stored, kind, indexes)
                 yield from self._caught(check, FindingKind.FILE, stored, place.key, f"the {kind} file: ")
 
-    def _file(self, stored: StoredSegment, kind: FileKind) -> list[Finding]:
+    def _file(self, stored: StoredSegment, kind: FileKind, indexes: dict[IndexRole, StoredIndex]) -> list[Finding]:
         data = self._layout(stored).read_index(stored, kind, self._store.read_exactly) or b""
         info, role = stored.info, _ROLES.get(kind)
         if role is not None:
             self._components.indexes[role].reader(data, info.base_offset).check(info.end_offset, info.size_bytes)
+            indexes[role] = StoredIndex(stored.slices[kind].key, data, name=f"the {kind} file: ")
         if kind is FileKind.SNAPSHOT:
             decode_snapshot(data, stored.slices[kind].key)
         return []
 
-    def _log_file(self, stored: StoredSegment) -> list[Finding]:
-        """Check every batch, the hash of the whole log."""
+    def _log_file(self, stored: StoredSegment, indexes: Mapping[IndexRole, StoredIndex]) -> list[Finding]:
+        """Check every batch, the hash of the whole log, and the indexes."""
         size_bytes = stored.info.size_bytes
         try:
-            report = self._batches(stored, self._hashed(stored, self._read(stored, 0, size_bytes)))
+            report = self._batches(stored, self._hashed(stored, self._read(stored, 0, size_bytes)), indexes)
         except CorruptObjectError:
             if not size_bytes:
                 raise
             # two partial reads skip the hash check of the layout: a bad batch is a better finding than a wrong hash
             halves = chain(self._read(stored, 0, size_bytes - 1), self._read(stored, size_bytes - 1, size_bytes))
-            report = self._batches(stored, halves)
+            report = self._batches(stored, halves, {})
             if not report.findings:
                 raise
         findings = [
-            replace(finding, kind=_KINDS[finding.kind], segment=stored, log=self._log) for finding in report.findings
+            replace(
+                finding,
+                kind=FindingKind.LOG if finding.kind is FindingKind.DAMAGE else finding.kind,
+                segment=stored,
+                log=self._log,
+            )
+            for finding in report.findings
         ]
         is_whole = all(finding.kind is not FindingKind.LOG for finding in findings)
         if is_whole and report.largest_ms != stored.info.max_timestamp_ms:
@@ -232,9 +237,11 @@ class TierLogCheck:
             findings.append(self._finding(FindingKind.LOG, log_key(stored), text, segment=stored))
         return findings
 
-    def _batches(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> SegmentReport:
+    def _batches(
+        self, stored: StoredSegment, pieces: Iterable[memoryview], indexes: Mapping[IndexRole, StoredIndex]
+    ) -> SegmentReport:
         segment = StreamedSegment(stored, pieces)
-        report = check_segment(segment, self._components)
+        report = check_segment(segment, self._components, indexes=indexes)
         if all(finding.kind is not FindingKind.DAMAGE for finding in report.findings):
             segment.finish()
         return report

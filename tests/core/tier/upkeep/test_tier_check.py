@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,7 +44,7 @@ def findings_of(log: TierLog, parts: Components, *, deep: bool = False, orphans:
 class Bucket:
     """A tier in a folder, as an engine filled it, and somebody who damages it."""
 
-    def __init__(self, folder: Path, layout: str) -> None:
+    def __init__(self, folder: Path, layout: str, before_offload: Callable[[Path], None] = lambda _: None) -> None:
         self.folder = folder / "bucket"
         self.folder.mkdir()
         uri = f"file://{self.folder}"
@@ -53,6 +53,7 @@ class Bucket:
             log = engine.log("orders", 0)
             for number in range(36):
                 log.append([Record(timestamp_ms=1000 + number, key=b"k", value=bytes([number]) * 300)])
+            before_offload(folder / "data")
             engine.offload()
         clock = ManualClock(SystemClock().now_ms())  # pauses between tries take no time
         self.host = open_host(Settings(), (), Env(clock=clock))
@@ -144,6 +145,26 @@ def test_a_flipped_bit_in_the_log_is_found_deep_down(bucket: Bucket, share: floa
     assert [(finding.kind, finding.place, finding.segment) for finding in found] == [
         (FindingKind.LOG, place.key, bucket.entries[0])
     ]
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_an_index_that_does_not_match_the_batches_is_found_only_with_contents(
+    tmp_path: Path, suffix: str, request: pytest.FixtureRequest
+) -> None:
+    """The entry was changed on local disk before the offload: its shape is right, and the tier stores it faithfully."""
+
+    def damage_disk(data: Path) -> None:
+        path = data / "orders-0" / f"{0:020}.{suffix}"
+        entries = bytearray(path.read_bytes())
+        entries[7] ^= 1  # the position of the first entry, or its timestamp
+        path.write_bytes(entries)
+
+    bucket = Bucket(tmp_path, "single", before_offload=damage_disk)
+    request.addfinalizer(bucket.close)
+    assert bucket.check() == []
+    (found,) = bucket.check(deep=True)
+    assert (found.kind, found.segment) == (FindingKind.INDEX, bucket.entries[0])
+    assert found.text.startswith(f"the {suffix} file: ")
 
 
 def test_a_bad_batch_is_told_with_its_position(single: Bucket) -> None:
