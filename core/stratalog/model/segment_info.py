@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
 from typing import Self
@@ -66,18 +66,33 @@ class AbortedTransaction:
     last_stable_offset: int
 
 
-@dataclass(slots=True)
 class FileSlice:
     """Bytes of a segment, pinned until released: until then, ``data`` stays valid and the file stays open.
 
     ``fileno()`` and ``position`` are for ``os.sendfile``; fileno is None if the bytes come from a tier.
-    A context manager; ``release`` may be called twice.
+    A context manager; ``release`` may be called twice. For one thread at a time.
+
+    Args:
+        data: the bytes, or a function that reads them when ``data`` is first used.
+        position: position of the first byte in the file.
+        descriptor: descriptor of the file; None if there is none.
+        on_release: called once by ``release``.
+        size_bytes: number of bytes; None is the size of ``data``.
     """
 
-    data: memoryview
-    position: int = 0
-    descriptor: int | None = None
-    on_release: Callable[[], None] | None = field(default=None, repr=False)
+    __slots__ = ("_data", "_descriptor", "_on_release", "position", "size_bytes")
+
+    def __init__(
+        self,
+        data: memoryview | Callable[[], memoryview],
+        position: int = 0,
+        descriptor: int | None = None,
+        on_release: Callable[[], None] | None = None,
+        *,
+        size_bytes: int | None = None,
+    ) -> None:
+        self._data, self.position, self._descriptor, self._on_release = data, position, descriptor, on_release
+        self.size_bytes = len(self.data) if size_bytes is None else size_bytes
 
     @classmethod
     def of(cls, data: Buffer, position: int = 0) -> FileSlice:
@@ -85,17 +100,27 @@ class FileSlice:
         return cls(memoryview(data), position)
 
     @property
-    def size_bytes(self) -> int:
-        """The number of bytes in the slice."""
-        return len(self.data)
+    def data(self) -> memoryview:
+        """The bytes.
+
+        Raises:
+            SegmentGoneError: the bytes were not read yet, and the file was truncated or its log was closed.
+        """
+        if not isinstance(self._data, memoryview):
+            self._data = self._data()
+        return self._data
+
+    def hold(self, data: memoryview) -> None:
+        """Use ``data``, the same bytes, instead of reading them."""
+        self._data = data
 
     def fileno(self) -> int | None:
         """Return the descriptor of the file, or None."""
-        return self.descriptor
+        return self._descriptor
 
     def release(self) -> None:
         """Unpin the bytes. Do not access ``data`` afterwards."""
-        done, self.on_release = self.on_release, None
+        done, self._on_release = self._on_release, None
         if done is not None:
             done()
 

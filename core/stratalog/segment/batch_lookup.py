@@ -1,133 +1,181 @@
-"""Lookup of raw batches by an offset. The index entry is a hint: it is checked against the batches."""
+"""Lookup of whole batches by an offset. An index entry is a hint: it is checked against the batches."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.model.batches import BatchTable
 from stratalog.model.offsets import OffsetPosition
-from stratalog.model.segment_info import FileSlice
 from stratalog.segment.components import Components
-from stratalog.segment.framing import FRAME_BYTES, MAX_RELATIVE_OFFSET, ascending, scan
+from stratalog.segment.framing import FRAME_BYTES, MAX_RELATIVE_OFFSET, ascending, scan, walk
 from stratalog.segment.readable import ReadableSegment, ReadOn
-from stratalog.segment.search import WINDOW_BYTES, agrees, find_batch
+from stratalog.segment.search import NEAR_BYTES, WINDOW_BYTES, agrees, batch_at, find_batch
 from stratalog.spi.indexes import IndexRole
 
+_LARGEST_BYTES: Final = (1 << 31) - 1  # of a segment
+_HEAD_BYTES: Final = 64  # more than the header of any batch
+_FIRST_BYTES: Final = 4096  # read after the expected position of the first batch, if only headers are wanted
 _APART_BYTES: Final = 8 << 10  # entries further apart usually belong to large batches, one entry each
-_Wanted: TypeAlias = tuple[int, int, int, bool]
-"""Offset, maximal bytes, bound, and True if CRCs are checked: the arguments of ``read_batches``."""
-LARGEST_BYTES: Final = (1 << 31) - 1  # of a segment
-_FIRST: Final = Struct(">q")  # first offset of an entry, as its header has it
+_BASE_OFFSET: Final = Struct(">q")  # first field of a batch
 
 
-def read_batches(
-    segment: ReadableSegment, offset: int, parts: Components, *, max_bytes: int, bound: int, check_crc: bool
-) -> tuple[FileSlice, int] | None:
-    """Read whole batches from the first whose last offset is at or above ``offset``; one read if the index is right.
+class BatchRange(NamedTuple):
+    """Whole batches in bytes [``position``, ``end_position``) of a segment, and the last offset in them.
+
+    The range is empty if the first wanted batch reaches the bound. ``data`` has the bytes if they were read.
+    """
+
+    position: int
+    end_position: int
+    last_offset: int
+    data: memoryview | None = None
+    is_complete: bool = True
+    """False if the batch after these may be wanted, too."""
+
+
+class _Request(NamedTuple):
+    """Arguments of ``find_batches``."""
+
+    offset: int
+    max_bytes: int
+    bound: int
+    whole: bool
+    check_crc: bool
+
+
+class _Place(NamedTuple):
+    """Bytes to read according to an index: from the start of a batch, enough for the whole wanted batch."""
+
+    position: int
+    lead_bytes: int
+    """Maximal distance from the position to the wanted batch."""
+    batch_bytes: int
+    """Maximal size of the wanted batch."""
+    indexed_offset: int | None
+    """The last offset of a batch near the position; None at the segment's start."""
+    is_guess: bool = False
+    """True if the wanted batch may begin before the position."""
+
+
+_FIRST_BATCH: Final = _Place(0, 0, WINDOW_BYTES, None)
+_NEAR_START: Final = _Place(0, WINDOW_BYTES, 0, None)
+
+
+def find_batches(
+    segment: ReadableSegment,
+    offset: int,
+    parts: Components,
+    *,
+    max_bytes: int,
+    bound: int,
+    whole: bool,
+    check_crc: bool = False,
+) -> BatchRange | None:
+    """Return the range of batches from the first one whose last offset is at or above ``offset``.
 
     Args:
         segment: local or in a tier.
         offset: the first wanted offset.
         parts: the log's components.
-        max_bytes: maximal size of the result; at least one batch is read.
-        bound: only batches that end below it are returned.
-        check_crc: True to compare each batch with its CRC.
+        max_bytes: maximal size of the range; it has at least one batch.
+        bound: only batches that end below it are in the range.
+        whole: True to read all bytes, with one read if the index is right. False to read only headers near both ends.
+        check_crc: True to compare each batch with its CRC; only if all bytes are read.
 
     Returns:
-        The batches, pinned, and the last offset in them; an empty piece if the first batch reaches the bound. None if the
-        segment ends below ``offset``.
+        The range; None if the segment ends below ``offset``.
 
     Raises:
         CorruptBatchError: there is a bad entry where the first batch should be, or a batch reaches past its segment.
     """
-    wanted = offset, max(0, min(max_bytes, LARGEST_BYTES)), bound, check_crc
-    for place in places(segment, offset, parts):
-        found = _read_at(segment, place, wanted, parts)
-        if found is not None:
-            _check_end(segment, *found, bound)
-            if max_bytes > WINDOW_BYTES and isinstance(segment, ReadOn):  # a smaller read is not sequential
-                segment.left_at = OffsetPosition(found[1] + 1, found[0].position + len(found[0].data))
-            return found
-    careful = find_batch(segment, offset, parts)
-    if careful is None:
-        return None
-    position, first = careful
-    found = _read_at(segment, Place(position, 0, first.size_bytes, first.last_offset), wanted, parts)
+    asked = _Request(offset, max(0, min(max_bytes, _LARGEST_BYTES)), bound, whole, check_crc)
+    found = _first(segment, parts, asked)
     if found is None:
-        raise CorruptBatchError("the batch is damaged", segment.label, position)
-    _check_end(segment, *found, bound)
+        return None
+    if not found.is_complete:
+        found = _extended(segment, parts, asked, found)
+    position, end_position, last_offset, *_ = found
+    end = segment.end_offset
+    if last_offset >= end or (position == end_position and end <= bound):  # no CRC covers the offsets
+        raise CorruptBatchError(f"the batch reaches past the end of its segment, {end}", segment.label, position)
+    if max_bytes > WINDOW_BYTES and isinstance(segment, ReadOn):  # a smaller read is not sequential
+        segment.left_at = OffsetPosition(last_offset + 1, end_position)
     return found
 
 
-def _check_end(segment: ReadableSegment, piece: FileSlice, last_offset: int, bound: int) -> None:
-    """Raise CorruptBatchError if a batch reaches past the segment's end: no CRC covers its offsets."""
-    end, position = segment.end_offset, piece.position
-    if last_offset >= end or (not piece.size_bytes and end <= bound):
-        piece.release()
-        raise CorruptBatchError(f"the batch reaches past the end of its segment, {end}", segment.label, position)
+def _first(segment: ReadableSegment, parts: Components, asked: _Request) -> BatchRange | None:
+    """Return the first wanted batch, and the batches after it that were in the same read."""
+    for place in _places(segment, asked.offset, parts):
+        found = _read_at(segment, place, parts, asked)
+        if found is not None:
+            return found
+    careful = find_batch(segment, asked.offset, parts, read_bytes=0 if asked.whole else NEAR_BYTES)
+    if careful is None:
+        return None
+    position, batch = careful
+    if asked.whole:
+        found = _read_at(segment, _Place(position, 0, batch.size_bytes, batch.last_offset), parts, asked)
+        if found is None:
+            raise CorruptBatchError("the batch is damaged", segment.label, position)
+        return found
+    if batch.last_offset >= asked.bound:
+        return BatchRange(position, position, -1)
+    end_position = position + batch.size_bytes
+    return BatchRange(position, end_position, batch.last_offset, None, end_position >= position + asked.max_bytes)
 
 
-def _read_at(
-    segment: ReadableSegment, place: Place, wanted: _Wanted, parts: Components
-) -> tuple[FileSlice, int] | None:
+def _read_at(segment: ReadableSegment, place: _Place, parts: Components, asked: _Request) -> BatchRange | None:
     """Read once at a place; return None if the read does not hold the batch, or the index entry is wrong."""
-    position, lead_bytes, batch_bytes, told, _ = place
-    piece = segment.slice(position, lead_bytes + max(wanted[1], batch_bytes))
-    try:
-        data = piece.data
-        found = _picked(data, segment, told, wanted, parts)
-        start, end, last_offset = found or (0, 0, -1)
-        if found is None or not shows(data, start, place, wanted[0]):
-            piece.release()
-            return None
-        piece.data, piece.position = data[start:end], position + start
-    except BaseException:
-        piece.release()
-        raise
-    return piece, last_offset
+    position, lead_bytes, batch_bytes, indexed_offset, is_guess = place
+    offset, max_bytes, bound, whole, check_crc = asked
+    if whole:
+        behind_bytes = max(max_bytes, batch_bytes)
+    else:
+        behind_bytes = max_bytes + _HEAD_BYTES if max_bytes <= NEAR_BYTES else _FIRST_BYTES
+    data = segment.read(position, lead_bytes + behind_bytes)
+    base_offset, read_bytes = segment.base_offset, len(data)
+    found = parts.formats.get(data[FRAME_BYTES - 1]) if read_bytes >= FRAME_BYTES else None
+    selected = None
+    if found is not None:
+        selected = found.pick(
+            data,
+            base_offset=base_offset,
+            offset=offset,
+            max_bytes=max_bytes,
+            bound=bound,
+            told=indexed_offset,
+            check_crc=check_crc,
+            beyond_bytes=0 if whole else max(0, segment.size_bytes - position - read_bytes),
+        )
+    is_scanned = selected is None  # a scan finds no batch that was not read whole
+    selected = selected or _scanned(data, base_offset, indexed_offset, parts, asked)
+    if selected is None:
+        return None
+    start, end, last_offset = selected
+    if start > lead_bytes or (is_guess and _BASE_OFFSET.unpack_from(data, start)[0] > offset):
+        return None  # this batch is after the wanted one
+    if whole:
+        return BatchRange(position + start, position + end, last_offset, data[start:end])
+    is_complete = start == end or end - start >= max_bytes or (not is_scanned and end + _HEAD_BYTES <= read_bytes)
+    return BatchRange(position + start, position + end, last_offset, None, is_complete)
 
 
-def shows(data: memoryview, start: int, place: Place, offset: int) -> bool:
-    """Return True if the batch at ``start`` of ``data``, read at a place, holds the offset and is not one after it."""
-    return start <= place.lead_bytes and not (place.is_guess and _FIRST.unpack_from(data, start)[0] > offset)
-
-
-def _picked(
-    data: memoryview, segment: ReadableSegment, told: int | None, wanted: _Wanted, parts: Components
+def _scanned(
+    data: memoryview, base_offset: int, indexed_offset: int | None, parts: Components, asked: _Request
 ) -> tuple[int, int, int] | None:
-    """Return the wanted batches of ``data`` as ``RecordFormat.pick``; scan all batches if ``pick`` returns None."""
-    offset, max_bytes, bound, check_crc = wanted
-    base_offset = segment.base_offset
-    if len(data) >= FRAME_BYTES:
-        known = parts.formats.get(data[FRAME_BYTES - 1])
-        if known is not None:
-            found = known.pick(
-                data,
-                base_offset=base_offset,
-                offset=offset,
-                max_bytes=max_bytes,
-                bound=bound,
-                told=told,
-                check_crc=check_crc,
-            )
-            if found is not None:
-                return found
-    scanned = scan(parts.formats, data, 0, len(data), check_crc=check_crc)
+    """Return the wanted batches that are whole in ``data`` as ``RecordFormat.pick`` does, by a scan of all batches."""
+    scanned = scan(parts.formats, data, 0, len(data), check_crc=asked.check_crc)
     tables, _, _ = ascending(scanned.tables, base_offset - 1, base_offset + MAX_RELATIVE_OFFSET + 1)
-    place = _place_of(tables, offset) if told is None or agrees(tables, told) else None
-    return None if place is None else _cut(tables, *place, max_bytes, bound)
-
-
-def _place_of(tables: Sequence[BatchTable], offset: int) -> tuple[int, int] | None:
-    """Return table and row of the first batch whose last offset is at or above ``offset``."""
+    if indexed_offset is not None and not agrees(tables, indexed_offset):
+        return None
     for number, table in enumerate(tables):
-        row = bisect_left(table.last_offset, offset)
+        row = bisect_left(table.last_offset, asked.offset)
         if row < len(table):
-            return number, row
+            return _cut(tables, number, row, asked.max_bytes, asked.bound)
     return None
 
 
@@ -151,32 +199,14 @@ def _cut(tables: Sequence[BatchTable], number: int, row: int, max_bytes: int, bo
     return start, end, last_offset
 
 
-class Place(NamedTuple):
-    """Bytes to read according to an index: from the start of a batch, enough for the whole wanted batch."""
-
-    position: int
-    lead_bytes: int
-    """Maximal distance from the position to the wanted batch."""
-    batch_bytes: int
-    """Maximal size of the wanted batch."""
-    told: int | None
-    """The last offset of a batch near the position; None at the segment's start."""
-    is_guess: bool = False
-    """True if the wanted batch may begin before the position."""
-
-
-_FIRST_BATCH: Final = Place(0, 0, WINDOW_BYTES, None)
-_NEAR_START: Final = Place(0, WINDOW_BYTES, 0, None)
-
-
-def places(segment: ReadableSegment, offset: int, parts: Components) -> Iterator[Place]:
+def _places(segment: ReadableSegment, offset: int, parts: Components) -> Iterator[_Place]:
     """Yield places to look for an offset; use the next place if the one before was wrong."""
     base_offset = segment.base_offset
     if offset <= base_offset:
         yield _FIRST_BATCH
         return
     if isinstance(segment, ReadOn) and (left := segment.left_at) is not None and left.offset == offset:
-        yield Place(left.position, 0, WINDOW_BYTES, None, is_guess=True)
+        yield _Place(left.position, 0, WINDOW_BYTES, None, is_guess=True)
     try:
         entries = segment.index_entries(IndexRole.OFFSET)
         floor, after, beyond = parts.indexes[IndexRole.OFFSET].around(entries, base_offset, offset)
@@ -184,7 +214,7 @@ def places(segment: ReadableSegment, offset: int, parts: Components) -> Iterator
         yield _NEAR_START
         return
     size_bytes = segment.size_bytes
-    position, told = (0, None) if floor is None else (floor.position, floor.offset)
+    position, indexed_offset = (0, None) if floor is None else (floor.position, floor.offset)
     if not 0 <= position < size_bytes:
         yield _NEAR_START
         return
@@ -192,10 +222,100 @@ def places(segment: ReadableSegment, offset: int, parts: Components) -> Iterator
         lead_bytes, batch_bytes, limit_bytes = after.position - position, WINDOW_BYTES, parts.limits.read_bytes
         if beyond is not None and beyond.position > after.position:
             batch_bytes = min(beyond.position - after.position, limit_bytes)
-        if told == offset:
-            yield Place(position, 0, min(lead_bytes, limit_bytes), told)
+        if indexed_offset == offset:
+            yield _Place(position, 0, min(lead_bytes, limit_bytes), indexed_offset)
         elif lead_bytes <= _APART_BYTES:
-            yield Place(position, lead_bytes, batch_bytes, told)
+            yield _Place(position, lead_bytes, batch_bytes, indexed_offset)
         else:
-            yield Place(after.position, 0, batch_bytes, after.offset, is_guess=True)
-    yield Place(position, WINDOW_BYTES, 0, told)
+            yield _Place(after.position, 0, batch_bytes, after.offset, is_guess=True)
+    yield _Place(position, WINDOW_BYTES, 0, indexed_offset)
+
+
+# --- the end of a range, by headers ----------------------------------------------------------------------------------
+
+
+def _extended(segment: ReadableSegment, parts: Components, asked: _Request, begun: BatchRange) -> BatchRange:
+    """Return the range from ``begun`` to the last batch that fits."""
+    limit = min(segment.size_bytes, begun.position + asked.max_bytes)
+    end, last_offset = begun.end_position, begun.last_offset
+    near = _indexed_before(segment, parts, limit, asked.bound)
+    if near is not None and near.position > end:
+        found = _headers_at(segment, parts, near.position, limit, asked.bound, near.offset)
+        if found is not None and end < found.end_position <= limit:
+            _, end, last_offset, _, is_complete = found
+            if is_complete:
+                return BatchRange(begun.position, end, last_offset)
+    while end < limit:
+        found = _headers_at(segment, parts, end, limit, asked.bound, None)
+        if found is None:
+            end, last_offset = _walked(segment, parts, (end, last_offset), limit, asked.bound, near)
+            break
+        if not end < found.end_position <= limit:
+            break
+        _, end, last_offset, _, is_complete = found
+        if is_complete:
+            break
+    return BatchRange(begun.position, end, last_offset)
+
+
+def _headers_at(
+    segment: ReadableSegment, parts: Components, position: int, limit: int, bound: int, indexed_offset: int | None
+) -> BatchRange | None:
+    """Return the batches from a position on that one small read shows; None if a walk must find them."""
+    data = segment.read(position, min(NEAR_BYTES, limit - position + _HEAD_BYTES))
+    found = parts.formats.get(data[FRAME_BYTES - 1]) if len(data) >= FRAME_BYTES else None
+    if found is None:
+        return None
+    selected = found.pick(
+        data,
+        base_offset=segment.base_offset,
+        offset=segment.base_offset if indexed_offset is None else indexed_offset,
+        max_bytes=limit - position,
+        bound=bound,
+        told=indexed_offset,
+        beyond_bytes=max(0, segment.size_bytes - position - len(data)),
+    )
+    if selected is None:
+        return None
+    start, end, last_offset = selected
+    return BatchRange(position + start, position + end, last_offset, None, end + _HEAD_BYTES <= len(data))
+
+
+def _indexed_before(segment: ReadableSegment, parts: Components, limit: int, bound: int) -> OffsetPosition | None:
+    """Return the index entry before the last one below ``limit`` and the bound; the last one if it is the first."""
+    index, base_offset = parts.indexes[IndexRole.OFFSET], segment.base_offset
+    try:
+        entries = segment.index_entries(IndexRole.OFFSET)
+        beyond: OffsetPosition | None = index.reader(entries, base_offset).after(limit)
+        end = bound if beyond is None else min(bound, beyond.offset)
+        last: OffsetPosition | None = index.around(entries, base_offset, end - 1)[0]
+        before: OffsetPosition | None = None if last is None else index.around(entries, base_offset, last.offset - 1)[0]
+    except CorruptIndexError:
+        return None
+    return before or last
+
+
+def _walked(
+    segment: ReadableSegment,
+    parts: Components,
+    begun: tuple[int, int],
+    limit: int,
+    bound: int,
+    near: OffsetPosition | None,
+) -> tuple[int, int]:
+    """Return the end and last offset of a range batch by batch: for formats without ``pick``, and after an error."""
+    end, last_offset = start, _ = begun
+    if near is not None and near.position > end:
+        batch = batch_at(segment, near.position, parts)
+        if batch is not None and batch.last_offset < bound and near.position + batch.size_bytes <= limit:
+            start = near.position
+    try:
+        for chunk in walk(segment, start, parts, check_crc=False, read_bytes=NEAR_BYTES):
+            for batch in chunk.batches():
+                batch_end = chunk.position + batch.position + batch.size_bytes
+                if batch_end > limit or batch.last_offset >= bound:
+                    return end, last_offset
+                end, last_offset = batch_end, batch.last_offset
+    except CorruptBatchError:
+        pass  # a reader that continues there gets this error
+    return end, last_offset

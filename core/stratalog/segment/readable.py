@@ -6,7 +6,6 @@ from typing import Protocol
 
 from stratalog.model.batches import Buffer
 from stratalog.model.offsets import OffsetPosition
-from stratalog.model.segment_info import FileSlice
 from stratalog.spi.indexes import IndexRole
 
 
@@ -53,9 +52,6 @@ class ReadableSegment(Protocol):
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Return up to ``size_bytes`` from ``position``, fewer at the end of the segment."""
-
-    def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return up to ``size_bytes`` from ``position``, pinned until released."""
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """Return the entries of an index as bytes; empty if the segment has none of this role."""

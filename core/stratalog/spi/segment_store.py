@@ -56,7 +56,11 @@ class SegmentFile(ABC):
 
     @abstractmethod
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return the bytes of ``read``, pinned: they stay valid until released, even if the segment is deleted."""
+        """Return the bytes of ``read``, pinned: they stay valid until released, even if the segment is deleted.
+
+        The bytes may be read when ``data`` is first used. Then ``data`` raises SegmentGoneError if the file was truncated
+        or closed in the meantime, unless it was deleted.
+        """
 
     @abstractmethod
     def truncate(self, size_bytes: int) -> None:

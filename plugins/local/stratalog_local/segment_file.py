@@ -129,17 +129,10 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return super().read_into(position, into[:wanted]) if wanted > 0 else 0
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Read up to ``size_bytes`` from ``position``.
-
-        The slice keeps the file's descriptor open until it is released.
-        """
-        descriptor = self.pin()
-        try:
-            data = self.read_pinned(descriptor, position, min(size_bytes, self._size_bytes - position))
-        except BaseException:
-            self.unpin(descriptor)
-            raise
-        return FileSlice(memoryview(data), position, descriptor, partial(self.unpin, descriptor))
+        """Pin up to ``size_bytes`` from ``position``; they are read when ``data`` is first used."""
+        descriptor, size_bytes = self.pin(), max(0, min(size_bytes, self._size_bytes - position))
+        read, unpin = partial(self._read_slice, descriptor, position, size_bytes), partial(self.unpin, descriptor)
+        return FileSlice(read, position, descriptor, unpin, size_bytes=size_bytes)
 
     def truncate(self, size_bytes: int) -> None:
         """Cut the file to ``size_bytes``, and cut its reserved space."""
@@ -186,6 +179,23 @@ class LocalSegmentFile(PooledFile, SegmentFile):
                     self._give_back()
         finally:
             self.let_go()
+
+    def _read_slice(self, descriptor: int, position: int, size_bytes: int) -> memoryview:
+        """Return the bytes of a slice.
+
+        Raises:
+            SegmentGoneError: the bytes may be others than when the slice was made. A log closes a file before it truncates
+                it. A closed file is unchanged only if it was deleted or replaced, and its path no longer names it.
+        """
+        data = self.read_pinned(descriptor, position, size_bytes)
+        if len(data) < size_bytes or (self._is_gone and self._is_named(descriptor)):
+            raise SegmentGoneError("the file was truncated or closed before its bytes were read", self.path)
+        return memoryview(data)
+
+    def _is_named(self, descriptor: int) -> bool:
+        """Return True if the file's path still names the opened file."""
+        found = self._disk.files.stat(self.path)
+        return found is not None and found.file_id == self._disk.files.file_id(descriptor)
 
     def _open(self) -> int:
         """Open the file. For writing, refuse a different file with the same name: this object must not change it."""

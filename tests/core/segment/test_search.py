@@ -18,7 +18,7 @@ from stratalog.model.prepared import PreparedBatches
 from stratalog.model.records import Record
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.appender import Appender
-from stratalog.segment.batch_lookup import read_batches
+from stratalog.segment.batch_lookup import find_batches
 from stratalog.segment.framing import walk
 from stratalog.segment.search import (
     aborted_transactions,
@@ -104,22 +104,26 @@ class Made:
             found, index = find_batch(self.segment, offset, self.parts), self.batch_of(offset)
             assert (None if found is None else found[0]) == (None if index is None else self.position(index)), offset
             for max_bytes in (1, 300):
-                self.check_read(offset, max_bytes)
+                for whole in (True, False):
+                    self.check_read(offset, max_bytes, whole=whole)
 
-    def check_read(self, offset: int, max_bytes: int) -> None:
+    def check_read(self, offset: int, max_bytes: int, *, whole: bool = True) -> None:
         """Batches come whole, from the one that is wanted, as many as fit, and at least one."""
         index = self.batch_of(offset)
-        found = read_batches(self.segment, offset, self.parts, max_bytes=max_bytes, bound=self.end, check_crc=True)
+        found = find_batches(
+            self.segment, offset, self.parts, max_bytes=max_bytes, bound=self.end, whole=whole, check_crc=whole
+        )
         if found is None:
             assert index is None, offset
             return
         assert index is not None, offset
-        piece, last_offset = found
+        position, end_position, last_offset, data, _ = found
         sizes = list(accumulate(map(len, self.batches[index:])))
         count = max(1, bisect_right(sizes, max_bytes))
-        with piece:
-            assert bytes(piece.data) == b"".join(self.batches[index : index + count]), offset
-            assert (piece.position, last_offset) == (self.position(index), self.lasts[index + count - 1])
+        expected = b"".join(self.batches[index : index + count])
+        assert (data or self.segment.read(position, end_position - position)) == expected, offset
+        assert (position, end_position - position) == (self.position(index), len(expected))
+        assert (last_offset, data is not None) == (self.lasts[index + count - 1], whole)
 
     def check_timestamps(self, min_offsets: Sequence[int]) -> None:
         """Every timestamp is found where a scan from the start finds it."""

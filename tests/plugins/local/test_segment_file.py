@@ -97,8 +97,8 @@ def test_a_failed_read_is_told(bench: StoreBench, files: LogFiles) -> None:
     bench.files.rule = failing("read", errno.EIO, times=2)
     with pytest.raises(LogDirOfflineError):
         segment.read(0, 3)
-    with pytest.raises(LogDirOfflineError):
-        segment.slice(0, 3)
+    with segment.slice(0, 3) as piece, pytest.raises(LogDirOfflineError):
+        assert piece.data
     assert bytes(segment.read(0, 3)) == b"abc"
     segment.close()
 
@@ -178,6 +178,48 @@ def test_a_slice_pins_its_descriptor(bench: StoreBench, files: LogFiles) -> None
     assert files.path(NAME) in bench.files.open_paths
     piece.release()
     assert files.path(NAME) not in bench.files.open_paths
+
+
+def test_the_bytes_of_a_slice_are_read_when_they_are_used_first(bench: StoreBench, files: LogFiles) -> None:
+    segment = files.open_segment(NAME, create=True)
+    segment.append([b"abcdef"])
+    used, removed, replaced = segment.slice(0, 4), segment.slice(1, 4), segment.slice(2, 100)
+    assert (bytes(used.data), replaced.size_bytes) == (b"abcd", 4)
+    segment.close()
+    files.remove(NAME)
+    assert bytes(removed.data) == b"bcde"
+    other = files.open_segment(NAME, create=True)
+    other.append([b"uvwxyz"])
+    assert (bytes(replaced.data), bytes(used.data)) == (b"cdef", b"abcd")
+    for piece in (used, removed, replaced):
+        piece.release()
+    other.close()
+    assert files.path(NAME) not in bench.files.open_paths
+
+
+@pytest.mark.parametrize("kept_bytes", [1, 6])
+def test_bytes_that_may_have_changed_since_a_slice_was_made_are_not_read(files: LogFiles, kept_bytes: int) -> None:
+    """A log closes a file, truncates it by another handle, and appends to that."""
+    segment = files.open_segment(NAME, create=True)
+    segment.append([b"abcdef"])
+    piece = segment.slice(2, 4)
+    segment.close()
+    again = files.open_segment(NAME)
+    again.truncate(kept_bytes)
+    again.append([b"others"])
+    with pytest.raises(SegmentGoneError, match="truncated"):
+        assert piece.data
+    piece.release()
+    again.close()
+
+
+def test_a_slice_of_a_file_that_another_process_cut_is_gone(files: LogFiles) -> None:
+    segment = files.open_segment(NAME, create=True)
+    segment.append([b"abcdef"])
+    with segment.slice(2, 4) as piece:
+        os.truncate(files.path(NAME), 3)
+        with pytest.raises(SegmentGoneError):
+            assert piece.data
 
 
 def test_a_segment_deleted_while_its_descriptor_was_away_is_gone(files: LogFiles) -> None:

@@ -23,7 +23,7 @@ from stratalog.log.log import Log
 from stratalog.log.read.tier_view import merged_epochs
 from stratalog.model.batches import Buffer
 from stratalog.model.events import SegmentEvicted
-from stratalog.model.segment_info import FileKind, FileSlice
+from stratalog.model.segment_info import FileKind
 from stratalog.segment.cleaned_segment import CleanedSegment, SpooledSegment
 from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
@@ -100,10 +100,6 @@ class TierSource:
         data = self.remote.read(position, size_bytes)
         self._traffic.downloaded_bytes += len(data)
         return data
-
-    def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return up to ``size_bytes`` from ``position`` as a slice; bytes in memory need no pinning."""
-        return FileSlice.of(self.read(position, size_bytes), position)
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """Return the entries of an index as stored in the tier."""

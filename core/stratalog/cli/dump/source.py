@@ -11,7 +11,6 @@ from typing import Final, Protocol
 from stratalog.env.vfs import Vfs
 from stratalog.errors import ConfigError, LogDirError
 from stratalog.model.batches import Buffer
-from stratalog.model.segment_info import FileSlice
 from stratalog.spi.indexes import IndexRole
 
 PIECE_BYTES: Final = 1 << 20
@@ -101,10 +100,6 @@ class LogSource:
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Read up to ``size_bytes`` from ``position``."""
         return self.source.read(position, size_bytes)
-
-    def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return up to ``size_bytes`` from ``position`` as a slice."""
-        return FileSlice(self.read(position, size_bytes))
 
     def forget(self) -> bool:
         """Do nothing, because nothing is cached; return False."""

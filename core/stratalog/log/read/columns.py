@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from stratalog.errors import CorruptionError, SegmentGoneError
-from stratalog.log.read.retry_read import Again, ViewSource
-from stratalog.log.read.view import LogView
+from stratalog.log.read.read_plan import ReadPlan, ReadRange, plan_read, read_all, read_ranges
+from stratalog.log.read.retry_read import ViewSource
 from stratalog.model.arrow import arrow_batches
 from stratalog.model.batches import CONTROL_BIT, TRANSACTIONAL_BIT, BatchTable
-from stratalog.model.offsets import Isolation
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk
 from stratalog.segment.read_buffers import ReadsOver, ReusedReads
 from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.search import aborted_transactions, chunks_from, decode, decode_arrow, end_position
+from stratalog.segment.search import chunks_from, decode, decode_arrow, end_position
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
@@ -74,38 +72,8 @@ def read_arrow(
     return read_pieces(views, parts, start, end, isolation, _arrow_decoder(parts, partition), read_bytes)
 
 
-class Plan(NamedTuple):
-    """Plan of one read, made from the view at its start.
-
-    Attributes:
-        view: the view at the start of the read.
-        span: range of offsets.
-        hidden: aborted transactions whose records are omitted, by producer id.
-        meets_damage: True if the read reaches the damaged end of the log, if the log is damaged.
-    """
-
-    view: LogView
-    span: range
-    hidden: Mapping[int, list[AbortedTransaction]]
-    meets_damage: bool
-
-
-def planned(views: ViewSource, parts: Components, start: int, end: int | None, isolation: str) -> Plan:
-    """Return the plan of a read; arguments and errors as ``read_columns``."""
-    view = views()
-    if start == 0:
-        start = view.offsets.log_start
-    view.check_range(start)
-    bound = view.bound(isolation)
-    stop = bound if end is None else min(end, bound)
-    aborted: tuple[AbortedTransaction, ...] = ()
-    if isolation == Isolation.READ_COMMITTED:
-        aborted = aborted_transactions(view.readable_from(start), start, stop, parts)
-    return Plan(view, range(start, stop), _by_producer(aborted), end is None or end > stop)
-
-
 def planned_arrow(
-    plan: Plan, views: ViewSource, parts: Components, span: range, partition: int
+    plan: ReadPlan, views: ViewSource, parts: Components, span: range, partition: int
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the batches of ``read_arrow`` for a part of a plan. Only the part at the plan's end raises damage there."""
     read_bytes = ARROW_READS * parts.limits.read_bytes
@@ -167,12 +135,12 @@ def read_pieces(
 
     Closed segments for which ``is_without`` returns True are skipped.
     """
-    plan = planned(views, parts, start, end, isolation)
+    plan = plan_read(views(), parts, start, end, isolation)
     yield from _planned(plan, plan.span, views, parts, decoded, read_bytes, is_without)
 
 
 def _planned(
-    plan: Plan,
+    plan: ReadPlan,
     span: range,
     views: ViewSource,
     parts: Components,
@@ -181,35 +149,28 @@ def _planned(
     is_without: Callable[[ReadableSegment], bool] | None = None,
 ) -> Iterator[_T]:
     """Yield the pieces as ``read_pieces`` does, for a part of a plan."""
-    view, position, stop, again = plan.view, span.start, span.stop, Again(views)
+    hidden = _by_producer(plan.hidden)
+
+    def read(part: ReadRange) -> Iterator[tuple[_T | None, int]]:
+        segment, start, _, below = part
+        if is_without is not None and below is not None and is_without(segment):
+            return
+        chunks = chunks_from(
+            segment,
+            start,
+            parts,
+            below=below,
+            read_bytes=read_bytes,
+            until=end_position(segment, span.stop, parts) if span.stop < segment.end_offset else None,
+            read=reads.of(segment) if isinstance(segment, ReadsOver) else None,
+        )
+        yield from _segment_pieces(segment, chunks, range(start, span.stop), hidden, decoded)
+
     with ReusedReads(read_bytes) as reads:
-        while position < stop:
-            segment = view.segment_at(position)
-            if segment is None:
-                break
-            try:
-                if is_without is not None and not view.is_active(segment) and is_without(segment):
-                    position = segment.end_offset
-                    continue
-                chunks = chunks_from(
-                    segment,
-                    position,
-                    parts,
-                    below=None if view.is_active(segment) else segment.end_offset,
-                    read_bytes=read_bytes,
-                    until=end_position(segment, stop, parts) if stop < segment.end_offset else None,
-                    read=reads.of(segment) if isinstance(segment, ReadsOver) else None,
-                )
-                for piece, next_offset in _segment_pieces(segment, chunks, range(position, stop), plan.hidden, decoded):
-                    position = next_offset
-                    if piece is not None:
-                        yield piece
-            except (SegmentGoneError, CorruptionError) as error:
-                view = again.after(error, view, segment)
-                continue
-            position = max(position, segment.end_offset)
-    if view.damage is not None and plan.meets_damage and stop == plan.span.stop:
-        raise view.damage.with_traceback(None)
+        yield from read_all(views, plan.view, span.start, lambda view, at: read_ranges(view, at, span.stop), read)
+    damage = plan.view.damage
+    if damage is not None and plan.meets_damage and span.stop == plan.span.stop:
+        raise damage.with_traceback(None)
 
 
 def _segment_pieces(

@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from stratalog.errors import CorruptionError, OffsetOutOfRangeError, SegmentGoneError
-from stratalog.log.read.retry_read import Again, ViewSource
+from stratalog.errors import OffsetOutOfRangeError
+from stratalog.log.read.read_plan import hidden_transactions, read_ranges
+from stratalog.log.read.retry_read import READ_ERRORS, ReadRetry, ViewSource
 from stratalog.log.read.view import LogView
 from stratalog.model.offsets import UNDEFINED_END, EpochEnd, Isolation, LogOffsets
 from stratalog.model.segment_info import AbortedTransaction, FileSlice
-from stratalog.segment.batch_lookup import read_batches
+from stratalog.segment.batch_lookup import find_batches
 from stratalog.segment.components import Components
 from stratalog.segment.down_convert import Converted, convert
-from stratalog.segment.search import aborted_transactions
+from stratalog.segment.search import NEAR_BYTES
 from stratalog.segment.segment import Segment
 
 
@@ -96,62 +97,66 @@ class Fetched:
         self.release()
 
 
-def fetch(views: ViewSource, parts: Components, asked: FetchRequest) -> Fetched:
+def fetch(views: ViewSource, parts: Components, asked: FetchRequest, *, to_send: bool = False) -> Fetched:
     """Return whole batches of one segment, from the batch with the offset, that end below the isolation's bound.
+
+    Of a small fetch from a local segment, only headers are read now; so of any fetch with ``to_send``.
 
     Raises:
         OffsetOutOfRangeError: the offset is below the log start or above the log end, or the last epoch is not known.
         StaleLeaderEpochError, UnknownLeaderEpochError: the leader epoch is not the log's.
         CorruptBatchError: there is a bad entry where the first batch should be.
     """
-    view, again = views(), None
+    view, retry = views(), None
     while True:
         if asked.current_leader_epoch is not None:
             view.check_leader_epoch(asked.current_leader_epoch)
         view.check_range(asked.offset)
-        parted = None if asked.last_fetched_epoch is None else parting(view, asked)
-        if parted is not None:
-            return Fetched((), asked.offset, view.offsets, asked.offset, parts, diverging=parted)
+        diverging = None if asked.last_fetched_epoch is None else _divergence(view, asked, asked.last_fetched_epoch)
+        if diverging is not None:
+            return Fetched((), asked.offset, view.offsets, asked.offset, parts, diverging=diverging)
         try:
-            return _fetch(view, parts, asked)
-        except (SegmentGoneError, CorruptionError) as error:
-            again = again or Again(views)
-            view = again.after(error, view, view.segment_at(asked.offset))
+            return _fetch(view, parts, asked, whole=not to_send and asked.max_bytes > NEAR_BYTES)
+        except READ_ERRORS as error:
+            retry = retry or ReadRetry(views, view)
+            if not retry.should_retry(error, view.segment_at(asked.offset)):
+                raise
+            view = retry.view
 
 
-def parting(view: LogView, asked: FetchRequest) -> EpochEnd | None:
+def _divergence(view: LogView, asked: FetchRequest, last_fetched_epoch: int) -> EpochEnd | None:
     """Return the end in this log of a replica's last epoch, if the replica's log diverges; otherwise None.
 
     Source: apache/kafka Partition.readRecords.
     """
-    if asked.last_fetched_epoch is None:
-        return None
-    end = view.epoch_end(asked.last_fetched_epoch)
+    end = view.epoch_end(last_fetched_epoch)
     if end == UNDEFINED_END:
         raise OffsetOutOfRangeError(str(view.log), asked.offset, view.offsets.log_start, view.offsets.log_end)
-    return end if end.epoch < asked.last_fetched_epoch or end.end_offset < asked.offset else None
+    return end if end.epoch < last_fetched_epoch or end.end_offset < asked.offset else None
 
 
-def _fetch(view: LogView, parts: Components, asked: FetchRequest) -> Fetched:
-    offset, bound = asked.offset, view.offsets.bound(asked.isolation)
-    segment = view.segment_at(offset) if offset < bound else None
-    while segment is not None:
-        is_remote = not isinstance(segment, Segment)  # as in Kafka, local reads check no CRC
-        found = read_batches(segment, offset, parts, max_bytes=asked.max_bytes, bound=bound, check_crc=is_remote)
+def _fetch(view: LogView, parts: Components, asked: FetchRequest, *, whole: bool) -> Fetched:
+    offset, max_bytes, isolation, min_one_batch, *_ = asked
+    bound = view.offsets.bound(isolation)
+    for segment, _, _, _ in read_ranges(view, offset, bound):
+        local = segment if isinstance(segment, Segment) else None
+        found = find_batches(
+            segment,
+            offset,
+            parts,
+            max_bytes=max_bytes,
+            bound=bound,
+            whole=whole or local is None,
+            check_crc=local is None,  # as in Kafka, local reads check no CRC
+        )
         if found is None:
-            segment = view.segment_at(max(offset, segment.end_offset))
             continue
-        piece, last_offset = found
-        if not piece.size_bytes or (piece.size_bytes > asked.max_bytes and not asked.min_one_batch):
-            piece.release()
+        position, end_position, last_offset, data, _ = found
+        size_bytes = end_position - position
+        if not size_bytes or (size_bytes > max_bytes and not min_one_batch):
             break
-        aborted: tuple[AbortedTransaction, ...] = ()
-        if asked.isolation is Isolation.READ_COMMITTED:
-            try:
-                aborted = aborted_transactions(view.readable_from(offset), offset, last_offset + 1, parts)
-            except BaseException:
-                piece.release()
-                raise
+        aborted = hidden_transactions(view, parts, offset, last_offset + 1, isolation)
+        piece = FileSlice.of(data or b"", position) if local is None else local.slice(position, size_bytes, data)
         return Fetched((piece,), last_offset + 1, view.offsets, offset, parts, aborted)
     if view.damage is not None and offset >= view.offsets.log_end:
         raise view.damage.with_traceback(None)

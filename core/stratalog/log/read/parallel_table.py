@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stratalog.env.helpers import HELPERS
 from stratalog.errors import CorruptIndexError
-from stratalog.log.read.columns import Plan, planned, planned_arrow
+from stratalog.log.read.columns import planned_arrow
+from stratalog.log.read.read_plan import ReadPlan, plan_read, read_ranges
 from stratalog.log.read.retry_read import ViewSource
 from stratalog.model.arrow import arrow_table
 from stratalog.segment.components import Components
@@ -34,7 +35,7 @@ def read_table(
         As ``read_arrow``. If several errors occur, the first one in the log is raised.
     """
     threads = parts.limits.arrow_threads
-    plan = planned(views, parts, start, end, isolation)
+    plan = plan_read(views(), parts, start, end, isolation)
     spans = _spans(plan, parts, threads) if threads > 1 else []
 
     def read(span: range) -> list[pyarrow.RecordBatch]:
@@ -51,7 +52,7 @@ class _Share(NamedTuple):
     size_bytes: int
 
 
-def _spans(plan: Plan, parts: Components, threads: int) -> list[range]:
+def _spans(plan: ReadPlan, parts: Components, threads: int) -> list[range]:
     """Return the plan's offsets as pieces of similar size.
 
     Returns an empty list if the range is short, or partly in the tier, which reads ahead by itself.
@@ -74,17 +75,14 @@ def _spans(plan: Plan, parts: Components, threads: int) -> list[range]:
     return [range(one, other) for one, other in pairwise([*cuts, plan.span.stop])]
 
 
-def _shares(plan: Plan) -> list[_Share]:
+def _shares(plan: ReadPlan) -> list[_Share]:
     """Return the plan's shares of local segments; empty if any part of the plan is in the tier."""
-    position, shares = plan.span.start, list[_Share]()
-    while position < plan.span.stop:
-        segment = plan.view.segment_at(position)
+    shares = list[_Share]()
+    for segment, start, end, _ in read_ranges(plan.view, plan.span.start, plan.span.stop):
         if not isinstance(segment, Segment):
             return []
-        last = min(plan.span.stop, max(segment.end_offset, position + 1))
-        offsets = max(segment.end_offset - segment.base_offset, last - position)
-        shares.append(_Share(segment, range(position, last), segment.size_bytes * (last - position) // offsets))
-        position = last
+        offsets = max(segment.end_offset - segment.base_offset, end - start)
+        shares.append(_Share(segment, range(start, end), segment.size_bytes * (end - start) // offsets))
     return shares
 
 

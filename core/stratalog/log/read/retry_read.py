@@ -3,45 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from stratalog.errors import SegmentGoneError, StorageError
+from stratalog.errors import CorruptionError, SegmentGoneError
 from stratalog.log.read.view import LogView
 from stratalog.segment.readable import ReadableSegment
 
 ViewSource: TypeAlias = Callable[[], LogView]
+READ_ERRORS: Final = (SegmentGoneError, CorruptionError)  # after these, ``ReadRetry`` decides
 
 
-class Again:
+class DamagedReads:
+    """Reads of damaged bytes, each of which is repeated once: the bytes may have been damaged in transfer."""
+
+    def __init__(self) -> None:
+        self._seen = set[tuple[str, int]]()  # labels, because each view of a tier creates new segment objects
+
+    def should_repeat(self, error: CorruptionError, segment: ReadableSegment) -> bool:
+        """Return True if ``segment`` may return other bytes now, and was not read again at this position yet."""
+        place = segment.label, error.position
+        if place in self._seen:
+            return False
+        self._seen.add(place)
+        return segment.forget()
+
+
+class ReadRetry:
     """Retry decisions for one read.
 
     If retention removed a segment or a truncation shortened it during the read, the read continues with a newer view,
-    in which the tier or a later segment has the offsets. If a segment returned bad bytes, it is read once more if the
-    bytes may have been damaged in transit. The number of retries is limited by the number of removed or damaged
-    segments.
+    in which the tier or a later segment has the offsets. The number of retries is limited by the number of removed
+    segments and of damaged batches.
+
+    Args:
+        views: returns the newest view.
+        view: the view that is read first.
+
+    Attributes:
+        view: the view to read.
     """
 
-    def __init__(self, views: ViewSource) -> None:
-        self._views = views
-        self._damaged = set[str]()  # labels, because each view of a tier creates new segment objects
+    def __init__(self, views: ViewSource, view: LogView) -> None:
+        self.view, self._views = view, views
+        self._damaged = DamagedReads()
 
-    def after(self, error: StorageError, view: LogView, segment: ReadableSegment | None) -> LogView:
-        """Return the view for the retry. Raise ``error`` again if a retry would fail in the same way.
+    def should_retry(self, error: SegmentGoneError | CorruptionError, segment: ReadableSegment | None) -> bool:
+        """Return True if the read may succeed now, with ``view``, which may be a newer one.
 
         Args:
             error: the error of the read of ``segment`` in ``view``.
-            view: the view that was read.
-            segment: the segment that was read.
+            segment: the segment that was read; None if the list of segments could not be read.
         """
         newer = self._views()
-        if _has_lost(newer, view):
-            return newer  # a segment was evicted, truncated or replaced during the read
-        if isinstance(error, SegmentGoneError) or segment is None or segment.label in self._damaged:
-            raise error
-        self._damaged.add(segment.label)
-        if not segment.forget():
-            raise error
-        return view
+        if _has_lost(newer, self.view):
+            self.view = newer  # a segment was evicted, truncated or replaced during the read
+            return True
+        if isinstance(error, SegmentGoneError) or segment is None:
+            return False
+        return self._damaged.should_repeat(error, segment)
 
 
 def _has_lost(newer: LogView, view: LogView) -> bool:

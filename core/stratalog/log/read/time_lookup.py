@@ -10,8 +10,8 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from stratalog.errors import CorruptionError, SegmentGoneError
-from stratalog.log.read.retry_read import Again, ViewSource
+from stratalog.log.read.read_plan import ReadRange, read_all, read_ranges
+from stratalog.log.read.retry_read import ViewSource
 from stratalog.log.read.view import LogView
 from stratalog.model.offsets import TimestampOffset
 from stratalog.segment.components import Components
@@ -62,37 +62,25 @@ def offset_for_timestamp(
 ) -> TimestampOffset | None:
     """Return the first record with a timestamp at or above ``timestamp_ms``; None if the isolation shows none.
 
-    ``fences`` are the log's, for its local segments. The search is retried if a segment is removed during it, or comes
-    damaged from a tier.
+    ``fences`` are the log's, for its local segments.
     """
-    view, again = views(), Again(views)
-    while True:
-        segment: ReadableSegment | None = None
-        bound = view.bound(isolation)
-        try:
-            for segment in _candidates(view, timestamp_ms, fences):
-                if segment.base_offset >= bound:
-                    break
-                found = _found_in(segment, view, parts, timestamp_ms)
-                if found is not None:
-                    return found if found.offset < bound else None
-        except (SegmentGoneError, CorruptionError) as error:
-            view = again.after(error, view, segment)
-        else:
-            return None
+    view = views()
+    bound = view.bound(isolation)
+
+    def ranges(view: LogView, start: int) -> Iterator[ReadRange]:
+        return read_ranges(view, start, bound, _candidates(view, start, timestamp_ms, fences))
+
+    def read(part: ReadRange) -> Iterator[tuple[TimestampOffset | None, int]]:
+        segment, start, end, below = part
+        if segment.max_timestamp_ms >= timestamp_ms:
+            yield find_timestamp(segment, timestamp_ms, start, parts, below=below), end
+
+    found = next(read_all(views, view, view.offsets.log_start, ranges, read), None)
+    return found if found is not None and found.offset < bound else None
 
 
-def _found_in(segment: ReadableSegment, view: LogView, parts: Components, timestamp_ms: int) -> TimestampOffset | None:
-    if segment.max_timestamp_ms < timestamp_ms:
-        return None
-    below = None if view.is_active(segment) else segment.end_offset
-    return find_timestamp(segment, timestamp_ms, view.offsets.log_start, parts, below=below)
-
-
-def _candidates(view: LogView, timestamp_ms: int, fences: TimeFences) -> Iterator[ReadableSegment]:
-    """Yield the readable segments, without local segments whose timestamps are all too early."""
-    yield from view.remote_from(view.offsets.log_start, since_ms=timestamp_ms)
+def _candidates(view: LogView, start: int, timestamp_ms: int, fences: TimeFences) -> Iterator[ReadableSegment]:
+    """Yield the readable segments from ``start`` on, without local segments whose timestamps are all too early."""
+    yield from view.remote_from(max(start, view.offsets.log_start), since_ms=timestamp_ms)
     local = view.segments
-    for index in range(fences.first(local, len(local) - 1, timestamp_ms) if local else 0, len(local)):
-        if local[index].end_offset > view.offsets.log_start:
-            yield local[index]
+    yield from local[fences.first(local, len(local) - 1, timestamp_ms) if local else 0 :]

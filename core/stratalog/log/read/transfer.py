@@ -11,16 +11,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from stratalog.env.vfs import Vfs
-from stratalog.errors import CorruptionError, SegmentGoneError
-from stratalog.log.read.fetch import FetchRequest, fetch, parting
-from stratalog.log.read.retry_read import Again, ViewSource
-from stratalog.log.read.view import LogView
-from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets
-from stratalog.model.segment_info import AbortedTransaction, FileSlice
-from stratalog.segment.batch_range import find_range
+from stratalog.errors import SegmentGoneError
+from stratalog.log.read.fetch import Fetched, FetchRequest, fetch
+from stratalog.log.read.retry_read import ViewSource
 from stratalog.segment.components import Components
-from stratalog.segment.search import aborted_transactions
-from stratalog.segment.segment import Segment
 
 _COPY_BYTES: Final = 1 << 16
 _MS: Final = 1000
@@ -42,23 +36,11 @@ class Transfer:
         diverging: as ``Fetched``.
     """
 
-    def __init__(
-        self,
-        asked: FetchRequest,
-        offsets: LogOffsets,
-        files: Vfs,
-        piece: FileSlice | None = None,
-        *,
-        size_bytes: int = 0,
-        next_offset: int | None = None,
-        aborted_transactions: tuple[AbortedTransaction, ...] = (),
-        diverging: EpochEnd | None = None,
-    ) -> None:
-        self.offset, self.offsets = asked.offset, offsets
-        self.next_offset = asked.offset if next_offset is None else next_offset
-        self.size_bytes, self.sent_bytes = size_bytes, 0
-        self.aborted_transactions, self.diverging = aborted_transactions, diverging
-        self._files, self._piece = files, piece
+    def __init__(self, fetched: Fetched, files: Vfs) -> None:
+        self.offset, self.next_offset, self.offsets = fetched.offset, fetched.next_offset, fetched.offsets
+        self.aborted_transactions, self.diverging = fetched.aborted_transactions, fetched.diverging
+        self.size_bytes, self.sent_bytes = fetched.size_bytes, 0
+        self._files, self._piece = files, fetched.slices[0] if fetched.slices else None
 
     @property
     def left_bytes(self) -> int:
@@ -132,70 +114,7 @@ def transfer(views: ViewSource, parts: Components, asked: FetchRequest) -> Trans
 
     In a local file, only the headers of the first and the last batches are read.
     """
-    view, again = views(), None
-    while True:
-        view.check_leader_epoch(asked.current_leader_epoch)
-        view.check_range(asked.offset)
-        if parting(view, asked) is None:
-            segment = view.segment_at(asked.offset)
-            try:
-                made = _of_file(view, segment, parts, asked) if isinstance(segment, Segment) else None
-            except (SegmentGoneError, CorruptionError) as error:
-                again = again or Again(views)
-                view = again.after(error, view, segment)
-                continue
-            if made is not None:
-                return made
-        return _of_memory(views, parts, asked)
-
-
-def _of_memory(views: ViewSource, parts: Components, asked: FetchRequest) -> Transfer:
-    """Return a transfer from memory: for batches of a tier or of a store without descriptors, or for no batches."""
-    fetched = fetch(views, parts, asked)
-    piece = fetched.slices[0] if fetched.slices else None
-    if piece is not None:
-        piece.descriptor = None  # its bytes are already in memory and were checked
-    return Transfer(
-        asked,
-        fetched.offsets,
-        parts.env.files,
-        piece,
-        size_bytes=fetched.size_bytes,
-        next_offset=fetched.next_offset,
-        aborted_transactions=fetched.aborted_transactions,
-        diverging=fetched.diverging,
-    )
-
-
-def _of_file(view: LogView, segment: Segment, parts: Components, asked: FetchRequest) -> Transfer | None:
-    bound = view.offsets.bound(asked.isolation)
-    found = find_range(segment, asked.offset, parts, max_bytes=asked.max_bytes, bound=bound)
-    if found is None:
-        return None
-    size_bytes = found.end_position - found.position
-    if size_bytes > asked.max_bytes and not asked.min_one_batch:
-        return None
-    piece = segment.slice(found.position, 0)
-    try:
-        aborted: tuple[AbortedTransaction, ...] = ()
-        if asked.isolation is Isolation.READ_COMMITTED:
-            readable = view.readable_from(asked.offset)
-            aborted = aborted_transactions(readable, asked.offset, found.last_offset + 1, parts)
-    except BaseException:
-        piece.release()
-        raise
-    if piece.fileno() is None:
-        piece.release()
-        return None
-    return Transfer(
-        asked,
-        view.offsets,
-        parts.env.files,
-        piece,
-        size_bytes=size_bytes,
-        next_offset=found.last_offset + 1,
-        aborted_transactions=aborted,
-    )
+    return Transfer(fetch(views, parts, asked, to_send=True), parts.env.files)
 
 
 def _wait(to: socket.socket, timeout_s: float | None) -> None:

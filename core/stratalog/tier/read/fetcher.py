@@ -11,7 +11,7 @@ from stratalog.env.byte_cache import ByteCache, CacheMetrics
 from stratalog.env.memory import reuse_large_blocks
 from stratalog.errors import CorruptionError, CorruptObjectError, ObjectNotFoundError
 from stratalog.model.batches import Buffer
-from stratalog.model.segment_info import FileKind, FileSlice, SegmentInfo
+from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.extra_index_file import unpack_extras
 from stratalog.segment.readable import ReadOn
 from stratalog.segment.segment_identity import Identity
@@ -270,10 +270,6 @@ class RemoteSegment(ReadOn):
         if position >= end:
             return into[:0]
         return self._fetcher.read_log(self.stored, position, end, self._successor, into)
-
-    def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return the same bytes as ``read``; bytes in memory need no pinning."""
-        return FileSlice.of(self.read(position, size_bytes), position)
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """Return the entries of an index as bytes; empty if the segment has none of this role."""

@@ -19,7 +19,7 @@ from stratalog.log.change.extra_indexes import found_extras
 from stratalog.log.load.producer_replay import replay_table
 from stratalog.model.batches import NO_EPOCH, BatchTable, Buffer
 from stratalog.model.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, TopicId, TopicPartition, segment_file
-from stratalog.model.segment_info import AbortedTransaction, FileKind, FileSlice, SegmentInfo
+from stratalog.model.segment_info import AbortedTransaction, FileKind, SegmentInfo
 from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
@@ -93,10 +93,6 @@ class ClosedSegment:
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Return up to ``size_bytes`` from ``position``; raise SegmentGoneError if the file is gone."""
         return self._whole.read(self._start + position, size_bytes)
-
-    def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return the same bytes as ``read``; bytes in memory need no pinning."""
-        return FileSlice.of(self.read(position, size_bytes), position)
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """Return the entries of an index: those of the file if they fit the log, otherwise rebuilt from the log."""

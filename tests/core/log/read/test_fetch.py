@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.env.vfs import PosixVfs
-from stratalog.errors import ConfigError, CorruptBatchError, OffsetOutOfRangeError
+from stratalog.errors import ConfigError, CorruptBatchError, OffsetOutOfRangeError, SegmentGoneError
 from stratalog.log.log import Log
 from stratalog.log.read.fetch import Fetched
 from stratalog.log.read.log_reader import LogReader
@@ -22,6 +23,7 @@ from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.segment.framing import scan
 from stratalog.testing.logs import LogBed, records
+from stratalog_formats.kernels.choice import KERNELS
 
 COUNT = 30
 
@@ -96,6 +98,48 @@ def test_an_unknown_isolation_is_named(log: LogReader) -> None:
         log.fetch(5, isolation="dirty")
     with pytest.raises(ConfigError, match="read_committed"):
         list(log.records(isolation="dirty"))
+
+
+def test_only_the_header_of_one_record_is_read_before_its_bytes_are_used(
+    bed: LogBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed.topic = TopicConfig(index_interval_bytes=0)
+    log, read = bed.open(), list[int]()
+    for index in range(40):
+        log.append(records(10, start=index * 10, value_bytes=2000))
+    with log.fetch(205, max_bytes=1) as expected:
+        data = expected.read()
+
+    def counted(descriptor: int, position: int, size_bytes: int) -> bytes:
+        read.append(size_bytes)
+        return os.pread(descriptor, size_bytes, position)
+
+    monkeypatch.setattr(bed.parts.env.files, "read", counted)
+    with log.fetch(205, max_bytes=1) as fetched:
+        assert (fetched.next_offset, fetched.size_bytes) == (210, len(data))
+        if KERNELS.pick_batches is not None:
+            assert sum(read) < 100
+        assert fetched.read() == fetched.read() == data
+        assert read.count(len(data)) == 1
+
+
+def test_the_bytes_of_a_fetch_outlive_their_segment_but_not_a_truncation(bed: LogBed) -> None:
+    bed.topic = TopicConfig(segment_bytes=700, file_delete_delay_ms=0)
+    log = bed.open()
+    for index in range(20):
+        log.append(records(1, start=index, value_bytes=100))
+    last = log.segments()[-1].base_offset
+    data = [log.fetch(offset, 1).read() for offset in (0, last)]
+    with log.fetch(0, 1) as deleted, log.fetch(last, 1) as truncated:
+        log.delete_records(last)
+        log.drop_local(last)
+        log.remove_left()
+        assert deleted.read() == data[0]
+        log.truncate_to(last)
+        log.append(records(1, start=99, value_bytes=100))
+        with pytest.raises(SegmentGoneError, match="truncated"):
+            truncated.read()
+    assert log.fetch(last, 1).read() != data[1]
 
 
 # --- records -----------------------------------------------------------------------------------------------------

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from struct import Struct
+from types import SimpleNamespace
 from typing import cast
 
 import pyarrow as pa
@@ -17,8 +18,9 @@ from stratalog.config.topic import TopicConfig
 from stratalog.env.helpers import HELPERS
 from stratalog.errors import CorruptBatchError
 from stratalog.log.read import parallel_table
-from stratalog.log.read.columns import Plan, read_arrow
+from stratalog.log.read.columns import read_arrow
 from stratalog.log.read.log_reader import LogReader
+from stratalog.log.read.read_plan import ReadPlan
 from stratalog.log.read.view import LogView
 from stratalog.model.messages.control import ControlType
 from stratalog.segment.components import Components
@@ -37,7 +39,7 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> list[list[range]]:
     """The pieces of each read that was cut."""
     found = list[list[range]]()
 
-    def spans(plan: Plan, parts: Components, threads: int) -> list[range]:
+    def spans(plan: ReadPlan, parts: Components, threads: int) -> list[range]:
         found.append(cut(plan, parts, threads))
         return found[-1]
 
@@ -129,14 +131,15 @@ def test_what_the_tier_has_is_read_by_the_caller_alone(wide: LogBed) -> None:
     """Who reads a tier reads ahead."""
 
     class Far(LogView):
-        def segment_at(self, offset: int) -> ReadableSegment | None:
-            found = super().segment_at(offset)
-            return found if offset >= 10 * SPAN else cast("ReadableSegment", object())
+        def readable_from(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
+            if offset < 10 * SPAN:
+                yield cast("ReadableSegment", SimpleNamespace(base_offset=0, end_offset=10 * SPAN))
+            yield from super().readable_from(max(offset, 10 * SPAN), since_ms=since_ms)
 
     wide.write_segment(0, batches(wide))
     log = wide.open(clean=False)
     for start, is_cut in ((0, False), (10 * SPAN, True)):
-        plan = Plan(Far(*log.view()), range(start, BATCHES * SPAN), {}, meets_damage=False)
+        plan = ReadPlan(Far(*log.view()), range(start, BATCHES * SPAN), (), meets_damage=False)
         assert bool(parallel_table._spans(plan, log.parts, 2)) is is_cut
 
 

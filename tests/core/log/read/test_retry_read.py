@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import cast
 
-import pytest
-
 from stratalog.errors import CorruptBatchError, SegmentGoneError
-from stratalog.log.read.retry_read import Again
+from stratalog.log.read.retry_read import ReadRetry
 from stratalog.model.records import Record
 from stratalog.segment.readable import ReadableSegment
 from stratalog.testing.logs import LogBed
 
 GONE = SegmentGoneError("the file is closed or gone", "a.log")
-DAMAGED = CorruptBatchError("the CRC does not match", "a.log")
+
+
+def damaged(position: int) -> CorruptBatchError:
+    return CorruptBatchError("the CRC does not match", "a.log", position)
 
 
 class TieredBytes:
@@ -37,12 +38,12 @@ def test_a_file_that_somebody_deleted_is_looked_for_no_second_time_however_often
     log.roll()
     log.append([Record(value=b"2")])
     view = log.view()
-    again = Again(log.view)
+    retry = ReadRetry(log.view, view)
     log.append([Record(value=b"3")])
     log.roll()
     assert log.view() is not view
-    with pytest.raises(SegmentGoneError):
-        again.after(GONE, view, view.segments[0])
+    assert not retry.should_retry(GONE, view.segments[0])
+    assert retry.view is view
 
 
 def test_what_retention_took_is_looked_for_in_the_newer_view(bed: LogBed) -> None:
@@ -50,20 +51,27 @@ def test_what_retention_took_is_looked_for_in_the_newer_view(bed: LogBed) -> Non
     log.append([Record(value=b"1")])
     log.roll()
     view = log.view()
-    again = Again(log.view)
+    retry = ReadRetry(log.view, view)
     log.raise_log_start(1)
     assert log.drop_local(1)
-    newer = again.after(GONE, view, view.segments[0])
-    assert newer is log.view()
-    with pytest.raises(SegmentGoneError):
-        again.after(GONE, newer, newer.segments[0])
+    assert retry.should_retry(GONE, view.segments[0])
+    assert retry.view is log.view()
+    assert not retry.should_retry(GONE, retry.view.segments[0])
 
 
-def test_each_damaged_segment_of_a_tier_is_read_once_more_and_no_oftener(bed: LogBed) -> None:
+def test_damaged_bytes_of_a_tier_are_read_once_more_and_no_oftener(bed: LogBed) -> None:
     log = bed.open()
-    view, again = log.view(), Again(log.view)
-    for label in ("a", "b"):
-        assert again.after(DAMAGED, view, tiered(label)) is view
-    for label in ("a", "b"):
-        with pytest.raises(CorruptBatchError):
-            again.after(DAMAGED, view, tiered(label))
+    view = log.view()
+    retry = ReadRetry(log.view, view)
+    for is_first in (True, False):
+        allowed = [retry.should_retry(damaged(position), tiered(label)) for label in "ab" for position in (0, 100)]
+        assert allowed == [is_first] * 4
+    assert retry.view is view
+
+
+def test_bytes_that_cannot_change_are_read_once(bed: LogBed) -> None:
+    log = bed.open()
+    log.append([Record(value=b"1")])
+    view = log.view()
+    assert not ReadRetry(log.view, view).should_retry(damaged(0), view.segments[0])
+    assert not ReadRetry(log.view, view).should_retry(damaged(0), None)

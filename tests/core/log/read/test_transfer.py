@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -14,10 +14,11 @@ from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
 from stratalog.errors import OffsetOutOfRangeError, SegmentGoneError, StaleLeaderEpochError
 from stratalog.log.log import Log
-from stratalog.log.read.fetch import FetchRequest
+from stratalog.log.read.fetch import Fetched
 from stratalog.log.read.transfer import Transfer
 from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets, Watermark
 from stratalog.model.segment_info import FileSlice
+from stratalog.segment.components import Components
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.logs import LogBed, records
 from stratalog_formats.kernels.choice import KERNELS
@@ -170,8 +171,8 @@ def test_bytes_in_memory_are_sent_from_where_it_stopped(cuts: list[int]) -> None
             taken += piece
             return len(piece)
 
-    asked = FetchRequest(0, 1000, Isolation.LOG_END)
-    made = Transfer(asked, LogOffsets(0, 0, 0, 0, 0, 9), PosixVfs(), FileSlice.of(data), size_bytes=1000)
+    fetched = Fetched((FileSlice.of(data),), 9, LogOffsets(0, 0, 0, 0, 0, 9), 0, cast(Components, None))
+    made = Transfer(fetched, PosixVfs())
     with Slow() as sink:
         sink.setblocking(False)
         assert made.send(sink) == made.sent_bytes == len(taken)

@@ -68,8 +68,6 @@ def test_every_range_reads_the_original_bytes(cache_bytes: int) -> None:
         for size_bytes in (0, 1, CHUNK_BYTES, 2 * CHUNK_BYTES + 5, len(DATA), len(DATA) + 1):
             assert segment.read(position, size_bytes) == DATA[position : position + size_bytes]
     assert bytes(segment.read(len(DATA) + 5, 10)) == b""
-    with segment.slice(100, 50) as pinned:
-        assert (bytes(pinned.data), pinned.position, pinned.fileno()) == (DATA[100:150], 100, None)
 
 
 def test_neighbouring_reads_share_a_request() -> None:
