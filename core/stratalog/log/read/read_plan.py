@@ -84,13 +84,14 @@ def read_ranges(
         segments: the segments to read, ascending; None is all.
     """
     start = max(start, view.offsets.log_start)
+    active = view.segments[-1] if view.segments else None
     for segment in view.readable_from(start) if segments is None else segments:
         first, end = max(start, segment.base_offset), segment.end_offset
         if first >= stop:
             return
         if first < end:  # the next segment may begin before this one ends: the bounds in the tier and on disk differ
             start = min(end, stop)
-            yield ReadRange(segment, first, start, None if view.is_active(segment) else end)
+            yield ReadRange(segment, first, start, None if segment is active else end)
 
 
 def read_all(

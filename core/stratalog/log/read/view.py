@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -85,16 +86,13 @@ class LogView(NamedTuple):
         return bool(self.segments) and segment is self.segments[-1]
 
     def readable_from(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """Yield the readable segments that end above ``offset``; a binary search finds the first local one.
+        """Return the readable segments that end above ``offset``; a binary search finds the first local one.
 
         ``since_ms`` may skip tier segments whose records are all older.
         """
-        start = max(offset, self.offsets.log_start)
-        if self.remote is not None:
-            yield from self.remote_from(start, since_ms)
-        local = self.segments
-        for index in range(bisect_right(local, start, key=_end_offset), len(local)):
-            yield local[index]
+        local, start = self.segments, max(offset, self.offsets.log_start)
+        here = map(local.__getitem__, range(bisect_right(local, start, key=_end_offset), len(local)))
+        return here if self.remote is None else chain(self.remote_from(start, since_ms), here)
 
     def remote_from(self, start: int, since_ms: int | None = None) -> Iterator[ReadableSegment]:
         """Yield the segments that only the tier has, from ``start`` on.
