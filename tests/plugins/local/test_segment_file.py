@@ -182,14 +182,14 @@ def test_a_slice_pins_its_descriptor(bench: StoreBench, files: LogFiles) -> None
 
 def test_the_bytes_of_a_slice_are_read_when_they_are_used_first(bench: StoreBench, files: LogFiles) -> None:
     segment = files.open_segment(NAME, create=True)
-    segment.append([b"abcdef"])
+    segment.append(b"abcdef")
     used, removed, replaced = segment.slice(0, 4), segment.slice(1, 4), segment.slice(2, 100)
     assert (bytes(used.data), replaced.size_bytes) == (b"abcd", 4)
     segment.close()
     files.remove(NAME)
     assert bytes(removed.data) == b"bcde"
     other = files.open_segment(NAME, create=True)
-    other.append([b"uvwxyz"])
+    other.append(b"uvwxyz")
     assert (bytes(replaced.data), bytes(used.data)) == (b"cdef", b"abcd")
     for piece in (used, removed, replaced):
         piece.release()
@@ -201,12 +201,12 @@ def test_the_bytes_of_a_slice_are_read_when_they_are_used_first(bench: StoreBenc
 def test_bytes_that_may_have_changed_since_a_slice_was_made_are_not_read(files: LogFiles, kept_bytes: int) -> None:
     """A log closes a file, truncates it by another handle, and appends to that."""
     segment = files.open_segment(NAME, create=True)
-    segment.append([b"abcdef"])
+    segment.append(b"abcdef")
     piece = segment.slice(2, 4)
     segment.close()
     again = files.open_segment(NAME)
     again.truncate(kept_bytes)
-    again.append([b"others"])
+    again.append(b"others")
     with pytest.raises(SegmentGoneError, match="truncated"):
         assert piece.data
     piece.release()
@@ -215,7 +215,7 @@ def test_bytes_that_may_have_changed_since_a_slice_was_made_are_not_read(files: 
 
 def test_a_slice_of_a_file_that_another_process_cut_is_gone(files: LogFiles) -> None:
     segment = files.open_segment(NAME, create=True)
-    segment.append([b"abcdef"])
+    segment.append(b"abcdef")
     with segment.slice(2, 4) as piece:
         os.truncate(files.path(NAME), 3)
         with pytest.raises(SegmentGoneError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stratalog.model.segment_info import FileSlice
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.read.fetcher import log_key
@@ -59,10 +58,6 @@ class StreamedSegment:
         """Read the rest, so the hash of the whole log is checked."""
         for _ in self._pieces:
             pass
-
-    def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return the same bytes as ``read``."""
-        return FileSlice.of(self.read(position, size_bytes), position)
 
     def index_entries(self, role: IndexRole) -> bytes:
         """Return empty bytes: no index is needed."""
