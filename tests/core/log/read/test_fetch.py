@@ -117,10 +117,11 @@ def test_only_the_header_of_one_record_is_read_before_its_bytes_are_used(
     monkeypatch.setattr(bed.parts.env.files, "read", counted)
     with log.fetch(205, max_bytes=1) as fetched:
         assert (fetched.next_offset, fetched.size_bytes) == (210, len(data))
+        before = len(read)
         if KERNELS.pick_batches is not None:
             assert sum(read) < 100
         assert fetched.read() == fetched.read() == data
-        assert read.count(len(data)) == 1
+        assert read[before:] == [len(data)]
 
 
 def test_the_bytes_of_a_fetch_outlive_their_segment_but_not_a_truncation(bed: LogBed) -> None:
