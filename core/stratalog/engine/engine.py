@@ -18,7 +18,9 @@ from stratalog.client.consumer import Consumer
 from stratalog.client.producer import Producer
 from stratalog.engine.duties.engine_metrics import EngineState, samples
 from stratalog.engine.duties.scheduler import DutyStatus
+from stratalog.engine.duties.verify_logs import VerifyResult, verify_log
 from stratalog.engine.engine_logs import EngineLogs
+from stratalog.engine.for_each_log import for_each
 from stratalog.engine.tiering.offload_log import OffloadResult, TierLag
 from stratalog.errors import ConfigError, UnknownTopicError
 from stratalog.log.change.extra_indexes import ExtrasResult
@@ -225,6 +227,30 @@ class Engine(EngineLogs):
             raise UnknownTopicError(f"there is no topic {topic} in {', '.join(self._settings.engine.log_dirs)}")
         remotes = [self._opener.joined(log) for log in logs]
         return tuple(erase(log, key, remote, dry_run=dry_run) for log, remote in zip(logs, remotes, strict=True))
+
+    def verify(
+        self, logs: Iterable[TopicPartition] | None = None, *, deep: bool = False, repair: bool = False
+    ) -> tuple[VerifyResult, ...]:
+        """Check the closed segments of logs on local disk and, except orphans, everything in the tier.
+
+        The engine continues meanwhile. The active segment is not checked: ``Log.roll`` closes it.
+
+        Args:
+            logs: only these logs; None is all open logs.
+            deep: decode every local record, and read every segment of the tier.
+            repair: restore damaged segments of the tier from local disk. ``stratalog verify --repair`` repairs the rest,
+                and needs the engine to be stopped.
+
+        Raises:
+            StoreError, StorageError: as ``offload``.
+        """
+        self._check_open()
+        return tuple(
+            for_each(
+                self._duties.chosen(logs),
+                lambda log: verify_log(log, self._opener.remote_of(log), deep=deep, repair=repair),
+            )
+        )
 
     def metrics(self) -> tuple[Sample, ...]:
         """Return the current metrics of logs, directories, duties and the tier; see ``docs/reference/metrics.md``.

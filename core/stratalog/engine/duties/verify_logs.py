@@ -1,0 +1,62 @@
+"""Check of the logs of a running engine, on local disk and in the tier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stratalog.errors import SegmentGoneError
+from stratalog.log.log import Log
+from stratalog.model.names import TopicPartition
+from stratalog.segment.finding import Finding, Repair
+from stratalog.segment.segment_check import check_segment, stored_indexes
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.tier_check import TierLogCheck
+from stratalog.tier.upkeep.tier_repair import FolderCopies, TierRepair
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """Result of the check of one log: the number of segments that were checked, and each finding with its repair."""
+
+    log: TopicPartition
+    segments: int
+    repairs: tuple[Repair, ...]
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing is wrong, or all of it was repaired."""
+        return all(repair.done for repair in self.repairs)
+
+
+def verify_log(log: Log, remote: TierLog | None, *, deep: bool, repair: bool) -> VerifyResult:
+    """Check the closed local segments of a log and the log in the tier; restore damaged objects from local disk.
+
+    Args:
+        log: the log.
+        remote: the log in the tier, None without a tier.
+        deep: True to decode every local record, and to read every segment of the tier.
+        repair: True to restore damaged objects of the tier.
+
+    Raises:
+        StoreError: the store failed.
+        StorageError: a local file cannot be read.
+    """
+    segments = log.view().segments
+    count, repairs = 0, list[Repair]()
+    for segment in segments[:-1]:
+        try:
+            report = check_segment(segment, log.parts, indexes=stored_indexes(segment, log.parts), records=deep)
+        except SegmentGoneError:
+            continue
+        if segment in log.view().segments:  # else its successor's files may have been read as its indexes
+            count += 1
+            repairs += (Repair(finding, "") for finding in (*report.findings, *report.bad_records))
+    if remote is not None:
+        check = TierLogCheck(remote, log.parts, contents=deep)
+        copies = TierRepair(remote, [FolderCopies(segments[-1].files, remote, log.parts)]) if repair else None
+        repairs += (Repair(finding, "") for finding in check.roots())
+        for item in check.segments():
+            findings = [item] if isinstance(item, Finding) else check.check(item)
+            count += not isinstance(item, Finding)
+            repairs += copies.segments(findings) if copies else (Repair(finding, "") for finding in findings)
+    return VerifyResult(log.name, count, tuple(repairs))
