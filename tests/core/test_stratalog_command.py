@@ -19,7 +19,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["stratalog", "stratalog.engine.engine", "stratalog.cli.app"])
+@pytest.mark.parametrize("module", ["stratalog", "stratalog.registry", "stratalog.cli.app"])
 def test_ctrl_c_while_it_loads_is_no_traceback(module: str) -> None:
     script = [sys.executable, "-c", _INTERRUPTED.format(module=module), "--version"]
     ended = subprocess.run(script, capture_output=True, text=True, check=False)  # noqa: S603 - our own interpreter and text

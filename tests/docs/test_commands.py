@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from stratalog.cli.app import app
+from stratalog.cli.own_commands import OWN_COMMANDS
 from stratalog_spark.commands import spark
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,10 @@ PAGES = [
     *sorted((ROOT / "docs" / "formats").glob("*.md")),
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
-COMMANDS: dict[str, click.Command] = {**app.commands, "spark": spark}  # that one is a plugin's
+COMMANDS: dict[str, click.Command] = {
+    **{name: own.load() for name, own in OWN_COMMANDS.items()},
+    "spark": spark,
+}  # that one is a plugin's
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`stratalog (?![ -])([^`]+)`")
 SUMMARY = "stratalog demo |"  # the README's list of all commands; test_readme.py reads it

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import exporter
-from stratalog.cli.app import app
+from stratalog.cli.own_commands import OWN_COMMANDS
 from stratalog.config.settings_sources import read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.duties.engine_metrics import METRICS
-from stratalog.reading.open_reader import load_registry
+from stratalog.registry import Registry
 from stratalog_s3.settings import S3Section
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
@@ -30,7 +30,7 @@ def test_the_settings_are_right(text: str) -> None:
     assert S3Section.from_mapping(section, "the page").allow_http
     settings = read_settings(tomllib.loads(block), {})
     TopicConfig().replaced(settings.topic_defaults, "the page")
-    offered = {offer.provider.name for offer in load_registry(settings, [exporter]).services()}
+    offered = {offer.provider.name for offer in Registry.of(settings, [exporter]).services()}
     assert set(settings.engine.services) <= offered
 
 
@@ -39,7 +39,7 @@ def test_metrics_and_commands_are_there(text: str) -> None:
     assert metrics
     assert metrics <= {metric.name for metric in METRICS}
     commands = set(re.findall(r"`?stratalog ([a-z-]+)", text))
-    assert {"run", "attach", "restore"} <= commands <= set(app.commands)
+    assert {"run", "attach", "restore"} <= commands <= set(OWN_COMMANDS)
 
 
 def test_settings_named_in_sentences_are_there(text: str) -> None:

@@ -11,15 +11,17 @@ from typing import TextIO
 
 def main() -> None:
     """Run ``stratalog`` and exit: code 0, 1 (the command found a problem) or 2 (the command could not run)."""
+    sys.stdout, sys.stderr = _usable(sys.stdout), _usable(sys.stderr)
     try:
         from stratalog.cli.app import run  # noqa: PLC0415 - click and rich are an extra
+
+        code = run()
     except ImportError as error:
         if error.name not in {"click", "rich"}:
             raise
         sys.stderr.write(f"error: {error.name} is not installed: install it with: pip install 'stratalog[cli]'\n")
         sys.exit(2)
-    sys.stdout, sys.stderr = _usable(sys.stdout), _usable(sys.stderr)
-    sys.exit(run())
+    sys.exit(code)
 
 
 def _usable(stream: TextIO | None) -> TextIO:

@@ -7,63 +7,61 @@ import os
 import sys
 
 import click
-from click.shell_completion import shell_complete
+from click.shell_completion import CompletionItem, shell_complete
 
 import stratalog
-from stratalog.cli.archive import archive
-from stratalog.cli.attach import attach
-from stratalog.cli.bench import bench
-from stratalog.cli.check_plugin import check
-from stratalog.cli.cleaner import cleaner
-from stratalog.cli.consume import consume
-from stratalog.cli.demo import demo
-from stratalog.cli.dump import dump
-from stratalog.cli.erase import erase
-from stratalog.cli.explain import explain
-from stratalog.cli.offload import offload
-from stratalog.cli.output import Output
-from stratalog.cli.plugins import plugins
-from stratalog.cli.produce import produce
-from stratalog.cli.rebuild import rebuild
-from stratalog.cli.recover import recover
-from stratalog.cli.restore import restore_command
-from stratalog.cli.retention import retention
-from stratalog.cli.running import run_engine
-from stratalog.cli.tier import tier
-from stratalog.cli.topics import topics
-from stratalog.cli.verify import verify
-from stratalog.cli.why_kept import why_kept
+from stratalog.cli.own_commands import OWN_COMMANDS
 from stratalog.config.settings_sources import read_settings
 from stratalog.errors import PluginError, StorageError
-from stratalog.reading.open_reader import load_registry
+from stratalog.registry import Registry
 from stratalog.registry.resolve import Shelf
-from stratalog.spi.commands import settings_file
+from stratalog.spi.commands import CommandOutput, settings_file
 from stratalog.spi.service_contract import Command
 
 INTERRUPTED = 130
 COMPLETE_VARIABLE = "_STRATALOG_COMPLETE"
 
 
-class PluginGroup(click.Group):
-    """Commands of this package and of plugins; plugins are loaded only when they are needed."""
+class LazyGroup(click.Group):
+    """Commands of this package and of plugins. A command is imported when it runs, not when it is listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all names, sorted; a shell completion leaves out plugins' commands if plugins cannot be loaded."""
-        try:
-            others = _plugin_commands().names()
-        except StorageError:
-            if not ctx.resilient_parsing:
-                raise
-            others = ()
-        return sorted({*super().list_commands(ctx), *others})
+        return sorted({*OWN_COMMANDS, *_plugin_texts(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return this package's command of this name, or else a plugin's command."""
-        own = super().get_command(ctx, cmd_name)
-        commands = None if own is not None else _plugin_commands()
-        if commands is None or cmd_name not in commands:
-            return own
-        return _load(commands, cmd_name)
+        del ctx
+        if cmd_name in OWN_COMMANDS:
+            return OWN_COMMANDS[cmd_name].load()
+        commands = _plugin_commands()
+        return _load(commands, cmd_name) if cmd_name in commands else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands."""
+        click.Group(commands=_stubs(ctx)).format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin with ``incomplete``."""
+        names = [CompletionItem(name, help=stub.short_help) for name, stub in sorted(_stubs(ctx).items())]
+        found = [item for item in names if item.value.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+def _stubs(ctx: click.Context) -> dict[str, click.Command]:
+    """Return a command without a body for each name, for a list of commands."""
+    texts = {**_plugin_texts(ctx), **{name: command.help for name, command in OWN_COMMANDS.items()}}
+    return {name: click.Command(name, short_help=text) for name, text in texts.items()}
+
+
+def _plugin_texts(ctx: click.Context) -> dict[str, str]:
+    try:
+        commands = _plugin_commands()
+    except StorageError:
+        if not ctx.resilient_parsing:
+            raise
+        return {}
+    return {name: commands.by_name(name).help for name in commands.names()}
 
 
 def _load(commands: Shelf[Command], name: str) -> click.Command:
@@ -78,7 +76,7 @@ def _load(commands: Shelf[Command], name: str) -> click.Command:
 
 
 def _plugin_commands() -> Shelf[Command]:
-    return load_registry(read_settings(settings_file(None), os.environ)).commands()
+    return Registry.of(read_settings(settings_file(None), os.environ)).commands()
 
 
 _EPILOG = """\b
@@ -89,37 +87,17 @@ Completion:  eval "$(_STRATALOG_COMPLETE=bash_source stratalog)", once a
 """
 
 
-@click.group(cls=PluginGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
 @click.version_option(stratalog.__version__, prog_name="stratalog")
 def app() -> None:
     """Kafka's storage layer as a library: look into logs, move them to object stores, read them back."""
 
 
-for command in (
-    attach,
-    archive,
-    bench,
-    check,
-    cleaner,
-    consume,
-    demo,
-    dump,
-    erase,
-    explain,
-    offload,
-    plugins,
-    produce,
-    rebuild,
-    recover,
-    restore_command,
-    retention,
-    run_engine,
-    tier,
-    topics,
-    verify,
-    why_kept,
-):
-    app.add_command(command)
+def make_output(*, as_json: bool) -> CommandOutput:
+    """Return the output of a plugin's command; rich is imported by this call."""
+    from stratalog.cli.output import Output  # noqa: PLC0415 - listing the commands needs no rich
+
+    return Output(as_json=as_json)
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -129,7 +107,7 @@ def run(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in given
     try:
-        with app.make_context("stratalog", list(given), obj=Output) as context:  # for plugins' commands
+        with app.make_context("stratalog", list(given), obj=make_output) as context:  # for plugins' commands
             result = app.invoke(context)
         sys.stdout.flush()  # a failed write is an error of this run
     except click.exceptions.Exit as stop:  # raised after --help and --version
@@ -158,7 +136,7 @@ def run(arguments: list[str] | None = None) -> int:
 def _complete(instruction: str) -> int:
     """Print a shell's completion script, or the completions; hide errors, which the command reports when it runs."""
     try:
-        return shell_complete(app, {"obj": Output}, "stratalog", COMPLETE_VARIABLE, instruction)
+        return shell_complete(app, {"obj": make_output}, "stratalog", COMPLETE_VARIABLE, instruction)
     except StorageError:
         return 2
 

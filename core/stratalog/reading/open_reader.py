@@ -147,15 +147,4 @@ def open_tier(
 
 def open_host(settings: Settings, plugins: Sequence[object], env: Env | None) -> ComponentHost:
     """Load the plugins and return a host that opens what they offer."""
-    return ComponentHost(load_registry(settings, plugins), settings, env or Env())
-
-
-def load_registry(settings: Settings, plugins: Sequence[object] = ()) -> Registry:
-    """Load the installed plugins that the settings allow, and those that are passed."""
-    engine = settings.engine
-    return Registry.load(
-        [*engine.plugins_modules, *plugins],
-        allow=engine.plugins_allow,
-        block=engine.plugins_block,
-        prefer=engine.preferred_stores,
-    )
+    return ComponentHost(Registry.of(settings, plugins), settings, env or Env())

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from stratalog.config.keys import Section
+from stratalog.config.settings_sources import Settings
 from stratalog.env.deadlines import DeadlineCalls
 from stratalog.errors import PluginClashError
 from stratalog.model.events import Event
@@ -30,7 +31,7 @@ from stratalog.spi.service_contract import Command, Service
 class Registry:
     """The plugins of one engine. Two registries share nothing, and a lookup opens no component.
 
-    Construct a registry with ``load``. Catalogues may be used on any thread; ``notify`` is for the notifier threads.
+    Construct a registry with ``of`` or ``load``. Catalogues may be used on any thread; ``notify`` is for the notifier threads.
 
     Attributes: ``calls`` has the threads for calls into components with a deadline.
     """
@@ -66,6 +67,17 @@ class Registry:
         """
         host = Host()
         return cls(host, load_plugins(host, plugins, allow, block), prefer or {})
+
+    @classmethod
+    def of(cls, settings: Settings, plugins: Sequence[object] = ()) -> Self:
+        """Load the installed plugins that the settings allow, and those that are passed."""
+        engine = settings.engine
+        return cls.load(
+            [*engine.plugins_modules, *plugins],
+            allow=engine.plugins_allow,
+            block=engine.plugins_block,
+            prefer=engine.preferred_stores,
+        )
 
     def plugins(self) -> tuple[PluginInfo, ...]:
         """Return every plugin that was found, by name, including blocked and failed plugins."""

@@ -1,0 +1,56 @@
+"""The commands of this package. Listing them imports none of their modules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import click
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCommand:
+    """One command of this package.
+
+    Attributes:
+        place: module below ``stratalog.cli``, a colon, and the name of the click command there.
+        help: text for the list of commands.
+    """
+
+    place: str
+    help: str
+
+    def load(self) -> click.Command:
+        """Import the command."""
+        module, _, name = self.place.partition(":")
+        command: click.Command = getattr(import_module(f"stratalog.cli.{module}"), name)
+        return command
+
+
+OWN_COMMANDS: Final = {
+    "archive": OwnCommand("archive:archive", "Copy a Kafka broker's closed segments into a tier."),
+    "attach": OwnCommand("attach:attach", "Take over all topics of a tier into empty log directories."),
+    "bench": OwnCommand("bench:bench", "Measure a disk and an object store."),
+    "check-plugin": OwnCommand("check_plugin:check", "Check that a plugin is well-formed."),
+    "cleaner": OwnCommand("cleaner:cleaner", "Compact logs with cleanup.policy=compact."),
+    "consume": OwnCommand("consume:consume", "Print the records of a topic."),
+    "demo": OwnCommand("demo:demo", "Show the storage layer at work on a real Kafka directory."),
+    "dump": OwnCommand("dump:dump", "Show what files contain."),
+    "erase": OwnCommand("erase:erase", "Remove all records of a key, at unchanged offsets."),
+    "explain": OwnCommand("explain:explain", "Show each step of finding a record."),
+    "offload": OwnCommand("offload:offload", "Copy closed segments to the tier."),
+    "plugins": OwnCommand("plugins:plugins", "List the installed plugins and their errors."),
+    "produce": OwnCommand("produce:produce", "Append lines of text to a topic."),
+    "rebuild": OwnCommand("rebuild:rebuild", "Rebuild lost manifests from the objects of a tier."),
+    "recover": OwnCommand("recover:recover", "Recover a log directory after a crash."),
+    "restore": OwnCommand("restore:restore_command", "Copy the logs of a tier into a log directory."),
+    "retention": OwnCommand("retention:retention", "Delete expired segments on disk and in the tier."),
+    "run": OwnCommand("running:run_engine", "Run an engine with its background duties and services."),
+    "tier": OwnCommand("tier:tier", "List, compare, clean and price the contents of a tier."),
+    "topics": OwnCommand("topics:topics", "List, create, alter, delete and describe topics."),
+    "verify": OwnCommand("verify:verify", "Check and repair a log directory or a tier."),
+    "why-kept": OwnCommand("why_kept:why_kept", "Explain what retention and compaction do next."),
+}
+"""The commands, by name."""
