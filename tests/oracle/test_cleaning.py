@@ -58,7 +58,7 @@ class Pair:
         )
         self.ours.topic = self.config
         log = self.ours.open()
-        log.resume_cleaning(self.dirty_start)
+        log.maintenance.resume_cleaning(self.dirty_start)
         result = cleaning_logs.clean(self.ours, log, self.limits)
         if result is not None:
             assert result.error is None, result.error

@@ -64,7 +64,7 @@ def test_a_broker_leaves_them_alone(kafka_tools: KafkaTools, tmp_path: Path) -> 
                 for number in range(SEGMENTS):
                     log.append([Record(key=KEYS[number], value=b"here"), Record(key=KEYS[number + 1], value=b"here")])
                     log.roll()
-                assert log.make_extra_indexes().segments == SEGMENTS
+                assert log.maintenance.make_extra_indexes().segments == SEGMENTS
             check_keys(engine)
             by_us = {topic: list(engine.log(topic, 0).records()) for topic in (KEPT, SHORTENED)}
         assert all(len(files(broker.log_dir, topic, EXTRA_SUFFIX)) == SEGMENTS for topic in TOPICS)

@@ -109,7 +109,7 @@ def test_what_is_left_of_it_after_cleaning_is_the_same(
     shutil.copytree(ours.folder, theirs.folder)
     end, *_ = kafka_cleaner.clean(theirs.folder, ours.clock.now_ms(), 0, 1 << 20, ours.topic)
     log = ours.open()
-    log.resume_cleaning(0)
+    log.maintenance.resume_cleaning(0)
     result = cleaning_logs.clean(ours, log, cleaning_logs.LIMITS)
     assert result is not None
     assert result.error is None

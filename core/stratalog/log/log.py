@@ -1,209 +1,304 @@
-"""A log of an engine, with the operations that the engine uses to maintain it.
+"""A log that is open for writing, with the operations that users call.
 
 This module holds the state and the lock, and delegates to other modules. It contains no algorithm.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Final, Literal, overload
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import FencedEpochError, StorageError
-from stratalog.log.change.append_segments import append_segments
-from stratalog.log.change.delete import drop_segments, remove_left
-from stratalog.log.change.extra_indexes import ExtrasResult, make_extras
-from stratalog.log.change.replace_segments import replace_segments
-from stratalog.log.durability.sync import flush, is_sync_due
-from stratalog.log.folder.write_rounds import Marks, end_round
-from stratalog.log.log_writer import LogWriter
-from stratalog.log.open_log import close_segments, end
-from stratalog.log.read.tier_view import RemoteLog
-from stratalog.log.state.cleaning_state import CleaningState
-from stratalog.log.state.leadership import rejoin_tier
+from stratalog.log.append.append import append_batches, append_records
+from stratalog.log.append.commit import AppendResult
+from stratalog.log.append.follower import append_as_follower
+from stratalog.log.append.marker import append_marker
+from stratalog.log.change.delete import delete_records
+from stratalog.log.change.truncate import truncate_fully, truncate_to
+from stratalog.log.durability.subscribers import Background, Subscribers
+from stratalog.log.durability.sync import flush
+from stratalog.log.maintenance import LogMaintenance
+from stratalog.log.open_log import LogEnvironment, OpenRequest, begin, close_segments, end
+from stratalog.log.read.log_reader import LogReader
+from stratalog.log.read.view import LogView
+from stratalog.log.state.leadership import follow, lead, set_high_watermark
 from stratalog.log.state.log_settings import LogSettings
 from stratalog.log.state.roll import roll
-from stratalog.model.events import EpochFenced
-from stratalog.model.names import LOG_SUFFIX
-from stratalog.segment.cleaned_segment import CleanedSegment, SpooledSegment
+from stratalog.model.argument_rules import wrong_type
+from stratalog.model.arguments import checks_itself
+from stratalog.model.batches import Buffer
+from stratalog.model.messages.control import ControlType, EndMarker
+from stratalog.model.offsets import AppendOrigin, Durability, LogOffsets
+from stratalog.model.records import Record
+from stratalog.producers.snapshot import ProducerEntry
 from stratalog.segment.components import Components
-from stratalog.segment.segment import Segment
+
+_CLIENT: Final = AppendOrigin.CLIENT  # looked up at each append
 
 
-class Log(LogWriter):
-    """One log of an engine. Any number of threads may read and append; one lock serialises appends.
+class Log(LogReader):
+    """One log of an engine, which accepts records as leader or as follower.
 
-    ``LogReader`` and ``LogWriter`` document reads and appends. The methods of this class serve the engine: syncs,
-    retention, compaction, the tier, and closing the log.
+    Any number of threads may read and append; one lock serialises appends. ``LogReader`` documents reads.
+
+    Attributes:
+        maintenance: the engine's operations on the log.
     """
 
-    def sync_if_due(self, interval_ms: int) -> bool:
-        """Flush if unsynced records have waited for ``interval_ms`` or ``flush.ms``. Return True if it flushed."""
-        due = is_sync_due(self._state, interval_ms)
-        if due:
-            flush(self._state)
-        return due
-
-    def forget_producers(self, silent_ms: int) -> int:
-        """Forget idempotent producers whose last batch is ``silent_ms`` old or older; return the number forgotten.
-
-        The batch's own timestamp decides. Producers with an open transaction are kept. A forgotten producer may
-        continue at any sequence number.
-        """
-        state = self._state
-        with state.lock:
-            state.health.check_writable()
-            return state.writes.producers.forget_silent(state.settings.components.env.clock.now_ms() - silent_ms)
-
-    def roll_if_due(self) -> bool:
-        """Roll if the active segment is older than ``segment.ms`` by the clock. Return True if it rolled."""
-        state = self._state
-        with state.lock:
-            state.health.check_writable()
-            if not state.writes.appender.has_waited():
-                return False
-            roll(state)
-            return True
-
-    def configure(self, config: TopicConfig, parts: Components, remote: RemoteLog | None = None) -> None:
-        """Apply new topic settings without reopening the log. They also apply to the active segment."""
-        with self._state.lock:
-            self._state.configure(LogSettings(config, parts, remote))
-            self._parts = parts
-
-    def abandon(self) -> None:
-        """Close without making anything durable, because the log is about to be deleted. May be called twice."""
-        state = self._state
-        with state.durability.syncing, state.lock:
-            if not state.health.closed:
-                state.health.close()
-                close_segments(state.writes.segments)
-
-    def take_offline(self, error: StorageError) -> None:
-        """Refuse appends from now on with ``error``, because the log's directory failed. Reads continue."""
-        self._state.health.refuse(error)
-
-    def fail(self, error: StorageError) -> None:
-        """Take the log out of service, and also its directory if ``error`` is a disk failure. Reads continue."""
-        self._state.health.fail(error)
-
-    @contextlib.contextmanager
-    def stopped_if_fenced(self) -> Iterator[None]:
-        """Stop acknowledging at once if work on the tier finds that another writer owns the log. Reads continue."""
+    def __init__(self, request: OpenRequest, settings: LogSettings, environment: LogEnvironment) -> None:
+        super().__init__(request.name, request.topic_id)
+        self._durability = environment.durability
+        self._subscribers: Subscribers | None = None  # under the log's lock
+        self._background = environment.background or Background()  # its threads start on first use
         try:
-            yield
-        except FencedEpochError as error:
-            if self._state.health.failure is None:
-                self._state.health.fail(error)
-                self.notify(EpochFenced(log=self.name, leader_epoch=self.leader_epoch, reason=str(error)))
+            self._state = begin(request, settings, environment)
+        except BaseException:
+            close_segments(request.loaded.segments)
             raise
-
-    def drop_local(self, end: int) -> list[Segment]:
-        """Remove closed segments below offset ``end`` from local disk. Retention calls it after its own checks."""
-        return drop_segments(self._state, end)
+        self.maintenance = LogMaintenance(self._state)
 
     @property
-    def cleaning(self) -> CleaningState:
-        """State of the log's compaction. The cleaner changes it."""
-        return self._state.cleaning
+    def parts(self) -> Components:
+        """The components that the log uses now."""
+        return self._state.settings.components
 
-    def resume_cleaning(self, dirty_start: int | None) -> None:
-        """Set the first dirty offset from a checkpoint. Ignore a checkpoint above the log end offset: it is stale."""
-        with self._state.lock:
-            self.cleaning.resume(dirty_start, self._state.log_end)
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's settings that the log uses now."""
+        return self._state.settings.config
 
-    def cleaned_up_to(self, end: int, generation: int) -> None:
-        """Record that everything below ``end`` is compacted, if ``cleaning.generation`` still is ``generation``."""
-        with self._state.lock:
-            self.cleaning.cleaned_up_to(end, generation)
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that the log leads or follows; batches appended as leader carry it."""
+        return self._state.role.leader_epoch
 
-    def new_cleaned(self, base_offset: int) -> CleanedSegment:
-        """Begin a segment that will replace other segments; raises the same errors as ``append``."""
-        state = self._state
-        state.health.check_writable()
-        return CleanedSegment(state.files, base_offset, state.settings.components, state.settings.config)
+    @property
+    def is_leader(self) -> bool:
+        """True if the log accepts leader appends: after it was opened, and after ``lead``."""
+        return self._state.role.is_leader
 
-    def new_spooled(self, base_offset: int) -> SpooledSegment:
-        """Begin a segment that will be uploaded to a tier; raises the same errors as ``append``."""
-        state = self._state
-        state.health.check_writable()
-        return SpooledSegment(state.files, base_offset, state.settings.components, state.settings.config)
+    @property
+    def healthy(self) -> bool:
+        """True if the log can be written to and closed cleanly."""
+        return self._state.health.is_good
 
-    def replace(self, made: CleanedSegment, old: Sequence[Segment], generation: int) -> bool:
-        """Replace segments with a finished one; see ``replace_segments``."""
-        return replace_segments(self._state, made, old, generation)
+    def view(self) -> LogView:
+        """Return the current state as one immutable value."""
+        return self._state.view
 
-    def append_segments(self, made: Sequence[CleanedSegment], end: int, mark: tuple[str, int] | None = None) -> None:
-        """Add finished segments after the log end: all of them or none; see ``log/change/append_segments.py``."""
-        append_segments(self._state, made, end, mark)
+    @overload
+    def append(self, records: Sequence[Record], durability: str | None = None) -> AppendResult: ...
 
-    def marks(self) -> Marks:
-        """Return the progress of writers that write in numbered rounds.
+    @overload
+    def append(
+        self, records: Sequence[Record], durability: str | None = None, *, wait: Literal[False]
+    ) -> Future[AppendResult]: ...
+
+    @checks_itself
+    def append(
+        self, records: Sequence[Record], durability: str | None = None, *, wait: bool = True
+    ) -> AppendResult | Future[AppendResult]:
+        """Append records as leader, in batches of at most ``max.message.bytes``: all of them, or none.
+
+        One append writes into one segment. If the process or the power fails during an append, the log may keep the
+        first whole batches of the append when it is opened again, and never other batches of it.
+
+        Args:
+            records: offsets, epochs and partition are ignored; a timestamp of -1 becomes the clock's time.
+            durability: ``"written"`` or ``"durable"``; None is the engine's setting.
+            wait: if False, write the records and return a future. The future is done when the records are as durable as
+                requested, or holds the error. Another thread completes the future. It cannot be cancelled, and it is
+                done before the engine closes.
 
         Raises:
-            CorruptCheckpointError: the progress file cannot be read.
+            NotLeaderOrFollowerError: the log follows a leader.
+            InvalidRecordError, InvalidTimestampError: a record breaks a rule of the topic; nothing was written.
+            RecordTooLargeError: one record is above ``max.message.bytes``; nothing was written.
+            RecordBatchTooLargeError: all records together are above ``segment.bytes``; nothing was written.
+            DiskFullError: no space; the log can still be read.
         """
-        with self._state.lock:
-            self._state.health.check_writable()  # the progress of a log that is out of service is known after the next opening
-            return end_round(self._state.files, self._state.log_end)
+        if type(records) is not list and type(records) is not tuple:
+            _check_sequence(records)
+        wanted, ends = self._durability_of(durability), list[int]()
+        if wait is True:
+            return append_records(self._state, records, wanted)
+        if wait is not False:
+            raise wrong_type("wait of append()", "True or False", wait)
+        result = append_records(self._state, records, wanted, lambda _, end: ends.append(end))
+        return self._background.when_durable(self._state, ends[0] if ends else 0, result)
 
-    def make_extra_indexes(self) -> ExtrasResult:
-        """Build the EXTRA indexes (``index.extra``) that closed local segments lack; errors as ``make_extras``."""
-        return make_extras(self._state)
+    @checks_itself
+    def append_as_leader(self, data: Buffer, durability: str | None = None, *, origin: str = "client") -> AppendResult:
+        """Append batches that a producer encoded: all of them, or none.
 
-    def remove_left(self) -> int:
-        """Delete the ``.deleted`` files whose delay is over; return the number of deleted files."""
-        return remove_left(self._state)
+        The batches are checked, and get their offsets and the leader epoch. A retry of an idempotent producer's recent
+        append returns the earlier offsets. Batches that do not fit the topic's ``record.version`` or
+        ``compression.type`` are encoded again.
 
-    def pending_deletes(self) -> list[tuple[str, int]]:
-        """Return the paths of the remaining ``.deleted`` ``.log`` files, each with its due time (ms since 1970)."""
-        state = self._state
-        with state.lock:
-            clock = state.settings.components.env.clock
-            now_ns, now_ms = clock.monotonic_ns(), clock.now_ms()
-            return [
-                (state.files.path(name), now_ms + max(due_ns - now_ns, 0) // 1_000_000)
-                for name, due_ns in state.writes.pending_deletes.items()
-                if LOG_SUFFIX in name
-            ]
+        ``origin="coordinator"`` is for a group or transaction coordinator: control batches are accepted, and sequence
+        numbers are not checked.
 
-    def settle_remote(self) -> bool:
-        """Return True if the tier's contents are certain. If a reply was lost, read the tier again first.
-
-        Raises the same errors as ``RemoteLog.refresh``.
+        Raises:
+            CorruptBatchError: framing or CRC is wrong.
+            OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError: see the idempotent producer.
+            OffsetsExhaustedError: the log has no offsets left.
+            Others as ``append``.
         """
-        remote = self._state.settings.remote
-        if remote is None or remote.is_settled:
-            return True
-        if remote.is_assumed:
-            return False
-        remote.refresh()
-        self.refresh_remote()
-        return remote.is_settled
+        if type(data) is not bytes and not isinstance(data, bytearray | memoryview | bytes):
+            raise wrong_type("data of append_as_leader()", "bytes", data)
+        wanted = self._durability if durability is None else Durability.of(durability)
+        who = _CLIENT if origin == "client" else AppendOrigin.of(origin)  # avoids a look-up by name at each append
+        return append_batches(self._state, data, wanted, who)
 
-    def refresh_remote(self) -> None:
-        """Publish the tier's latest commit to readers, and store it locally for openings while the store is away."""
-        with self._state.lock:
-            self._state.publish()
-        self._state.tier.save_note(self._state.settings.remote)
+    def append_as_follower(
+        self, data: Buffer, leader_high_watermark: int, leader_log_start_offset: int, durability: str | None = None
+    ) -> LogOffsets:
+        """Append batches fetched from the leader without changing them; adopt the leader's bounds.
 
-    def rejoin_remote(self, leader_epoch: int) -> None:
-        """Follow the tier again after its head was read.
-
-        Raises the same errors as ``rejoin_tier``. After FencedEpochError, the log refuses appends.
-        """
-        with self.stopped_if_fenced():
-            rejoin_tier(self._state, leader_epoch)
-
-    def leave_remote(self) -> int:
-        """Raise the log start to the local log start, and forget the tier, which is about to be emptied.
+        Args:
+            data: batches, from the log end on. Gaps are allowed. A partial batch at the end is ignored.
+            leader_high_watermark: this log's high watermark becomes the lower of this value and the log end.
+            leader_log_start_offset: this log's start offset rises to this value, but not above the high watermark.
+            durability: ``"written"`` or ``"durable"``; None is the engine's setting.
 
         Returns:
-            The new log start offset.
+            All bounds after the append. ``log_end`` is the next offset to fetch.
+
+        Raises:
+            NotLeaderOrFollowerError: the log leads.
+            CorruptBatchError, OffsetsOutOfOrderError, UnexpectedAppendOffsetError: nothing was written.
+            DiskFullError: no space; the batches in segments that were filled before stay written.
         """
-        start = self.raise_log_start(self.offsets().local_log_start)
-        self._state.tier.forget_note()
-        return start
+        wanted = self._durability_of(durability)
+        return append_as_follower(self._state, data, leader_high_watermark, leader_log_start_offset, wanted)
+
+    def end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        durability: str | None = None,
+    ) -> AppendResult:
+        """Append the marker that commits or aborts a producer's transaction. A transaction coordinator calls it.
+
+        The marker is written even if the producer has no open transaction: the marker's producer epoch fences older
+        ones.
+
+        Raises:
+            ConfigError: a number does not fit Kafka's fields; nothing was written.
+            InvalidProducerEpochError: a newer epoch of the producer has already written.
+            TransactionCoordinatorFencedError: a coordinator of a newer epoch has already written a marker for it.
+            DiskFullError: no space; the log can still be read.
+        """
+        marker = EndMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
+        return append_marker(self._state, producer_id, producer_epoch, marker, self._durability_of(durability))
+
+    def open_transactions(self) -> list[ProducerEntry]:
+        """Return the producers with an open transaction in this log."""
+        with self._state.lock:
+            return [found for found in self._state.writes.producers.entries() if found.transaction_first_offset >= 0]
+
+    def producers(self) -> list[ProducerEntry]:
+        """Return all known producers, in the form of snapshot entries."""
+        with self._state.lock:
+            return self._state.writes.producers.entries()
+
+    def lead(self, epoch: int) -> None:
+        """Lead in ``epoch`` from now on. The epoch begins at the log end and is stored durably. Epochs never go back.
+
+        Raises:
+            StaleLeaderEpochError: the log has seen a later epoch, or follows another leader in this one.
+        """
+        lead(self._state, epoch)
+
+    def follow(self, epoch: int) -> None:
+        """Follow the leader of ``epoch`` from now on. Only ``append_as_follower`` is then allowed; other appends fail.
+
+        Raises:
+            StaleLeaderEpochError: the log has seen a later epoch.
+        """
+        follow(self._state, epoch)
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop the records from ``offset`` on, durably. Return True if the log end was above ``offset``.
+
+        The log then ends at ``offset``. A batch that contains ``offset`` is dropped as a whole, so pass the first
+        offset of a batch.
+
+        Raises:
+            OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``.
+            StorageError: the disk failed; the log is out of service until it is opened again.
+        """
+        return truncate_to(self._state, offset)
+
+    def truncate_fully_and_start_at(self, offset: int, log_start: int | None = None) -> None:
+        """Drop all local records, durably, and continue at any ``offset``.
+
+        Args:
+            offset: offset of the next record.
+            log_start: first offset for readers, if a tier has the records below ``offset``. None means ``offset``.
+
+        Raises:
+            OffsetInTierError: the log leads, and the tier has committed records above ``offset``.
+            StorageError: as ``truncate_to``.
+        """
+        truncate_fully(self._state, offset, log_start)
+
+    def set_high_watermark(self, offset: int) -> int:
+        """Move the high watermark, if ``watermark`` is ``external``. It stays between the log start and the log end.
+
+        A leader's high watermark never falls; a follower's may fall.
+
+        Returns:
+            The new high watermark.
+
+        Raises:
+            ConfigError: the log leads, and the engine moves it itself.
+        """
+        return set_high_watermark(self._state, offset)
+
+    def flush(self) -> int:
+        """Make everything written so far durable; return the new recovery point (offset)."""
+        return flush(self._state)
+
+    def roll(self) -> int:
+        """Close the active segment and begin a new one at the log end; return its base offset."""
+        with self._state.lock:
+            self._state.health.check_writable()
+            return roll(self._state)
+
+    def delete_records(self, before: int) -> int:
+        """Hide the records below offset ``before``, and return the new log start offset.
+
+        ``before=-1`` means the high watermark. Retention deletes files later, when whole segments are below the log
+        start. The new log start is durable on return; in Kafka it is durable after the next checkpoint. On a full disk,
+        it is also durable only after the next checkpoint, because deleting must work there.
+
+        Source: apache/kafka Partition.deleteRecordsOnLeader.
+
+        Raises:
+            NotLeaderOrFollowerError: the log follows a leader, which sends its log start.
+            PolicyViolationError: ``cleanup.policy`` is compact without delete: the newest record of each key must stay.
+            InvalidTopicError: the topic is one of Kafka's internal topics.
+            OffsetOutOfRangeError: ``before`` is above the high watermark.
+            LogDirOfflineError: the log start could not be stored.
+        """
+        return delete_records(self._state, before)
+
+    def subscribe(self, callback: Callable[[LogOffsets], object]) -> Callable[[], None]:
+        """Call ``callback`` with the bounds after they have moved; return a function that unsubscribes it.
+
+        A thread of the engine calls it later, with no lock held. Moves that follow each other closely cause one call.
+        An exception of the callback is logged. A slow callback delays the other subscribers, but no append.
+        """
+        with self._state.lock:
+            if self._subscribers is None:
+                self._subscribers = Subscribers(self.name, self.offsets, self._background)
+                self._state.published.subscribe(self._subscribers.moved)
+        return self._subscribers.add(callback)
 
     def close(self) -> bool:
         """Flush, write the closing snapshot and index entries, and close the files. May be called twice.
@@ -216,3 +311,11 @@ class Log(LogWriter):
             if state.health.closed:
                 return True
             return end(state)
+
+    def _durability_of(self, durability: str | None) -> Durability:
+        return self._durability if durability is None else Durability.of(durability)
+
+
+def _check_sequence(records: object) -> None:
+    if not isinstance(records, Sequence) or isinstance(records, str | bytes | bytearray | memoryview):
+        raise wrong_type("records of append()", "a list of records", records)

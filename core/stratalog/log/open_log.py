@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 
 from stratalog.errors import StorageError
 from stratalog.log.append.append_queue import write_row
 from stratalog.log.change.delete import remove_left
+from stratalog.log.durability.subscribers import Background
 from stratalog.log.durability.sync import flush
 from stratalog.log.load.loaded_log import LoadedLog
 from stratalog.log.load.producer_replay import write_snapshot
@@ -24,26 +26,56 @@ from stratalog.log.state.roll import new_appender
 from stratalog.log.state.tier_link import TierLink
 from stratalog.log.state.write_state import WriteState
 from stratalog.model.events import Event
-from stratalog.model.names import TopicPartition
-from stratalog.model.offsets import Watermark
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.offsets import Durability, Watermark
 from stratalog.segment.segment import Segment
 from stratalog.spi.segment_store import LogFiles
 
 
-def begin(
-    name: TopicPartition,
-    files: LogFiles,
-    settings: LogSettings,
-    loaded: LoadedLog,
-    notify: Callable[[Event], None],
-    *,
-    watermark: Watermark,
-    high_watermark: int | None,
-    on_offline: Callable[[StorageError], None] | None,
-    store_bounds: Callable[[], None] | None,
-    refusal: StorageError | None,
-) -> LogState:
-    """Return the state of a loaded log, open for writing. If there is a ``refusal``, writes raise it.
+@dataclass(frozen=True, slots=True)
+class OpenRequest:
+    """A loaded log that is to be opened for writing.
+
+    Attributes:
+        name: topic and partition.
+        topic_id: the topic's id.
+        files: the log's folder.
+        loaded: result of the loading.
+        high_watermark: checkpoint of the high watermark; None means the log end.
+        refusal: error that writes raise; None if the log accepts them.
+    """
+
+    name: TopicPartition
+    topic_id: TopicId
+    files: LogFiles
+    loaded: LoadedLog
+    high_watermark: int | None = None
+    refusal: StorageError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnvironment:
+    """Settings and functions that the logs of one directory share.
+
+    Attributes:
+        notify: sends an event to the listeners.
+        durability: durability of an append that names none.
+        watermark: the rule that moves a leader's high watermark.
+        on_offline: called when the whole directory has failed.
+        store_bounds: writes the directory's checkpoints.
+        background: threads for callers that do not wait; None means threads of the log's own.
+    """
+
+    notify: Callable[[Event], None]
+    durability: Durability = Durability.WRITTEN
+    watermark: Watermark = Watermark.WRITTEN
+    on_offline: Callable[[StorageError], None] | None = None
+    store_bounds: Callable[[], None] | None = None
+    background: Background | None = None
+
+
+def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironment) -> LogState:
+    """Return the state of a loaded log, open for writing.
 
     A replica with fewer records than the tier follows until ``lead`` is called.
 
@@ -51,7 +83,9 @@ def begin(
         FencedEpochError: the tier holds more records than the directory, or different ones. Only another engine that
             took the log over can have written them.
     """
+    name, files, loaded, refusal = request.name, request.files, request.loaded, request.refusal
     config, parts, remote = settings.config, settings.components, settings.remote
+    watermark = environment.watermark
     tiered = None if remote is None else tier_at_opening(remote, files, loaded)
     ours = None if tiered is None else tiered.within(loaded.epochs.entries)
     if tiered is not None and remote is not None and not remote.is_assumed:
@@ -70,19 +104,19 @@ def begin(
         damage=loaded.damage,
     )
     appender = new_appender(loaded.segments[-1], parts, config, is_idle=refusal is not None)
-    health, lock = Health(name, loaded.damage, refusal, on_offline), threading.RLock()
+    health, lock = Health(name, loaded.damage, refusal, environment.on_offline), threading.RLock()
     state = LogState(
         log=name,
         files=files,
-        notify=notify,
-        store_bounds=store_bounds,
+        notify=environment.notify,
+        store_bounds=environment.store_bounds,
         lock=lock,
         settings=settings,
         health=health,
         role=Role(
             name,
             watermark,
-            loaded.log_end if high_watermark is None else high_watermark,
+            loaded.log_end if request.high_watermark is None else request.high_watermark,
             max(loaded.epochs.latest, 0),
             is_leader=ours is None or not ours.segments or ours.end_offset <= loaded.log_end,
         ),
@@ -94,6 +128,7 @@ def begin(
     due_ns = parts.env.clock.monotonic_ns() + config.file_delete_delay_ms * 1_000_000
     state.writes.pending_deletes.add(loaded.left, due_ns)
     state.durability.turns.writes_with(partial(write_row, state))
+    state.publish()
     return state
 
 

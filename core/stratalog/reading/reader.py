@@ -45,9 +45,14 @@ class StaticLog(LogReader):
         parts: Components,
         producers: tuple[ProducerEntry, ...] = (),
     ) -> None:
-        super().__init__(view.log, topic_id, parts)
+        super().__init__(view.log, topic_id)
         self.producers = producers
-        self._view, self._closed = view, False
+        self._view, self._parts, self._closed = view, parts, False
+
+    @property
+    def parts(self) -> Components:
+        """The components that reads of the log use."""
+        return self._parts
 
     def view(self) -> LogView:
         """Return the same view until the reader is refreshed; raise ClosedError after ``close``."""

@@ -16,13 +16,15 @@ from stratalog.env.closing import Closeable
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
 from stratalog.log.load.log_loader import RecoveryProgress, load
 from stratalog.log.log import Log
+from stratalog.log.open_log import LogEnvironment, OpenRequest
 from stratalog.log.read.log_reader import LogReader
+from stratalog.log.state.log_settings import LogSettings
 from stratalog.log.state.published import make_view
 from stratalog.model.batches import Buffer, TimestampType
 from stratalog.model.events import Event
 from stratalog.model.messages.control import ControlType, EndMarker
 from stratalog.model.names import LOG_SUFFIX, TopicId, TopicPartition, partition_folder, segment_file
-from stratalog.model.offsets import Durability, Watermark
+from stratalog.model.offsets import Watermark
 from stratalog.model.records import Record
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import StaticLog
@@ -147,18 +149,11 @@ class LogBed(Closeable):
         """Open the log for writing, after closing an earlier one."""
         self.close()
         log = Log(
-            LOG,
-            TOPIC_ID,
-            self.files(),
-            self.parts,
-            self.topic,
-            self.load(clean=clean, high_watermark=high_watermark),
-            remote=None,
-            notify=self.events.append,
-            durability=Durability.WRITTEN,
-            watermark=self.watermark,
-            high_watermark=high_watermark,
-            store_bounds=self._checkpoint,
+            OpenRequest(
+                LOG, TOPIC_ID, self.files(), self.load(clean=clean, high_watermark=high_watermark), high_watermark
+            ),
+            LogSettings(self.topic, self.parts),
+            LogEnvironment(notify=self.events.append, watermark=self.watermark, store_bounds=self._checkpoint),
         )
         self._opened.append(log)
         return log

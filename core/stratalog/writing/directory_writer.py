@@ -186,7 +186,7 @@ class DirectoryWriter(BulkWriter):
         """See ``BulkWriter.append``."""
         own, files = self._own().log(*log), self._folder(log)
         end = own.offsets().log_end
-        if mark is not None and own.marks().number_of(mark.writer) >= mark.number:
+        if mark is not None and own.maintenance.marks().number_of(mark.writer) >= mark.number:
             remove_staged(files, staged)
             return Published(log, end, end, 0, 0, duplicate=True)
         if not staged:
@@ -196,7 +196,7 @@ class DirectoryWriter(BulkWriter):
         if keep_offsets:
             end = _end_to_keep(own, staged)
         made, after = self._built(own, files, staged, end, keep_offsets=keep_offsets)
-        own.append_segments(made, after, None if mark is None else (mark.writer, mark.number))
+        own.maintenance.append_segments(made, after, None if mark is None else (mark.writer, mark.number))
         remove_staged(files, staged)
         self._sweep(files)
         return Published(log, end, after, len(made), sum(segment.size_bytes for segment in made))
@@ -214,7 +214,7 @@ class DirectoryWriter(BulkWriter):
                         at = table.last_offset[-1] + 1
                         if not made or _is_full(made[-1], len(piece), at, own.config):
                             self._finish(made[-1:])
-                            made.append(own.new_cleaned(table.base_offset[0] if made else base))
+                            made.append(own.maintenance.new_cleaned(table.base_offset[0] if made else base))
                         made[-1].append(piece)
                 at = found.end_offset if keep_offsets else at
             self._finish(made[-1:])
@@ -286,9 +286,9 @@ class DirectoryWriter(BulkWriter):
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
         """See ``BulkWriter.merge_end``."""
         own = self._own().log(*log)
-        with own.cleaning.busy:
-            ticket, part, remote = own.cleaning.generation, LocalPart(own), own.view().remote
-            lowest = max(remote.end_offset if remote is not None else 0, own.cleaning.dirty_start or 0)
+        with own.maintenance.cleaning.busy:
+            ticket, part, remote = own.maintenance.cleaning.generation, LocalPart(own), own.view().remote
+            lowest = max(remote.end_offset if remote is not None else 0, own.maintenance.cleaning.dirty_start or 0)
             held = [segment for segment in part.segments[:-1] if segment.base_offset >= lowest]
             made = mergeable(part, end_group(held, limit_bytes, own.config))
             done = [group for group in made if merge_group(part, group, ticket) is not None]

@@ -62,9 +62,9 @@ class Search:
         log = self.bed.open()
         assert cleaning_logs.clean(self.bed, log) is not None
         self.bed.clock.advance_ms(20_000)
-        log.resume_cleaning(0)
+        log.maintenance.resume_cleaning(0)
         assert cleaning_logs.clean(self.bed, log) is not None
-        log.remove_left()
+        log.maintenance.remove_left()
         self.bed.close()
 
     def look(self, what: str) -> None:
@@ -85,7 +85,7 @@ class Search:
             log = bed.open(clean=False)
             self.compare(log)
             assert not [name for name in bed.names() if name.endswith((".cleaned", ".swap"))]
-            log.resume_cleaning(0)
+            log.maintenance.resume_cleaning(0)
             result = cleaning_logs.clean(bed, log)
             assert result is not None
             assert result.error is None

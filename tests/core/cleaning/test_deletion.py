@@ -147,7 +147,7 @@ def test_what_a_dry_run_says_is_what_happens(bed: LogBed, seed: int) -> None:
             bed.clock.advance_ms(chance.randrange(2000))
             log.append([Record(key=b"k", value=bytes(chance.randrange(120)), timestamp_ms=bed.clock.now_ms())])
         if chance.random() < 0.5:
-            log.raise_log_start(chance.randint(log.offsets().log_start, log.offsets().log_end))
+            log.maintenance.raise_log_start(chance.randint(log.offsets().log_start, log.offsets().log_end))
         before = {segment.base_offset: segment.size_bytes for segment in log.segments()}
         now_ms, contents = bed.clock.now_ms(), bed.contents()
         told = apply_retention(log, policies, None, now_ms=now_ms, dry_run=True)
@@ -172,10 +172,10 @@ def test_files_stay_under_another_name_for_their_delay_and_readers_go_on(bed: Lo
         left = [name for name in bed.names() if name.endswith(DELETED_SUFFIX)]
         assert sum(".log" in name for name in left) == 3
         bed.clock.advance_ms(4999)
-        log.remove_left()
+        log.maintenance.remove_left()
         assert [name for name in bed.names() if name.endswith(DELETED_SUFFIX)] == left
         bed.clock.advance_ms(1)
-        log.remove_left()
+        log.maintenance.remove_left()
         assert not [name for name in bed.names() if name.endswith(DELETED_SUFFIX)]
         assert len(held.read()) == held.size_bytes > 0
 

@@ -91,7 +91,7 @@ def run_erasure(search: Search) -> None:
     search.check = never_has_it_again
     for _ in range(4):
         search.look("after the proof was given")
-    log.remove_left()
+    log.maintenance.remove_left()
     search.bed.close()
 
 
@@ -116,7 +116,9 @@ def test_deleting_leaves_a_log_without_holes(tmp_path: Path, installed: Registry
     log = search.bed.open()
     sizes = [segment.size_bytes for segment in log.view().segments]
     keeps = sum(sizes) - sum(sizes[: len(sizes) // 2])
-    log.configure(cleaning_logs.uncompacted(cleaning_logs.topic(segment_bytes=1200, retention_bytes=keeps)), log.parts)
+    log.maintenance.configure(
+        cleaning_logs.uncompacted(cleaning_logs.topic(segment_bytes=1200, retention_bytes=keeps)), log.parts
+    )
     gone = log.view().segments[len(sizes) // 2].base_offset
 
     def is_a_suffix(found: Log) -> None:
@@ -127,7 +129,7 @@ def test_deleting_leaves_a_log_without_holes(tmp_path: Path, installed: Registry
     search.check = is_a_suffix
     result = apply_retention(log, {"delete": search.bed.host.policy("delete")}, None, now_ms=search.bed.clock.now_ms())
     assert result.deleted_segments == len(sizes) // 2
-    log.remove_left()
+    log.maintenance.remove_left()
     search.look("after all of it")
     search.bed.close()
     assert search.checked > 2

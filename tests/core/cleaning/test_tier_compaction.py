@@ -279,7 +279,7 @@ def test_retention_meanwhile_wins(logs: TieredLogs, engine: Engine) -> None:
     def before(request: SimRequest) -> None:
         if request.kind == "put_file" and not done:
             done.append(request.key)
-            log.raise_log_start(3)
+            log.maintenance.raise_log_start(3)
             engine.apply_retention()
 
     logs.sim.store.before = before
@@ -437,7 +437,7 @@ def test_what_a_loss_of_power_leaves_of_an_eviction_has_no_hole(logs: TieredLogs
             done.append(operation)
 
     files.rule = rule
-    assert len(log.drop_local(3)) == 3
+    assert len(log.maintenance.drop_local(3)) == 3
     files.rule = None
     assert done == ["rename", "sync folder"] * 3
 
@@ -483,14 +483,14 @@ def test_damage_on_the_way_is_tried_again_and_damage_that_stays_ends_it(logs: Ti
     damaged[80] ^= 1
     logs.sim.bucket.objects[key] = bytes(damaged), modified_ms
     (result,) = engine.run_cleaner()
-    assert (result.error, log.cleaning.tier_uncleanable) == (None, "")
+    assert (result.error, log.maintenance.cleaning.tier_uncleanable) == (None, "")
     assert result.stopped
     (result,) = engine.run_cleaner()
     assert isinstance(result.error, CorruptionError)
     assert engine.run_cleaner() == ()
     assert [plan.reason[:12] for plan in engine.plan_cleaner() if plan.part == "tier"] == ["uncleanable:"]
     assert committed(log) == [(0, 3), (3, 6)]
-    log.cleaning.tier_uncleanable = log.cleaning.tier_doubt = ""
+    log.maintenance.cleaning.tier_uncleanable = log.maintenance.cleaning.tier_doubt = ""
     assert engine.run_cleaner()[0].stopped
     logs.sim.bucket.objects[key] = data, modified_ms
     assert engine.run_cleaner()[0].error is None
@@ -578,7 +578,7 @@ def test_the_log_start_does_not_fall_when_everything_in_the_tier_was_deleted(log
     tier = engine.tier
     assert tier is not None
     assert log.topic_id is not None
-    log.raise_log_start(4)
+    log.maintenance.raise_log_start(4)
     tier.log(log.name, log.topic_id).expire(4, leader_epoch=log.leader_epoch, reason="all of it")
     shutil.copytree(logs.folder / "data", logs.folder / "crashed")
     again = logs.engine("crashed").log("t", 0)

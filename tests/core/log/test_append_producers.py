@@ -152,17 +152,17 @@ def test_who_was_silent_is_forgotten_unless_a_transaction_is_open(bed: LogBed) -
         stamped = [Record(timestamp_ms=now + ahead_ms)]
         log.append_as_leader(bed.batch(0, stamped, producer=(7, 4, 1 if not ahead_ms else 0)))
         log.append_as_leader(bed.batch(0, stamped, producer=(8, 0, 1 if not ahead_ms else 0), transactional=True))
-        assert log.forget_producers(1) == 0
+        assert log.maintenance.forget_producers(1) == 0
     bed.clock.advance_ms(999)
-    assert log.forget_producers(1000) == 0
+    assert log.maintenance.forget_producers(1000) == 0
     bed.clock.advance_ms(1)
-    assert log.forget_producers(1000) == 1
+    assert log.maintenance.forget_producers(1000) == 1
     assert [found.producer_id for found in log.open_transactions()] == [8]
     assert log.append_as_leader(batches(bed, (7, 2, 40, 1))).base_offset == 4
     log.end_transaction(8, 0, commit=True, coordinator_epoch=0)
     bed.clock.advance_ms(10**12)
-    assert log.forget_producers(1000) == 2
-    assert not log.has_producers
+    assert log.maintenance.forget_producers(1000) == 2
+    assert not log.maintenance.has_producers
 
 
 # --- coordinators ------------------------------------------------------------------------------------------------

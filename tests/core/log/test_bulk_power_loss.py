@@ -28,13 +28,13 @@ def add(bed: LogBed, log: Log, number: int, counts: list[int]) -> None:
     """One round: segments of so many records."""
     made, base = [], log.offsets().log_end
     for count in counts:
-        segment = log.new_cleaned(base)
+        segment = log.maintenance.new_cleaned(base)
         for _ in range(2):
             segment.append(bed.batch(base, [Record(timestamp_ms=base, value=b"%d" % number) for _ in range(count)]))
             base += count
         segment.finish(1_000)
         made.append(segment)
-    log.append_segments(made, base, (WRITER, number))
+    log.maintenance.append_segments(made, base, (WRITER, number))
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Search:
         bed.write(image)
         with bed:
             log = bed.open(clean=False)
-            end, number = log.offsets().log_end, log.marks().number_of(WRITER)
+            end, number = log.offsets().log_end, log.maintenance.marks().number_of(WRITER)
             found = list(log.records())
             assert [record.offset for record in found] == list(range(end))
             assert end >= self.ends[-1]
@@ -119,10 +119,10 @@ def test_readers_see_what_was_added_and_appends_go_on(bed: LogBed) -> None:
     log.append(records(2))
     assert [record.offset for record in log.records(start=0)] == list(range(21))
     assert log.offsets().high_watermark == 21
-    assert log.marks().number_of(WRITER) == 0
+    assert log.maintenance.marks().number_of(WRITER) == 0
     again = bed.open()
     assert len(list(again.records())) == 21
-    assert again.marks().number_of(WRITER) == 0
+    assert again.maintenance.marks().number_of(WRITER) == 0
 
 
 def test_an_empty_log_takes_segments_first(bed: LogBed) -> None:
@@ -134,11 +134,11 @@ def test_an_empty_log_takes_segments_first(bed: LogBed) -> None:
 def test_segments_that_do_not_go_on_at_the_end_are_refused(bed: LogBed) -> None:
     bed.topic = TOPIC
     log = bed.open()
-    made = log.new_cleaned(5)
+    made = log.maintenance.new_cleaned(5)
     made.append(bed.batch(5, [Record(timestamp_ms=1, value=b"v")]))
     made.finish(1_000)
     with pytest.raises(OffsetsOutOfOrderError, match="ends at 0"):
-        log.append_segments([made], 6)
+        log.maintenance.append_segments([made], 6)
     made.discard()
     assert log.healthy
     assert log.append(records(1)).base_offset == 0
@@ -149,7 +149,7 @@ def test_an_append_that_comes_before_the_segments_is_not_lost(bed: LogBed) -> No
     bed.topic, bed.files_port = TOPIC, (files := FaultyVfs())
     log = bed.open()
     log.append(records(1))
-    made = log.new_cleaned(1)
+    made = log.maintenance.new_cleaned(1)
     made.append(bed.batch(1, [Record(timestamp_ms=1, value=b"v")]))
     made.finish(1_000)
     came: list[int] = []
@@ -161,7 +161,7 @@ def test_an_append_that_comes_before_the_segments_is_not_lost(bed: LogBed) -> No
 
     files.rule = rule
     with pytest.raises(OffsetsOutOfOrderError, match="ends at 2"):
-        log.append_segments([made], 2)
+        log.maintenance.append_segments([made], 2)
     made.discard()
     assert (came, offsets_in(log), log.healthy) == ([1], [0, 1], True)
 
@@ -201,12 +201,12 @@ def test_a_full_disk_leaves_all_of_a_round_or_nothing(tmp_path: Path, installed:
                 add(bed, log, 0, [4, 5])
             disk.rule = None
             if log.healthy:
-                done = log.marks().number_of(WRITER) == 0
+                done = log.maintenance.marks().number_of(WRITER) == 0
                 assert log.append(records(1)).base_offset == (28 if done else 10)
             healthy = log.healthy
             end = bed.open(clean=False).offsets().log_end
             outcomes.add((healthy, end - healthy))
             assert end - healthy in {10, 28}
             assert [record.offset for record in bed.open().records(start=0)] == list(range(end))
-            assert bed.open().marks().number_of(WRITER) == (0 if end >= 28 else -1)
+            assert bed.open().maintenance.marks().number_of(WRITER) == (0 if end >= 28 else -1)
     assert {(True, 10), (False, 10), (False, 28), (True, 28)} == outcomes

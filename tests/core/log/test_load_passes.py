@@ -172,9 +172,9 @@ def test_segments_behind_damage_are_set_aside_and_go_after_the_delay(produced: L
     left = sorted(name for name in produced.names() if name.endswith(".deleted"))
     assert {name[:20] for name in left} == {f"{base:020d}" for base in (2 * EACH, 3 * EACH)}
     produced.clock.advance_ms(produced.topic.file_delete_delay_ms - 1)
-    assert log.remove_left() == 0
+    assert log.maintenance.remove_left() == 0
     produced.clock.advance_ms(1)
-    assert log.remove_left() == len(left)
+    assert log.maintenance.remove_left() == len(left)
     assert not [name for name in produced.names() if name.endswith(".deleted")]
 
 
@@ -221,7 +221,7 @@ def test_a_batch_whose_offset_is_damaged_never_puts_the_end_of_the_log_elsewhere
         good = 8 * segment + 2 * number
         log = bed.open(clean=False)
         end, below = log.offsets().log_end, [record.offset for record in log.records(0, good)]
-        log.abandon()
+        log.maintenance.abandon()
         assert end == (16 if (number, end) == (3, 16) else good), (number, bit)
         assert below == list(range(good))
 

@@ -234,8 +234,8 @@ def test_nothing_but_who_counts_the_replicas_moves_the_high_watermark(led: tuple
         lambda: log.end_transaction(2, 0, commit=True, coordinator_epoch=0),
         lambda: log.lead(log.leader_epoch + 1),
         lambda: log.delete_records(-1),
-        lambda: log.drop_local(3),
-        lambda: log.configure(bed.topic, bed.parts),
+        lambda: log.maintenance.drop_local(3),
+        lambda: log.maintenance.configure(bed.topic, bed.parts),
         lambda: log.set_high_watermark(2),
     ]
     for step in steps:

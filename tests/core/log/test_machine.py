@@ -132,7 +132,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def drop_segments(self) -> None:
-        self.log.drop_local(self.start)
+        self.log.maintenance.drop_local(self.start)
         assert self.log.segments()[0].base_offset <= self.start
 
     @rule()

@@ -113,7 +113,7 @@ def test_segments_of_leaders_that_followed_one_another_overlap(pair: dict[str, E
     write(b, 8, "b")
     moved(b, b, tmp_path / "remote", start=6)
     expected = told(log_of(b))
-    log_of(b).drop_local(log_of(b).view().segments[-1].base_offset)
+    log_of(b).maintenance.drop_local(log_of(b).view().segments[-1].base_offset)
     check(b, tmp_path / "b", tmp_path / "remote", expected)
 
 
@@ -128,7 +128,7 @@ def test_what_a_leader_wrote_that_was_not_followed_is_left_out(pair: dict[str, E
     moved(b, b, tmp_path / "remote", start=8)
     expected = told(log_of(b))
     assert len(expected) == 28
-    log_of(b).drop_local(log_of(b).view().segments[-1].base_offset)
+    log_of(b).maintenance.drop_local(log_of(b).view().segments[-1].base_offset)
     check(b, tmp_path / "b", tmp_path / "remote", expected)
 
 
@@ -136,7 +136,7 @@ def test_a_gap_between_folder_and_directory_is_told_of(pair: dict[str, Engine], 
     a = pair["a"]
     write(a, 9, "a")
     moved(a, a, tmp_path / "remote")
-    log_of(a).drop_local(log_of(a).view().segments[-1].base_offset)
+    log_of(a).maintenance.drop_local(log_of(a).view().segments[-1].base_offset)
     a.close()
     missing = max((tmp_path / "remote").rglob("*.log"))
     end = int(missing.name[:20])

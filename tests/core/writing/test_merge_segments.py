@@ -114,7 +114,7 @@ def small(log: Log, count: int) -> int:
 
 def merge_all(log: Log) -> int | None:
     part = LocalPart(log)
-    return merge_group(part, part.segments[:-1], log.cleaning.generation)
+    return merge_group(part, part.segments[:-1], log.maintenance.cleaning.generation)
 
 
 @dataclass
@@ -182,7 +182,7 @@ def test_a_damaged_segment_is_not_merged(bed: LogBed) -> None:
 def test_a_log_that_was_changed_meanwhile_is_left_alone(bed: LogBed) -> None:
     log = bed.open()
     small(log, 4)
-    part, ticket = LocalPart(log), log.cleaning.generation
+    part, ticket = LocalPart(log), log.maintenance.cleaning.generation
     log.truncate_to(7)
     names = bed.names()
     assert merge_group(part, part.segments[:2], ticket) is None

@@ -148,7 +148,7 @@ def test_after_any_rounds_each_key_has_its_greatest_version(bed: LogBed, seed: i
                 log.roll()
         log.roll()
         rounds = 0
-        while log.cleaning.dirty_start != log.offsets().log_end:
+        while log.maintenance.cleaning.dirty_start != log.offsets().log_end:
             clean(bed, log, limits)
             rounds += 1
             there = {record.offset for record in log.records()}
@@ -239,7 +239,7 @@ def test_segments_of_which_nothing_expired_are_not_read(bed: LogBed, policy: str
     assert [offset for offset, _ in left(log)] == [0, 3, 4, 5]
     bed.close()
     log = opened(bed, policy, segment__bytes=100, ttl__ms=10, ttl__header="expires")
-    log.resume_cleaning(6)
+    log.maintenance.resume_cleaning(6)
     add(log, b"e", b"v", at_ms=bed.clock.now_ms())
     clean(bed, log)
     assert [offset for offset, _ in left(log)] == [0, 5, 6]

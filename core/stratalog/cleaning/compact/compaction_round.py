@@ -81,7 +81,7 @@ def compact(
     """Run one round over one log; return an error in the result instead of raising it."""
     log, rewrite = plan.log, plan.rewrite
     assert rewrite is not None
-    clock, ticket = log.parts.env.clock, log.cleaning.generation
+    clock, ticket = log.parts.env.clock, log.maintenance.cleaning.generation
     began_ns = clock.monotonic_ns()
     round_ = _Round(plan, job_of(log, rewrite, limits, now_ms), rewriters(policies), limits, throttle, check, ticket)
     stopped = ""
@@ -94,7 +94,7 @@ def compact(
         error, stopped = limit, limit.reason
     except LogDirOfflineError as offline:
         error, stopped = offline, "the log directory is out of service"
-        log.fail(offline)
+        log.maintenance.fail(offline)
     except FencedEpochError as fenced:
         error, stopped = fenced, "another writer owns the log"
     except StoreError as store:
@@ -145,7 +145,7 @@ class _Round:
         """Run both passes; raise RewriteStoppedError if another thread holds the lock of the same part."""
         self.end = self.job.dirty_start
         log, tier = self.plan.log, self.plan.tier
-        lock = log.cleaning.busy if tier is None else log.cleaning.tier_busy
+        lock = log.maintenance.cleaning.busy if tier is None else log.maintenance.cleaning.tier_busy
         if not lock.acquire(blocking=False):
             raise RewriteStoppedError(f"{log.name} is being offloaded, or compacted by somebody else")
         try:
@@ -167,7 +167,7 @@ class _Round:
         return rewriting.run()
 
     def _tiered(self, tier: TierLog, filters: Sequence[RecordFilter]) -> int:
-        log, state = self.plan.log, self.plan.log.cleaning
+        log, state = self.plan.log, self.plan.log.maintenance.cleaning
         part = open_tier_part(log, tier, self.traffic, f"compaction: {self.plan.reason}")
         try:
             rewriting = self._rewriting(part, filters, keeps_tombstones=has_older(log, self.job))
@@ -216,7 +216,7 @@ def check_settled(log: Log) -> None:
 
     The round could otherwise rewrite segments that are already committed, and drop tombstones while older records stay.
     """
-    if not log.settle_remote():
+    if not log.maintenance.settle_remote():
         raise RewriteStoppedError(
             f"whether the last commit to the tier of {log.name} took effect shows with the next one"
         )
@@ -248,9 +248,9 @@ def _conclude(log: Log, result: CompactionResult, ticket: int) -> None:
     if result.error is not None or result.stopped:
         return
     if result.part == "local":
-        log.cleaned_up_to(result.end, ticket)
+        log.maintenance.cleaned_up_to(result.end, ticket)
     stats = result.stats
-    log.notify(
+    log.maintenance.notify(
         LogCleaned(
             log=log.name,
             bytes_before=stats.bytes_read,

@@ -88,7 +88,11 @@ class LocalPart:
         self.name, self.parts, self.config, self.segments = log.name, log.parts, log.config, log.view().segments
         self._log = log
         self._sizes: dict[str, int] | None = None
-        self.producers, self.new_cleaned, self.replace = log.producers, log.new_cleaned, log.replace
+        self.producers, self.new_cleaned, self.replace = (
+            log.producers,
+            log.maintenance.new_cleaned,
+            log.maintenance.replace,
+        )
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
         """Return the segments that end above ``offset``, ascending."""

@@ -148,7 +148,7 @@ class TierPart:
         view = log.view()
         assert view.remote is not None
         self._end = view.remote.end_offset
-        self._remote, self._doubt = view.remote, log.cleaning.tier_doubt
+        self._remote, self._doubt = view.remote, log.maintenance.cleaning.tier_doubt
         self._copies = {segment.base_offset: segment for segment in view.segments[:-1]}
         self._behind = [segment for segment in view.segments if segment.end_offset > self._end]
 
@@ -170,7 +170,7 @@ class TierPart:
 
     def new_cleaned(self, base_offset: int) -> CleanedSegment:
         """Begin a segment in a file beside the log: a layout must know all bytes before an upload begins."""
-        return self._log.new_spooled(base_offset)
+        return self._log.maintenance.new_spooled(base_offset)
 
     def replace(self, made: CleanedSegment, old: Sequence[ReadableSegment], ticket: int) -> bool:
         """Upload a finished segment unless it equals the committed one; raises the errors of ``Replacer.upload``."""
@@ -218,10 +218,10 @@ class TierPart:
         except FencedEpochError as error:
             if log.leader_epoch != replacer.leader_epoch:
                 raise RewriteStoppedError(f"{log.name} is led in another epoch by now") from error
-            with log.stopped_if_fenced():
+            with log.maintenance.stopped_if_fenced():
                 raise
         finally:
-            log.refresh_remote()
+            log.maintenance.refresh_remote()
 
     def forget(self, label: str) -> None:
         """Drop the cached bytes of the segment with this label."""
@@ -248,8 +248,8 @@ class TierPart:
             for copy in copies
             if any(copy.base_offset < end and start < copy.end_offset for start, end in spans)
         ]
-        for gone in self._log.drop_local(max(stale)) if stale else ():
-            self._log.notify(
+        for gone in self._log.maintenance.drop_local(max(stale)) if stale else ():
+            self._log.maintenance.notify(
                 SegmentEvicted(log=self._log.name, base_offset=gone.base_offset, size_bytes=gone.size_bytes)
             )
 
@@ -296,11 +296,11 @@ def open_tier_part(
         StoreError: the store failed.
     """
     layout = log.config.tier_layout
-    with log.stopped_if_fenced():
+    with log.maintenance.stopped_if_fenced():
         replacer = tier.replacer(layout=layout, leader_epoch=log.leader_epoch, section=log.config.sections.get(layout))
         tier.refresh()
         replacer.begin()
-    log.refresh_remote()
+    log.maintenance.refresh_remote()
     return TierPart(log, traffic, replacer, kind=kind, reason=reason, notes=notes)
 
 

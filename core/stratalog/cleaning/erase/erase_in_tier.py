@@ -32,7 +32,7 @@ def erase_in_tier(
         StorageError: a segment cannot be written, or the log leads in another epoch now.
         StoreError: the store failed: erase again.
     """
-    log.refresh_remote()
+    log.maintenance.refresh_remote()
     if tier.root is None:
         return
     if dry_run:
@@ -42,7 +42,7 @@ def erase_in_tier(
     told = dict[int, ErasedSegment]()
     try:
         for found, count in _holding(log, part, key, remnants):
-            made = log.new_spooled(found.base_offset)
+            made = log.maintenance.new_spooled(found.base_offset)
             try:
                 after = write_without(log, found, key, made)
                 told[found.base_offset] = replace(_told(found, count), bytes_after=made.size_bytes, sha256_after=after)

@@ -36,10 +36,10 @@ def erase(log: Log, key: bytes, tier: TierLog | None = None, *, dry_run: bool = 
     end = log.offsets().log_end
     done, remnants = list[ErasedSegment](), list[Remnant]()
     error: StorageError | None = None
-    with log.cleaning.tier_busy:
+    with log.maintenance.cleaning.tier_busy:
         try:
-            with log.cleaning.busy:
-                if not log.settle_remote():
+            with log.maintenance.cleaning.busy:
+                if not log.maintenance.settle_remote():
                     raise StorageError(  # noqa: TRY301 - reported in the result
                         f"whether the last commit to the tier of {log.name} took effect shows with the next one: offload, then "
                         "erase again"
@@ -54,7 +54,7 @@ def erase(log: Log, key: bytes, tier: TierLog | None = None, *, dry_run: bool = 
                     erase_in_tier(log, tier, key, done, remnants, dry_run=dry_run)
         except StorageError as wrong:
             error = wrong
-    remnants += [Remnant("deleted file", path, until_ms) for path, until_ms in log.pending_deletes()]
+    remnants += [Remnant("deleted file", path, until_ms) for path, until_ms in log.maintenance.pending_deletes()]
     return EraseResult(log.name, end, tuple(done), tuple(remnants), error, log.parts.env.clock.now_ms())
 
 
@@ -108,14 +108,14 @@ def _in_tier(log: Log, key: bytes) -> Iterator[Remnant]:
 
 
 def _erased(log: Log, segment: Segment, key: bytes, count: int) -> ErasedSegment:
-    ticket = log.cleaning.generation
+    ticket = log.maintenance.cleaning.generation
     before, size_bytes = _digest(segment), segment.size_bytes
-    made = log.new_cleaned(segment.base_offset)
+    made = log.maintenance.new_cleaned(segment.base_offset)
     try:
         after = write_without(log, segment, key, made)
         bytes_after = made.size_bytes
         made.finish(segment.log.modified_ms)
-        if not log.replace(made, [segment], ticket):
+        if not log.maintenance.replace(made, [segment], ticket):
             raise SegmentGoneError("the log was changed while the key was erased: do it again", segment.label)  # noqa: TRY301 - the files go first
     except BaseException:
         made.discard()

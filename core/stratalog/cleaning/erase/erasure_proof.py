@@ -79,7 +79,7 @@ def check_erasure(proof: Mapping[str, object], log: Log, key: bytes, tier: TierL
         raise ConfigError("the proof is not what stratalog erase --json printed")
     if tier is not None:
         tier.refresh()
-        log.refresh_remote()
+        log.maintenance.refresh_remote()
     there = set[str]()
     if tier is not None and tier.root is not None:
         there = tier.stored_keys() - object_keys(tier.entries(0, tier.root.end_offset, tier.root))

@@ -50,7 +50,7 @@ def compacted_to(plan: CompactionPlan) -> int:
     """Return the offset up to which the part of a plan is compacted; -1 if it never was."""
     if plan.tier is not None:
         return plan.tier.view().first_dirty_offset
-    dirty_start = plan.log.cleaning.dirty_start
+    dirty_start = plan.log.maintenance.cleaning.dirty_start
     return -1 if dirty_start is None else dirty_start
 
 
@@ -77,7 +77,7 @@ def plan_parts(
         asks_all: also ask policies for plans if none of them has a record filter. Then no rewrite is planned, and a Rewrite
             is an error.
     """
-    chosen, state = rewriters(policies), log.cleaning
+    chosen, state = rewriters(policies), log.maintenance.cleaning
     if not chosen:
         return _mistaken(log, policies, has_tier=has_tier, now_ms=now_ms) if asks_all else []
     is_tiered = tier is not None and bool(tier.view().segments)
@@ -99,8 +99,8 @@ def plan_parts(
 
 def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int) -> list[CompactionPlan]:
     """Return a plan with an error if a policy of a log without record filters is wrong; otherwise no plan."""
-    if log.cleaning.uncleanable:
-        return [CompactionPlan(log, None, f"uncleanable: {log.cleaning.uncleanable}")]
+    if log.maintenance.cleaning.uncleanable:
+        return [CompactionPlan(log, None, f"uncleanable: {log.maintenance.cleaning.uncleanable}")]
     try:
         _asked(log, policies, summarise(log, has_tier=has_tier), now_ms)
     except StoreError:  # without the tier's part policies cannot be asked, and nothing is rewritten here anyway

@@ -38,7 +38,7 @@ def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0) -> LogSum
         )
     else:
         segments = summaries(view)
-    dirty_start = log.cleaning.dirty_start if isinstance(log, Log) else None
+    dirty_start = log.maintenance.cleaning.dirty_start if isinstance(log, Log) else None
     return LogSummary(
         log=log.name,
         offsets=view.offsets,

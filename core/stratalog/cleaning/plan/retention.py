@@ -227,9 +227,11 @@ def _cut(actions: Sequence[Action], limit: int) -> _Cut:
 def relieve(log: Log) -> int:
     """Evict local segments that the tier has until ``local.hard.limit.bytes`` has room; return how many."""
     end = _pressed(log, log.view().segments, _tier_end(log)).end
-    gone = log.drop_local(end) if end else []
+    gone = log.maintenance.drop_local(end) if end else []
     for segment in gone:
-        log.notify(SegmentEvicted(log=log.name, base_offset=segment.base_offset, size_bytes=segment.size_bytes))
+        log.maintenance.notify(
+            SegmentEvicted(log=log.name, base_offset=segment.base_offset, size_bytes=segment.size_bytes)
+        )
     return len(gone)
 
 
@@ -261,13 +263,13 @@ def _widened(cut: _Cut, other: _Cut) -> _Cut:
 def _execute(
     log: Log, tier: TierLog | None, before: LogSummary, whole: _Cut, local_end: int, result: RetentionResult
 ) -> None:
-    notify = log.notify
+    notify = log.maintenance.notify
     if whole.end > before.offsets.log_start:
-        log.raise_log_start(whole.end)
+        log.maintenance.raise_log_start(whole.end)
     if tier is not None and whole.end:
-        with log.stopped_if_fenced():
+        with log.maintenance.stopped_if_fenced():
             tier.expire(whole.end, leader_epoch=log.leader_epoch, reason="; ".join(whole.reasons))
-        log.refresh_remote()
+        log.maintenance.refresh_remote()
     if result.deleted_segments:
         notify(
             SegmentsDeleted(
@@ -277,9 +279,9 @@ def _execute(
                 size_bytes=result.deleted_bytes,
             )
         )
-    for segment in log.drop_local(local_end) if local_end else ():
+    for segment in log.maintenance.drop_local(local_end) if local_end else ():
         if segment.end_offset > whole.end:
             notify(SegmentEvicted(log=log.name, base_offset=segment.base_offset, size_bytes=segment.size_bytes))
     if result.rolled:
         log.roll()
-    log.remove_left()
+    log.maintenance.remove_left()

@@ -13,5 +13,5 @@ def give_up(log: Log, error: StorageError, part: str = "local") -> None:
     The same reason is reported once, however often a policy fails with it.
     """
     reason = str(error)
-    if log.cleaning.give_up(part, reason):
-        log.notify(LogUncleanable(log=log.name, reason=reason))
+    if log.maintenance.cleaning.give_up(part, reason):
+        log.maintenance.notify(LogUncleanable(log=log.name, reason=reason))

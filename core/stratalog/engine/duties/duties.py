@@ -98,7 +98,7 @@ class Duties:
             Duty("high watermarks", settings.watermark_interval_ms, self._write_high_watermarks),
             Duty("checkpoints", max(settings.checkpoint_interval_ms, 1), self.write_checkpoints),
             Duty("producers", settings.producer_expiration_interval_ms, self._forget_producers),
-            Duty("roll", settings.retention_interval_ms, lambda: for_each(self._serving(), Log.roll_if_due)),
+            Duty("roll", settings.retention_interval_ms, self._roll_due),
         )
 
     def _retention(self) -> Sequence[Duty]:
@@ -133,14 +133,17 @@ class Duties:
 
     def _sync_due(self) -> None:
         interval_ms = self._settings.sync_interval_ms // 2
-        for_each(self._serving(), lambda log: log.sync_if_due(interval_ms))
+        for_each(self._serving(), lambda log: log.maintenance.sync_if_due(interval_ms))
 
     def _forget_producers(self) -> None:
         silent_ms = self._settings.producer_expiration_ms
-        for_each(self._serving(), lambda log: log.forget_producers(silent_ms))
+        for_each(self._serving(), lambda log: log.maintenance.forget_producers(silent_ms))
+
+    def _roll_due(self) -> None:
+        for_each(self._serving(), lambda log: log.maintenance.roll_if_due())
 
     def _delete_due(self) -> None:
-        for_each(self._serving(), Log.remove_left)
+        for_each(self._serving(), lambda log: log.maintenance.remove_left())
         for directory in self._shelf.dirs:
             directory.remove_left()
 
@@ -189,7 +192,7 @@ class Duties:
 
     def make_extras(self, logs: Sequence[Log]) -> tuple[ExtrasResult, ...]:
         """Build the EXTRA indexes that closed segments lack."""
-        return tuple(for_each(logs, Log.make_extra_indexes))
+        return tuple(for_each(logs, lambda log: log.maintenance.make_extra_indexes()))
 
     def apply_retention(self, logs: Sequence[Log], *, dry_run: bool = False) -> tuple[RetentionResult, ...]:
         """Delete and evict segments according to the cleanup policies."""

@@ -140,7 +140,7 @@ _LOGS: Final[tuple[_Row[_OfLog], ...]] = (
     _of_log(
         "uncleanable",
         "1 if compaction leaves the log alone: a round failed, or a cleanup policy is wrong.",
-        lambda of: int(bool(of.log.cleaning.uncleanable)),
+        lambda of: int(bool(of.log.maintenance.cleaning.uncleanable)),
         "uncleanable-partitions-count",
     ),
     _of_log(

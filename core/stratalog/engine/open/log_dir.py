@@ -82,7 +82,7 @@ class LogDir:
                 return
             self.failure = error
         for log in list(self.logs.values()):
-            log.take_offline(error)
+            log.maintenance.take_offline(error)
         self._notify(LogDirOffline(path=self.store.path(), reason=str(error)))
 
     def high_watermark(self, log: TopicPartition) -> int | None:
@@ -150,13 +150,13 @@ class LogDir:
             self._store(RECOVERY_POINTS_FILE, self._state.recovery_points, bounds, recovery)
             self._store(LOG_STARTS_FILE, self._state.log_starts, bounds, starts)
             self._store_high_watermarks(bounds)
-        if any(log.cleaning.dirty_start is not None for log in list(self.logs.values())):
+        if any(log.maintenance.cleaning.dirty_start is not None for log in list(self.logs.values())):
             self.write_cleaner_checkpoint()
 
     def write_cleaner_checkpoint(self) -> None:
         """Store how far the logs are compacted, durable on return."""
         with self._writing:
-            found = {name: log.cleaning.dirty_start for name, log in list(self.logs.items())}
+            found = {name: log.maintenance.cleaning.dirty_start for name, log in list(self.logs.items())}
             known = {name: offset for name, offset in found.items() if offset is not None}
             self._store(CLEANER_FILE, self._state.dirty_starts, found, known)
 

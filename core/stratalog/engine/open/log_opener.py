@@ -27,6 +27,8 @@ from stratalog.log.durability.subscribers import Background
 from stratalog.log.folder.directory_state import read_topic_id, store_topic_id
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
 from stratalog.log.log import Log
+from stratalog.log.open_log import LogEnvironment, OpenRequest
+from stratalog.log.state.log_settings import LogSettings
 from stratalog.model.events import Event, LogRecovered
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import Durability, Watermark
@@ -106,26 +108,22 @@ class LogOpener:
             if not loaded.segments:
                 raise loading.refusal
             _LOGGER.warning("%s", loading.refusal)
+        high_watermark = directory.high_watermark(loading.name)
         log = Log(
-            loading.name,
-            loading.topic_id,
-            loading.files,
-            loading.parts,
-            loading.config,
-            loaded,
-            remote=loading.remote,
-            notify=self._notifier,
-            watermark=Watermark(self._settings.watermark),
-            high_watermark=directory.high_watermark(loading.name),
-            on_offline=directory.take_offline,
-            store_bounds=directory.write_checkpoints,
-            background=self._background,
-            durability=Durability.of(self._settings.durability),
-            refusal=loading.refusal,
+            OpenRequest(loading.name, loading.topic_id, loading.files, loaded, high_watermark, loading.refusal),
+            LogSettings(loading.config, loading.parts, loading.remote),
+            LogEnvironment(
+                notify=self._notifier,
+                durability=Durability.of(self._settings.durability),
+                watermark=Watermark(self._settings.watermark),
+                on_offline=directory.take_offline,
+                store_bounds=directory.write_checkpoints,
+                background=self._background,
+            ),
         )
         if loading.remote is not None and loading.remote.is_assumed:
             loading.remote.when_wanted(partial(rejoin, log, loading.remote))
-        log.resume_cleaning(directory.dirty_starts.get(loading.name))
+        log.maintenance.resume_cleaning(directory.dirty_starts.get(loading.name))
         if loaded.recovered_segments:
             recovered = LogRecovered(
                 log=loading.name, segments=loaded.recovered_segments, truncated_bytes=loaded.truncated_bytes

@@ -62,9 +62,9 @@ def rejoin(log: Log, remote: TierLog) -> None:
     remote.reach()
     root = remote.rejoin()
     try:
-        log.rejoin_remote(-1 if root is None else root.leader_epoch)
+        log.maintenance.rejoin_remote(-1 if root is None else root.leader_epoch)
     finally:
-        log.refresh_remote()
+        log.maintenance.refresh_remote()
 
 
 def _noted(directory: SegmentStore) -> str:

@@ -103,7 +103,7 @@ class LogShelf:
         """Take a log out of service, and set aside its folder in each directory that has one."""
         log = self.logs.get(name)
         if log is not None:
-            log.abandon()
+            log.maintenance.abandon()
         for directory in self.dirs:
             if name in directory.folders:
                 directory.set_aside(name, delay_ms)

@@ -28,6 +28,8 @@ from stratalog.log.folder.folder import write_next_epoch
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.load.log_loader import load
 from stratalog.log.log import Log
+from stratalog.log.open_log import LogEnvironment, OpenRequest
+from stratalog.log.state.log_settings import LogSettings
 from stratalog.model.arguments import checked
 from stratalog.model.names import (
     META_PROPERTIES_FILE,
@@ -39,7 +41,7 @@ from stratalog.model.names import (
     check_topic,
 )
 from stratalog.model.notes import readable
-from stratalog.model.offsets import Durability, next_epoch
+from stratalog.model.offsets import next_epoch
 from stratalog.model.timestamps import unix_ms
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host, open_tier
@@ -327,15 +329,14 @@ class _Restore:
             clean=True, recovery_point=0, log_start=plan.view.log_start, high_watermark=None, writable=True
         )
         log = directory.logs[plan.target] = Log(
-            plan.target,
-            read_topic_id(files) or plan.topic_id,
-            files,
-            self._parts,
-            config,
-            load(files, self._parts, config, request),
-            remote=None,
-            notify=lambda _: None,
-            durability=Durability.WRITTEN,
+            OpenRequest(
+                plan.target,
+                read_topic_id(files) or plan.topic_id,
+                files,
+                load(files, self._parts, config, request),
+            ),
+            LogSettings(config, self._parts),
+            LogEnvironment(notify=lambda _: None),
         )
         return log
 

@@ -123,7 +123,7 @@ class Attacher:
                 opened.append((directory, self._opener.open(directory, log.log, moved_request(log.offsets))))
         except BaseException:
             for _, made in opened:
-                made.abandon()
+                made.maintenance.abandon()
             raise
         self._first.remove_small(ATTACH_NOTE_FILE)
         self._shelf.publish(opened)

@@ -124,15 +124,15 @@ def offload_log(
         log.flush()
         begun = takewhile(lambda segment: may_begin(segment.size_bytes), waiting)
         try:
-            with log.stopped_if_fenced():
+            with log.maintenance.stopped_if_fenced():
                 start = _tier_end(view, remote)
                 sources = (segment_source(log, view, _from(segment, start)) for segment in begun)
                 report = _offload(log, remote, view, topic, sources)
         finally:
-            log.refresh_remote()  # also after an error: some segments may be committed
+            log.maintenance.refresh_remote()  # also after an error: some segments may be committed
     for entry in report.committed:
         info = entry.info
-        log.notify(
+        log.maintenance.notify(
             SegmentOffloaded(
                 log=log.name, base_offset=info.base_offset, end_offset=info.end_offset, size_bytes=info.size_bytes
             )
@@ -146,7 +146,7 @@ def _begin_epoch(log: Log, remote: TierLog) -> None:
     If it differs and ``unclean.leader.election.enable`` is set, the tier is cut back to the common part.
     """
     remote.refresh()
-    log.refresh_remote()
+    log.maintenance.refresh_remote()
     tiered, ours = remote.view(), log.view().remote
     if ours is None or ours.end_offset == tiered.end_offset:
         return
@@ -157,9 +157,9 @@ def _begin_epoch(log: Log, remote: TierLog) -> None:
     if not log.config.unclean_leader_election_enable:
         raise parted_error(log.name, offset, epochs, tiered.leader_epochs)
     reason = f"leader epoch {log.leader_epoch} went on from offset {offset}, without what was beyond it"
-    with log.stopped_if_fenced():
+    with log.maintenance.stopped_if_fenced():
         remote.cut_back(ours.end_offset, leader_epoch=log.leader_epoch, reason=reason)
-    log.refresh_remote()
+    log.maintenance.refresh_remote()
 
 
 def _tier_end(view: LogView, remote: RemoteLog) -> int:
@@ -223,7 +223,7 @@ def segment_source(log: Log, view: LogView, segment: Segment | ClosedSegment) ->
         kind: entries for role, kind in INDEX_KINDS.items() if (entries := bytes(segment.index_entries(role)))
     }
     snapshot = segment.files.read_small(segment_file(segment.end_offset, SNAPSHOT_SUFFIX))
-    if snapshot is None and not log.has_producers:
+    if snapshot is None and not log.maintenance.has_producers:
         snapshot = encode_snapshot([])  # an old log without producers: a reader of the tier need not search for them
     if snapshot:
         files[FileKind.SNAPSHOT] = snapshot

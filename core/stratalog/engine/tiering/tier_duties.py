@@ -89,7 +89,7 @@ class Tiering:
         offsets = log.offsets()
         assert remote is not None
         try:
-            with log.stopped_if_fenced():
+            with log.maintenance.stopped_if_fenced():
                 remote.create(
                     leader_epoch=log.leader_epoch,
                     log_start=offsets.log_start,
@@ -113,7 +113,7 @@ class Tiering:
         try:
             if self._may_create(log):
                 self._create(log, self._opener.note_of(log.name.topic))
-            with log.cleaning.busy:
+            with log.maintenance.cleaning.busy:
                 result = offload_log(log, remote, self._may_begin, self._opener.note_of(log.name.topic))
             relieve(log)
             if _is_pressed(log) and result.tier_end >= log.view().segments[-1].base_offset:
@@ -163,7 +163,7 @@ class Tiering:
             self._note(log.name, str(error))
             raise
         self._note(log.name, "")
-        log.refresh_remote()
+        log.maintenance.refresh_remote()
         relieve(log)
 
     def lag(self, logs: Iterable[Log]) -> tuple[TierLag, ...]:

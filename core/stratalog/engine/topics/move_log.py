@@ -59,8 +59,8 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
                 target.store.remove_log(copy)
         raise
     target.folders[name] = partition_folder(name)
-    if log.cleaning.dirty_start is not None:
-        target.dirty_starts[name] = log.cleaning.dirty_start
+    if log.maintenance.cleaning.dirty_start is not None:
+        target.dirty_starts[name] = log.maintenance.cleaning.dirty_start
     return bounds
 
 

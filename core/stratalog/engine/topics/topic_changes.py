@@ -141,7 +141,7 @@ class TopicChanges:
         parts, missing = self._host.available_parts(checked)
         for log in logs:  # a log whose index formats are or were missing keeps the components with which it was opened
             used = log.parts if missing is not None or stood_in(log.parts) else parts
-            log.configure(checked, used, self._opener.remote(log.name, entry.topic_id, checked))
+            log.maintenance.configure(checked, used, self._opener.remote(log.name, entry.topic_id, checked))
         if tiny_segments(checked) != tiny_segments(now):
             self._tell_tiny(name, checked)
         return self.info(name, names)
@@ -159,8 +159,8 @@ class TopicChanges:
             remote = self._opener.joined(log)
             if remote is None:
                 continue
-            start = log.leave_remote()
-            with log.stopped_if_fenced():
+            start = log.maintenance.leave_remote()
+            with log.maintenance.stopped_if_fenced():
                 remote.clear(start, leader_epoch=log.leader_epoch, reason="remote.storage.enable=false")
 
     def delete(self, name: str) -> None:
@@ -195,7 +195,7 @@ class TopicChanges:
             if has_arrived(target, name):
                 self._shelf.fail(name, _as_ours(error, name))
             elif log.healthy:
-                log.abandon()
+                log.maintenance.abandon()
                 bounds = log.offsets()
                 request = moved_request(bounds)
                 if not isinstance(error, StorageError):  # Ctrl-C: the log may be half closed

@@ -26,6 +26,21 @@ def check_may_delete(topic: str, config: TopicConfig) -> None:
         raise PolicyViolationError(f"records of {topic} are not deleted by offset with cleanup.policy={policies}")
 
 
+def delete_records(state: LogState, before: int) -> int:
+    """Raise the log start on behalf of a user, and store it durably if there is space; errors as ``Log.delete_records``.
+
+    ``before=-1`` means the high watermark.
+    """
+    state.role.check_leads()
+    check_may_delete(state.log.topic, state.settings.config)
+    offsets = state.view.offsets
+    start = raise_log_start(state, offsets.high_watermark if before == -1 else before)
+    if start > offsets.log_start and state.store_bounds is not None:
+        with contextlib.suppress(OutOfResourcesError):
+            state.store_bounds()
+    return start
+
+
 def raise_log_start(state: LogState, offset: int) -> int:
     """Raise the log start to ``offset``, and return the new log start. A lower ``offset`` changes nothing.
 

@@ -41,8 +41,8 @@ class LogReader(CheckedArguments, ABC):
         topic_id: the topic's id, None for directories older than topic ids.
     """
 
-    def __init__(self, name: TopicPartition, topic_id: TopicId | None, parts: Components) -> None:
-        self.name, self.topic_id, self._parts = name, topic_id, parts
+    def __init__(self, name: TopicPartition, topic_id: TopicId | None) -> None:
+        self.name, self.topic_id = name, topic_id
         self._fences: TimeFences | None = None  # created at the first lookup by time, because there may be many logs
         ends_with_fork(self)
 
@@ -50,9 +50,9 @@ class LogReader(CheckedArguments, ABC):
         return f"{type(self).__name__}({str(self.name)!r})"
 
     @property
+    @abstractmethod
     def parts(self) -> Components:
         """The components that reads of the log use."""
-        return self._parts
 
     @abstractmethod
     def view(self) -> LogView:
@@ -75,7 +75,7 @@ class LogReader(CheckedArguments, ABC):
         fields: Fields = Fields.ALL,
     ) -> Iterator[RecordColumns]:
         """Yield records as columns, about 1 MiB of log at a time; arguments and errors as ``records``."""
-        return read_columns(self.view, self._parts, start, end, isolation, fields)
+        return read_columns(self.view, self.parts, start, end, isolation, fields)
 
     def records(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> Iterator[Record]:
         """Return an iterator over the records with offsets in [start, end), in order; control records are omitted.
@@ -111,7 +111,7 @@ class LogReader(CheckedArguments, ABC):
             As ``records``; damage in a skipped segment is not detected.
             TypeError: the key is not bytes.
         """
-        return records_with_key(self.view, self._parts, key, start, end, isolation, self.name.partition)
+        return records_with_key(self.view, self.parts, key, start, end, isolation, self.name.partition)
 
     def extra_index(self, name: str) -> Iterator[SegmentExtra]:
         """Return an iterator over one EXTRA index of each segment of both tiers, oldest first.
@@ -122,14 +122,14 @@ class LogReader(CheckedArguments, ABC):
             UnknownComponentError: the topic names no index of this name (``index.extra``). For a log opened only for
                 reading: no index of this name is installed.
         """
-        return segment_extras(self.view(), self._parts.extras, name)
+        return segment_extras(self.view(), self.parts.extras, name)
 
     def to_arrow(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> pyarrow.Table:
         """Return the same records as ``records``, as one Arrow table in ``arrow_schema()``. Needs the extra ``arrow``.
 
         Up to ``limits.arrow.threads`` threads, including the caller's, read a long range on local disk.
         """
-        return read_table(self.view, self._parts, start, end, isolation, self.name.partition)
+        return read_table(self.view, self.parts, start, end, isolation, self.name.partition)
 
     def fetch(
         self,
@@ -162,7 +162,7 @@ class LogReader(CheckedArguments, ABC):
         asked = FetchRequest(
             offset, max_bytes, Isolation.of(isolation), min_one_batch, current_leader_epoch, last_fetched_epoch
         )
-        return fetch(self.view, self._parts, asked)
+        return fetch(self.view, self.parts, asked)
 
     def transfer(
         self,
@@ -181,7 +181,7 @@ class LogReader(CheckedArguments, ABC):
         asked = FetchRequest(
             offset, max_bytes, Isolation.of(isolation), min_one_batch, current_leader_epoch, last_fetched_epoch
         )
-        return transfer(self.view, self._parts, asked)
+        return transfer(self.view, self.parts, asked)
 
     def send_to(
         self, to: socket.socket, offset: int, max_bytes: int = 1 << 20, isolation: str = "read_uncommitted"
@@ -225,7 +225,7 @@ class LogReader(CheckedArguments, ABC):
     def offset_for_timestamp(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> int | None:
         """Return the offset of the first record with a timestamp at or above ``timestamp_ms``, None without one."""
         fences = self._fences = self._fences or TimeFences()
-        found = offset_for_timestamp(self.view, self._parts, timestamp_ms, isolation, fences)
+        found = offset_for_timestamp(self.view, self.parts, timestamp_ms, isolation, fences)
         return None if found is None else found.offset
 
     def segments(self) -> tuple[SegmentSummary, ...]:

@@ -80,11 +80,11 @@ def test_what_retention_is_about_to_delete_is_not_compacted_and_no_tombstone_goe
         assert result is not None
         assert (result.start, result.dirty_start) == (1, 1)
         assert left(log) == [(0, b"k", b"old"), (1, b"k", None), (2, b"x", b"1")]
-        log.resume_cleaning(0)
+        log.maintenance.resume_cleaning(0)
     apply_retention(log, policies, None, now_ms=bed.clock.now_ms())
     assert left(log) == [(1, b"k", None), (2, b"x", b"1")]
     for _ in range(2):
-        log.resume_cleaning(1)
+        log.maintenance.resume_cleaning(1)
         cleaning_logs.clean(bed, log, delete=policies["delete"])
         bed.clock.advance_ms(1)
     assert left(log) == [(2, b"x", b"1")]
@@ -249,7 +249,7 @@ def test_tombstones_of_older_formats_go_by_the_time_of_their_segment(
     """One goes when its segment was written ``delete.retention.ms`` before the last clean one."""
     written_ms = 1_600_000_000_000
     log = filled(bed, (b"k", None), (b"j", b"1"), (b"i", b"1"), record_version=magic, segment_bytes=60)
-    log.resume_cleaning(2)
+    log.maintenance.resume_cleaning(2)
     clean_ms = written_ms + log.config.delete_retention_ms + late_ms
     for base, stamp_ms in ((0, written_ms), (1, clean_ms)):
         os.utime(bed.path(base), ns=(stamp_ms * 10**6, stamp_ms * 10**6))
@@ -279,7 +279,7 @@ def test_small_segments_become_one_with_the_time_of_the_last(bed: LogBed) -> Non
     cleaned(bed, log)
     assert [segment.base_offset for segment in log.segments()] == [0, 5]
     assert bed.path(0).stat().st_mtime == 1_600_000_004
-    log.remove_left()
+    log.maintenance.remove_left()
     assert [name for name in bed.names() if name.endswith((".log", ".cleaned", ".swap", ".deleted"))] == [
         "00000000000000000000.log",
         "00000000000000000005.log",
@@ -291,9 +291,9 @@ def test_old_files_stay_for_the_delay(bed: LogBed) -> None:
     cleaned(bed, log)
     assert "00000000000000000001.log.deleted" in bed.names()
     bed.clock.advance_ms(499)
-    assert not log.remove_left()
+    assert not log.maintenance.remove_left()
     bed.clock.advance_ms(1)
-    assert log.remove_left()
+    assert log.maintenance.remove_left()
     assert not [name for name in bed.names() if name.endswith(".deleted")]
 
 
@@ -316,7 +316,7 @@ def test_readers_that_are_at_it_go_on(bed: LogBed) -> None:
     with log.fetch(1) as fetched:
         before = fetched.read()
         cleaned(bed, log)
-        log.remove_left()
+        log.maintenance.remove_left()
         assert fetched.read() == before
     assert [record.offset for record in reading][-1] == 5
 
@@ -379,7 +379,7 @@ def test_a_damaged_clean_segment_is_not_sealed_with_a_new_checksum(bed: LogBed) 
     data[-2] ^= 1
     bed.path(0).write_bytes(data)
     log = bed.open()
-    log.resume_cleaning(2)
+    log.maintenance.resume_cleaning(2)
     result = cleaning_logs.clean(bed, log)
     assert result is not None
     assert isinstance(result.error, CorruptBatchError)
@@ -488,9 +488,9 @@ def test_a_truncation_meanwhile_voids_the_round(bed: LogBed) -> None:
 def test_a_truncation_takes_the_checkpoint_back(bed: LogBed) -> None:
     log = filled(bed, (b"k", b"1"), (b"k", b"2"), (b"j", b"1"))
     cleaned(bed, log)
-    assert log.cleaning.dirty_start == 3
+    assert log.maintenance.cleaning.dirty_start == 3
     log.truncate_to(2)
-    assert log.cleaning.dirty_start == 2
+    assert log.maintenance.cleaning.dirty_start == 2
 
 
 def test_retention_meanwhile_voids_the_round(bed: LogBed) -> None:
@@ -500,8 +500,8 @@ def test_retention_meanwhile_voids_the_round(bed: LogBed) -> None:
     class Deleting(Meddler):
         def act(self, verdicts: bytearray) -> None:
             del verdicts
-            log.raise_log_start(1)
-            log.drop_local(1)
+            log.maintenance.raise_log_start(1)
+            log.maintenance.drop_local(1)
 
     assert meddle(bed, log, Deleting()).stopped
     assert left(log) == [(1, b"j", b"2"), (2, b"i", b"2")]
@@ -518,8 +518,8 @@ def test_a_log_that_is_closed_meanwhile_ends_the_round(bed: LogBed) -> None:
     plan = local_plan(log, policies)
     result = compact(plan, policies, LIMITS, Throttle(bed.clock, 1e15), stop, 0)
     assert result.stopped == "the engine is closing"
-    assert not log.cleaning.uncleanable
-    assert log.cleaning.dirty_start is None
+    assert not log.maintenance.cleaning.uncleanable
+    assert log.maintenance.cleaning.dirty_start is None
 
 
 # --- policies that do wrong ------------------------------------------------------------------------------------------
@@ -549,7 +549,7 @@ def test_a_filter_that_does_wrong_costs_its_log_the_compaction_and_nothing_else(
     result = meddle(bed, log, policy)
     assert isinstance(result.error, PluginError)
     assert left(log) == [(0, b"k", b"1"), (1, b"k", b"2")]
-    assert log.cleaning.uncleanable
+    assert log.maintenance.cleaning.uncleanable
     add(log, (b"k", b"3"))
 
 
@@ -655,7 +655,7 @@ def test_a_second_round_over_the_same_records_changes_nothing(bed: LogBed) -> No
     once = list(log.records())
     assert 0 < len(once) < len(before)
     assert [record for record in before if record in once] == once
-    log.resume_cleaning(0)
+    log.maintenance.resume_cleaning(0)
     cleaned(bed, log)
     assert list(log.records()) == once
 

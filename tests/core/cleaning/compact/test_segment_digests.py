@@ -85,7 +85,7 @@ def test_what_is_spared_is_known_after_the_log_was_opened_again(bed: LogBed) -> 
     log = clean_log(bed)
     bed.close()
     log = bed.open()
-    log.resume_cleaning(OLD)
+    log.maintenance.resume_cleaning(OLD)
     add(log, b"new", VALUE)
     assert cleaned(bed, log).stats.segments_spared == OLD
 
@@ -109,7 +109,7 @@ def test_small_neighbours_still_become_one_without_being_judged(bed: LogBed) -> 
     bed.close()
     bed.topic = cleaning_logs.topic(segment_bytes=8000)
     log = bed.open()
-    log.resume_cleaning(OLD)
+    log.maintenance.resume_cleaning(OLD)
     before = list(log.records())
     add(log, b"new", VALUE)
     result = cleaned(bed, log)
@@ -132,7 +132,7 @@ def test_a_spared_segment_is_copied_whole_whatever_is_read_at_a_time(bed: LogBed
     bed.close()
     bed.topic = cleaning_logs.topic(segment_bytes=8000)
     log = bed.open()
-    log.resume_cleaning(40)
+    log.maintenance.resume_cleaning(40)
     add(log, b"new", VALUE)
     before = list(log.records())
     for read_bytes in (1000, 700):
@@ -204,7 +204,7 @@ def test_older_formats_are_spared_until_their_tombstones_have_their_time(bed: Lo
     newest = bed.path(OLD + 2)  # of the clean ones the last: a tombstone goes by how much older its segment is
     os.utime(newest, (times[0] + 1000, times[0] + 1000))
     log = bed.open()
-    log.resume_cleaning(OLD + 3)
+    log.maintenance.resume_cleaning(OLD + 3)
     add(log, b"z", VALUE)
     result = cleaned(bed, log)
     assert b"gone" not in [record.key for record in log.records()]
@@ -280,7 +280,7 @@ def test_a_segment_that_is_not_the_one_of_its_digest_is_read(bed: LogBed) -> Non
     assert len(batch) == path.stat().st_size
     path.write_bytes(batch)
     log = bed.open()
-    log.resume_cleaning(OLD)
+    log.maintenance.resume_cleaning(OLD)
     add(log, other, VALUE)
     result = cleaned(bed, log)
     assert result.stats.segments_spared == OLD - 1
@@ -327,7 +327,7 @@ def test_a_digest_that_goes_while_it_is_looked_at_keeps_no_log_from_being_cleane
     assert result.error is None
     assert opened
     faulty.rule = None
-    assert not log.cleaning.uncleanable
+    assert not log.maintenance.cleaning.uncleanable
     if result.stopped:
         cleaned(bed, log)
     assert len(list(log.records())) == OLD + 1
@@ -339,8 +339,8 @@ def test_a_digest_that_goes_while_it_is_looked_at_keeps_no_log_from_being_cleane
 def test_deleting_and_rewriting_take_the_digest_along(bed: LogBed) -> None:
     log = clean_log(bed)
     assert len(digests(bed)) == OLD
-    log.raise_log_start(2)
-    log.drop_local(2)
+    log.maintenance.raise_log_start(2)
+    log.maintenance.drop_local(2)
     assert len(digests(bed)) == OLD - 2
     erase(log, b"old-3")
     assert bed.path(3, DIGEST_SUFFIX) not in digests(bed)  # it would tell that the key was there
@@ -397,11 +397,11 @@ def test_rounds_leave_the_same_with_and_without(
         ends = []
         for one in (bed, without):
             log = one.open()
-            log.resume_cleaning(dirty_start)
+            log.maintenance.resume_cleaning(dirty_start)
             result = cleaned(one, log)
             spared += result.stats.segments_spared if one is bed else 0
             ends.append(result.end)
-            log.remove_left()
+            log.maintenance.remove_left()
             one.close()
         assert ends[0] == ends[1]
         dirty_start = ends[0]
@@ -442,7 +442,7 @@ class Search:
     def run(self) -> None:
         self.bed.files_port = self.files
         log = self.bed.open()
-        log.resume_cleaning(self.dirty_start)
+        log.maintenance.resume_cleaning(self.dirty_start)
         cleaned(self.bed, log)
         self.bed.close()
 
@@ -460,7 +460,7 @@ class Search:
         bed.write(image)
         with bed:
             log = bed.open(clean=False)
-            log.resume_cleaning(self.dirty_start)
+            log.maintenance.resume_cleaning(self.dirty_start)
             self.spared += cleaned(bed, log).stats.segments_spared
             found: dict[bytes | None, list[bytes | None]] = {}
             for record in log.records():

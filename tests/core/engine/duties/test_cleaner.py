@@ -167,7 +167,7 @@ def test_the_checkpoint_is_kafkas_and_survives_reopening(tmp_path: Path, engine:
     assert (tmp_path / "a" / CHECKPOINT).read_text() == "0\n1\nt 0 10\n"
     engine.close()
     with open_engine(tmp_path / "a") as again:
-        assert again.log("t", 0).cleaning.dirty_start == 10
+        assert again.log("t", 0).maintenance.cleaning.dirty_start == 10
         assert [plan.rewrite for plan in again.plan_cleaner()] == [None]
         again.delete_topic("t")
     assert (tmp_path / "a" / CHECKPOINT).read_text() in {"0\n1\nt 0 10\n", "0\n0\n"}
@@ -192,7 +192,7 @@ def test_a_checkpoint_goes_along_when_a_log_moves(tmp_path: Path) -> None:
         source = next(name for name in "ab" if (tmp_path / name / "t-0").exists())
         target = tmp_path / ("b" if source == "a" else "a")
         moved = engine.move_partition("t", 0, target)
-        assert moved.cleaning.dirty_start == 10
+        assert moved.maintenance.cleaning.dirty_start == 10
         del log
     assert checkpoint(target) == {TopicPartition("t", 0): 10}
 
@@ -247,7 +247,7 @@ def test_a_log_with_a_broken_policy_is_left_alone_and_the_others_have_their_turn
     assert {result.log.topic: type(result.error) for result in results} == {"bad": PluginError, "good": type(None)}
     assert len(offsets(log)) == 5
     assert len(offsets(bad)) == 10
-    assert "bug over bad-0" in bad.cleaning.uncleanable
+    assert "bug over bad-0" in bad.maintenance.cleaning.uncleanable
     assert engine.run_cleaner() == ()
     engine._notifier.drain()
     assert [type(event) for event in listener.events] == [LogUncleanable, LogCleaned]
@@ -261,8 +261,8 @@ def test_a_round_that_changed_nothing_and_is_planned_once_more_makes_the_log_unc
     results = [result for result in engine.run_cleaner() if result.log == log.name]
     assert [(result.end, type(result.error)) for result in results[:-1]] == [(10, type(None))] * 2
     assert isinstance(results[-1].error, PluginError)
-    assert f"cleanup.policy={policy} plans Rewrite(" in log.cleaning.uncleanable
-    assert "a round with these bounds has changed nothing" in log.cleaning.uncleanable
+    assert f"cleanup.policy={policy} plans Rewrite(" in log.maintenance.cleaning.uncleanable
+    assert "a round with these bounds has changed nothing" in log.maintenance.cleaning.uncleanable
     assert len(offsets(good)) == 5
     assert [plan.rewrite for plan in engine.plan_cleaner() if plan.log is log] == [None]
     assert engine.run_cleaner() == ()
@@ -274,7 +274,7 @@ def test_the_duty_ends_for_a_policy_that_always_plans_the_same(engine: Engine, c
     log = dirty(engine, "t", 10, 10, cleanup_policy="endless")
     clock.advance_ms(15_000)
     engine.run_duties()
-    assert "has changed nothing" in log.cleaning.uncleanable
+    assert "has changed nothing" in log.maintenance.cleaning.uncleanable
     log.append([Record(key=b"k", value=b"v")])
     assert len(offsets(log)) == 11
 
@@ -293,7 +293,7 @@ def test_the_tiers_part_ends_for_a_policy_that_always_plans_the_same(tmp_path: P
         results = engine.run_cleaner()
         assert [result.part for result in results] == ["tier"] * len(results)
         assert [type(result.error) for result in results] == [type(None), type(None), PluginError]
-        assert "LogSummary.tier_dirty_start" in log.cleaning.tier_uncleanable
+        assert "LogSummary.tier_dirty_start" in log.maintenance.cleaning.tier_uncleanable
         assert engine.run_cleaner() == ()
 
 
@@ -302,10 +302,10 @@ def test_a_rewrite_of_a_policy_without_a_record_filter_makes_the_log_uncleanable
     log = dirty(engine, "t", 5, 10, cleanup_policy=policy)
     (plan,) = engine.plan_cleaner()
     assert isinstance(plan.error, PluginError)
-    assert not log.cleaning.uncleanable
+    assert not log.maintenance.cleaning.uncleanable
     (result,) = engine.run_cleaner()
     assert isinstance(result.error, PluginError)
-    assert "implement its method record_filter" in log.cleaning.uncleanable
+    assert "implement its method record_filter" in log.maintenance.cleaning.uncleanable
     assert len(offsets(log)) == 10
     assert engine.run_cleaner() == ()
 
@@ -314,7 +314,7 @@ def test_retention_notices_a_rewrite_of_a_policy_without_a_record_filter(engine:
     log = dirty(engine, "t", 5, 10, cleanup_policy="unfiltered")
     with pytest.raises(PluginError, match=r"implement its method record_filter"):
         engine.apply_retention()
-    assert "implement its method record_filter" in log.cleaning.uncleanable
+    assert "implement its method record_filter" in log.maintenance.cleaning.uncleanable
 
 
 def test_an_error_of_the_disk_is_raised_when_all_had_their_turn(engine: Engine, files: FaultyVfs) -> None:

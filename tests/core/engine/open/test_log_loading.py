@@ -173,4 +173,4 @@ def test_producers_are_forgotten_after_the_time_that_is_set(tmp_path: Path, bed:
     for waited_ms, known in ((999, True), (1, False)):
         clock.advance_ms(waited_ms)
         with stratalog.open_engine(folder, env=env, config={"producer.id.expiration.ms": 1000}) as engine:
-            assert engine.log("t", 0).has_producers is known
+            assert engine.log("t", 0).maintenance.has_producers is known

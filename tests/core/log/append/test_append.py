@@ -120,7 +120,7 @@ def test_a_segment_is_full_to_the_byte_and_no_further(bed: LogBed, short_bytes: 
     log.append(records(1))
     size_bytes = log.segments()[0].size_bytes
     bed.topic = TopicConfig(segment_bytes=4 * size_bytes - short_bytes)
-    log.configure(bed.topic, log.parts, None)
+    log.maintenance.configure(bed.topic, log.parts, None)
     log.truncate_to(0)
     for _ in range(7):
         log.append(records(1))

@@ -169,7 +169,7 @@ def test_sequences_are_the_leaders_business_but_producers_are_known(bed: LogBed,
         follower.append_as_follower(batch, 9, 0)
     old_epoch = bed.batch(6, records(1), producer=(9, 0, 0))
     assert follower.append_as_follower(old_epoch, 9, 0).log_end == 7
-    assert follower.has_producers
+    assert follower.maintenance.has_producers
 
 
 def test_markers_in_one_fetch_with_what_they_end(bed: LogBed, follower: Log) -> None:

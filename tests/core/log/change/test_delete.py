@@ -43,7 +43,7 @@ def test_where_the_newest_of_each_key_is_to_stay_nothing_is_deleted_by_offset(
     else:
         with pytest.raises(PolicyViolationError, match=policies):
             made.delete_records(2)
-        assert made.raise_log_start(2) == 2  # cleaning may
+        assert made.maintenance.raise_log_start(2) == 2  # cleaning may
 
 
 def test_kafkas_own_topics_lose_nothing_by_offset() -> None:
@@ -96,7 +96,7 @@ def test_only_committed_records_can_be_deleted(log: Log, offset: int) -> None:
 
 @pytest.mark.parametrize(("end", "first"), [(0, 0), (1, 0), (2, 2), (5, 4), (6, 6), (9, 8), (11, 10)])
 def test_whole_closed_segments_go(bed: LogBed, log: Log, end: int, first: int) -> None:
-    gone = log.drop_local(end)
+    gone = log.maintenance.drop_local(end)
     assert [segment.base_offset for segment in gone] == list(range(0, first, 2))
     assert offsets_in(log) == list(range(first, COUNT))
     assert log.offsets().log_start == first
@@ -106,17 +106,17 @@ def test_whole_closed_segments_go(bed: LogBed, log: Log, end: int, first: int) -
 
 
 def test_the_active_segment_is_rolled_before_it_goes(bed: LogBed, log: Log) -> None:
-    assert len(log.drop_local(COUNT)) == 6
+    assert len(log.maintenance.drop_local(COUNT)) == 6
     assert [segment.base_offset for segment in log.segments()] == [COUNT]
     assert (offsets_in(log), log.offsets().log_start) == ([], COUNT)
     assert log.append(records(1)).base_offset == COUNT
-    assert log.drop_local(COUNT) == []
+    assert log.maintenance.drop_local(COUNT) == []
     bed.close()
     assert offsets_in(bed.open()) == [COUNT]
 
 
 def test_files_stay_for_a_while_under_another_name(bed: LogBed, log: Log) -> None:
-    log.drop_local(4)
+    log.maintenance.drop_local(4)
     deleted = [name for name in bed.names() if name.endswith(".deleted")]
     for base in (0, 2):
         assert {bed.path(base, suffix).name + ".deleted" for suffix in (".log", ".index", ".timeindex")} <= set(deleted)
@@ -124,21 +124,21 @@ def test_files_stay_for_a_while_under_another_name(bed: LogBed, log: Log) -> Non
     assert not bed.path(2, ".snapshot").exists()
     assert bed.path(4, ".snapshot").exists()
     bed.clock.advance_ms(999)
-    assert log.remove_left() == 0
+    assert log.maintenance.remove_left() == 0
     bed.clock.advance_ms(1)
-    assert log.remove_left() == len(deleted)
+    assert log.maintenance.remove_left() == len(deleted)
     assert not [name for name in bed.names() if name.endswith(".deleted")]
 
 
 def test_closing_removes_what_is_left(bed: LogBed, log: Log) -> None:
-    log.drop_local(4)
+    log.maintenance.drop_local(4)
     bed.close()
     assert not [name for name in bed.names() if name.endswith(".deleted")]
     assert offsets_in(bed.open()) == list(range(4, COUNT))
 
 
 def test_a_crash_leaves_files_that_the_next_load_removes(bed: LogBed, log: Log) -> None:
-    log.drop_local(4)
+    log.maintenance.drop_local(4)
     bed.crash()
     assert [name for name in bed.names() if name.endswith(".deleted")]
     assert offsets_in(bed.open(clean=False)) == list(range(4, COUNT))
@@ -155,7 +155,7 @@ def test_a_reader_goes_on_with_what_is_left(log: Log, read: int, end: int) -> No
     """What it holds it finishes; a segment that went meanwhile is passed over, none is shown twice."""
     iterator = log.records()
     seen = [next(iterator).offset for _ in range(read)]
-    log.drop_local(end)
+    log.maintenance.drop_local(end)
     seen += [record.offset for record in iterator]
     assert seen == sorted(set(seen))
     assert set(seen) >= set(range(end, COUNT))
@@ -165,9 +165,9 @@ def test_a_reader_goes_on_with_what_is_left(log: Log, read: int, end: int) -> No
 def test_a_fetched_slice_outlives_its_segment(bed: LogBed, log: Log) -> None:
     with log.fetch(1) as fetched:
         before = fetched.read()
-        log.drop_local(COUNT)
+        log.maintenance.drop_local(COUNT)
         bed.clock.advance_ms(10_000)
-        log.remove_left()
+        log.maintenance.remove_left()
         assert fetched.read() == before != b""
         assert fetched.slices[0].fileno() is not None
     with pytest.raises(OffsetOutOfRangeError):
@@ -176,7 +176,7 @@ def test_a_fetched_slice_outlives_its_segment(bed: LogBed, log: Log) -> None:
 
 def test_an_old_view_says_that_its_segments_are_gone_and_a_new_one_is_taken(log: Log) -> None:
     old = log.view()
-    log.drop_local(6)
+    log.maintenance.drop_local(6)
     assert old.offsets.log_start == 0
     assert old.segments[0].base_offset == 0
     assert next(iter(log.records())).offset == 6

@@ -74,18 +74,18 @@ def test_closed_segments_get_theirs_and_the_active_one_none(extra_bed: LogBed) -
     fill(log, "abc", "cd")
     log.append([Record(key=b"z", value=b"", timestamp_ms=1)])
     assert known(log) == [None, None, None]
-    made = log.make_extra_indexes()
+    made = log.maintenance.make_extra_indexes()
     assert (made.segments, made.removed) == (2, 0)
     assert made.size_bytes == sum(len(data) for name, data in extra_bed.contents().items() if EXTRA_SUFFIX in name)
     assert known(log) == ["abc", "cd", None]
-    assert log.make_extra_indexes().segments == 0
+    assert log.maintenance.make_extra_indexes().segments == 0
 
 
 def test_appends_and_rolls_ask_no_index(extra_bed: LogBed, plugin: ExtraPlugin) -> None:
     log = extra_bed.open()
     fill(log, "abc", "cd")
     assert (plugin.told.builders, plugin.told.records) == (0, 0)
-    log.make_extra_indexes()
+    log.maintenance.make_extra_indexes()
     assert (plugin.told.builders, plugin.told.records) == (2, 5)
 
 
@@ -94,11 +94,11 @@ def test_a_topic_may_have_any_number(extra_bed: LogBed, plugin: ExtraPlugin) -> 
     extra_bed.topic = TopicConfig(index_extra=("valueset",))
     log = extra_bed.open()
     fill(log, "ab")
-    log.make_extra_indexes()
-    log.configure(TOPIC, extra_bed.host.parts(TopicConfig(index_extra=("keyset", "valueset"))))
+    log.maintenance.make_extra_indexes()
+    log.maintenance.configure(TOPIC, extra_bed.host.parts(TopicConfig(index_extra=("keyset", "valueset"))))
     before = plugin.told.builders
     assert known(log, "valueset") == ["A" * 9000 + "B" * 9000, None]
-    assert log.make_extra_indexes().segments == 1
+    assert log.maintenance.make_extra_indexes().segments == 1
     assert plugin.told.builders == before + 1
     assert known(log) == ["ab", None]
     assert known(log, "valueset") == ["A" * 9000 + "B" * 9000, None]
@@ -116,29 +116,29 @@ def test_files_nobody_wants_go(extra_bed: LogBed) -> None:
     """Of segments that Kafka, say, has deleted meanwhile, and all once the topic names no index any more."""
     log = extra_bed.open()
     fill(log, "ab", "cd")
-    log.make_extra_indexes()
+    log.maintenance.make_extra_indexes()
     extra_bed.close()
     for stray in (100, 4):  # the active segment has none either
         extra_bed.path(stray, EXTRA_SUFFIX).write_bytes(b"left behind")
     log = extra_bed.open()
-    assert log.make_extra_indexes().removed == 2
+    assert log.maintenance.make_extra_indexes().removed == 2
     assert known(log) == ["ab", "cd", None]
     plain = TopicConfig()
-    log.configure(plain, extra_bed.host.parts(plain))
-    assert log.make_extra_indexes().removed == 2
+    log.maintenance.configure(plain, extra_bed.host.parts(plain))
+    assert log.maintenance.make_extra_indexes().removed == 2
     assert not any(EXTRA_SUFFIX in name for name in extra_bed.names())
-    assert log.make_extra_indexes().removed == 0
+    assert log.maintenance.make_extra_indexes().removed == 0
 
 
 def test_another_version_is_made_anew(extra_bed: LogBed, tmp_path: Path) -> None:
     log = extra_bed.open()
     fill(log, "ab")
-    log.make_extra_indexes()
+    log.maintenance.make_extra_indexes()
     extra_bed.close()
     with LogBed(tmp_path / "data", Registry.load([ExtraPlugin(version=2)]), TOPIC) as newer:
         log = newer.open()
         assert known(log) == [None, None]
-        assert log.make_extra_indexes().segments == 1
+        assert log.maintenance.make_extra_indexes().segments == 1
         assert known(log) == ["ab", None]
 
 
@@ -153,7 +153,7 @@ def test_markers_are_no_records_and_aborted_ones_are(extra_bed: LogBed) -> None:
     )
     log = extra_bed.open(clean=False)
     log.roll()
-    log.make_extra_indexes()
+    log.maintenance.make_extra_indexes()
     assert known(log) == ["ab", None]
     assert offsets_of(log, "a") == [0]
     assert offsets_of(log, "a", isolation="read_committed") == []
@@ -166,7 +166,7 @@ def test_segments_of_every_format_have_them(extra_bed: LogBed, magic: int, codec
     extra_bed.write_segment(0, [extra_bed.batch(0, records, magic=magic, codec=codec)])
     log = extra_bed.open(clean=False)
     log.roll()
-    log.make_extra_indexes()
+    log.maintenance.make_extra_indexes()
     assert [offsets_of(log, f"k{number}") for number in range(21)] == [*([number] for number in range(20)), []]
 
 
@@ -176,7 +176,7 @@ def test_segments_of_every_format_have_them(extra_bed: LogBed, magic: int, codec
 def test_only_segments_that_may_hold_the_key_are_read(extra_bed: LogBed) -> None:
     log = extra_bed.open()
     fill(log, "ab", "cd", "ce", "fg")
-    log.make_extra_indexes()
+    log.maintenance.make_extra_indexes()
     assert offsets_of(log, "c") == [2, 4]  # the first time the files themselves are compared with their segments
     read_logs(extra_bed)
     assert offsets_of(log, "c") == [2, 4]
@@ -207,7 +207,7 @@ def test_who_only_reads_uses_what_is_there(extra_bed: LogBed, tmp_path: Path, in
     """Whatever the settings say, and also where the plugin is missing."""
     log = extra_bed.open()
     fill(log, "ab", "cd")
-    log.make_extra_indexes()
+    log.maintenance.make_extra_indexes()
     extra_bed.close()
     reader = extra_bed.open_reader()
     assert (known(reader), offsets_of(reader, "c")) == (["ab", "cd", None], [2])
@@ -222,7 +222,7 @@ def test_whatever_became_of_the_files_the_answer_is_right(extra_bed: LogBed, see
     chance = random.Random(seed)  # noqa: S311 - the same in every run
     log = extra_bed.open()
     fill(log, *("".join(chance.choices("abcdefgh", k=4)) for _ in range(6)))
-    log.make_extra_indexes()
+    log.maintenance.make_extra_indexes()
     expected = {key: [found.offset for found in log.records() if found.key == key.encode()] for key in "abcdefghx"}
     extra_bed.close()
     good = extra_bed.contents()
@@ -246,7 +246,7 @@ def test_whatever_became_of_the_files_the_answer_is_right(extra_bed: LogBed, see
         extra_bed.write(contents)
         log = extra_bed.open()
         assert {key: offsets_of(log, key) for key in expected} == expected
-        log.make_extra_indexes()  # what could not be read when it was needed is made again
+        log.maintenance.make_extra_indexes()  # what could not be read when it was needed is made again
         assert None not in known(log)[:-1]
         assert {key: offsets_of(log, key) for key in expected} == expected
         extra_bed.close()
@@ -258,7 +258,7 @@ def test_an_index_of_a_segment_that_was_cut_is_none(extra_bed: LogBed) -> None:
     for key in "abc":
         log.append([Record(key=key.encode(), value=b"", timestamp_ms=1)])
     log.roll()
-    log.make_extra_indexes()
+    log.maintenance.make_extra_indexes()
     assert offsets_of(log, "x") == []
     log.truncate_to(1)
     assert not any(EXTRA_SUFFIX in name for name in extra_bed.names())
@@ -266,7 +266,7 @@ def test_an_index_of_a_segment_that_was_cut_is_none(extra_bed: LogBed) -> None:
     assert offsets_of(log, "x") == [1]
     log.roll()
     assert offsets_of(log, "x") == [1]
-    assert log.make_extra_indexes().segments == 1
+    assert log.maintenance.make_extra_indexes().segments == 1
     assert known(log) == ["axy", None]
     assert (offsets_of(log, "x"), offsets_of(log, "b")) == ([1], [])
 
@@ -274,9 +274,9 @@ def test_an_index_of_a_segment_that_was_cut_is_none(extra_bed: LogBed) -> None:
 def test_they_go_with_their_segment(extra_bed: LogBed) -> None:
     log = extra_bed.open()
     fill(log, "ab", "cd")
-    log.make_extra_indexes()
+    log.maintenance.make_extra_indexes()
     log.delete_records(2)
-    log.drop_local(2)
+    log.maintenance.drop_local(2)
     names = [name for name in extra_bed.names() if name.startswith("0" * 20)]
     assert not any(EXTRA_SUFFIX in name for name in names), "nor under .deleted, where nothing tells how old it is"
     assert all(name.endswith(DELETED_SUFFIX) for name in names)
@@ -288,7 +288,7 @@ def test_a_reader_that_fails_costs_a_read(
 ) -> None:
     log = extra_bed.open()
     fill(log, "ab", "cd")
-    log.make_extra_indexes()
+    log.maintenance.make_extra_indexes()
     for what in ("reader", "answer"):
         plugin.told.failing = frozenset({what})
         with caplog.at_level(logging.ERROR):
@@ -303,7 +303,7 @@ def test_an_answer_that_is_no_bool_hides_no_record_and_is_reported_once(
 ) -> None:
     log = extra_bed.open()
     fill(log, "ab", "cd", "ae")
-    log.make_extra_indexes()
+    log.maintenance.make_extra_indexes()
     plugin.told.answer = (answer,)
     with caplog.at_level(logging.ERROR):
         assert offsets_of(log, "a") == [0, 4]
@@ -319,7 +319,7 @@ def test_bytes_that_are_no_index_cost_a_read(extra_bed: LogBed, plugin: ExtraPlu
     plugin.told.made = b"something else"
     log = extra_bed.open()
     fill(log, "ab")
-    log.make_extra_indexes()
+    log.maintenance.make_extra_indexes()
     assert (known(log), offsets_of(log, "b")) == ([None, None], [1])
 
 
@@ -327,11 +327,11 @@ def test_an_index_that_says_nothing_is_not_made_again(extra_bed: LogBed, plugin:
     plugin.told.made = b""
     log = extra_bed.open()
     fill(log, "ab")
-    assert log.make_extra_indexes().segments == 1
+    assert log.maintenance.make_extra_indexes().segments == 1
     assert (known(log), offsets_of(log, "b")) == ([None, None], [1])
-    assert log.make_extra_indexes().segments == 0
+    assert log.maintenance.make_extra_indexes().segments == 0
     extra_bed.close()
-    assert extra_bed.open().make_extra_indexes().segments == 0
+    assert extra_bed.open().maintenance.make_extra_indexes().segments == 0
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
@@ -343,10 +343,10 @@ def test_a_builder_that_fails_is_named(extra_bed: LogBed, plugin: ExtraPlugin, w
     fill(log, "ab")
     plugin.told.failing = frozenset({what})
     with pytest.raises(PluginError, match=f"EXTRA index .*keyset.*: {what} raised ZeroDivisionError: the {what} fails"):
-        log.make_extra_indexes()
+        log.maintenance.make_extra_indexes()
     assert not any(EXTRA_SUFFIX in name for name in extra_bed.names())
     plugin.told.failing = frozenset()
-    assert log.make_extra_indexes().segments == 1
+    assert log.maintenance.make_extra_indexes().segments == 1
 
 
 def test_one_that_is_too_large_is_left_out(
@@ -356,7 +356,7 @@ def test_one_that_is_too_large_is_left_out(
     log = extra_bed.open()
     fill(log, "abcdef", "a")
     with caplog.at_level(logging.WARNING):
-        assert log.make_extra_indexes().segments == 2
+        assert log.maintenance.make_extra_indexes().segments == 2
     assert "EXTRA index keyset@1 is left out of a segment" in caplog.text
     assert known(log) == [None, "a", None]
 
@@ -370,7 +370,7 @@ def test_a_damaged_segment_has_none(extra_bed: LogBed) -> None:
     extra_bed.path(2).write_bytes(damaged)
     log = extra_bed.open()
     with pytest.raises(CorruptBatchError):
-        log.make_extra_indexes()
+        log.maintenance.make_extra_indexes()
     assert known(log) == ["ab", None, None]
     with pytest.raises(CorruptBatchError):
         offsets_of(log, "c")
@@ -382,12 +382,12 @@ def test_a_full_disk_leaves_no_half_of_one(extra_bed: LogBed) -> None:
     fill(log, "ab")
     extra_bed.files_port.room_bytes = 20
     with pytest.raises(DiskFullError):
-        log.make_extra_indexes()
+        log.maintenance.make_extra_indexes()
     assert not any(EXTRA_SUFFIX in name for name in extra_bed.names())
     assert offsets_of(log, "b") == [1]
     assert log.healthy
     extra_bed.files_port.room_bytes = None
-    assert log.make_extra_indexes().segments == 1
+    assert log.maintenance.make_extra_indexes().segments == 1
     assert known(log) == ["ab", None]
 
 
@@ -408,7 +408,7 @@ def test_a_loss_of_power_leaves_no_index_that_lies(tmp_path: Path, seed: int) ->
                 for key in "abcdexyz":
                     expected = [record.offset for record in records if record.key == key.encode()]
                     assert offsets_of(found, key) == expected
-                found.make_extra_indexes()
+                found.maintenance.make_extra_indexes()
 
     def look(what: str) -> None:
         nonlocal checked
@@ -427,10 +427,10 @@ def test_a_loss_of_power_leaves_no_index_that_lies(tmp_path: Path, seed: int) ->
         files = PowerLossVfs(bed.folder, look)
         bed.files_port = files
         log = bed.open()
-        log.make_extra_indexes()
+        log.maintenance.make_extra_indexes()
         log.truncate_to(3)
         fill(log, "xy")
-        log.make_extra_indexes()
-        log.drop_local(0)
+        log.maintenance.make_extra_indexes()
+        log.maintenance.drop_local(0)
         log.roll()
     assert checked > 20

@@ -133,7 +133,7 @@ def test_indexes_are_closed_as_if_the_rest_had_never_been(
 
 def test_below_the_first_segment_the_log_begins_again(log: Log) -> None:
     log.delete_records(6)
-    log.drop_local(6)
+    log.maintenance.drop_local(6)
     assert log.truncate_to(3)
     offsets = log.offsets()
     assert (offsets.log_start, offsets.log_end, offsets.high_watermark) == (3, 3, 3)
@@ -208,7 +208,7 @@ def test_files_go_after_the_delay(bed: LogBed, log: Log) -> None:
     log.truncate_to(3)
     assert len([name for name in bed.names() if name.endswith(".log.deleted")]) == 4
     bed.clock.advance_ms(1001)
-    assert log.remove_left() > 0
+    assert log.maintenance.remove_left() > 0
     assert not [name for name in bed.names() if name.endswith(".deleted")]
     assert offsets_in(log) == [0, 1, 2]
 
@@ -256,7 +256,7 @@ def test_producers_that_were_forgotten_do_not_come_back_from_a_snapshot(bed: Log
     log.roll()
     log.append_as_leader(bed.batch(0, records(1), producer=(9, 0, 0)))
     bed.clock.advance_ms(records(2)[1].timestamp_ms + 86_400_000 - bed.clock.now_ms())
-    assert log.forget_producers(86_400_000) == 2
+    assert log.maintenance.forget_producers(86_400_000) == 2
     assert [found.producer_id for found in log.producers()] == [8]
     log.truncate_to(2)
     assert [found.producer_id for found in log.producers()] == [8]

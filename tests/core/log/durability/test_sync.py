@@ -11,8 +11,10 @@ import pytest
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, LogDirOfflineError, StorageError
 from stratalog.log.log import Log
+from stratalog.log.open_log import LogEnvironment, OpenRequest
+from stratalog.log.state.log_settings import LogSettings
 from stratalog.model.names import LOG_SUFFIX
-from stratalog.model.offsets import Durability, LogOffsets, Watermark
+from stratalog.model.offsets import LogOffsets, Watermark
 from stratalog.testing.faults import FaultyVfs, failing
 from stratalog.testing.logs import LOG, TOPIC_ID, LogBed, records
 
@@ -84,31 +86,22 @@ def test_a_file_that_vanished_is_no_success(bed: LogBed) -> None:
 def test_what_has_waited_is_synced(bed: LogBed, flush_ms: int) -> None:
     bed.topic = TopicConfig(flush_ms=flush_ms)
     log = bed.open()
-    assert not log.sync_if_due(1000)
+    assert not log.maintenance.sync_if_due(1000)
     log.append(records(1))
     log.flush()
     log.append(records(1, start=1))
     bed.clock.advance_ms(min(flush_ms, 1000) - 1)
-    assert not log.sync_if_due(1000)
+    assert not log.maintenance.sync_if_due(1000)
     bed.clock.advance_ms(1)
-    assert (log.sync_if_due(1000), log.offsets().recovery_point) == (True, 2)
-    assert not log.sync_if_due(0)
+    assert (log.maintenance.sync_if_due(1000), log.offsets().recovery_point) == (True, 2)
+    assert not log.maintenance.sync_if_due(0)
 
 
 def opened(bed: LogBed, watermark: Watermark, told: list[StorageError] | None = None) -> Log:
     return Log(
-        LOG,
-        TOPIC_ID,
-        bed.files(),
-        bed.parts,
-        bed.topic,
-        bed.load(),
-        remote=None,
-        notify=bed.events.append,
-        durability=Durability.WRITTEN,
-        watermark=watermark,
-        high_watermark=0,
-        on_offline=None if told is None else told.append,
+        OpenRequest(LOG, TOPIC_ID, bed.files(), bed.load(), high_watermark=0),
+        LogSettings(bed.topic, bed.parts),
+        LogEnvironment(notify=bed.events.append, watermark=watermark, on_offline=None if told is None else told.append),
     )
 
 
@@ -156,18 +149,18 @@ def test_a_sync_that_fails_is_told_to_the_directory_and_never_tried_again(bed: L
 def test_a_segment_rolls_by_the_clock(bed: LogBed) -> None:
     bed.topic = TopicConfig(segment_ms=1000)
     log = bed.open()
-    assert not log.roll_if_due()
+    assert not log.maintenance.roll_if_due()
     log.append(records(1, timestamp_ms=bed.clock.now_ms()))
     bed.clock.advance_ms(1000)
-    assert not log.roll_if_due()
+    assert not log.maintenance.roll_if_due()
     bed.clock.advance_ms(1)
-    assert (log.roll_if_due(), log.roll_if_due()) == (True, False)
+    assert (log.maintenance.roll_if_due(), log.maintenance.roll_if_due()) == (True, False)
     assert [segment.base_offset for segment in log.segments()] == [0, 1]
 
 
 def test_new_settings_hold_for_the_segment_that_is_open(bed: LogBed) -> None:
     log = bed.open()
     log.append(records(1, value_bytes=300))
-    log.configure(TopicConfig(segment_bytes=400), bed.parts)
+    log.maintenance.configure(TopicConfig(segment_bytes=400), bed.parts)
     log.append(records(1, start=1, value_bytes=300))
     assert [segment.base_offset for segment in log.segments()] == [0, 1]

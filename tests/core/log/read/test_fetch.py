@@ -133,8 +133,8 @@ def test_the_bytes_of_a_fetch_outlive_their_segment_but_not_a_truncation(bed: Lo
     data = [log.fetch(offset, 1).read() for offset in (0, last)]
     with log.fetch(0, 1) as deleted, log.fetch(last, 1) as truncated:
         log.delete_records(last)
-        log.drop_local(last)
-        log.remove_left()
+        log.maintenance.drop_local(last)
+        log.maintenance.remove_left()
         assert deleted.read() == data[0]
         log.truncate_to(last)
         log.append(records(1, start=99, value_bytes=100))

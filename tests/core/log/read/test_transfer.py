@@ -252,8 +252,8 @@ def test_a_segment_that_is_deleted_meanwhile_is_sent_all_the_same(
     expected = log.fetch(0).read()
     with log.transfer(0) as ready:
         log.delete_records(12)
-        log.drop_local(12)
-        log.remove_left()
+        log.maintenance.drop_local(12)
+        log.maintenance.remove_left()
         assert ready.send(ends[0]) == len(expected)
     assert received(ends[1], len(expected)) == expected
 

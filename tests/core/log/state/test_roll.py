@@ -58,7 +58,7 @@ def test_settings_that_shrink_below_the_jitter_drawn_roll_at_the_first_later_rec
     bed.topic = TopicConfig(segment_ms=10**9)
     log = bed.open()
     log._state.writes.replace_appender(Appender(log.view().segments[-1], bed.parts, bed.topic, jitter_ms=10**8))
-    log.configure(TopicConfig(segment_ms=10), bed.parts)
+    log.maintenance.configure(TopicConfig(segment_ms=10), bed.parts)
     for stamp in (5, 5, 6):
         log.append([Record(timestamp_ms=stamp)])
     assert bases(log) == [0, 2]
@@ -70,7 +70,7 @@ def test_an_empty_segment_takes_up_index_settings_that_leave_room(bed: LogBed) -
     bed.topic = small
     log = bed.open()
     bed.topic = replace(small, segment_index_bytes=1200)
-    log.configure(bed.topic, bed.parts)
+    log.maintenance.configure(bed.topic, bed.parts)
     for index in range(4):
         log.append(records(1, start=index))
     assert bases(log) == [0]
@@ -102,7 +102,7 @@ def test_a_clock_that_goes_back_rolls_nothing_and_loses_nothing(bed: LogBed, sta
     log.append([Record(timestamp_ms=stamp, value=b"a")])
     first = clock.now_ms()
     clock.behind_ms = 10 * STEP_MS
-    assert not log.roll_if_due()
+    assert not log.maintenance.roll_if_due()
     result = log.append([Record(timestamp_ms=stamp, value=b"b")])
     assert result.append_time_ms == first - 10 * STEP_MS
     assert bases(log) == [0]

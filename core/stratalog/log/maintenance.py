@@ -1,0 +1,219 @@
+"""Operations of the engine on one of its logs: syncs, retention, compaction, the tier, and closing the log.
+
+This module delegates to other modules. It contains no algorithm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import FencedEpochError, StorageError
+from stratalog.log.change.append_segments import append_segments
+from stratalog.log.change.delete import drop_segments, raise_log_start, remove_left
+from stratalog.log.change.extra_indexes import ExtrasResult, make_extras
+from stratalog.log.change.replace_segments import replace_segments
+from stratalog.log.durability.sync import flush, is_sync_due
+from stratalog.log.folder.write_rounds import Marks, end_round
+from stratalog.log.open_log import close_segments
+from stratalog.log.read.tier_view import RemoteLog
+from stratalog.log.state.cleaning_state import CleaningState
+from stratalog.log.state.leadership import rejoin_tier
+from stratalog.log.state.log_settings import LogSettings
+from stratalog.log.state.log_state import LogState
+from stratalog.log.state.roll import roll
+from stratalog.model.events import EpochFenced, Event
+from stratalog.model.names import LOG_SUFFIX
+from stratalog.segment.cleaned_segment import CleanedSegment, SpooledSegment
+from stratalog.segment.components import Components
+from stratalog.segment.segment import Segment
+
+
+class LogMaintenance:
+    """Operations of the engine on one of its logs. Thread-safe. Users of a log do not need them."""
+
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+
+    @property
+    def has_producers(self) -> bool:
+        """True if the log's state has at least one idempotent or transactional producer."""
+        return bool(self._state.writes.producers.producers)
+
+    def notify(self, event: Event) -> None:
+        """Notify the listeners of an event of this log."""
+        self._state.notify(event)
+
+    def sync_if_due(self, interval_ms: int) -> bool:
+        """Flush if unsynced records have waited for ``interval_ms`` or ``flush.ms``. Return True if it flushed."""
+        due = is_sync_due(self._state, interval_ms)
+        if due:
+            flush(self._state)
+        return due
+
+    def forget_producers(self, silent_ms: int) -> int:
+        """Forget idempotent producers whose last batch is ``silent_ms`` old or older; return the number forgotten.
+
+        The batch's own timestamp decides. Producers with an open transaction are kept. A forgotten producer may
+        continue at any sequence number.
+        """
+        state = self._state
+        with state.lock:
+            state.health.check_writable()
+            return state.writes.producers.forget_silent(state.settings.components.env.clock.now_ms() - silent_ms)
+
+    def roll_if_due(self) -> bool:
+        """Roll if the active segment is older than ``segment.ms`` by the clock. Return True if it rolled."""
+        state = self._state
+        with state.lock:
+            state.health.check_writable()
+            if not state.writes.appender.has_waited():
+                return False
+            roll(state)
+            return True
+
+    def configure(self, config: TopicConfig, parts: Components, remote: RemoteLog | None = None) -> None:
+        """Apply new topic settings without reopening the log. They also apply to the active segment."""
+        with self._state.lock:
+            self._state.configure(LogSettings(config, parts, remote))
+
+    def abandon(self) -> None:
+        """Close without making anything durable, because the log is about to be deleted. May be called twice."""
+        state = self._state
+        with state.durability.syncing, state.lock:
+            if not state.health.closed:
+                state.health.close()
+                close_segments(state.writes.segments)
+
+    def take_offline(self, error: StorageError) -> None:
+        """Refuse appends from now on with ``error``, because the log's directory failed. Reads continue."""
+        self._state.health.refuse(error)
+
+    def fail(self, error: StorageError) -> None:
+        """Take the log out of service, and also its directory if ``error`` is a disk failure. Reads continue."""
+        self._state.health.fail(error)
+
+    @contextlib.contextmanager
+    def stopped_if_fenced(self) -> Iterator[None]:
+        """Stop acknowledging at once if work on the tier finds that another writer owns the log. Reads continue."""
+        try:
+            yield
+        except FencedEpochError as error:
+            if self._state.health.failure is None:
+                self._state.health.fail(error)
+                self._state.notify(
+                    EpochFenced(log=self._state.log, leader_epoch=self._state.role.leader_epoch, reason=str(error))
+                )
+            raise
+
+    def raise_log_start(self, before: int) -> int:
+        """Raise the log start as ``Log.delete_records`` does, in either role and under any policy."""
+        return raise_log_start(self._state, before)
+
+    def drop_local(self, end: int) -> list[Segment]:
+        """Remove closed segments below offset ``end`` from local disk. Retention calls it after its own checks."""
+        return drop_segments(self._state, end)
+
+    @property
+    def cleaning(self) -> CleaningState:
+        """State of the log's compaction. The cleaner changes it."""
+        return self._state.cleaning
+
+    def resume_cleaning(self, dirty_start: int | None) -> None:
+        """Set the first dirty offset from a checkpoint. Ignore a checkpoint above the log end offset: it is stale."""
+        with self._state.lock:
+            self.cleaning.resume(dirty_start, self._state.log_end)
+
+    def cleaned_up_to(self, end: int, generation: int) -> None:
+        """Record that everything below ``end`` is compacted, if ``cleaning.generation`` still is ``generation``."""
+        with self._state.lock:
+            self.cleaning.cleaned_up_to(end, generation)
+
+    def new_cleaned(self, base_offset: int) -> CleanedSegment:
+        """Begin a segment that will replace other segments; raises the same errors as ``append``."""
+        state = self._state
+        state.health.check_writable()
+        return CleanedSegment(state.files, base_offset, state.settings.components, state.settings.config)
+
+    def new_spooled(self, base_offset: int) -> SpooledSegment:
+        """Begin a segment that will be uploaded to a tier; raises the same errors as ``append``."""
+        state = self._state
+        state.health.check_writable()
+        return SpooledSegment(state.files, base_offset, state.settings.components, state.settings.config)
+
+    def replace(self, made: CleanedSegment, old: Sequence[Segment], generation: int) -> bool:
+        """Replace segments with a finished one; see ``replace_segments``."""
+        return replace_segments(self._state, made, old, generation)
+
+    def append_segments(self, made: Sequence[CleanedSegment], end: int, mark: tuple[str, int] | None = None) -> None:
+        """Add finished segments after the log end: all of them or none; see ``log/change/append_segments.py``."""
+        append_segments(self._state, made, end, mark)
+
+    def marks(self) -> Marks:
+        """Return the progress of writers that write in numbered rounds.
+
+        Raises:
+            CorruptCheckpointError: the progress file cannot be read.
+        """
+        with self._state.lock:
+            self._state.health.check_writable()  # the progress of a log that is out of service is known after the next opening
+            return end_round(self._state.files, self._state.log_end)
+
+    def make_extra_indexes(self) -> ExtrasResult:
+        """Build the EXTRA indexes (``index.extra``) that closed local segments lack; errors as ``make_extras``."""
+        return make_extras(self._state)
+
+    def remove_left(self) -> int:
+        """Delete the ``.deleted`` files whose delay is over; return the number of deleted files."""
+        return remove_left(self._state)
+
+    def pending_deletes(self) -> list[tuple[str, int]]:
+        """Return the paths of the remaining ``.deleted`` ``.log`` files, each with its due time (ms since 1970)."""
+        state = self._state
+        with state.lock:
+            clock = state.settings.components.env.clock
+            now_ns, now_ms = clock.monotonic_ns(), clock.now_ms()
+            return [
+                (state.files.path(name), now_ms + max(due_ns - now_ns, 0) // 1_000_000)
+                for name, due_ns in state.writes.pending_deletes.items()
+                if LOG_SUFFIX in name
+            ]
+
+    def settle_remote(self) -> bool:
+        """Return True if the tier's contents are certain. If a reply was lost, read the tier again first.
+
+        Raises the same errors as ``RemoteLog.refresh``.
+        """
+        remote = self._state.settings.remote
+        if remote is None or remote.is_settled:
+            return True
+        if remote.is_assumed:
+            return False
+        remote.refresh()
+        self.refresh_remote()
+        return remote.is_settled
+
+    def refresh_remote(self) -> None:
+        """Publish the tier's latest commit to readers, and store it locally for openings while the store is away."""
+        with self._state.lock:
+            self._state.publish()
+        self._state.tier.save_note(self._state.settings.remote)
+
+    def rejoin_remote(self, leader_epoch: int) -> None:
+        """Follow the tier again after its head was read.
+
+        Raises the same errors as ``rejoin_tier``. After FencedEpochError, the log refuses appends.
+        """
+        with self.stopped_if_fenced():
+            rejoin_tier(self._state, leader_epoch)
+
+    def leave_remote(self) -> int:
+        """Raise the log start to the local log start, and forget the tier, which is about to be emptied.
+
+        Returns:
+            The new log start offset.
+        """
+        start = self.raise_log_start(self._state.view.offsets.local_log_start)
+        self._state.tier.forget_note()
+        return start
