@@ -145,17 +145,20 @@ def test_a_child_that_lives_on_does_not_keep_the_directory_locked(tmp_path: Path
     """The file lock belongs to the open file, and a child inherits that."""
     engine = stratalog.open_engine(tmp_path)
     reading, writing = os.pipe()
+    begun, begins = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(writing)
+        os.write(begins, b"x")
         os.read(reading, 1)
         os._exit(0)
+    os.read(begun, 1)  # a child gives the lock up before its first instruction
     engine.close()
     try:
         stratalog.open_engine(tmp_path).close()
     finally:
-        os.close(writing)
-        os.close(reading)
+        for descriptor in (writing, reading, begun, begins):
+            os.close(descriptor)
         os.waitpid(child, 0)
 
 
