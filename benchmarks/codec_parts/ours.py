@@ -102,4 +102,4 @@ def _encode_columns_job(workload: Workload) -> Job:
     batches = [
         list(BATCHES.decode(workload.data, table.take(at, at + 1), limit_bytes=LIMIT_BYTES)) for at in range(len(table))
     ]
-    return encode_job(lambda columns: BATCHES.encode_columns(columns[0], header, codec, None), batches)
+    return encode_job(lambda columns: BATCHES.encode(columns[0], header, codec, None), batches)

@@ -127,7 +127,7 @@ def rewritten(
     for columns in form.decode(data, table, limit_bytes=limit_bytes):
         for keep_offsets in (False, True):
             try:
-                results.append(form.encode_columns(columns, header, None, None, keep_offsets=keep_offsets))
+                results.append(form.encode(columns, header, None, None, keep_offsets=keep_offsets))
             except InvalidRecordError as refused:
                 results.append(type(refused))  # of several things that are wrong, each twin names what it sees first
     return results

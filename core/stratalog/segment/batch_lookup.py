@@ -141,13 +141,13 @@ def _read_at(segment: ReadableSegment, place: _Place, parts: Components, asked: 
     found = parts.formats.get(data[FRAME_BYTES - 1]) if read_bytes >= FRAME_BYTES else None
     selected = None
     if found is not None:
-        selected = found.pick(
+        selected = found.select(
             data,
             base_offset=base_offset,
             offset=offset,
             max_bytes=max_bytes,
             bound=bound,
-            told=indexed_offset,
+            indexed_offset=indexed_offset,
             check_crc=check_crc,
             beyond_bytes=0 if whole else max(0, segment.size_bytes - position - read_bytes),
         )
@@ -167,7 +167,7 @@ def _read_at(segment: ReadableSegment, place: _Place, parts: Components, asked: 
 def _scanned(
     data: memoryview, base_offset: int, indexed_offset: int | None, parts: Components, asked: _Request
 ) -> tuple[int, int, int] | None:
-    """Return the wanted batches that are whole in ``data`` as ``RecordFormat.pick`` does, by a scan of all batches."""
+    """Return the wanted batches that are whole in ``data`` as ``RecordFormat.select`` does, by a scan of all batches."""
     scanned = scan(parts.formats, data, 0, len(data), check_crc=asked.check_crc)
     tables, _, _ = ascending(scanned.tables, base_offset - 1, base_offset + MAX_RELATIVE_OFFSET + 1)
     if indexed_offset is not None and not agrees(tables, indexed_offset):
@@ -266,13 +266,13 @@ def _headers_at(
     found = parts.formats.get(data[FRAME_BYTES - 1]) if len(data) >= FRAME_BYTES else None
     if found is None:
         return None
-    selected = found.pick(
+    selected = found.select(
         data,
         base_offset=segment.base_offset,
         offset=segment.base_offset if indexed_offset is None else indexed_offset,
         max_bytes=limit - position,
         bound=bound,
-        told=indexed_offset,
+        indexed_offset=indexed_offset,
         beyond_bytes=max(0, segment.size_bytes - position - len(data)),
     )
     if selected is None:
@@ -303,7 +303,7 @@ def _walked(
     bound: int,
     near: OffsetPosition | None,
 ) -> tuple[int, int]:
-    """Return the end and last offset of a range batch by batch: for formats without ``pick``, and after an error."""
+    """Return the end and last offset of a range batch by batch: for formats without ``select``, and after an error."""
     end, last_offset = start, _ = begun
     if near is not None and near.position > end:
         batch = batch_at(segment, near.position, parts)

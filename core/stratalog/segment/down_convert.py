@@ -104,6 +104,6 @@ def _encoded(columns: RecordColumns, batch: RecordBatch, target: RecordFormat, c
     )
     codec = codecs.by_id(batch.codec_id) if batch.codec_id else None
     try:
-        return target.encode_columns(columns, header, codec, None, keep_offsets=True)
+        return target.encode(columns, header, codec, None, keep_offsets=True)
     except InvalidRecordError as error:  # the batch can be decoded, but it breaks a rule of encoders
         raise CorruptBatchError(error.reason, "", batch.position) from error

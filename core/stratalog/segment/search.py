@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 NEAR_BYTES: Final = 16 << 10  # read size of a search if an index entry is near and reading is cheap
 WINDOW_BYTES: Final = 36 << 10  # usual distance from an index entry to the end of the wanted batch
+_PLACE_FIELDS: Final = Fields.OFFSET | Fields.TIMESTAMP
 _PEEK_BYTES: Final = 4096  # read size for one batch, to avoid reading a megabyte
 
 
@@ -230,18 +231,16 @@ def _late_record(
     min_offset: int,
 ) -> TimestampOffset | None:
     """Return the first such record of one batch; errors name the segment's file and the position in it."""
-    found = parts.formats.of(table.magic, segment.label, chunk.position)
+    found, batch = parts.formats.of(table.magic, segment.label, chunk.position), table.take(row, row + 1)
+    limit_bytes = parts.limits.decompressed_bytes
     try:
-        return found.first_late(
-            chunk.data,
-            table,
-            row,
-            timestamp_ms=timestamp_ms,
-            min_offset=min_offset,
-            limit_bytes=parts.limits.decompressed_bytes,
-        )
+        for columns in found.decode(chunk.data, batch, fields=_PLACE_FIELDS, limit_bytes=limit_bytes):
+            for offset, stamp in zip(columns.offset, columns.timestamp_ms, strict=True):
+                if stamp >= timestamp_ms and offset >= min_offset:
+                    return TimestampOffset(stamp, offset)
     except CorruptBatchError as error:
         raise _named(error, chunk, segment) from error
+    return None
 
 
 def _time_floor(segment: ReadableSegment, timestamp_ms: int, parts: Components) -> TimestampOffset | None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from stratalog.errors import InvalidRecordError
 from stratalog.model.arrow import arrow_batches
 from stratalog.model.batches import (
     NO_EPOCH,
@@ -22,7 +21,6 @@ from stratalog.model.batches import (
     RecordBatch,
     TimestampType,
 )
-from stratalog.model.offsets import TimestampOffset
 from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.spi.codecs import Codec
 
@@ -168,7 +166,7 @@ class RecordFormat(ABC):
         del data, batches
         return None
 
-    def pick(
+    def select(
         self,
         data: Buffer,
         *,
@@ -176,7 +174,7 @@ class RecordFormat(ABC):
         offset: int,
         max_bytes: int,
         bound: int,
-        told: int | None,
+        indexed_offset: int | None,
         check_crc: bool = False,
         beyond_bytes: int = 0,
     ) -> tuple[int, int, int] | None:
@@ -192,7 +190,7 @@ class RecordFormat(ABC):
             offset: the first batch to return is the first batch whose last offset is at or above this offset.
             max_bytes: size limit of the returned batches. One batch is always returned, even if it is larger.
             bound: a batch whose last offset is at or above this offset is not returned.
-            told: last offset of one of these batches, from the index entry that gave the position of ``data``; None
+            indexed_offset: last offset of one of these batches, from the index entry that gave the position of ``data``; None
                 without an index entry.
             check_crc: True to check the CRC of all batches up to the last returned one. The first batch with a wrong
                 CRC ends the usable data.
@@ -202,10 +200,10 @@ class RecordFormat(ABC):
 
         Returns:
             Start and end of the batches, relative to ``data``, and their last offset. The range is empty if the first
-            batch reaches the bound. The result is None if a scan is necessary: no batch ends at ``told``, the first
+            batch reaches the bound. The result is None if a scan is necessary: no batch ends at ``indexed_offset``, the first
             batch is not complete, bytes before it are damaged, or an entry has another magic. None is the default.
         """
-        del data, base_offset, offset, max_bytes, bound, told, check_crc, beyond_bytes
+        del data, base_offset, offset, max_bytes, bound, indexed_offset, check_crc, beyond_bytes
         return None
 
     def plain_batch(self, data: Buffer) -> PlainBatch | None:
@@ -241,75 +239,33 @@ class RecordFormat(ABC):
         """Set offset and leader epoch of the single batch in ``data``, as ``assign`` does."""
         self.assign(data, self.scan(data, 0, len(data), check_crc=False), base_offset, leader_epoch, None)
 
-    def first_late(
-        self, data: Buffer, batches: BatchTable, row: int, *, timestamp_ms: int, min_offset: int, limit_bytes: int
-    ) -> TimestampOffset | None:
-        """Return the first record of one batch whose timestamp and offset are at or above the given ones, else None.
-
-        Override this method if a format can do it without columns.
-
-        Args:
-            data: the bytes that were scanned.
-            batches: rows of a scan of ``data``.
-            row: row of the batch to search.
-            timestamp_ms: the smallest timestamp.
-            min_offset: the smallest offset.
-            limit_bytes: as for ``decode``.
-
-        Raises:
-            As ``decode``. Errors after the found record may stay undetected.
-        """
-        fields = Fields.OFFSET | Fields.TIMESTAMP
-        for columns in self.decode(data, batches.take(row, row + 1), fields=fields, limit_bytes=limit_bytes):
-            for offset, stamp in zip(columns.offset, columns.timestamp_ms, strict=True):
-                if stamp >= timestamp_ms and offset >= min_offset:
-                    return TimestampOffset(stamp, offset)
-        return None
-
     @abstractmethod
     def encode(
-        self, records: Sequence[Record], header: BatchHeader, codec: Codec | None, level: int | None
-    ) -> bytearray:
-        """Return one batch with the offsets ``header.base_offset``, +1, +2, ...
-
-        In V0 and V1, uncompressed records become one entry each.
-        Timestamps are written unchanged; the caller has already replaced "no timestamp". ``codec`` None is
-        uncompressed.
-
-        Raises:
-            InvalidRecordError: there are no records, or this format cannot hold a record (headers in V0 and V1).
-        """
-
-    def encode_columns(
         self,
-        columns: RecordColumns,
+        records: Sequence[Record] | RecordColumns,
         header: BatchHeader,
         codec: Codec | None,
         level: int | None,
         *,
         keep_offsets: bool = False,
     ) -> bytearray:
-        """Return one batch as ``encode``, from columns with all fields; faster if a format overrides it.
+        """Return one batch with the offsets ``header.base_offset``, +1, +2, ...
+
+        In V0 and V1, uncompressed records become one entry each.
 
         Args:
-            columns: the records. Timestamp types and leader epochs are ignored, and offsets too unless
-                ``keep_offsets``.
-            header: as for ``encode``.
+            records: the records, as objects or as columns with all fields. Their timestamps are written unchanged; the
+                caller has already replaced "no timestamp". Their timestamp types, leader epochs and offsets are ignored.
+            header: the other fields of the batch.
             codec: None is uncompressed.
             level: None is the codec's default.
-            keep_offsets: True to keep the gaps between the offsets; the first record gets ``header.base_offset``. The
-                default method only supports columns without gaps.
+            keep_offsets: True to keep the gaps between the offsets of columns; the first record gets
+                ``header.base_offset``.
 
         Raises:
-            InvalidRecordError: there are no records, this format cannot hold a record, the offsets do not ascend, or
-                they have gaps that the format cannot keep.
+            InvalidRecordError: there are no records, this format cannot hold a record (headers in V0 and V1), or with
+                ``keep_offsets`` the offsets do not ascend, or have gaps that the format cannot keep.
         """
-        if keep_offsets and any(
-            offset != expected
-            for expected, offset in enumerate(columns.offset, columns.offset[0] if columns.count else 0)
-        ):
-            raise InvalidRecordError(f"magic {self.magic} cannot keep gaps between offsets")
-        return self.encode(columns.to_records(), header, codec, level)
 
     @abstractmethod
     def assign(

@@ -77,7 +77,7 @@ class Encoder:
                 if keep_offsets:
                     epoch = piece.leader_epoch[0] if len(piece.leader_epoch) else NO_EPOCH
                     header = BatchHeader(base_offset=piece.offset[0], leader_epoch=epoch)
-                return found.encode_columns(piece, header, codec, level, keep_offsets=keep_offsets)
+                return found.encode(piece, header, codec, level, keep_offsets=keep_offsets)
 
             yield from encoded(part.count, encode, found, self.config)
 

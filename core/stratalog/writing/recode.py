@@ -299,7 +299,7 @@ class _Recoding:
             transactional=batch.is_transactional,
         )
         found = self.part.parts.formats.of(MAGIC, segment.label, batch.position)
-        return found.encode_columns(columns, header, *self.codec, keep_offsets=True)
+        return found.encode(columns, header, *self.codec, keep_offsets=True)
 
 
 def _is_cleaned(batch: RecordBatch) -> bool:

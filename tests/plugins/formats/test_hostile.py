@@ -92,7 +92,7 @@ def test_wrappers_whose_offsets_lie_are_not_assigned(name: str, label: str, fiel
 def encoded_again(form: RecordFormat, data: bytearray) -> None:
     table = form.scan(data, 0, len(data), check_crc=True)
     for columns in form.decode(data, table, limit_bytes=LIMIT_BYTES):
-        form.encode_columns(columns, BatchHeader(), None, None, keep_offsets=True)
+        form.encode(columns, BatchHeader(), None, None, keep_offsets=True)
 
 
 def replacing(codec: Codec, contents: bytes) -> Codec:

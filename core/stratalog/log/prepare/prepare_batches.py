@@ -251,7 +251,7 @@ def _rebuilt(given: _Set, columns: RecordColumns, now_ms: int) -> list[Prepared]
     target = given.parts.formats.of(config.record_version, "append", given.position)
 
     def encode(start: int, end: int) -> bytearray:
-        return target.encode_columns(columns.take(start, end), header, codec, level)
+        return target.encode(columns.take(start, end), header, codec, level)
 
     pieces = encoded(columns.count, encode, target, config)
     if len(pieces) > 1 and first.producer_id != NO_PRODUCER:

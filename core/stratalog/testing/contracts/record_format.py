@@ -210,36 +210,10 @@ class RecordFormatContract(RecordRewritingContract):
         with pytest.raises(InvalidRecordError):
             record_format.encode([Record(headers=(("h", b"x"),))], BatchHeader(), None, None)
 
-    def test_the_first_late_record_is_that_of_the_columns(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``first_late`` agrees with the decoded columns for every timestamp and minimum offset.
+    # --- selecting ---------------------------------------------------------------------------------------------------
 
-        This holds for damaged bytes too, if decoding them raises nothing.
-        """
-        stamps = {record.timestamp_ms + step for record in self.records() for step in (-1, 0, 1)} | {
-            0,
-            -(1 << 70),
-            1 << 70,
-        }
-        for used in (None, codec):
-            data = bytes(self.written(record_format, used) + self.written(record_format, used, base_offset=200))
-            damages = [bytearray(data) for _ in range(0, len(data), 3)]
-            for at, damaged in enumerate(damages):
-                damaged[3 * at] ^= 1 << at % 8
-            for given in (data, *map(bytes, damages)):
-                table = record_format.scan(given, 0, len(given), check_crc=False)
-                some = sorted(stamps) if given is data else (START_MS + 1, -1)
-                for row, stamp, least in product(range(len(table)), some, (0, 103, 205, 1 << 62)):
-                    limits = {"timestamp_ms": stamp, "min_offset": least, "limit_bytes": LIMIT_BYTES}
-                    try:
-                        expected = RecordFormat.first_late(record_format, given, table, row, **limits)
-                    except CorruptionError:
-                        continue
-                    assert record_format.first_late(given, table, row, **limits) == expected
-
-    # --- picking -----------------------------------------------------------------------------------------------------
-
-    def test_a_pick_says_what_a_scan_says_or_nothing(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``pick`` finds the same range as a scan, or returns None, for every offset, size, bound and ``told``."""
+    def test_a_selection_is_what_a_scan_finds_or_nothing(self, record_format: RecordFormat, codec: Codec) -> None:
+        """``select`` finds the same range as a scan, or returns None, for every offset, size, bound and ``indexed_offset``."""
         parts = [
             self.written(record_format, used, base_offset=base)
             for used, base in ((None, 100), (codec, 107), (None, 120))
@@ -250,19 +224,21 @@ class RecordFormatContract(RecordRewritingContract):
         limits = {-1, 0, 1, *(sum(list(table.size_bytes)[:count]) for count in range(1, len(table) + 1)), 1 << 40}
         for offset in range(99, 129):
             for bound in (0, 107, 114, 127, 1 << 40):
-                for told in (None, *lasts, 99, 115, 127, 1 << 70):
+                for indexed in (None, *lasts, 99, 115, 127, 1 << 70):
                     for max_bytes in limits:
-                        pick = partial(record_format.pick, data, base_offset=100, offset=offset, told=told)
-                        found = pick(max_bytes=max_bytes, bound=bound)
-                        assert pick(max_bytes=max_bytes, bound=bound, check_crc=True) == found
+                        select = partial(
+                            record_format.select, data, base_offset=100, offset=offset, indexed_offset=indexed
+                        )
+                        found = select(max_bytes=max_bytes, bound=bound)
+                        assert select(max_bytes=max_bytes, bound=bound, check_crc=True) == found
                         if found is not None:
-                            assert told is None or told in lasts
+                            assert indexed is None or indexed in lasts
                             assert found == _range(table, offset, max_bytes, bound)
 
-    def test_a_batch_is_picked_by_its_header_where_the_rest_of_it_was_not_read(
+    def test_a_batch_is_selected_by_its_header_where_the_rest_of_it_was_not_read(
         self, record_format: RecordFormat
     ) -> None:
-        """``pick`` with incomplete bytes returns a range that a scan of the complete bytes finds, or None.
+        """``select`` with incomplete bytes returns a range that a scan of the complete bytes finds, or None.
 
         The bytes end inside a batch. ``beyond_bytes`` is the number of bytes that were not read.
         """
@@ -271,21 +247,21 @@ class RecordFormatContract(RecordRewritingContract):
         limits = dict.fromkeys((0, len(data) // 2, len(data)))
         for size in range(len(data) + 1):
             whole = len(record_format.scan(data, 0, size, check_crc=False))
-            pick = partial(record_format.pick, data[:size], base_offset=100, told=None)
+            select = partial(record_format.select, data[:size], base_offset=100, indexed_offset=None)
             for offset, bound, max_bytes in product((100, 108, 122), (110, 1 << 40), limits):
-                found = pick(offset=offset, bound=bound, max_bytes=max_bytes, beyond_bytes=len(data) - size)
+                found = select(offset=offset, bound=bound, max_bytes=max_bytes, beyond_bytes=len(data) - size)
                 if found is not None:
                     rows = (table.take(0, count) for count in range(max(whole, 1), len(table) + 1))
                     assert found in [
                         _range(row, offset, max_bytes, bound) for row in rows if row.last_offset[-1] >= offset
                     ]
-                checked = pick(
+                checked = select(
                     offset=offset, bound=bound, max_bytes=max_bytes, beyond_bytes=len(data) - size, check_crc=True
                 )
-                assert checked == pick(offset=offset, bound=bound, max_bytes=max_bytes, check_crc=True)
+                assert checked == select(offset=offset, bound=bound, max_bytes=max_bytes, check_crc=True)
 
-    def test_what_is_picked_of_hostile_bytes_is_what_a_scan_finds(self, record_format: RecordFormat) -> None:
-        """``pick`` of damaged bytes returns None or only whole batches before the first damaged one.
+    def test_what_is_selected_of_hostile_bytes_is_what_a_scan_finds(self, record_format: RecordFormat) -> None:
+        """``select`` of damaged bytes returns None or only whole batches before the first damaged one.
 
         The offsets of these batches ascend.
         """
@@ -298,13 +274,13 @@ class RecordFormatContract(RecordRewritingContract):
         for bad, check_crc in product(damages, (False, True)):
             table = record_format.scan(bad, 0, len(bad), check_crc=check_crc)
             for offset in (100, 101, 102):
-                found = record_format.pick(
+                found = record_format.select(
                     bad,
                     base_offset=100,
                     offset=offset,
                     max_bytes=1 << 20,
                     bound=1 << 62,
-                    told=None,
+                    indexed_offset=None,
                     check_crc=check_crc,
                 )
                 if found is not None:
@@ -398,7 +374,7 @@ class RecordFormatContract(RecordRewritingContract):
 
 
 def _range(table: BatchTable, offset: int, max_bytes: int, bound: int) -> tuple[int, int, int] | None:
-    """Return the range that ``pick`` must return if it does not return None."""
+    """Return the range that ``select`` must return if it does not return None."""
     rows = [batch for batch in table if batch.last_offset >= offset]
     if not rows:
         return None

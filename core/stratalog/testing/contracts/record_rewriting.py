@@ -138,14 +138,14 @@ class RecordRewritingContract(RecordFormatBed):
     # --- columns -----------------------------------------------------------------------------------------------------
 
     def test_columns_are_written_as_their_records_are(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``encode_columns`` gives the bytes of ``encode``, whatever offsets the columns had."""
+        """``encode`` of columns gives the bytes of ``encode`` of their records, whatever offsets the columns had."""
         for used in (None, codec):
             columns = self.columns(record_format, self.written(record_format, used))
             for base_offset in (0, 1 << 40):
                 header = BatchHeader(base_offset=base_offset, leader_epoch=3)
-                data = record_format.encode_columns(columns, header, None, None)
+                data = record_format.encode(columns, header, None, None)
                 assert data == record_format.encode(self.records(), header, None, None)
-                packed = record_format.encode_columns(columns, header, codec, None)
+                packed = record_format.encode(columns, header, codec, None)
                 assert self.rows(record_format, packed) == self.expected(self.records(), base_offset)
 
     def test_gaps_between_offsets_are_kept_if_asked_for(self, record_format: RecordFormat, codec: Codec) -> None:
@@ -157,11 +157,11 @@ class RecordRewritingContract(RecordFormatBed):
             header = BatchHeader(base_offset=501)
             if not self.keeps_gaps:
                 with pytest.raises(InvalidRecordError):
-                    record_format.encode_columns(joined, header, used, None, keep_offsets=True)
+                    record_format.encode(joined, header, used, None, keep_offsets=True)
                 continue
-            data = record_format.encode_columns(joined, header, used, None, keep_offsets=True)
+            data = record_format.encode(joined, header, used, None, keep_offsets=True)
             assert self.rows(record_format, data) == expected
-            close = record_format.encode_columns(joined, header, used, None)
+            close = record_format.encode(joined, header, used, None)
             assert [row[0] for row in self.rows(record_format, close)] == [501, 502, 503]
 
     @staticmethod
@@ -178,22 +178,22 @@ class RecordRewritingContract(RecordFormatBed):
         return RecordColumns(parts[0].arena, sum(part.count for part in parts), **columns)
 
     def test_offsets_that_do_not_ascend_are_refused(self, record_format: RecordFormat) -> None:
-        """``encode_columns`` with ``keep_offsets`` raises InvalidRecordError if the offsets do not ascend."""
+        """``encode`` with ``keep_offsets`` raises InvalidRecordError if the offsets do not ascend."""
         columns = self.columns(record_format, self.written(record_format, None))
         for rows in ((2, 1), (3, 3)):
             joined = self.joined([columns.take(row, row + 1) for row in rows])
             with pytest.raises(InvalidRecordError):
-                record_format.encode_columns(joined, BatchHeader(), None, None, keep_offsets=True)
+                record_format.encode(joined, BatchHeader(), None, None, keep_offsets=True)
 
     def test_columns_that_cannot_be_written_are_refused(self, record_format: RecordFormat) -> None:
         """No records, or an invalid timestamp, raise InvalidRecordError; the latter with the record's index."""
         columns = self.columns(record_format, self.written(record_format, None))
         with pytest.raises(InvalidRecordError):
-            record_format.encode_columns(columns.take(0, 0), BatchHeader(), None, None)
+            record_format.encode(columns.take(0, 0), BatchHeader(), None, None)
         wrong = array("q", columns.timestamp_ms.tolist())
         wrong[3] = -2
         with pytest.raises(InvalidRecordError) as caught:
-            record_format.encode_columns(replace(columns, timestamp_ms=memoryview(wrong)), BatchHeader(), None, None)
+            record_format.encode(replace(columns, timestamp_ms=memoryview(wrong)), BatchHeader(), None, None)
         assert caught.value.record_errors[0][0] == 3
 
     # --- in place ----------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class RecordRewritingContract(RecordFormatBed):
             pytest.skip("the format has no gaps")
         columns = self.columns(record_format, self.written(record_format, None))
         gaps = self.joined([columns.take(row, row + 1) for row in (0, 2, 5)])
-        data = record_format.encode_columns(gaps, BatchHeader(base_offset=100), codec, None, keep_offsets=True)
+        data = record_format.encode(gaps, BatchHeader(base_offset=100), codec, None, keep_offsets=True)
         data += self.written(record_format, codec, count=2, base_offset=200)
         table = record_format.scan(data, 0, len(data), check_crc=True)
         record_format.assign(data, table, 5000, 8, None)

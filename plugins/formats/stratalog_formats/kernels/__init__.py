@@ -1,7 +1,7 @@
 """Loops over bytes, each in two equivalent forms: compiled, and pure Python for systems without the extension.
 
 ``NAME.py`` is the reference, and ``NAME_c.pyx`` its compiled twin; ``choice`` selects one. ``pack_c``, ``survey_c`` and
-``pick_c`` have no twin: each does in one pass what other functions do in two.
+``select_c`` have no twin: each does in one pass what other functions do in two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EXTENSIONS: Final = (
     "stratalog_formats.kernels.encode_c",
     "stratalog_formats.kernels.buffers_c",
     "stratalog_formats.kernels.retain_c",
-    "stratalog_formats.kernels.pick_c",
+    "stratalog_formats.kernels.select_c",
     "stratalog_formats.kernels.search_c",
     "stratalog_formats.kernels.entries_c",
 )

@@ -49,10 +49,9 @@ class Kernels:
     ]
     offset_entries: Callable[[int, int, int, int, int], IndexBuilder]
     time_entries: Callable[[int, int, int, int, int, int], IndexBuilder]
-    late_record: Callable[[Buffer, int, int, int, int], tuple[int, int] | tuple[()] | None] | None = None
-    pick_batches: Callable[[Buffer, int, int, int, int, int | None, bool, int], tuple[int, int, int] | None] | None = (
-        None
-    )
+    select_batches: (
+        Callable[[Buffer, int, int, int, int, int | None, bool, int], tuple[int, int, int] | None] | None
+    ) = None
     retain_plain: (
         Callable[[Buffer, BatchTable, Sequence[Buffer], int | None, Sequence[bool] | None], bytearray] | None
     ) = None
@@ -86,7 +85,7 @@ def _compiled() -> Kernels | None:
     modules = [extension(module) for module in EXTENSIONS]
     if None in modules:
         return None
-    scan_c, decode_c, pack_c, survey_c, encode_c, buffers_c, retain_c, pick_c, search_c, entries_c = cast(
+    scan_c, decode_c, pack_c, survey_c, encode_c, buffers_c, retain_c, select_c, search_c, entries_c = cast(
         list[ModuleType], modules
     )
     if encode_c.RECORD is not Record:
@@ -109,8 +108,7 @@ def _compiled() -> Kernels | None:
         offsets_around=search_c.offsets_around,
         offset_entries=entries_c.OffsetEntries,
         time_entries=entries_c.TimeEntries,
-        late_record=pick_c.late_record,
-        pick_batches=pick_c.pick_batches,
+        select_batches=select_c.select_batches,
         retain_plain=retain_c.retain_plain,
         plain_batch=survey_c.plain_batch,
         encode_plain=encode_c.encode_plain,

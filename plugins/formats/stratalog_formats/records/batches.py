@@ -27,7 +27,6 @@ from stratalog.spi import (
     PlainBatch,
     RecordBatch,
     RecordFormat,
-    TimestampOffset,
     arrow_batches,
 )
 from stratalog_formats.kernels.choice import KERNELS, Kernels
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 _Arena: TypeAlias = tuple[Buffer, BatchTable, memoryview | None]
 """An arena as the kernels expect it: bytes, the batches whose records are in them, and the records' bounds."""
 
-_INT64: Final = range(-(1 << 63), 1 << 63)
 _JOINED_BYTES: Final = 1 << 18  # limit for decompressed batches that share an arena; a larger batch has its own arena
 
 
@@ -159,7 +157,7 @@ class BatchFormat(RecordFormat):
         look = self._kernels.survey_batches
         return None if look is None else look(data, batches)
 
-    def pick(
+    def select(
         self,
         data: Buffer,
         *,
@@ -167,41 +165,35 @@ class BatchFormat(RecordFormat):
         offset: int,
         max_bytes: int,
         bound: int,
-        told: int | None,
+        indexed_offset: int | None,
         check_crc: bool = False,
         beyond_bytes: int = 0,
     ) -> tuple[int, int, int] | None:
         """Return the selection of a compiled kernel, or None."""
-        pick = self._kernels.pick_batches
-        return (
-            None if pick is None else pick(data, base_offset, offset, max_bytes, bound, told, check_crc, beyond_bytes)
-        )
+        select = self._kernels.select_batches
+        if select is None:
+            return None
+        return select(data, base_offset, offset, max_bytes, bound, indexed_offset, check_crc, beyond_bytes)
 
     def plain_batch(self, data: Buffer) -> PlainBatch | None:
         """Return the batch as a compiled kernel read it in one call, or None."""
         look = self._kernels.plain_batch
         return None if look is None else look(data)
 
-    def first_late(
-        self, data: Buffer, batches: BatchTable, row: int, *, timestamp_ms: int, min_offset: int, limit_bytes: int
-    ) -> TimestampOffset | None:
-        """Search an uncompressed batch by a compiled kernel if there is one, else by the base class."""
-        look = self._kernels.late_record
-        if look is not None and not batches.attributes[row] & CODEC_MASK and timestamp_ms in _INT64:
-            position = batches.position[row]
-            found = look(data, position, position + batches.size_bytes[row], timestamp_ms, min_offset)
-            if found is not None:
-                return TimestampOffset(*found) if found else None
-        return super().first_late(
-            data, batches, row, timestamp_ms=timestamp_ms, min_offset=min_offset, limit_bytes=limit_bytes
-        )
-
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def encode(
-        self, records: Sequence[Record], header: BatchHeader, codec: Codec | None, level: int | None
+        self,
+        records: Sequence[Record] | RecordColumns,
+        header: BatchHeader,
+        codec: Codec | None,
+        level: int | None,
+        *,
+        keep_offsets: bool = False,
     ) -> bytearray:
-        """Return one encoded batch."""
+        """Return one encoded batch. Columns are encoded without objects; ``keep_offsets`` keeps their gaps."""
+        if isinstance(records, RecordColumns):
+            return self._sealed(self._kernels.encode_columns(records, keep_offsets), header, codec, level)
         return self._sealed(self._kernels.encode_records(records), header, codec, level)
 
     def encode_plain(
@@ -210,18 +202,6 @@ class BatchFormat(RecordFormat):
         """Return the batch that a compiled kernel encoded in one pass, or None."""
         encode = self._kernels.encode_plain
         return None if encode is None else encode(records, now_ms, limit_bytes, overhead_bytes)
-
-    def encode_columns(
-        self,
-        columns: RecordColumns,
-        header: BatchHeader,
-        codec: Codec | None,
-        level: int | None,
-        *,
-        keep_offsets: bool = False,
-    ) -> bytearray:
-        """Return one batch, encoded directly from the columns. ``keep_offsets`` keeps gaps between offsets."""
-        return self._sealed(self._kernels.encode_columns(columns, keep_offsets), header, codec, level)
 
     def _sealed(self, body: Body, header: BatchHeader, codec: Codec | None, level: int | None) -> bytearray:
         buffer, attributes = body.buffer, 0

@@ -160,9 +160,17 @@ class MessageFormat(RecordFormat):
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def encode(
-        self, records: Sequence[Record], header: BatchHeader, codec: Codec | None, level: int | None
+        self,
+        records: Sequence[Record] | RecordColumns,
+        header: BatchHeader,
+        codec: Codec | None,
+        level: int | None,
+        *,
+        keep_offsets: bool = False,
     ) -> bytearray:
-        """Encode one entry per record, or one wrapper around all records."""
+        """Encode one entry per record, or one wrapper around all records. ``keep_offsets`` keeps gaps of columns."""
+        if isinstance(records, RecordColumns):
+            return self._encoded_columns(records, header, codec, level, keep_offsets=keep_offsets)
         for index, record in enumerate(records):
             if record.headers:
                 raise self._has_no_headers(index)
@@ -171,16 +179,15 @@ class MessageFormat(RecordFormat):
         keys, values = [record.key for record in records], [record.value for record in records]
         return self._encoded(offsets, stamps, keys, values, header, codec, level)
 
-    def encode_columns(
+    def _encoded_columns(
         self,
         columns: RecordColumns,
         header: BatchHeader,
         codec: Codec | None,
         level: int | None,
         *,
-        keep_offsets: bool = False,
+        keep_offsets: bool,
     ) -> bytearray:
-        """Encode columns as ``encode`` does. ``keep_offsets`` keeps gaps between offsets."""
         for index, count in enumerate(columns.header_count):
             if count:
                 raise self._has_no_headers(index)

@@ -130,7 +130,7 @@ def test_a_range_is_found_by_a_few_small_reads(bed: LogBed, files: FaultyVfs, ba
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(files, "read", counted_reads(files, sizes))
             log.transfer(offset, LARGE).release()
-        if KERNELS.pick_batches is not None:
+        if KERNELS.select_batches is not None:
             assert len(sizes) <= 5
             assert sum(sizes) <= 80_000
 
