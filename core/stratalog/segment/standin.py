@@ -104,10 +104,11 @@ class _Builder(IndexBuilder):
 
 class _TransactionBuilder(_Builder):
     def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
-        del batches, position
+        del position
+        ended = [aborted[offset] for offset in batches.table.last_offset if offset in aborted] if aborted else []
         return b"".join(
             _ENTRY.pack(_TAG, found.producer_id, found.first_offset, found.last_offset, found.last_stable_offset)
-            for _, found in sorted(aborted.items())
+            for found in ended
         )
 
 

@@ -50,8 +50,8 @@ class IndexBuilder(ABC):
         Args:
             batches: the batches that follow those that were added before, without gaps. Their offsets ascend.
             position: position in the ``.log`` file (bytes) of the byte at position 0 of ``batches.table``.
-            aborted: the transactions that abort markers among the batches end, by the marker's offset. Other batches
-                and other indexes than TRANSACTION do not depend on them.
+            aborted: transactions that abort markers end, by the marker's offset. A TRANSACTION index has an entry for
+                each marker among the batches, and ignores the others. Other indexes do not depend on them.
 
         Raises:
             CorruptBatchError: an entry would not ascend, or an offset cannot be in the segment.

@@ -112,6 +112,16 @@ class IndexFormatContract:
         assert by_table.full == by_row.full
         assert by_table.finish() == by_row.finish()
 
+    def test_markers_of_other_batches_are_ignored(self, index_format: IndexFormat[Any]) -> None:
+        """Aborted transactions whose marker is not among the batches make no entries."""
+        first, second = (PreparedBatches(_row_of(batch)) for batch in self.batches(2))
+        all_aborted = {offset: AbortedTransaction(7, offset, offset, offset) for offset in range(BASE, BASE + 100)}
+        one, both = (index_format.builder(BASE, self.config()) for _ in range(2))
+        expected = [
+            one.add(batches, 0, {batches.last_offset: all_aborted[batches.last_offset]}) for batches in (first, second)
+        ]
+        assert [both.add(batches, 0, all_aborted) for batches in (first, second)] == expected
+
     def test_builder_says_when_it_is_full(self, index_format: IndexFormat[Any]) -> None:
         """A builder is full before its entries exceed segment.index.bytes.
 
@@ -260,11 +270,14 @@ def _batch(index: int) -> RecordBatch:
     )
 
 
+def _row_of(batch: RecordBatch) -> BatchTable:
+    return BatchTable.from_rows(batch.magic, [astuple(batch)[1:]], ScanStop.END, batch.position + batch.size_bytes)
+
+
 def _added(builder: IndexBuilder, batch: RecordBatch) -> bytes:
     """Add a batch that aborts a transaction."""
-    table = BatchTable.from_rows(batch.magic, [astuple(batch)[1:]], ScanStop.END, batch.position + batch.size_bytes)
     aborted = AbortedTransaction(7, batch.base_offset, batch.last_offset, batch.next_offset)
-    return builder.add(PreparedBatches(table), 0, {batch.last_offset: aborted})
+    return builder.add(PreparedBatches(_row_of(batch)), 0, {batch.last_offset: aborted})
 
 
 def _table(chance: random.Random, count: int) -> BatchTable:

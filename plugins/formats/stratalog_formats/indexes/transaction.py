@@ -88,11 +88,15 @@ class TransactionBuilder(IndexBuilder):
         Raises:
             CorruptBatchError: a marker is not above the last entry's.
         """
-        made = []
-        for offset, entry in sorted(aborted.items()):
+        if not aborted:
+            return b""
+        made, table = [], batches.table
+        for start, offset in zip(table.position, table.last_offset, strict=True):
+            entry = aborted.get(offset)
+            if entry is None:
+                continue
             if entry.last_offset <= self._last_offset:
-                starts = dict(zip(batches.table.last_offset, batches.table.position, strict=True))
-                raise not_ascending("abort marker", entry.last_offset, self._last_offset, position + starts[offset])
+                raise not_ascending("abort marker", entry.last_offset, self._last_offset, position + start)
             self._last_offset = entry.last_offset
             made.append(
                 LAYOUT.pack(VERSION, entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset)
