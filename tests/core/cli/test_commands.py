@@ -144,7 +144,7 @@ def test_a_group_has_not_seen_what_could_not_be_printed(
         return {"topic": topic}
 
     with monkeypatch.context() as patch:
-        patch.setattr("stratalog.cli.consume.record_item", failing)
+        patch.setattr("stratalog.cli.data.consume.record_item", failing)
         assert stratalog("consume", "orders", "--group", "g", "--dir", filled, "--json").code == 2
     again = stratalog("consume", "orders", "--group", "g", "--max", 1, "--dir", filled, "--json")
     assert [item["offset"] for item in again.items] == [5, 0]
@@ -429,8 +429,8 @@ def test_a_command_that_appended_nothing_only_says_why(stratalog: Run, filled: P
 def test_lines_are_the_same_however_they_are_read(
     stratalog: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
 ) -> None:
-    monkeypatch.setattr("stratalog.cli.produce.READ_BYTES", read_bytes)
-    monkeypatch.setattr("stratalog.cli.produce.LINES_AT_ONCE", 3)
+    monkeypatch.setattr("stratalog.cli.data.produce.READ_BYTES", read_bytes)
+    monkeypatch.setattr("stratalog.cli.data.produce.LINES_AT_ONCE", 3)
     lines = [b"", b"one", b"two words", b"", b"", b"a\rb", b"long" * 20, b"end"]
     for text in (b"\n".join(lines), b"\r\n".join(lines), b"\n".join(lines) + b"\n"):
         folder, file = tmp_path / str(len(list(tmp_path.iterdir()))), tmp_path / "lines"

@@ -10,9 +10,9 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
+from stratalog.cli.maintenance.verify_tier import Budget, TierCheck
 from stratalog.cli.options import NamedPath, TierPlace, json_option
 from stratalog.cli.output import Output, printable, size_text
-from stratalog.cli.verify_tier import Budget, TierCheck
 from stratalog.config.settings_sources import Settings
 from stratalog.epochs.checkpoint import parse_offsets
 from stratalog.errors import CorruptCheckpointError, LogDirLockedError, LogDirNotFoundError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import click
 
-from stratalog.cli.consume import record_line
+from stratalog.cli.data.consume import record_line
 from stratalog.cli.options import LogPlace, json_option, place_options
 from stratalog.cli.output import Output, size_text
 from stratalog.errors import CorruptIndexError

@@ -8,7 +8,6 @@ from itertools import islice
 
 import click
 
-from stratalog.cli.cost import show_cost
 from stratalog.cli.dump.sheet import moment
 from stratalog.cli.options import (
     MANY,
@@ -22,6 +21,7 @@ from stratalog.cli.options import (
     uri_options,
 )
 from stratalog.cli.output import Output
+from stratalog.cli.tier.cost import show_cost
 from stratalog.errors import ConfigError, StorageError
 from stratalog.reading.open_reader import open_settled
 from stratalog.segment.readable import ReadableSegment

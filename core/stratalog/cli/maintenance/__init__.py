@@ -1,0 +1,1 @@
+"""Commands that check, repair, clean and run log directories."""
