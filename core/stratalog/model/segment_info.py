@@ -88,7 +88,6 @@ class FileSlice:
         position: int = 0,
         descriptor: int | None = None,
         on_release: Callable[[], None] | None = None,
-        *,
         size_bytes: int | None = None,
     ) -> None:
         self._data, self.position, self._descriptor, self._on_release = data, position, descriptor, on_release

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.model.batches import BatchTable
@@ -21,6 +21,8 @@ _HEAD_BYTES: Final = 64  # more than the header of any batch
 _FIRST_BYTES: Final = 4096  # read after the expected position of the first batch, if only headers are wanted
 _APART_BYTES: Final = 8 << 10  # entries further apart usually belong to large batches, one entry each
 _BASE_OFFSET: Final = Struct(">q")  # first field of a batch
+_Request: TypeAlias = tuple[int, int, int, bool, bool]
+"""Offset, maximal bytes, bound, ``whole`` and ``check_crc`` of ``find_batches``."""
 
 
 class BatchRange(NamedTuple):
@@ -35,16 +37,6 @@ class BatchRange(NamedTuple):
     data: memoryview | None = None
     is_complete: bool = True
     """False if the batch after these may be wanted, too."""
-
-
-class _Request(NamedTuple):
-    """Arguments of ``find_batches``."""
-
-    offset: int
-    max_bytes: int
-    bound: int
-    whole: bool
-    check_crc: bool
 
 
 class _Place(NamedTuple):
@@ -92,10 +84,15 @@ def find_batches(
     Raises:
         CorruptBatchError: there is a bad entry where the first batch should be, or a batch reaches past its segment.
     """
-    asked = _Request(offset, max(0, min(max_bytes, _LARGEST_BYTES)), bound, whole, check_crc)
-    found = _first(segment, parts, asked)
-    if found is None:
-        return None
+    asked = offset, max(0, min(max_bytes, _LARGEST_BYTES)), bound, whole, check_crc
+    for place in _places(segment, offset, parts):
+        found = _read_at(segment, place, parts, asked)
+        if found is not None:
+            break
+    else:
+        found = _searched(segment, parts, asked)
+        if found is None:
+            return None
     if not found.is_complete:
         found = _extended(segment, parts, asked, found)
     position, end_position, last_offset, *_ = found
@@ -107,25 +104,21 @@ def find_batches(
     return found
 
 
-def _first(segment: ReadableSegment, parts: Components, asked: _Request) -> BatchRange | None:
-    """Return the first wanted batch, and the batches after it that were in the same read."""
-    for place in _places(segment, asked.offset, parts):
-        found = _read_at(segment, place, parts, asked)
-        if found is not None:
-            return found
-    careful = find_batch(segment, asked.offset, parts, read_bytes=0 if asked.whole else NEAR_BYTES)
-    if careful is None:
+def _searched(segment: ReadableSegment, parts: Components, asked: _Request) -> BatchRange | None:
+    """Return the first wanted batch by a search that checks the index; for ``whole`` also the batches after it."""
+    offset, max_bytes, bound, whole, _ = asked
+    first = find_batch(segment, offset, parts, read_bytes=0 if whole else NEAR_BYTES)
+    if first is None:
         return None
-    position, batch = careful
-    if asked.whole:
+    position, batch = first
+    if whole:
         found = _read_at(segment, _Place(position, 0, batch.size_bytes, batch.last_offset), parts, asked)
         if found is None:
             raise CorruptBatchError("the batch is damaged", segment.label, position)
         return found
-    if batch.last_offset >= asked.bound:
+    if batch.last_offset >= bound:
         return BatchRange(position, position, -1)
-    end_position = position + batch.size_bytes
-    return BatchRange(position, end_position, batch.last_offset, None, end_position >= position + asked.max_bytes)
+    return BatchRange(position, position + batch.size_bytes, batch.last_offset, None, batch.size_bytes >= max_bytes)
 
 
 def _read_at(segment: ReadableSegment, place: _Place, parts: Components, asked: _Request) -> BatchRange | None:
@@ -168,14 +161,15 @@ def _scanned(
     data: memoryview, base_offset: int, indexed_offset: int | None, parts: Components, asked: _Request
 ) -> tuple[int, int, int] | None:
     """Return the wanted batches that are whole in ``data`` as ``RecordFormat.select`` does, by a scan of all batches."""
-    scanned = scan(parts.formats, data, 0, len(data), check_crc=asked.check_crc)
+    offset, max_bytes, bound, _, check_crc = asked
+    scanned = scan(parts.formats, data, 0, len(data), check_crc=check_crc)
     tables, _, _ = ascending(scanned.tables, base_offset - 1, base_offset + MAX_RELATIVE_OFFSET + 1)
     if indexed_offset is not None and not agrees(tables, indexed_offset):
         return None
     for number, table in enumerate(tables):
-        row = bisect_left(table.last_offset, asked.offset)
+        row = bisect_left(table.last_offset, offset)
         if row < len(table):
-            return _cut(tables, number, row, asked.max_bytes, asked.bound)
+            return _cut(tables, number, row, max_bytes, bound)
     return None
 
 
@@ -236,19 +230,20 @@ def _places(segment: ReadableSegment, offset: int, parts: Components) -> Iterato
 
 def _extended(segment: ReadableSegment, parts: Components, asked: _Request, begun: BatchRange) -> BatchRange:
     """Return the range from ``begun`` to the last batch that fits."""
-    limit = min(segment.size_bytes, begun.position + asked.max_bytes)
+    _, max_bytes, bound, _, _ = asked
+    limit = min(segment.size_bytes, begun.position + max_bytes)
     end, last_offset = begun.end_position, begun.last_offset
-    near = _indexed_before(segment, parts, limit, asked.bound)
+    near = _indexed_before(segment, parts, limit, bound)
     if near is not None and near.position > end:
-        found = _headers_at(segment, parts, near.position, limit, asked.bound, near.offset)
+        found = _headers_at(segment, parts, near.position, limit, bound, near.offset)
         if found is not None and end < found.end_position <= limit:
             _, end, last_offset, _, is_complete = found
             if is_complete:
                 return BatchRange(begun.position, end, last_offset)
     while end < limit:
-        found = _headers_at(segment, parts, end, limit, asked.bound, None)
+        found = _headers_at(segment, parts, end, limit, bound, None)
         if found is None:
-            end, last_offset = _walked(segment, parts, (end, last_offset), limit, asked.bound, near)
+            end, last_offset = _walked(segment, parts, (end, last_offset), limit, bound, near)
             break
         if not end < found.end_position <= limit:
             break

@@ -138,7 +138,9 @@ class Segment(ReadOn):
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Return up to ``size_bytes`` from ``position``."""
-        return self.log.read(self.start + position, min(size_bytes, self.size_bytes - position))
+        if self._size_bytes is not None:
+            size_bytes = min(size_bytes, self._size_bytes - position)
+        return self.log.read(self.start + position, size_bytes)
 
     def read_over(self, position: int, into: memoryview) -> memoryview:
         """Read from ``position`` into ``into``, at most ``len(into)`` bytes; return the filled part."""

@@ -120,8 +120,18 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Read up to ``size_bytes`` from ``position``."""
-        wanted = min(size_bytes, self._size_bytes - position)
-        return memoryview(self.read_bytes(position, wanted) if wanted > 0 else b"")
+        wanted, disk = min(size_bytes, self._size_bytes - position), self._disk
+        if wanted <= 0:
+            return memoryview(b"")
+        descriptor = disk.handles.pin_open(self)
+        if descriptor is None:
+            descriptor = self.pin()
+        try:
+            return memoryview(disk.files.read(descriptor, position, wanted))
+        except OSError as error:
+            raise log_dir_error(error, self.path) from error
+        finally:
+            disk.handles.unpin(self, descriptor)
 
     def read_into(self, position: int, into: memoryview) -> int:
         """Read bytes from ``position`` into the caller's memory, and return their number."""
@@ -130,9 +140,12 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """Pin up to ``size_bytes`` from ``position``; they are read when ``data`` is first used."""
-        descriptor, size_bytes = self.pin(), max(0, min(size_bytes, self._size_bytes - position))
-        read, unpin = partial(self._read_slice, descriptor, position, size_bytes), partial(self.unpin, descriptor)
-        return FileSlice(read, position, descriptor, unpin, size_bytes=size_bytes)
+        handles, size_bytes = self._disk.handles, max(0, min(size_bytes, self._size_bytes - position))
+        descriptor = handles.pin_open(self)
+        if descriptor is None:
+            descriptor = self.pin()
+        read = partial(self._read_slice, descriptor, position, size_bytes)
+        return FileSlice(read, position, descriptor, partial(handles.unpin, self, descriptor), size_bytes)
 
     def truncate(self, size_bytes: int) -> None:
         """Cut the file to ``size_bytes``, and cut its reserved space."""

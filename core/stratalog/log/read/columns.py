@@ -9,8 +9,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from stratalog.log.read.read_plan import ReadPlan, ReadRange, plan_read, read_all, read_ranges
+from stratalog.log.read.read_plan import ReadPlan, plan_read, read_all
 from stratalog.log.read.retry_read import ViewSource
+from stratalog.log.read.view import ReadRange
 from stratalog.model.arrow import arrow_batches
 from stratalog.model.batches import CONTROL_BIT, TRANSACTIONAL_BIT, BatchTable
 from stratalog.model.records import Fields, RecordColumns
@@ -167,7 +168,7 @@ def _planned(
         yield from _segment_pieces(segment, chunks, range(start, span.stop), hidden, decoded)
 
     with ReusedReads(read_bytes) as reads:
-        yield from read_all(views, plan.view, span.start, lambda view, at: read_ranges(view, at, span.stop), read)
+        yield from read_all(views, plan.view, span.start, lambda view, at: view.ranges(at, span.stop), read)
     damage = plan.view.damage
     if damage is not None and plan.meets_damage and span.stop == plan.span.stop:
         raise damage.with_traceback(None)

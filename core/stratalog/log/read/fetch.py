@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from stratalog.errors import OffsetOutOfRangeError
-from stratalog.log.read.read_plan import hidden_transactions, read_ranges
+from stratalog.log.read.read_plan import hidden_transactions
 from stratalog.log.read.retry_read import READ_ERRORS, ReadRetry, ViewSource
 from stratalog.log.read.view import LogView
 from stratalog.model.offsets import UNDEFINED_END, EpochEnd, Isolation, LogOffsets
@@ -138,7 +138,8 @@ def _divergence(view: LogView, asked: FetchRequest, last_fetched_epoch: int) -> 
 def _fetch(view: LogView, parts: Components, asked: FetchRequest, *, whole: bool) -> Fetched:
     offset, max_bytes, isolation, min_one_batch, *_ = asked
     bound = view.offsets.bound(isolation)
-    for segment, _, _, _ in read_ranges(view, offset, bound):
+    segment = view.segment_at(offset) if offset < bound else None
+    while segment is not None:
         local = segment if isinstance(segment, Segment) else None
         found = find_batches(
             segment,
@@ -150,12 +151,15 @@ def _fetch(view: LogView, parts: Components, asked: FetchRequest, *, whole: bool
             check_crc=local is None,  # as in Kafka, local reads check no CRC
         )
         if found is None:
+            segment = view.segment_at(max(offset, segment.end_offset))
             continue
         position, end_position, last_offset, data, _ = found
         size_bytes = end_position - position
         if not size_bytes or (size_bytes > max_bytes and not min_one_batch):
             break
-        aborted = hidden_transactions(view, parts, offset, last_offset + 1, isolation)
+        aborted: tuple[AbortedTransaction, ...] = ()
+        if isolation is Isolation.READ_COMMITTED:
+            aborted = hidden_transactions(view, parts, offset, last_offset + 1)
         piece = FileSlice.of(data or b"", position) if local is None else local.slice(position, size_bytes, data)
         return Fetched((piece,), last_offset + 1, view.offsets, offset, parts, aborted)
     if view.damage is not None and offset >= view.offsets.log_end:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from stratalog.env.helpers import HELPERS
 from stratalog.errors import CorruptIndexError
 from stratalog.log.read.columns import planned_arrow
-from stratalog.log.read.read_plan import ReadPlan, plan_read, read_ranges
+from stratalog.log.read.read_plan import ReadPlan, plan_read
 from stratalog.log.read.retry_read import ViewSource
 from stratalog.model.arrow import arrow_table
 from stratalog.segment.components import Components
@@ -78,7 +78,7 @@ def _spans(plan: ReadPlan, parts: Components, threads: int) -> list[range]:
 def _shares(plan: ReadPlan) -> list[_Share]:
     """Return the plan's shares of local segments; empty if any part of the plan is in the tier."""
     shares = list[_Share]()
-    for segment, start, end, _ in read_ranges(plan.view, plan.span.start, plan.span.stop):
+    for segment, start, end, _ in plan.view.ranges(plan.span.start, plan.span.stop):
         if not isinstance(segment, Segment):
             return []
         offsets = max(segment.end_offset - segment.base_offset, end - start)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from stratalog.log.read.retry_read import READ_ERRORS, ReadRetry, ViewSource
-from stratalog.log.read.view import LogView
+from stratalog.log.read.view import LogView, ReadRange
 from stratalog.model.offsets import Isolation
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
@@ -14,18 +14,6 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import aborted_transactions
 
 _T = TypeVar("_T")
-
-
-class ReadRange(NamedTuple):
-    """Offsets [start, end) of a log that one segment has.
-
-    ``below`` is the offset that no batch of the segment may reach; None for the active segment, whose end moves.
-    """
-
-    segment: ReadableSegment
-    start: int
-    end: int
-    below: int | None
 
 
 Ranges: TypeAlias = Callable[[LogView, int], Iterator[ReadRange]]
@@ -59,39 +47,15 @@ def plan_read(view: LogView, parts: Components, start: int, end: int | None, iso
     view.check_range(start)
     bound = view.bound(isolation)
     stop = bound if end is None else min(end, bound)
-    hidden = hidden_transactions(view, parts, start, stop, isolation)
+    hidden: tuple[AbortedTransaction, ...] = ()
+    if isolation == Isolation.READ_COMMITTED:
+        hidden = hidden_transactions(view, parts, start, stop)
     return ReadPlan(view, range(start, stop), hidden, end is None or end > stop)
 
 
-def hidden_transactions(
-    view: LogView, parts: Components, start: int, end: int, isolation: str
-) -> tuple[AbortedTransaction, ...]:
-    """Return the aborted transactions with data in [start, end) that a reader of this isolation omits."""
-    if isolation != Isolation.READ_COMMITTED:
-        return ()
+def hidden_transactions(view: LogView, parts: Components, start: int, end: int) -> tuple[AbortedTransaction, ...]:
+    """Return the aborted transactions with data in [start, end), which readers of committed records omit."""
     return aborted_transactions(view.readable_from(start), start, end, parts)
-
-
-def read_ranges(
-    view: LogView, start: int, stop: int, segments: Iterable[ReadableSegment] | None = None
-) -> Iterator[ReadRange]:
-    """Yield the ranges of [start, stop), ascending, over both tiers; local segments are preferred.
-
-    Args:
-        view: the view to read.
-        start: first offset; offsets below the log start are in no range.
-        stop: exclusive end.
-        segments: the segments to read, ascending; None is all.
-    """
-    start = max(start, view.offsets.log_start)
-    active = view.segments[-1] if view.segments else None
-    for segment in view.readable_from(start) if segments is None else segments:
-        first, end = max(start, segment.base_offset), segment.end_offset
-        if first >= stop:
-            return
-        if first < end:  # the next segment may begin before this one ends: the bounds in the tier and on disk differ
-            start = min(end, stop)
-            yield ReadRange(segment, first, start, None if segment is active else end)
 
 
 def read_all(

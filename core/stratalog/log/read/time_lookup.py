@@ -10,9 +10,9 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from stratalog.log.read.read_plan import ReadRange, read_all, read_ranges
+from stratalog.log.read.read_plan import read_all
 from stratalog.log.read.retry_read import ViewSource
-from stratalog.log.read.view import LogView
+from stratalog.log.read.view import LogView, ReadRange
 from stratalog.model.offsets import TimestampOffset
 from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
@@ -68,7 +68,7 @@ def offset_for_timestamp(
     bound = view.bound(isolation)
 
     def ranges(view: LogView, start: int) -> Iterator[ReadRange]:
-        return read_ranges(view, start, bound, _candidates(view, start, timestamp_ms, fences))
+        return view.ranges(start, bound, _candidates(view, start, timestamp_ms, fences))
 
     def read(part: ReadRange) -> Iterator[tuple[TimestampOffset | None, int]]:
         segment, start, end, below = part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -25,6 +25,18 @@ from stratalog.segment.segment import Segment
 
 _end_offset: Final = attrgetter("end_offset")
 _of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
+
+
+class ReadRange(NamedTuple):
+    """Offsets [start, end) of a log that one segment has.
+
+    ``below`` is the offset that no batch of the segment may reach; None for the active segment, whose end moves.
+    """
+
+    segment: ReadableSegment
+    start: int
+    end: int
+    below: int | None
 
 
 class LogView(NamedTuple):
@@ -93,6 +105,26 @@ class LogView(NamedTuple):
         local, start = self.segments, max(offset, self.offsets.log_start)
         here = map(local.__getitem__, range(bisect_right(local, start, key=_end_offset), len(local)))
         return here if self.remote is None else chain(self.remote_from(start, since_ms), here)
+
+    def ranges(self, start: int, stop: int, segments: Iterable[ReadableSegment] | None = None) -> Iterator[ReadRange]:
+        """Yield the ranges of [start, stop), ascending, over both tiers; local segments are preferred.
+
+        Args:
+            start: first offset; offsets below the log start are in no range.
+            stop: exclusive end.
+            segments: the segments to read, ascending; None is all.
+        """
+        start = max(start, self.offsets.log_start)
+        active = self.segments[-1] if self.segments else None
+        for segment in self.readable_from(start) if segments is None else segments:
+            first, end = max(start, segment.base_offset), segment.end_offset
+            if first >= stop:
+                return
+            if (
+                first < end
+            ):  # the next segment may begin before this one ends: the bounds in the tier and on disk differ
+                start = min(end, stop)
+                yield ReadRange(segment, first, start, None if segment is active else end)
 
     def remote_from(self, start: int, since_ms: int | None = None) -> Iterator[ReadableSegment]:
         """Yield the segments that only the tier has, from ``start`` on.
