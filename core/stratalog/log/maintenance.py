@@ -6,14 +6,13 @@ This module delegates to other modules. It contains no algorithm.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, StorageError
-from stratalog.log.change.append_segments import append_segments
 from stratalog.log.change.delete import drop_segments, raise_log_start, remove_left
 from stratalog.log.change.extra_indexes import ExtrasResult, make_extras
-from stratalog.log.change.replace_segments import replace_segments
+from stratalog.log.change.local_publisher import LocalPublisher
 from stratalog.log.durability.sync import flush, is_sync_due
 from stratalog.log.folder.write_rounds import Marks, end_round
 from stratalog.log.open_log import close_segments
@@ -25,7 +24,7 @@ from stratalog.log.state.log_state import LogState
 from stratalog.log.state.roll import roll
 from stratalog.model.events import EpochFenced, Event
 from stratalog.model.names import LOG_SUFFIX
-from stratalog.segment.cleaned_segment import CleanedSegment, SpooledSegment
+from stratalog.segment.build import SegmentBuilder
 from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 
@@ -130,25 +129,15 @@ class LogMaintenance:
         with self._state.lock:
             self.cleaning.cleaned_up_to(end, generation)
 
-    def new_cleaned(self, base_offset: int) -> CleanedSegment:
-        """Begin a segment that will replace other segments; raises the same errors as ``append``."""
-        state = self._state
-        state.health.check_writable()
-        return CleanedSegment(state.files, base_offset, state.settings.components, state.settings.config)
+    def publisher(self) -> LocalPublisher:
+        """Return a publisher of new segments, which replaces segments only if the log does not change until then."""
+        return LocalPublisher(self._state)
 
-    def new_spooled(self, base_offset: int) -> SpooledSegment:
+    def new_spooled(self, base_offset: int) -> SegmentBuilder:
         """Begin a segment that will be uploaded to a tier; raises the same errors as ``append``."""
         state = self._state
         state.health.check_writable()
-        return SpooledSegment(state.files, base_offset, state.settings.components, state.settings.config)
-
-    def replace(self, made: CleanedSegment, old: Sequence[Segment], generation: int) -> bool:
-        """Replace segments with a finished one; see ``replace_segments``."""
-        return replace_segments(self._state, made, old, generation)
-
-    def append_segments(self, made: Sequence[CleanedSegment], end: int, mark: tuple[str, int] | None = None) -> None:
-        """Add finished segments after the log end: all of them or none; see ``log/change/append_segments.py``."""
-        append_segments(self._state, made, end, mark)
+        return SegmentBuilder.for_upload(state.files, base_offset, state.settings.components, state.settings.config)
 
     def marks(self) -> Marks:
         """Return the progress of writers that write in numbered rounds.

@@ -1,24 +1,62 @@
-"""Rebuilding of a segment's indexes from its log.
+"""Contents of a segment's indexes, made from its batches.
 
-Source: apache/kafka LogSegment.recover.
+Source: apache/kafka LogSegment.append, LogSegment.recover.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError
+from stratalog.model.batches import NO_TIMESTAMP, BatchTable
+from stratalog.model.offsets import TimestampOffset
 from stratalog.model.prepared import PreparedBatches
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import walk
 from stratalog.segment.readable import ReadableSegment
-from stratalog.spi.indexes import IndexRole
+from stratalog.spi.indexes import IndexFormat, IndexRole
 
 NONE_ABORTED: Final[Mapping[int, AbortedTransaction]] = {}
 """For batches without abort markers."""
+
+
+class IndexEntries:
+    """Builder of the contents of a segment's indexes, from its batches in order. Keeps all entries in memory.
+
+    Args:
+        indexes: formats of the indexes to build.
+        base_offset: base offset of the segment.
+        config: settings of the topic.
+
+    Attributes:
+        largest: largest timestamp so far, and the last offset of the first batch that has it.
+    """
+
+    def __init__(self, indexes: Mapping[IndexRole, IndexFormat[Any]], base_offset: int, config: TopicConfig) -> None:
+        self.largest = TimestampOffset(NO_TIMESTAMP, base_offset)
+        self._builders = {role: found.builder(base_offset, config) for role, found in indexes.items()}
+        self._made: dict[IndexRole, list[bytes]] = {role: [] for role in self._builders}
+
+    def add(self, table: BatchTable, position: int, aborted: Mapping[int, AbortedTransaction] = NONE_ABORTED) -> None:
+        """Add the batches of a table.
+
+        Args:
+            table: the batches.
+            position: position in the ``.log`` file (bytes) to which the table's positions are relative.
+            aborted: the aborted transactions that end in the segment, by the offset of their marker.
+        """
+        batches = PreparedBatches(table)
+        for role, builder in self._builders.items():
+            self._made[role].append(builder.add(batches, position, aborted))
+        if batches.largest_ms > self.largest.timestamp_ms:
+            self.largest = TimestampOffset(batches.largest_ms, batches.largest_offset)
+
+    def finish(self) -> dict[IndexRole, bytes]:
+        """Return the contents of each index, with the closing entries."""
+        return {role: b"".join([*self._made[role], builder.finish()]) for role, builder in self._builders.items()}
 
 
 def rebuilt_entries(segment: ReadableSegment, role: IndexRole, parts: Components) -> bytes:
@@ -29,16 +67,11 @@ def rebuilt_entries(segment: ReadableSegment, role: IndexRole, parts: Components
     """
     if role is IndexRole.TRANSACTION:
         return b""
-    builder = parts.indexes[role].builder(segment.base_offset, TopicConfig())
-    made: list[bytes] = []
+    entries = IndexEntries({role: parts.indexes[role]}, segment.base_offset, TopicConfig())
     try:
         for chunk in walk(segment, 0, parts, check_crc=False):
-            made.extend(
-                builder.add(PreparedBatches(table), chunk.position, NONE_ABORTED)
-                for table in chunk.tables
-                if len(table)
-            )
+            for table in chunk.tables:
+                entries.add(table, chunk.position)
     except CorruptBatchError:
         pass  # later batches cannot be found through an index either; a reader that gets there gets this error
-    made.append(builder.finish())
-    return b"".join(made)
+    return entries.finish()[role]

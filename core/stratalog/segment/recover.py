@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError
-from stratalog.model.batches import NO_TIMESTAMP, BatchTable
+from stratalog.model.batches import BatchTable
 from stratalog.model.offsets import TimestampOffset
-from stratalog.model.prepared import PreparedBatches
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
+from stratalog.segment.index_entries import IndexEntries
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexRole
 
@@ -67,9 +67,8 @@ def recovered(
 
     ``below`` is the offset that no batch may reach: the base offset of the next segment.
     """
-    making = _Entries(segment, parts, config)
+    entries = IndexEntries(parts.indexes, segment.base_offset, config)
     valid_bytes, end_offset = 0, segment.base_offset
-    largest = TimestampOffset(NO_TIMESTAMP, segment.base_offset)
     damage: CorruptBatchError | None = None
     chunks = walk(segment, 0, parts, below=below)
     while True:
@@ -81,30 +80,9 @@ def recovered(
         if chunk is None:
             break
         for table in chunk.tables:
-            making.add(table, chunk.position, replay(chunk, table))
-            top = max(table.max_timestamp_ms)
-            if top > largest.timestamp_ms:
-                largest = TimestampOffset(top, table.last_offset[table.max_timestamp_ms.tolist().index(top)])
+            aborted = replay(chunk, table)
+            entries.add(table, chunk.position, {found.last_offset: found for found in aborted.values()})
         if progress is not None:
             progress(chunk.end_position - valid_bytes)
         valid_bytes, end_offset = chunk.end_position, chunk.tables[-1].last_offset[-1] + 1
-    return Recovered(valid_bytes, end_offset, largest, making.finished(), damage)
-
-
-class _Entries:
-    """Builder of the contents of all indexes of a segment."""
-
-    def __init__(self, segment: ReadableSegment, parts: Components, config: TopicConfig) -> None:
-        self._builders = {role: found.builder(segment.base_offset, config) for role, found in parts.indexes.items()}
-        self._made: dict[IndexRole, list[bytes]] = {role: [] for role in self._builders}
-
-    def add(self, table: BatchTable, position: int, aborted: Mapping[int, AbortedTransaction]) -> None:
-        """Add the batches of a table whose positions are relative to ``position``; ``aborted`` is by row."""
-        batches = PreparedBatches(table)
-        by_marker = {table.last_offset[row]: entry for row, entry in aborted.items()}
-        for role, builder in self._builders.items():
-            self._made[role].append(builder.add(batches, position, by_marker))
-
-    def finished(self) -> dict[IndexRole, bytes]:
-        """Return all entries, the closing ones included."""
-        return {role: b"".join([*self._made[role], builder.finish()]) for role, builder in self._builders.items()}
+    return Recovered(valid_bytes, end_offset, entries.largest, entries.finish(), damage)

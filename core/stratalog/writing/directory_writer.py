@@ -7,11 +7,13 @@ to the log as closed segments, by one step that a crash leaves either done or no
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from stratalog.cleaning.compact.segment_range import LocalPart
+from stratalog.cleaning.compact.segment_range import LocalRange
 from stratalog.config.settings_sources import read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.engine import Engine
@@ -24,24 +26,27 @@ from stratalog.errors import (
     LogDirNotFoundError,
     OffsetsOutOfOrderError,
     SegmentGoneError,
+    StorageError,
     TopicExistsError,
     UnknownTopicError,
 )
+from stratalog.log.change.local_publisher import LocalPublisher
 from stratalog.log.log import Log
-from stratalog.model.names import LOG_SUFFIX, STAGED_PREFIX, TopicPartition, partition_folder
+from stratalog.model.batches import NO_EPOCH
+from stratalog.model.names import LOG_SUFFIX, STAGED_PREFIX, TopicId, TopicPartition, partition_folder
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host, open_settled
 from stratalog.reading.reader import TopicInfo
-from stratalog.segment.cleaned_segment import CleanedSegment
-from stratalog.segment.framing import MAX_RELATIVE_OFFSET, walk
+from stratalog.segment.build import BuiltSegment, RollingBuilder, SegmentBuilder
+from stratalog.segment.framing import walk
 from stratalog.segment.segment import Segment
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.segment_store import LogFiles, SegmentStore
 from stratalog.tier.manifest.root import WriteMark
 from stratalog.writing.bulk_writer import BulkWriter
 from stratalog.writing.column_encoder import Encoder, placed_tables
-from stratalog.writing.directory_stage import DirectoryStage, remove_staged
 from stratalog.writing.merge_segments import end_group, merge_group, mergeable
+from stratalog.writing.segment_stage import SegmentStage
 from stratalog.writing.staged import MergePlan, Published, Rewritten, Span, StagedSegment
 
 NO_OPTIONS: Final[Mapping[str, object]] = {}
@@ -162,16 +167,17 @@ class DirectoryWriter(BulkWriter):
 
     def stage(
         self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None
-    ) -> DirectoryStage:
+    ) -> SegmentStage:
         """See ``BulkWriter.stage``."""
+        return SegmentStage(self._folder(log, compression), base_offset or 0, keep_offsets=base_offset is not None)
+
+    def _folder(self, log: TopicPartition, compression: str | None = None) -> _Folder:
         topic = self._topic(log.topic)
+        assert topic.topic_id is not None  # checked by _topic
         if log.partition not in topic.partitions:
             raise UnknownTopicError(f"there is no {log} in {self._location}")
         encoder = Encoder.of(self._host.parts(topic.config), topic.config, compression)
-        return DirectoryStage(self._folder(log), topic, log, encoder, base_offset=base_offset)
-
-    def _folder(self, log: TopicPartition) -> LogFiles:
-        return self._store.open_log(partition_folder(log))
+        return _Folder(self._store.open_log(partition_folder(log)), log, topic.topic_id, encoder)
 
     # --- publishing ----------------------------------------------------------------------------------------------
 
@@ -184,49 +190,53 @@ class DirectoryWriter(BulkWriter):
         keep_offsets: bool = False,
     ) -> Published:
         """See ``BulkWriter.append``."""
-        own, files = self._own().log(*log), self._folder(log)
+        own, folder = self._own().log(*log), self._folder(log)
         end = own.offsets().log_end
         if mark is not None and own.maintenance.marks().number_of(mark.writer) >= mark.number:
-            remove_staged(files, staged)
+            folder.remove(staged)
             return Published(log, end, end, 0, 0, duplicate=True)
         if not staged:
             return Published(log, end, end, 0, 0)
         if any(found.topic_id != own.topic_id for found in staged):
-            raise SegmentGoneError("its topic has been made again since the records were staged", files.path())
+            raise SegmentGoneError("its topic has been made again since the records were staged", folder.files.path())
         if keep_offsets:
             end = _end_to_keep(own, staged)
-        made, after = self._built(own, files, staged, end, keep_offsets=keep_offsets)
-        own.maintenance.append_segments(made, after, None if mark is None else (mark.writer, mark.number))
-        remove_staged(files, staged)
-        self._sweep(files)
-        return Published(log, end, after, len(made), sum(segment.size_bytes for segment in made))
+        publisher = own.maintenance.publisher()
+        batches = ((found, self._batches(folder.files, found)) for found in staged)
+        built = self._build(own, publisher, batches, end, keep_offsets=keep_offsets)
+        publisher.add(built, None if mark is None else (mark.writer, mark.number))
+        folder.remove(staged)
+        self._sweep(folder.files)
+        size_bytes = sum(segment.size_bytes for segment in built)
+        return Published(log, end, built[-1].end_offset, len(built), size_bytes)
 
-    def _built(
-        self, own: Log, files: LogFiles, staged: Sequence[StagedSegment], base: int, *, keep_offsets: bool
-    ) -> tuple[list[CleanedSegment], int]:
-        """Build the final segments under names that no reader opens; return them and the log's new end offset."""
-        made, at = list[CleanedSegment](), base
+    def _build(
+        self,
+        own: Log,
+        publisher: LocalPublisher,
+        staged: Iterable[tuple[StagedSegment, Iterator[bytearray]]],
+        base: int,
+        *,
+        keep_offsets: bool,
+    ) -> list[BuiltSegment]:
+        """Build the final segments under names that no reader opens."""
+        built = list[BuiltSegment]()
+        segments = RollingBuilder(publisher.begin, built.append, self._env.clock, base, own.config.segment_bytes)
         try:
-            for found in staged:
-                for data in self._batches(files, found):
-                    epoch = own.leader_epoch
-                    for table, piece in placed_tables(data, own.parts, None if keep_offsets else at, epoch):
-                        at = table.last_offset[-1] + 1
-                        if not made or _is_full(made[-1], len(piece), at, own.config):
-                            self._finish(made[-1:])
-                            made.append(own.maintenance.new_cleaned(table.base_offset[0] if made else base))
-                        made[-1].append(piece)
-                at = found.end_offset if keep_offsets else at
-            self._finish(made[-1:])
+            end = base
+            for found, batches in staged:
+                for data in batches:
+                    start = None if keep_offsets else segments.next_offset
+                    for table, piece in placed_tables(data, own.parts, start, own.leader_epoch):
+                        segments.append(piece, table.base_offset[0], table.last_offset[-1])
+                end = found.end_offset if keep_offsets else segments.next_offset
+            segments.finish(end)
         except BaseException:
-            for segment in made:
-                segment.discard()
+            segments.discard()
+            for one in built:
+                one.discard()
             raise
-        return made, at
-
-    def _finish(self, made: Iterable[CleanedSegment]) -> None:
-        for segment in made:
-            segment.finish(self._env.clock.now_ms())
+        return built
 
     def _batches(self, files: LogFiles, found: StagedSegment) -> Iterator[bytearray]:
         """Yield the batches of a staged file, with their CRCs checked."""
@@ -287,11 +297,11 @@ class DirectoryWriter(BulkWriter):
         """See ``BulkWriter.merge_end``."""
         own = self._own().log(*log)
         with own.maintenance.cleaning.busy:
-            ticket, part, remote = own.maintenance.cleaning.generation, LocalPart(own), own.view().remote
+            publisher, part, remote = own.maintenance.publisher(), LocalRange(own), own.view().remote
             lowest = max(remote.end_offset if remote is not None else 0, own.maintenance.cleaning.dirty_start or 0)
             held = [segment for segment in part.segments[:-1] if segment.base_offset >= lowest]
             made = mergeable(part, end_group(held, limit_bytes, own.config))
-            done = [group for group in made if merge_group(part, group, ticket) is not None]
+            done = [group for group in made if merge_group(part, publisher, group) is not None]
         if not done:
             return None
         size_bytes = sum(segment.size_bytes for group in done for segment in group)
@@ -316,7 +326,7 @@ class DirectoryWriter(BulkWriter):
         for found in staged:
             by_log.setdefault(found.log, []).append(found)
         for log, group in by_log.items():
-            remove_staged(self._folder(log), group)
+            self._folder(log).remove(group)
 
     def _own(self) -> Engine:
         """Return this writer's engine on the directory; wait for the lock if another process publishes there."""
@@ -341,10 +351,37 @@ class DirectoryWriter(BulkWriter):
         self._engine = None
 
 
-def _is_full(segment: CleanedSegment, size_bytes: int, end: int, config: TopicConfig) -> bool:
-    if not segment.size_bytes:
-        return False
-    return segment.size_bytes + size_bytes > config.segment_bytes or end - segment.base_offset > MAX_RELATIVE_OFFSET
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A log's folder as a ``StageTarget``: batches in plain files, which no reader opens.
+
+    Records get their leader epoch when they are published.
+    """
+
+    files: LogFiles
+    log: TopicPartition
+    topic_id: TopicId
+    encoder: Encoder
+    leader_epoch: int = NO_EPOCH
+
+    def begin(self, base_offset: int) -> SegmentBuilder:
+        """Begin a file without indexes."""
+        unique = uuid.UUID(int=self.encoder.parts.env.chance.getrandbits(128), version=4)
+        names = {LOG_SUFFIX: f"{STAGED_PREFIX}{unique.hex}"}
+        parts = replace(self.encoder.parts, indexes={})
+        return SegmentBuilder(self.files, base_offset, parts, self.encoder.config, names=names)
+
+    def store(self, built: BuiltSegment) -> StagedSegment:
+        """Return the description of a file."""
+        bounds = (built.base_offset, built.end_offset, built.size_bytes)
+        return StagedSegment(self.log, self.topic_id, *bounds, self.leader_epoch, built.names[LOG_SUFFIX])
+
+    def remove(self, staged: Iterable[StagedSegment]) -> None:
+        """Delete staged files, as far as the disk allows."""
+        for found in staged:
+            if isinstance(found.place, str):
+                with suppress(StorageError):
+                    self.files.remove(found.place)
 
 
 def _end_to_keep(own: Log, staged: Sequence[StagedSegment]) -> int:

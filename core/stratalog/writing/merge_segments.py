@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Protocol, TypeVar
 
 from stratalog.cleaning.compact.segment_groups import groups_of
-from stratalog.cleaning.compact.segment_range import Rewritable, S
+from stratalog.cleaning.compact.segment_range import S, SegmentPublisher, SegmentRange
 from stratalog.config.topic import TopicConfig
-from stratalog.segment.framing import walk
-from stratalog.segment.search import transaction_index
-from stratalog.writing.recode import StagedPart
+from stratalog.segment.build import copy_batches
+from stratalog.writing.recode import RewriteTarget
 from stratalog.writing.staged import Rewritten
 
 FAN_IN: Final = 8  # minimal number of segments at the end for a merge
@@ -90,43 +89,31 @@ def _age_class(segment: SizedSegment, config: TopicConfig) -> int:
     return segment.age_from_ms // config.segment_ms
 
 
-def mergeable(part: Rewritable[S], segments: Sequence[S]) -> list[list[S]]:
+def mergeable(part: SegmentRange[S], segments: Sequence[S]) -> list[list[S]]:
     """Return the segments in groups whose indexes fit into one segment; groups of a single segment are left out."""
     return [group for group in groups_of(segments, part.index_bytes, part.config) if len(group) > 1]
 
 
-def merge_group(part: Rewritable[S], group: Sequence[S], ticket: int = 0) -> int | None:
+def merge_group(part: SegmentRange[S], publisher: SegmentPublisher[S], group: Sequence[S]) -> int | None:
     """Replace several segments by one; return the number of records, or None if the segments have changed meanwhile.
 
     Raises:
         CorruptBatchError: an entry is damaged.
         DiskFullError, StoreError: nothing was changed.
     """
-    made, records = part.new_cleaned(group[0].base_offset), 0
-    try:
-        for segment in group:
-            ended = {entry.last_offset: entry for entry in transaction_index(segment, part.parts)}
-            for chunk in walk(segment, 0, part.parts, below=segment.end_offset):
-                first = chunk.tables[0].position[0]
-                made.append(chunk.data[first : chunk.end_position - chunk.position], ended)
-                records += sum(sum(table.record_count) for table in chunk.tables)
-        made.finish(part.modified_ms(group[-1]))
-        if part.replace(made, group, ticket):
-            return records
-    except BaseException:
-        made.discard()
-        raise
-    made.discard()
-    return None
+    with publisher.begin(group[0].base_offset) as builder:
+        records = sum(copy_batches(segment, builder, part.parts).records for segment in group)
+        built = builder.finish(group[-1].end_offset, part.modified_ms(group[-1]))
+    return records if publisher.replace(built, group) else None
 
 
-def merge_part(part: StagedPart, groups: Sequence[tuple[int, int]]) -> Rewritten:
+def merge_part(at: RewriteTarget, groups: Sequence[tuple[int, int]]) -> Rewritten:
     """Stage a segment in place of each group, offsets [start, end); errors as ``merge_group``."""
     count = records = size_bytes = 0
     for start, end in groups:
-        segments = [found for found in part.from_offset(start) if start <= found.base_offset < end]
-        for group in mergeable(part, segments):
-            records += merge_group(part, group) or 0
+        segments = [found for found in at.segments.from_offset(start) if start <= found.base_offset < end]
+        for group in mergeable(at.segments, segments):
+            records += merge_group(at.segments, at.staging, group) or 0
             count += len(group)
             size_bytes += sum(found.size_bytes for found in group)
-    return Rewritten(tuple(part.staged), count, records, records, size_bytes, size_bytes)
+    return Rewritten(tuple(at.staging.staged), count, records, records, size_bytes, size_bytes)

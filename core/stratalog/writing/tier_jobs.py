@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
@@ -23,18 +24,17 @@ from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.segment.components import Components
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.layouts import StoredSegment
-from stratalog.spi.segment_store import SegmentStore
+from stratalog.spi.segment_store import LogFiles, SegmentStore
 from stratalog.tier.commit.append_change import Replacing, check_alone, digest_of
-from stratalog.tier.manifest.root import Root
 from stratalog.tier.read.fetcher import RemoteSegment
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
 from stratalog.writing.bulk_writer import BulkWriter
 from stratalog.writing.column_encoder import Encoder
 from stratalog.writing.merge_segments import end_group, merge_part, small_groups
-from stratalog.writing.recode import MAGIC, StagedPart, Standing, compact_part, recode_part, rewrite_part
+from stratalog.writing.recode import MAGIC, RewriteTarget, compact_part, recode_part, rewrite_part
 from stratalog.writing.staged import MergePlan, Published, Rewritten, Span, StagedSegment
-from stratalog.writing.tier_stage import Place, entries_of
+from stratalog.writing.tier_target import TierTarget, entries_of
 from stratalog.writing.tier_topics import TierTopics
 
 
@@ -112,9 +112,16 @@ class TierRewriter(BulkWriter):
 
     # --- target of writes ------------------------------------------------------------------------------------------
 
-    def _place(self, log: TopicPartition, compression: str | None = None, *, keep_offsets: bool = False) -> Place:
+    def _target(
+        self,
+        log: TopicPartition,
+        compression: str | None = None,
+        *,
+        keep_offsets: bool = False,
+        settings: Mapping[str, object] | None = None,
+    ) -> TierTarget:
         remote = self._remote(log)
-        root, config = remote.root, self._topics.get(log.topic).config
+        root, config = remote.root, self._topics.get(log.topic).config.replaced(settings or {}, "settings")
         parts = self._host.parts(config)
         told = (
             root if root is not None else self._topics.get(log.topic).root
@@ -124,7 +131,7 @@ class TierRewriter(BulkWriter):
         if not keep_offsets or not epochs.entries:
             epochs = epochs.assign(epoch, root.end_offset if root is not None else 0)
         snapshot = None if keep_offsets else _snapshot(remote, parts)
-        return Place(remote, Encoder.of(parts, config, compression), epoch, epochs, snapshot)
+        return TierTarget(remote, Encoder.of(parts, config, compression), epoch, epochs, snapshot, self._new_folder)
 
     def _remote(self, log: TopicPartition) -> TierLog:
         found = self._topics.get(log.topic)
@@ -134,13 +141,15 @@ class TierRewriter(BulkWriter):
         remote.refresh()
         return remote
 
-    def _temporaries(self) -> SegmentStore:
+    def _new_folder(self) -> LogFiles:
+        """Make a folder for temporary files, which is removed with this writer."""
         if self._temporary is None:
             folder = tempfile.TemporaryDirectory(prefix="stratalog-", dir=self._staging, ignore_cleanup_errors=True)
             path = self._opened.enter_context(folder)
             self._temporary = self._opened.enter_context(self._host.segment_store(path, read_only=False))
             self._temporary.acquire()
-        return self._temporary
+        name = uuid.UUID(int=self._host.env.chance.getrandbits(128), version=4).hex
+        return self._temporary.open_log(name, create=True)
 
     # --- replacing -------------------------------------------------------------------------------------------------
 
@@ -172,37 +181,28 @@ class TierRewriter(BulkWriter):
         keeps_tombstones: bool = False,
     ) -> Rewritten:
         """See ``BulkWriter.rewrite``."""
-        at, entries, root = self._standing(span, part)
-        return rewrite_part(
-            StagedPart(at, entries),
-            part,
-            filters,
-            first_dirty_offset=root.first_dirty_offset,
-            now_ms=now_ms,
-            keeps_tombstones=keeps_tombstones,
-        )
+        at = self._rewrite_target(span, part)
+        return rewrite_part(at, part, filters, now_ms=now_ms, keeps_tombstones=keeps_tombstones)
 
     def compact(self, span: Span, *, now_ms: int, memory_bytes: int) -> Rewritten:
         """See ``BulkWriter.compact``."""
         part = span.start, span.end
-        at, entries, root = self._standing(span, part)
-        made, policy = StagedPart(at, entries), self._host.policy("compact")
-        return compact_part(made, part, policy, root.first_dirty_offset, now_ms=now_ms, memory_bytes=memory_bytes)
+        at, policy = self._rewrite_target(span, part), self._host.policy("compact")
+        return compact_part(at, part, policy, now_ms=now_ms, memory_bytes=memory_bytes)
 
     def recode(
         self, span: Span, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
     ) -> Rewritten:
         """See ``BulkWriter.recode``."""
-        at, entries, _ = self._standing(span, part)
+        wanted: dict[str, object] = {"record.version": MAGIC}
         if layout is not None:
-            at.config = at.config.replaced({"tier.layout": layout}, "layout")
-        encoder = Encoder.of(at.parts, at.config.replaced({"record.version": MAGIC}, "recode"), compression)
-        return recode_part(StagedPart(at, entries), part, encoder, recompress=compression is not None)
+            wanted["tier.layout"] = layout
+        at = self._rewrite_target(span, part, compression, wanted)
+        return recode_part(at, part, recompress=compression is not None)
 
     def merge(self, span: Span, groups: Sequence[tuple[int, int]]) -> Rewritten:
         """See ``BulkWriter.merge``."""
-        at, entries, _ = self._standing(span, (groups[0][0], groups[-1][1]))
-        return merge_part(StagedPart(at, entries), groups)
+        return merge_part(self._rewrite_target(span, (groups[0][0], groups[-1][1])), groups)
 
     def plan_merge(self, log: TopicPartition, limit_bytes: int) -> MergePlan | None:
         """See ``BulkWriter.plan_merge``."""
@@ -249,20 +249,24 @@ class TierRewriter(BulkWriter):
             self.discard(made.staged)
             raise
 
-    def _standing(self, span: Span, part: tuple[int, int]) -> tuple[Standing, list[StoredSegment], Root]:
-        """Return the target for rewriting a part, the segments from its first one on, and the head."""
+    def _rewrite_target(
+        self,
+        span: Span,
+        part: tuple[int, int],
+        compression: str | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> RewriteTarget:
+        """Return the target for rewriting a part, with ``settings`` in place of those of the topic."""
         if not {*part} <= {*span.borders}:
             raise ConfigError(f"[{part[0]}, {part[1]}) of {span.log} does not begin and end with segments of the span")
-        place = self._place(span.log, keep_offsets=True)
-        root = place.remote.root
-        if place.remote.topic_id != span.topic_id or root is None:
+        target = self._target(span.log, compression, keep_offsets=True, settings=settings)
+        root = target.remote.root
+        if target.remote.topic_id != span.topic_id or root is None:
             raise StorageError(f"topic {span.log.topic} was deleted since this was planned")
-        entries = place.remote.entries(part[0], root.end_offset, root)
+        entries = target.remote.entries(part[0], root.end_offset, root)
         if not entries or not {*part} <= {entries[0].info.base_offset, *(entry.info.end_offset for entry in entries)}:
             raise StorageError(f"the tier has other segments of {span.log} than when this was planned: begin again")
-        encoder = place.encoder
-        at = Standing(place.remote, place.leader_epoch, encoder.parts, encoder.config, self._temporaries())
-        return at, entries, root
+        return RewriteTarget.of(target, entries, root.first_dirty_offset)
 
     def replace(
         self,

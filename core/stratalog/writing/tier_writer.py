@@ -19,9 +19,10 @@ from stratalog.tier.commit.append_change import Appending, EndMovedError, check_
 from stratalog.tier.manifest.root import Root, TopicNote, WriteMark
 from stratalog.tier.read.fetcher import RemoteSegment
 from stratalog.tier.tier_log import TierLog
+from stratalog.writing.segment_stage import SegmentStage
 from stratalog.writing.staged import Published, StagedSegment
 from stratalog.writing.tier_jobs import TierRewriter, published
-from stratalog.writing.tier_stage import Place, TierStage, entries_of
+from stratalog.writing.tier_target import TierTarget, entries_of
 
 _TRIES: Final = 8  # attempts at one commit while others append to the log
 _TIDY_EVERY: Final = 64  # versions of the manifest between two collections
@@ -34,13 +35,13 @@ class TierWriter(TierRewriter):
 
     def stage(
         self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None
-    ) -> TierStage:
+    ) -> SegmentStage:
         """See ``BulkWriter.stage``."""
-        place = self._place(log, compression, keep_offsets=base_offset is not None)
-        root = place.remote.root
+        target = self._target(log, compression, keep_offsets=base_offset is not None)
+        root = target.remote.root
         end = root.end_offset if root is not None else 0
         start = end if base_offset is None else base_offset
-        return TierStage(place, self._temporaries(), start, keep_offsets=base_offset is not None)
+        return SegmentStage(target, start, keep_offsets=base_offset is not None)
 
     # --- publishing ----------------------------------------------------------------------------------------------
 
@@ -63,15 +64,15 @@ class TierWriter(TierRewriter):
             if mark is not None and root is not None and root.number_of(mark.writer) >= mark.number:
                 remote.discard(entries)
                 return Published(log, root.end_offset, root.end_offset, 0, 0, duplicate=True)
-            place = self._place(log)
-            _check_epoch(staged, place)
+            target = self._target(log)
+            _check_epoch(staged, target)
             start = _start(root, entries, keep_offsets=keep_offsets)
-            placed = self._placed(place, staged, start, keep_offsets=keep_offsets)
+            placed = self._placed(target, staged, start, keep_offsets=keep_offsets)
             copies = [entry for entry in placed if entry not in entries]
             remote.check_stored(entry for entry in placed if entry in entries)
             wanted = Appending(entries=tuple(placed), log_start=start, mark=mark, topic=self._note(root, log.topic))
             try:
-                remote.append(wanted, leader_epoch=place.leader_epoch)
+                remote.append(wanted, leader_epoch=target.leader_epoch)
             except (EndMovedError, FencedEpochError) as error:
                 remote.discard(copies)
                 if isinstance(error, FencedEpochError):
@@ -97,7 +98,7 @@ class TierWriter(TierRewriter):
         return TopicNote(found.partitions, found.note.config if found.note else {}) if root is None else None
 
     def _placed(
-        self, place: Place, staged: Sequence[StagedSegment], start: int, *, keep_offsets: bool
+        self, target: TierTarget, staged: Sequence[StagedSegment], start: int, *, keep_offsets: bool
     ) -> list[StoredSegment]:
         """Return the segments with their final offsets: those that fit as they are, and copies of the others."""
         placed, at = list[StoredSegment](), start
@@ -110,11 +111,11 @@ class TierWriter(TierRewriter):
             return placed
         if keep_offsets:
             raise OffsetsOutOfOrderError(
-                f"{place.remote.log} ends at {at}, and what keeps its offsets goes on at {left[0].info.base_offset}"
+                f"{target.remote.log} ends at {at}, and what keeps its offsets goes on at {left[0].info.base_offset}"
             )
-        with TierStage(place, self._temporaries(), at, keep_offsets=False) as stage:
+        with SegmentStage(target, at, keep_offsets=False) as stage:
             for entry in left:
-                for data in _batches(place, entry):
+                for data in _batches(target, entry):
                     stage.add_encoded(data)
             return [*placed, *entries_of(stage.finish())]
 
@@ -133,11 +134,11 @@ class TierWriter(TierRewriter):
                 remote.discard(entries_of(group))
 
 
-def _check_epoch(staged: Sequence[StagedSegment], place: Place) -> None:
+def _check_epoch(staged: Sequence[StagedSegment], target: TierTarget) -> None:
     for found in staged:
-        if found.leader_epoch != place.leader_epoch:
+        if found.leader_epoch != target.leader_epoch:
             raise LogInUseError(
-                f"{found.log} was written in leader epoch {found.leader_epoch}, it is {place.leader_epoch} by now: what was "
+                f"{found.log} was written in leader epoch {found.leader_epoch}, it is {target.leader_epoch} by now: what was "
                 "written is not published"
             )
 
@@ -149,9 +150,9 @@ def _start(root: Root | None, entries: Sequence[StoredSegment], *, keep_offsets:
     return root.end_offset
 
 
-def _batches(place: Place, entry: StoredSegment) -> Iterator[bytearray]:
+def _batches(target: TierTarget, entry: StoredSegment) -> Iterator[bytearray]:
     """Yield all batches of a stored segment, with their CRCs checked."""
-    segment = RemoteSegment(entry, place.remote.fetcher)
-    for chunk in walk(segment, 0, place.encoder.parts):
+    segment = RemoteSegment(entry, target.remote.fetcher)
+    for chunk in walk(segment, 0, target.encoder.parts):
         first, last = chunk.tables[0], chunk.tables[-1]
         yield bytearray(chunk.data[first.position[0] : last.position[-1] + last.size_bytes[-1]])

@@ -18,7 +18,7 @@ import pytest
 import stratalog
 from sim_tier import URI, SimTier
 from stratalog import Engine, Record
-from stratalog.cleaning.compact.tier_range import TierPart
+from stratalog.cleaning.compact.tier_range import CommittedPublisher
 from stratalog.errors import StorageError, StoreError
 from stratalog.log.log import Log
 from stratalog.log.read.log_reader import LogReader
@@ -223,7 +223,7 @@ def test_nothing_is_lost_and_nothing_dangles_wherever_it_ends(tmp_path: Path) ->
 
 def keep_copies(patch: pytest.MonkeyPatch) -> None:
     """Local copies of what was replaced stay."""
-    patch.setattr(TierPart, "_evict", lambda _: None)
+    patch.setattr(CommittedPublisher, "_evict", lambda _: None)
 
 
 def commit_without_upload(patch: pytest.MonkeyPatch) -> None:

@@ -26,15 +26,14 @@ TOPIC = TopicConfig(segment_bytes=2_000, index_interval_bytes=200)
 
 def add(bed: LogBed, log: Log, number: int, counts: list[int]) -> None:
     """One round: segments of so many records."""
-    made, base = [], log.offsets().log_end
+    publisher, made, base = log.maintenance.publisher(), [], log.offsets().log_end
     for count in counts:
-        segment = log.maintenance.new_cleaned(base)
+        segment = publisher.begin(base)
         for _ in range(2):
             segment.append(bed.batch(base, [Record(timestamp_ms=base, value=b"%d" % number) for _ in range(count)]))
             base += count
-        segment.finish(1_000)
-        made.append(segment)
-    log.maintenance.append_segments(made, base, (WRITER, number))
+        made.append(segment.finish(base, 1_000))
+    publisher.add(made, (WRITER, number))
 
 
 @dataclass
@@ -134,13 +133,13 @@ def test_an_empty_log_takes_segments_first(bed: LogBed) -> None:
 def test_segments_that_do_not_go_on_at_the_end_are_refused(bed: LogBed) -> None:
     bed.topic = TOPIC
     log = bed.open()
-    made = log.maintenance.new_cleaned(5)
+    publisher = log.maintenance.publisher()
+    made = publisher.begin(5)
     made.append(bed.batch(5, [Record(timestamp_ms=1, value=b"v")]))
-    made.finish(1_000)
     with pytest.raises(OffsetsOutOfOrderError, match="ends at 0"):
-        log.maintenance.append_segments([made], 6)
-    made.discard()
+        publisher.add([made.finish(6, 1_000)])
     assert log.healthy
+    assert not [name for name in bed.names() if name.endswith(".cleaned")]
     assert log.append(records(1)).base_offset == 0
 
 
@@ -149,9 +148,10 @@ def test_an_append_that_comes_before_the_segments_is_not_lost(bed: LogBed) -> No
     bed.topic, bed.files_port = TOPIC, (files := FaultyVfs())
     log = bed.open()
     log.append(records(1))
-    made = log.maintenance.new_cleaned(1)
-    made.append(bed.batch(1, [Record(timestamp_ms=1, value=b"v")]))
-    made.finish(1_000)
+    publisher = log.maintenance.publisher()
+    builder = publisher.begin(1)
+    builder.append(bed.batch(1, [Record(timestamp_ms=1, value=b"v")]))
+    made = builder.finish(2, 1_000)
     came: list[int] = []
 
     def rule(operation: str, path: str) -> None:
@@ -161,8 +161,8 @@ def test_an_append_that_comes_before_the_segments_is_not_lost(bed: LogBed) -> No
 
     files.rule = rule
     with pytest.raises(OffsetsOutOfOrderError, match="ends at 2"):
-        log.maintenance.append_segments([made], 2)
-    made.discard()
+        publisher.add([made])
+    assert not [name for name in bed.names() if name.endswith(".cleaned")]
     assert (came, offsets_in(log), log.healthy) == ([1], [0, 1], True)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.cleaning.compact.segment_range import LocalPart
+from stratalog.cleaning.compact.segment_range import LocalRange
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError, StorageError
 from stratalog.log.log import Log
@@ -113,8 +113,8 @@ def small(log: Log, count: int) -> int:
 
 
 def merge_all(log: Log) -> int | None:
-    part = LocalPart(log)
-    return merge_group(part, part.segments[:-1], log.maintenance.cleaning.generation)
+    publisher, part = log.maintenance.publisher(), LocalRange(log)
+    return merge_group(part, publisher, part.segments[:-1])
 
 
 @dataclass
@@ -182,10 +182,10 @@ def test_a_damaged_segment_is_not_merged(bed: LogBed) -> None:
 def test_a_log_that_was_changed_meanwhile_is_left_alone(bed: LogBed) -> None:
     log = bed.open()
     small(log, 4)
-    part, ticket = LocalPart(log), log.maintenance.cleaning.generation
+    part, publisher = LocalRange(log), log.maintenance.publisher()
     log.truncate_to(7)
     names = bed.names()
-    assert merge_group(part, part.segments[:2], ticket) is None
+    assert merge_group(part, publisher, part.segments[:2]) is None
     assert bed.names() == names
     with pytest.raises(StorageError):
-        merge_group(part, part.segments[2:3], ticket)
+        merge_group(part, publisher, part.segments[2:3])

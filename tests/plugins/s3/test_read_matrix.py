@@ -16,7 +16,7 @@ import pytest
 from s3_faults import ANSWERED, FAULTS, FOR_GOOD
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.tiering.offload_log import segment_source
+from stratalog.engine.tiering.offload_log import offload_source
 from stratalog.errors import StorageError, StoreError
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.records import Record
@@ -100,7 +100,7 @@ def written(
             stores[1]._store, layouts.layouts(), env=Env(), limits=layouts.limits, config=EngineConfig()
         )  # round the proxy
         view = log.view()
-        sources = [segment_source(log, view, segment) for segment in view.segments[:-1]]
+        sources = [offload_source(log, view, segment) for segment in view.segments[:-1]]
         tier.log(LOG, TOPIC_ID).offload(
             sources, layout="pair", leader_epoch=0, log_start=0, high_watermark=view.offsets.log_end
         )

@@ -11,11 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from stratalog.cleaning.compact.rewriting import Rewriting
 from stratalog.cleaning.compact.segment_digests import SegmentDigests
-from stratalog.cleaning.compact.segment_range import LocalPart, Rewritable, RewriteStats, RewriteStoppedError, S
+from stratalog.cleaning.compact.segment_range import (
+    LocalRange,
+    RewriteStats,
+    RewriteStoppedError,
+    S,
+    SegmentPublisher,
+    SegmentRange,
+)
 from stratalog.cleaning.compact.throttle import Throttle
-from stratalog.cleaning.compact.tier_range import Traffic, open_tier_part
-from stratalog.cleaning.compact.two_pass import Rewriting
+from stratalog.cleaning.compact.tier_range import CommittedPublisher, TierRange, Traffic
+from stratalog.cleaning.compact.two_pass import run_passes
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, rewriters
 from stratalog.cleaning.plan.uncleanable import give_up
 from stratalog.errors import (
@@ -28,6 +36,7 @@ from stratalog.errors import (
     StorageError,
     StoreError,
 )
+from stratalog.log.change.local_publisher import LocalPublisher
 from stratalog.log.log import Log
 from stratalog.model.events import LogCleaned
 from stratalog.model.names import TopicPartition
@@ -81,9 +90,9 @@ def compact(
     """Run one round over one log; return an error in the result instead of raising it."""
     log, rewrite = plan.log, plan.rewrite
     assert rewrite is not None
-    clock, ticket = log.parts.env.clock, log.maintenance.cleaning.generation
+    clock, publisher = log.parts.env.clock, log.maintenance.publisher()
     began_ns = clock.monotonic_ns()
-    round_ = _Round(plan, job_of(log, rewrite, limits, now_ms), rewriters(policies), limits, throttle, check, ticket)
+    round_ = _Round(plan, job_of(log, rewrite, limits, now_ms), rewriters(policies), limits, throttle, check, publisher)
     stopped = ""
     error: StorageError | None = None
     try:
@@ -121,7 +130,7 @@ def compact(
         part=plan.part,
         traffic=round_.traffic,
     )
-    _conclude(log, result, ticket)
+    _conclude(log, result, publisher.generation)
     return result
 
 
@@ -135,7 +144,7 @@ class _Round:
     limits: CleanerLimits
     throttle: Throttle
     check: Callable[[], None]
-    ticket: int
+    publisher: LocalPublisher
     end: int = 0
     load: float = 0.0
     stats: RewriteStats = field(default_factory=RewriteStats)
@@ -162,40 +171,41 @@ class _Round:
         log = self.plan.log
         check_settled(log)
         log.flush()  # otherwise a power loss could lose the marker of a transaction whose records outdate records here
-        rewriting = self._rewriting(LocalPart(log), filters, keeps_tombstones=has_older(log, self.job))
+        rewriting = self._rewriting(LocalRange(log), self.publisher, filters)
         rewriting.digests = digests
-        return rewriting.run()
+        return run_passes(rewriting)
 
     def _tiered(self, tier: TierLog, filters: Sequence[RecordFilter]) -> int:
         log, state = self.plan.log, self.plan.log.maintenance.cleaning
-        part = open_tier_part(log, tier, self.traffic, f"compaction: {self.plan.reason}")
+        publisher = CommittedPublisher.open(log, tier, f"compaction: {self.plan.reason}", self.traffic)
+        part = TierRange.of(log, self.traffic)
         try:
-            rewriting = self._rewriting(part, filters, keeps_tombstones=has_older(log, self.job))
+            rewriting = self._rewriting(part, publisher, filters)
             rewriting.is_copied = True
-            end = rewriting.run()
-            part.commit(end)
+            end = run_passes(rewriting)
+            publisher.commit(end)
         except CorruptionError as error:
             part.forget(error.file)
             if state.doubt_tier(str(error)):
                 raise
             raise RewriteStoppedError(f"damaged, perhaps on its way here: {error}") from error
         finally:
-            part.abandon()
+            publisher.abandon()
         state.doubt_tier("")
         return end
 
     def _rewriting(
-        self, part: Rewritable[S], filters: Sequence[RecordFilter], *, keeps_tombstones: bool
+        self, part: SegmentRange[S], publisher: SegmentPublisher[S], filters: Sequence[RecordFilter]
     ) -> Rewriting[S]:
         return Rewriting(
             part,
+            publisher,
             self.job,
             filters,
-            keeps_tombstones,
+            has_older(self.plan.log, self.job),
             self.limits.read_bytes,
             self.throttle,
             self.check,
-            self.ticket,
             stats=self.stats,
         )
 
@@ -242,13 +252,13 @@ def job_of(log: Log, rewrite: Rewrite, limits: CleanerLimits, now_ms: int) -> Re
     return RewriteJob(log.name, *bounds, now_ms, limits.memory_bytes, limits.load_factor, log.config)
 
 
-def _conclude(log: Log, result: CompactionResult, ticket: int) -> None:
+def _conclude(log: Log, result: CompactionResult, generation: int) -> None:
     if result.error is not None and not result.stopped:
         give_up(log, result.error, result.part)
     if result.error is not None or result.stopped:
         return
     if result.part == "local":
-        log.maintenance.cleaned_up_to(result.end, ticket)
+        log.maintenance.cleaned_up_to(result.end, generation)
     stats = result.stats
     log.maintenance.notify(
         LogCleaned(

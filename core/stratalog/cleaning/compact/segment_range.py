@@ -1,4 +1,4 @@
-"""Input of a compaction round (a log, or the part of it in one tier), and the statistics of the round."""
+"""Input of a compaction round (a log, or the part of it in one tier), its output, and the statistics of the round."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from stratalog.config.topic import TopicConfig
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.producers.snapshot import ProducerEntry
-from stratalog.segment.cleaned_segment import CleanedSegment
+from stratalog.segment.build import BuiltSegment, SegmentBuilder
 from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 
 S = TypeVar("S", bound=ReadableSegment)
+S_contra = TypeVar("S_contra", bound=ReadableSegment, contravariant=True)
 
 
 class RewriteStoppedError(Exception):
@@ -43,7 +44,7 @@ class RewriteStats:
     bytes_freed: int = 0
 
 
-class Rewritable(Protocol[S]):
+class SegmentRange(Protocol[S]):
     """A log, or the part of it in one tier, at the time when a round begins."""
 
     @property
@@ -74,25 +75,28 @@ class Rewritable(Protocol[S]):
     def index_bytes(self, segment: S, role: IndexRole) -> int:
         """Return the size of an index of a segment."""
 
-    def new_cleaned(self, base_offset: int) -> CleanedSegment:
-        """Begin a segment that replaces other segments."""
 
-    def replace(self, made: CleanedSegment, old: Sequence[S], ticket: int) -> bool:
-        """Replace ``old`` by a finished segment; return False, and change nothing, if the log has changed meanwhile."""
+class SegmentPublisher(Protocol[S_contra]):
+    """Maker of new segments, which it puts in the place of others."""
+
+    def begin(self, base_offset: int) -> SegmentBuilder:
+        """Begin a segment that replaces others; its errors are those of the first write."""
+
+    def replace(self, built: BuiltSegment, old: Sequence[S_contra]) -> bool:
+        """Replace ``old`` by a finished segment, or remove its files.
+
+        Returns:
+            False if the log has changed meanwhile: nothing was replaced.
+        """
 
 
-class LocalPart:
+class LocalRange:
     """Local part of a log at the time of the call."""
 
     def __init__(self, log: Log) -> None:
         self.name, self.parts, self.config, self.segments = log.name, log.parts, log.config, log.view().segments
-        self._log = log
         self._sizes: dict[str, int] | None = None
-        self.producers, self.new_cleaned, self.replace = (
-            log.producers,
-            log.maintenance.new_cleaned,
-            log.maintenance.replace,
-        )
+        self.producers = log.producers
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
         """Return the segments that end above ``offset``, ascending."""

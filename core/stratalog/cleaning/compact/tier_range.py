@@ -1,4 +1,4 @@
-"""Committed part of a log as the input of a compaction round.
+"""Committed part of a log as the input and the output of a compaction round.
 
 The round reads a local copy of a segment if there is one. It writes new segments into the tier.
 
@@ -8,35 +8,31 @@ differs from the committed segment. A crash between these steps loses nothing, b
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Self
 
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError
 from stratalog.config.topic import TopicConfig
-from stratalog.epochs.checkpoint import format_epochs
 from stratalog.errors import FencedEpochError, SegmentGoneError
-from stratalog.log.change.extra_indexes import packed_extras_of
 from stratalog.log.log import Log
 from stratalog.log.read.tier_view import merged_epochs
 from stratalog.model.batches import Buffer
 from stratalog.model.events import SegmentEvicted
+from stratalog.model.names import TopicPartition
 from stratalog.model.segment_info import FileKind
-from stratalog.segment.cleaned_segment import CleanedSegment, SpooledSegment
+from stratalog.producers.snapshot import ProducerEntry
+from stratalog.segment.build import BuiltSegment, SegmentBuilder
 from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
-from stratalog.spi.layouts import SegmentSource, StoredSegment
+from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.read.fetcher import RemoteSegment
 from stratalog.tier.tier_log import TierLog
-from stratalog.tier.upload.closed_segment import INDEX_KINDS
 from stratalog.tier.upload.replacer import MOST_ENTRIES, Replacement, Replacer
-
-_HASHED_BYTES: Final = 1 << 20
+from stratalog.tier.upload.segment_source import INDEX_KINDS, SegmentFacts, built_source
 
 
 @dataclass(slots=True)
@@ -113,81 +109,129 @@ class TierSource:
         return True
 
 
-class TierPart:
-    """Committed part of a log (a ``Rewritable``). For one thread.
-
-    ``commit`` commits the new segments; ``abandon`` deletes them.
+class TierRange:
+    """Committed segments of a log as the input of a round (a ``SegmentRange``). For one thread.
 
     Args:
-        log: the log; it must be the leader.
-        traffic: counts the bytes.
-        replacer: replaces segments; None if nothing will be replaced.
-        kind: kind of the commits.
-        reason: reason of the commits, for people.
-        notes: True if ``placed`` is filled.
-
-    Attributes:
-        placed: replacements that were committed so far.
+        name: the log.
+        parts: its components.
+        config: settings of the topic.
+        committed: returns the committed segments that end above an offset, ascending, read page by page.
+        producers: returns the known producers of the log.
+        traffic: counts the downloaded bytes.
     """
 
     def __init__(
         self,
-        log: Log,
+        name: TopicPartition,
+        parts: Components,
+        config: TopicConfig,
+        committed: Callable[[int], Iterable[ReadableSegment]],
+        producers: Callable[[], list[ProducerEntry]],
         traffic: Traffic,
-        replacer: Replacer | None = None,
-        *,
-        kind: ChangeKind = ChangeKind.COMPACT,
-        reason: str = "",
-        notes: bool = False,
     ) -> None:
-        self._notes = notes
-        self.name, self.parts, self.config, self.producers = log.name, log.parts, log.config, log.producers
-        self._log, self._traffic, self._replacer, self._kind, self._reason = log, traffic, replacer, kind, reason
-        self._made = list[Replacement]()
-        self.placed: tuple[Replacement, ...] = ()
+        self.name, self.parts, self.config, self.producers = name, parts, config, producers
+        self._committed, self._traffic = committed, traffic
+        self._copies: Mapping[int, Segment] = {}
+        self._behind: Sequence[Segment] = ()
+        self._doubt = ""
+
+    @classmethod
+    def of(cls, log: Log, traffic: Traffic) -> Self:
+        """Return the committed part of an engine's log, whose local copies are read while they exist."""
         view = log.view()
-        assert view.remote is not None
-        self._end = view.remote.end_offset
-        self._remote, self._doubt = view.remote, log.maintenance.cleaning.tier_doubt
-        self._copies = {segment.base_offset: segment for segment in view.segments[:-1]}
-        self._behind = [segment for segment in view.segments if segment.end_offset > self._end]
+        remote = view.remote
+        assert remote is not None
+        found = cls(log.name, log.parts, log.config, remote.segments.from_offset, log.producers, traffic)
+        found._copies = {segment.base_offset: segment for segment in view.segments[:-1]}
+        found._behind = [segment for segment in view.segments if segment.end_offset > remote.end_offset]
+        found._doubt = log.maintenance.cleaning.tier_doubt
+        return found
 
     def from_offset(self, offset: int) -> Iterator[ReadableSegment]:
-        """Return the segments that end above ``offset``, ascending; the tier's list is read page by page."""
-        for found in self._remote.segments.from_offset(offset):
+        """Return the segments that end above ``offset``, ascending, and local ones after the committed part."""
+        for found in self._committed(offset):
             if isinstance(found, RemoteSegment):
                 yield TierSource(found, _copy_of(found, self._copies, self._doubt), self._traffic)
         yield from (segment for segment in self._behind if segment.end_offset > offset)
 
     def modified_ms(self, segment: ReadableSegment) -> int:
         """Return the time of the last write to the ``.log`` file."""
-        return _entry(segment).info.modified_ms
+        return entry_of(segment).info.modified_ms
 
     def index_bytes(self, segment: ReadableSegment, role: IndexRole) -> int:
         """Return the stored size of an index."""
-        place = _entry(segment).slices.get(INDEX_KINDS[role])
+        place = entry_of(segment).slices.get(INDEX_KINDS[role])
         return 0 if place is None else place.size_bytes
 
-    def new_cleaned(self, base_offset: int) -> CleanedSegment:
+    def forget(self, label: str) -> None:
+        """Drop the cached bytes of the segment with this label."""
+        for segment in self.from_offset(0):
+            if segment.label == label:
+                segment.forget()
+
+
+class CommittedPublisher:
+    """Publisher of an engine that replaces committed segments of a log (a ``SegmentPublisher``). For one thread.
+
+    ``commit`` commits the new segments; ``abandon`` deletes them.
+
+    Args:
+        log: the log; it must be the leader.
+        replacer: replaces segments.
+        kind: kind of the commits.
+        reason: reason of the commits, for people.
+        traffic: counts the uploaded bytes.
+
+    Attributes:
+        placed: replacements that were committed so far, if ``keeps_placed`` is set: their number is not limited.
+    """
+
+    def __init__(self, log: Log, replacer: Replacer, kind: ChangeKind, reason: str, traffic: Traffic) -> None:
+        self._log, self._replacer, self._kind, self._reason, self._traffic = log, replacer, kind, reason, traffic
+        remote = log.view().remote
+        assert remote is not None
+        self._end = remote.end_offset
+        self._made = list[Replacement]()
+        self.keeps_placed = False
+        self.placed: tuple[Replacement, ...] = ()
+
+    @classmethod
+    def open(
+        cls, log: Log, tier: TierLog, reason: str, traffic: Traffic, kind: ChangeKind = ChangeKind.COMPACT
+    ) -> Self:
+        """Read the tier again and return a publisher for it.
+
+        Raises:
+            FencedEpochError: another writer owns the log. The log no longer accepts appends here.
+            StoreError: the store failed.
+        """
+        layout = log.config.tier_layout
+        with log.maintenance.stopped_if_fenced():
+            section = log.config.sections.get(layout)
+            replacer = tier.replacer(layout=layout, leader_epoch=log.leader_epoch, section=section)
+            tier.refresh()
+            replacer.begin()
+        log.maintenance.refresh_remote()
+        return cls(log, replacer, kind, reason, traffic)
+
+    def begin(self, base_offset: int) -> SegmentBuilder:
         """Begin a segment in a file beside the log: a layout must know all bytes before an upload begins."""
         return self._log.maintenance.new_spooled(base_offset)
 
-    def replace(self, made: CleanedSegment, old: Sequence[ReadableSegment], ticket: int) -> bool:
+    def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
         """Upload a finished segment unless it equals the committed one; raises the errors of ``Replacer.upload``."""
-        del ticket
-        assert isinstance(made, SpooledSegment)
-        entries = tuple(_entry(segment) for segment in old)
+        entries = tuple(entry_of(segment) for segment in old)
         try:
-            if (
-                len(entries) == 1
-                and made.size_bytes == entries[0].info.size_bytes
-                and digest_of(made) == entries[0].sha256
-            ):
+            has_size = len(entries) == 1 and built.size_bytes == entries[0].info.size_bytes
+            if has_size and built.sha256() == entries[0].sha256:
                 return True
-            stored = self._writer().upload(source_of(made, old, self._log.parts, self._log.config))
+            info = entries[-1].info
+            source = built_source(built, info.log, info.topic_id, facts_of(old), self._log.config)
+            stored = self._replacer.upload(source)
         finally:
-            made.discard()
-        self._traffic.uploaded_bytes += made.size_bytes
+            built.discard()
+        self._traffic.uploaded_bytes += built.size_bytes
         self._made.append(Replacement(entries, stored))
         if len(self._made) >= MOST_ENTRIES:
             self.commit()
@@ -207,14 +251,14 @@ class TierPart:
         """
         if not self._made and first_dirty_offset is None and not always:
             return
-        log, replacer = self._log, self._writer()
+        log, replacer = self._log, self._replacer
         if log.leader_epoch != replacer.leader_epoch:
             raise RewriteStoppedError(f"{log.name} is led in another epoch by now")
         self._evict()
         made, self._made = self._made, []  # from here on only the committed root decides whether these are in use
         try:
             placed = replacer.replace(made, self._kind, self._reason, first_dirty_offset=first_dirty_offset)
-            self.placed += placed if self._notes else ()
+            self.placed += placed if self.keeps_placed else ()
         except FencedEpochError as error:
             if log.leader_epoch != replacer.leader_epoch:
                 raise RewriteStoppedError(f"{log.name} is led in another epoch by now") from error
@@ -223,21 +267,11 @@ class TierPart:
         finally:
             log.maintenance.refresh_remote()
 
-    def forget(self, label: str) -> None:
-        """Drop the cached bytes of the segment with this label."""
-        for segment in self.from_offset(0):
-            if segment.label == label:
-                segment.forget()
-
     def abandon(self) -> None:
         """Delete the objects that were uploaded and not committed."""
         made, self._made = self._made, []
         if made:
-            self._writer().discard([found.new for found in made])
-
-    def _writer(self) -> Replacer:
-        assert self._replacer is not None
-        return self._replacer
+            self._replacer.discard([found.new for found in made])
 
     def _evict(self) -> None:
         """Delete local copies up to the end of the last one that is about to be replaced, if there is one."""
@@ -254,65 +288,16 @@ class TierPart:
             )
 
 
-def source_of(
-    made: SpooledSegment, old: Sequence[ReadableSegment], parts: Components, config: TopicConfig
-) -> SegmentSource:
-    """Return the source of the upload that replaces ``old``, with its indexes and other files."""
-    infos = [_entry(segment).info for segment in old]
-    epochs = merged_epochs(info.leader_epochs for info in infos)
-    info = dataclasses.replace(
-        infos[-1],
-        base_offset=infos[0].base_offset,
-        size_bytes=made.size_bytes,
-        max_timestamp_ms=made.largest.timestamp_ms,
-        leader_epochs=epochs,
-    )
-    files = {INDEX_KINDS[role]: bytes(entries) for role, entries in made.entries.items() if entries}
+def facts_of(old: Sequence[ReadableSegment]) -> SegmentFacts:
+    """Return the facts about the segment that replaces ``old``: compaction does not change the producers' state at its end."""
+    epochs = merged_epochs(entry_of(segment).info.leader_epochs for segment in old)
     last = old[-1]
     assert isinstance(last, TierSource)
-    snapshot = last.remote.read_file(FileKind.SNAPSHOT)  # compaction does not change the producers' state at its end
-    if snapshot:
-        files[FileKind.SNAPSHOT] = snapshot
-    files[FileKind.LEADER_EPOCHS] = format_epochs(epochs)
-    extras = packed_extras_of(made, info, parts, config)
-    if extras:
-        files[FileKind.EXTRA] = extras
-    return SegmentSource(info, made, files)
+    return SegmentFacts(epochs, last.remote.read_file(FileKind.SNAPSHOT))
 
 
-def open_tier_part(
-    log: Log,
-    tier: TierLog,
-    traffic: Traffic,
-    reason: str,
-    kind: ChangeKind = ChangeKind.COMPACT,
-    *,
-    notes: bool = False,
-) -> TierPart:
-    """Return the committed part of a log as the tier has it now, for rewriting; ``notes`` as for ``TierPart``.
-
-    Raises:
-        FencedEpochError: another writer owns the log. The log no longer accepts appends here.
-        StoreError: the store failed.
-    """
-    layout = log.config.tier_layout
-    with log.maintenance.stopped_if_fenced():
-        replacer = tier.replacer(layout=layout, leader_epoch=log.leader_epoch, section=log.config.sections.get(layout))
-        tier.refresh()
-        replacer.begin()
-    log.maintenance.refresh_remote()
-    return TierPart(log, traffic, replacer, kind=kind, reason=reason, notes=notes)
-
-
-def digest_of(made: SpooledSegment) -> str:
-    """Return the SHA-256 of the records, hex."""
-    found = hashlib.sha256()
-    for piece in made.chunks(_HASHED_BYTES):
-        found.update(piece)
-    return found.hexdigest()
-
-
-def _entry(segment: ReadableSegment) -> StoredSegment:
+def entry_of(segment: ReadableSegment) -> StoredSegment:
+    """Return the manifest's entry of a committed segment of a ``TierRange``."""
     assert isinstance(segment, TierSource)  # segments above the tier's end are only read
     return segment.stored
 

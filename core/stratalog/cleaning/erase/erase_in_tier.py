@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError
-from stratalog.cleaning.compact.tier_range import TierPart, TierSource, Traffic, open_tier_part
+from stratalog.cleaning.compact.tier_range import CommittedPublisher, TierRange, TierSource, Traffic
 from stratalog.cleaning.erase.erasure_report import ErasedSegment, Remnant
-from stratalog.cleaning.erase.key_removal import records_of, write_without
+from stratalog.cleaning.erase.key_removal import records_of, without_key
 from stratalog.errors import CorruptionError, StorageError
 from stratalog.log.log import Log
+from stratalog.segment.build import copy_batches
 from stratalog.tier.manifest.root import ChangeKind, object_keys
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import GRACE_MS
@@ -36,33 +37,34 @@ def erase_in_tier(
     if tier.root is None:
         return
     if dry_run:
-        done += [_told(found, count) for found, count in _holding(log, TierPart(log, Traffic()), key, remnants)]
+        done += [_told(found, count) for found, count in _holding(log, TierRange.of(log, Traffic()), key, remnants)]
         return
-    part = open_tier_part(log, tier, Traffic(), _REASON, ChangeKind.ERASE, notes=True)
+    traffic = Traffic()
+    publisher = CommittedPublisher.open(log, tier, _REASON, traffic, ChangeKind.ERASE)
+    publisher.keeps_placed = True
+    part = TierRange.of(log, traffic)
     told = dict[int, ErasedSegment]()
     try:
         for found, count in _holding(log, part, key, remnants):
-            made = log.maintenance.new_spooled(found.base_offset)
-            try:
-                after = write_without(log, found, key, made)
-                told[found.base_offset] = replace(_told(found, count), bytes_after=made.size_bytes, sha256_after=after)
-                made.finish(part.modified_ms(found))
-                part.replace(made, [found], 0)
-            finally:
-                made.discard()
-        part.commit(always=True)
+            with publisher.begin(found.base_offset) as builder:
+                copy_batches(found, builder, log.parts, without_key(log, found, key))
+                built = builder.finish(found.end_offset, part.modified_ms(found))
+                erased = replace(_told(found, count), bytes_after=built.size_bytes, sha256_after=built.sha256())
+            told[found.base_offset] = erased
+            publisher.replace(built, [found])
+        publisher.commit(always=True)
     except RewriteStoppedError as stopped:
         raise StorageError(f"{stopped}: erase again") from stopped
     finally:
-        part.abandon()
-        for placed in part.placed:
+        publisher.abandon()
+        for placed in publisher.placed:
             objects = tuple(sorted(placed.new.keys))
             done.append(replace(told[placed.new.info.base_offset], objects_after=objects))
             tier.fetcher.forget(placed.old[0])
-    remnants += _left(log, tier, {key for placed in part.placed for key in placed.old[0].keys})
+    remnants += _left(log, tier, {key for placed in publisher.placed for key in placed.old[0].keys})
 
 
-def _holding(log: Log, part: TierPart, key: bytes, remnants: list[Remnant]) -> Iterator[tuple[TierSource, int]]:
+def _holding(log: Log, part: TierRange, key: bytes, remnants: list[Remnant]) -> Iterator[tuple[TierSource, int]]:
     """Yield the committed segments that hold the key and the number of its records; report damaged ones as remnants."""
     for segment in part.from_offset(0):
         if not isinstance(segment, TierSource):

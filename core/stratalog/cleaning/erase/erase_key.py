@@ -13,9 +13,10 @@ from typing import Final
 
 from stratalog.cleaning.erase.erase_in_tier import erase_in_tier
 from stratalog.cleaning.erase.erasure_report import ErasedSegment, EraseResult, Remnant
-from stratalog.cleaning.erase.key_removal import records_of, write_without
+from stratalog.cleaning.erase.key_removal import records_of, without_key
 from stratalog.errors import CorruptionError, SegmentGoneError, StorageError
 from stratalog.log.log import Log
+from stratalog.segment.build import copy_batches
 from stratalog.segment.segment import Segment
 from stratalog.tier.tier_log import TierLog
 
@@ -108,19 +109,15 @@ def _in_tier(log: Log, key: bytes) -> Iterator[Remnant]:
 
 
 def _erased(log: Log, segment: Segment, key: bytes, count: int) -> ErasedSegment:
-    ticket = log.maintenance.cleaning.generation
+    publisher = log.maintenance.publisher()
     before, size_bytes = _digest(segment), segment.size_bytes
-    made = log.maintenance.new_cleaned(segment.base_offset)
-    try:
-        after = write_without(log, segment, key, made)
-        bytes_after = made.size_bytes
-        made.finish(segment.log.modified_ms)
-        if not log.maintenance.replace(made, [segment], ticket):
-            raise SegmentGoneError("the log was changed while the key was erased: do it again", segment.label)  # noqa: TRY301 - the files go first
-    except BaseException:
-        made.discard()
-        raise
-    return ErasedSegment(segment.base_offset, segment.end_offset, count, size_bytes, bytes_after, before, after)
+    with publisher.begin(segment.base_offset) as builder:
+        copy_batches(segment, builder, log.parts, without_key(log, segment, key))
+        built = builder.finish(segment.end_offset, segment.modified_ms)
+        after = built.sha256()
+    if not publisher.replace(built, [segment]):
+        raise SegmentGoneError("the log was changed while the key was erased: do it again", segment.label)
+    return ErasedSegment(segment.base_offset, segment.end_offset, count, size_bytes, built.size_bytes, before, after)
 
 
 def _told(segment: Segment, count: int) -> ErasedSegment:

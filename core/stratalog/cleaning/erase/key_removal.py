@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from stratalog.cleaning.compact.verdicts import DROP, KEEP, by_batch
@@ -13,11 +12,11 @@ from stratalog.log.log import Log
 from stratalog.model.batches import CONTROL_BIT, BatchTable, Buffer
 from stratalog.model.matching import rows_of_key
 from stratalog.model.records import Fields, RecordColumns
-from stratalog.segment.cleaned_segment import CleanedSegment
+from stratalog.segment.build import Transform, unchanged
 from stratalog.segment.control_batches import CONTROL_MAGIC, without_markers
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.search import decode, transaction_index
+from stratalog.segment.search import decode
 
 _HAS_KEY: Final = 1
 _TO_VERDICT: Final = bytes.maketrans(b"\0\1", KEEP + DROP)
@@ -47,21 +46,17 @@ def _counted(log: Log, segment: ReadableSegment, key: bytes, below: int | None) 
     return count
 
 
-def write_without(log: Log, segment: ReadableSegment, key: bytes, made: CleanedSegment) -> str:
-    """Write a segment without the key; return the written bytes' SHA-256, hex. Errors as ``CleanedSegment.append``."""
-    ended = {entry.last_offset: entry for entry in transaction_index(segment, log.parts)}
-    digest = hashlib.sha256()
-    for chunk in walk(segment, 0, log.parts, below=segment.end_offset):
-        for table in chunk.tables:
-            judged = [rows_of_key(columns, key) for columns in _data_of(log, segment, chunk, table)]
-            if any(_HAS_KEY in found for found in judged):
-                data: Buffer = _retained(log, segment, chunk, table, judged)
-            else:
-                data = chunk.data[table.position[0] : table.position[-1] + table.size_bytes[-1]]
-            if data:
-                made.append(data, ended)
-                digest.update(data)
-    return digest.hexdigest()
+def without_key(log: Log, segment: ReadableSegment, key: bytes) -> Transform:
+    """Return the transform of a segment's batches that removes the records of the key."""
+
+    def transform(chunk: Chunk, table: BatchTable) -> Iterable[Buffer]:
+        judged = [rows_of_key(columns, key) for columns in _data_of(log, segment, chunk, table)]
+        if not any(_HAS_KEY in found for found in judged):
+            return unchanged(chunk, table)
+        retained = _retained(log, segment, chunk, table, judged)
+        return [retained] if retained else []
+
+    return transform
 
 
 def _data_of(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns]:

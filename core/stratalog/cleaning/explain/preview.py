@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Self, TypeVar, cast
 
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, has_older, job_of, reason_of
+from stratalog.cleaning.compact.rewriting import Rewriting
 from stratalog.cleaning.compact.segment_digests import Digests, SegmentDigests
-from stratalog.cleaning.compact.segment_range import LocalPart, Rewritable, RewriteStoppedError
+from stratalog.cleaning.compact.segment_range import LocalRange, RewriteStoppedError, SegmentRange
 from stratalog.cleaning.compact.throttle import Throttle
-from stratalog.cleaning.compact.tier_range import TierPart, Traffic
-from stratalog.cleaning.compact.two_pass import Rewriting
+from stratalog.cleaning.compact.tier_range import TierRange, Traffic
+from stratalog.cleaning.compact.two_pass import run_passes
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, rewriters
 from stratalog.env import Clock
 from stratalog.errors import SegmentGoneError
 from stratalog.model.batches import Buffer
 from stratalog.model.records import Fields
-from stratalog.segment.cleaned_segment import CleanedSegment
+from stratalog.segment.build import BuiltSegment, SegmentBuilder
 from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
 from stratalog.segment.readable import ReadableSegment
@@ -80,17 +81,17 @@ def preview(
     if plan.tier is None:
         digests = SegmentDigests(log, writable=False)
         job = replace(job, secret=digests.secret)
-        seen = _pretended(
-            LocalPart(log), digests, job, policies, limits, clock, keeps_tombstones=older, watched=watched
+        seen = _previewed(
+            LocalRange(log), digests, job, policies, limits, clock, keeps_tombstones=older, watched=watched
         )
     else:
-        tiered = TierPart(log, Traffic())
-        seen = _pretended(tiered, None, job, policies, limits, clock, keeps_tombstones=older, watched=watched)
+        tiered = TierRange.of(log, Traffic())
+        seen = _previewed(tiered, None, job, policies, limits, clock, keeps_tombstones=older, watched=watched)
     return replace(seen, reason=reason_of(rewrite, seen.end, limits))
 
 
-def _pretended(
-    part: Rewritable[S],
+def _previewed(
+    part: SegmentRange[S],
     digests: Digests[S] | None,
     job: RewriteJob,
     policies: Mapping[str, CleanupPolicy],
@@ -100,26 +101,27 @@ def _pretended(
     keeps_tombstones: bool,
     watched: Sequence[int],
 ) -> RoundPreview:
-    pretending = _Pretended(part, watched)
+    counting = _CountingPublisher(part.parts, watched)
     filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
     throttle = Throttle(clock, float("inf"))
-    rewriting = Rewriting(pretending, job, filters, keeps_tombstones, limits.read_bytes, throttle, lambda: None, 0)
-    rewriting.digests = digests
+    rewriting = Rewriting(
+        part, counting, job, filters, keeps_tombstones, limits.read_bytes, throttle, lambda: None, digests=digests
+    )
     try:
-        end = rewriting.run()
+        end = run_passes(rewriting)
     except RewriteStoppedError as stopped:
         raise SegmentGoneError(str(stopped), str(part.name)) from stopped
-    return RoundPreview(end, tuple(pretending.made), frozenset(pretending.kept))
+    return RoundPreview(end, tuple(counting.planned), frozenset(counting.kept))
 
 
 @dataclass(slots=True)
 class _Counted:
-    """Replacement for a segment to write, which only counts bytes and kept offsets."""
+    """Replacement for a segment to write, which only counts bytes and notes the watched offsets that stay."""
 
     parts: Components
     watched: Sequence[int]
+    kept: list[int]
     size_bytes: int = 0
-    kept: list[int] = field(default_factory=list)
 
     def append(self, data: Buffer, aborted: object = None) -> None:
         del aborted
@@ -138,32 +140,35 @@ class _Counted:
                     offset for offset in self.watched[first : bisect_left(self.watched, last + 1)] if offset in there
                 ]
 
-    def finish(self, modified_ms: int) -> None:
-        """Do nothing: nothing was written."""
+    def finish(self, end_offset: int, modified_ms: int) -> Self:
+        """Return the counts in place of a finished segment."""
+        del end_offset, modified_ms
+        return self
 
     def discard(self) -> None:
         """Do nothing: nothing was written."""
 
 
-class _Pretended(Generic[S]):
-    """A part of a log that can be read, and that never changes."""
+class _CountingPublisher:
+    """Publisher that writes and changes nothing.
 
-    def __init__(self, part: Rewritable[S], watched: Sequence[int]) -> None:
-        self.name, self.parts, self.config, self.from_offset = part.name, part.parts, part.config, part.from_offset
-        self.producers, self.modified_ms, self.index_bytes = part.producers, part.modified_ms, part.index_bytes
-        self._watched = watched
-        self.made: list[PlannedSegment] = []
+    Attributes:
+        planned: the segments that a round would publish.
+        kept: the watched offsets in them.
+    """
+
+    def __init__(self, parts: Components, watched: Sequence[int]) -> None:
+        self._parts, self._watched = parts, watched
+        self.planned: list[PlannedSegment] = []
         self.kept: list[int] = []
 
-    def new_cleaned(self, base_offset: int) -> CleanedSegment:
+    def begin(self, base_offset: int) -> SegmentBuilder:
         """Return an object that counts instead of writing."""
         del base_offset
-        return cast(CleanedSegment, _Counted(self.parts, self._watched))
+        return cast(SegmentBuilder, _Counted(self._parts, self._watched, self.kept))
 
-    def replace(self, made: CleanedSegment, old: Sequence[S], ticket: int) -> bool:
+    def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
         """Note the segments that a round would replace."""
-        del ticket
         before = sum(segment.size_bytes for segment in old)
-        self.made.append(PlannedSegment(old[0].base_offset, old[-1].end_offset, before, made.size_bytes))
-        self.kept += cast(_Counted, made).kept
+        self.planned.append(PlannedSegment(old[0].base_offset, old[-1].end_offset, before, built.size_bytes))
         return True

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 
-from stratalog.epochs.checkpoint import format_epochs
 from stratalog.epochs.lineage import parted_at
 from stratalog.log.change.extra_indexes import packed_extras
 from stratalog.log.log import Log
@@ -18,13 +17,14 @@ from stratalog.log.read.view import LogView
 from stratalog.model.batches import Buffer
 from stratalog.model.events import SegmentOffloaded
 from stratalog.model.names import SNAPSHOT_SUFFIX, TopicPartition, segment_file
-from stratalog.model.segment_info import FileKind, SegmentInfo, share_bytes
+from stratalog.model.segment_info import SegmentInfo, share_bytes
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.segment.segment import Segment
 from stratalog.spi.layouts import SegmentSource
 from stratalog.tier.manifest.root import TopicNote
 from stratalog.tier.tier_log import TierLog
-from stratalog.tier.upload.closed_segment import INDEX_KINDS, ClosedSegment
+from stratalog.tier.upload.closed_segment import ClosedSegment
+from stratalog.tier.upload.segment_source import INDEX_KINDS, segment_source
 from stratalog.tier.upload.uploader import OffloadReport, parted_error
 
 
@@ -126,7 +126,7 @@ def offload_log(
         try:
             with log.maintenance.stopped_if_fenced():
                 start = _tier_end(view, remote)
-                sources = (segment_source(log, view, _from(segment, start)) for segment in begun)
+                sources = (offload_source(log, view, _from(segment, start)) for segment in begun)
                 report = _offload(log, remote, view, topic, sources)
         finally:
             log.maintenance.refresh_remote()  # also after an error: some segments may be committed
@@ -205,7 +205,7 @@ def segments_to_offload(view: LogView, remote_end: int) -> list[Segment]:
     ]
 
 
-def segment_source(log: Log, view: LogView, segment: Segment | ClosedSegment) -> SegmentSource:
+def offload_source(log: Log, view: LogView, segment: Segment | ClosedSegment) -> SegmentSource:
     """Return the log, indexes and other files of one closed segment, for the upload to the tier."""
     assert log.topic_id is not None
     epochs = view.epochs.between(segment.base_offset, segment.end_offset)
@@ -219,16 +219,13 @@ def segment_source(log: Log, view: LogView, segment: Segment | ClosedSegment) ->
         modified_ms=segment.modified_ms,
         leader_epochs=epochs,
     )
-    files: dict[FileKind, bytes] = {
-        kind: entries for role, kind in INDEX_KINDS.items() if (entries := bytes(segment.index_entries(role)))
-    }
     snapshot = segment.files.read_small(segment_file(segment.end_offset, SNAPSHOT_SUFFIX))
     if snapshot is None and not log.maintenance.has_producers:
         snapshot = encode_snapshot([])  # an old log without producers: a reader of the tier need not search for them
-    if snapshot:
-        files[FileKind.SNAPSHOT] = snapshot
-    files[FileKind.LEADER_EPOCHS] = format_epochs(epochs)
-    extras = packed_extras(segment, info, log.parts, log.config)
-    if extras:
-        files[FileKind.EXTRA] = extras
-    return SegmentSource(info, SegmentBytes(segment), files)
+    return segment_source(
+        info,
+        SegmentBytes(segment),
+        {role: segment.index_entries(role) for role in INDEX_KINDS},
+        snapshot=snapshot,
+        extras=packed_extras(segment, info, log.parts, log.config),
+    )

@@ -15,7 +15,7 @@ from stratalog.log.state.log_state import LogState
 from stratalog.model.batches import Buffer
 from stratalog.model.names import EXTRA_SUFFIX, TopicPartition, parse_segment_file
 from stratalog.model.segment_info import SegmentInfo
-from stratalog.segment.cleaned_segment import CleanedSegment
+from stratalog.segment.build import BuiltSegment
 from stratalog.segment.components import Components
 from stratalog.segment.extra_index_file import build_extras, pack_extras, stored_extras, stored_labels
 from stratalog.segment.readable import ReadableSegment
@@ -83,11 +83,11 @@ def packed_extras(segment: ReadableSegment, info: SegmentInfo, parts: Components
     return b"".join(pack_extras(Identity.in_tier(info), found))
 
 
-def packed_extras_of(made: CleanedSegment, info: SegmentInfo, parts: Components, config: TopicConfig) -> bytes:
+def packed_extras_of(built: BuiltSegment, info: SegmentInfo, parts: Components, config: TopicConfig) -> bytes:
     """Return the EXTRA indexes, as ``packed_extras`` does, for a segment that was written for a tier."""
     if not parts.extras.labels:
         return b""
-    with contextlib.closing(made.reopened(info.end_offset)) as segment:
+    with contextlib.closing(built.reader()) as segment:
         return packed_extras(segment, info, parts, config)
 
 

@@ -1,45 +1,64 @@
-"""Renames that publish finished segments: ``.cleaned``, then ``.swap``, then their final names.
+"""Renames that publish finished segments: from ``.cleaned`` names to ``.swap``, then to their final names.
 
-``replace_segments`` documents the order and the effects of a crash. ``swap_recovery`` completes or undoes the renames
-when the log is opened.
+The new files are durable under ``.cleaned`` names. All segments but the first are renamed to ``.swap``, durably, then the first
+one, durably: while a ``.cleaned`` file exists, the next opening of the log undoes the segments at and above its base offset.
+From the last rename on, the new segments count. Then the replaced files are renamed to ``.deleted``, the new logs to their final
+names, and last the new indexes. Each part is durable before the next, because a power loss may keep any subset of the names
+that were not synced. ``swap_recovery`` completes or undoes the renames when the log is opened.
+
+Source: apache/kafka LocalLog.replaceSegments; unlike there, no two steps share a sync of the folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from stratalog.model.names import LOG_SUFFIX, SWAP_SUFFIX, segment_file
-from stratalog.segment.cleaned_segment import CleanedSegment
+from stratalog.segment.build import BuiltSegment
 from stratalog.spi.segment_store import LogFiles
 
 
-def rename_to_swap(files: LogFiles, made: Sequence[CleanedSegment]) -> dict[str, str]:
-    """Commit the finished segments ``made``, which ascend; return the new names of the first one's files by suffix.
+def publish_files(
+    files: LogFiles, built: Sequence[BuiltSegment], set_aside: Callable[[Sequence[BuiltSegment]], Iterable[str]]
+) -> list[str]:
+    """Give finished segments their final names in place of the replaced ones; the change is atomic, even in a crash.
 
-    The last segment is renamed first, and each rename is durable before the next: while a segment is still
-    ``.cleaned``, the next opening undoes the segments after it.
+    After an error, delete no file: only the next opening of the log can complete or undo the change.
+
+    Args:
+        files: the log's folder.
+        built: the new segments, ascending.
+        set_aside: called when the new segments count, with the segments under their present names. Renames the files of the
+            replaced segments to ``.deleted`` and returns the new names.
+
+    Returns:
+        The names that ``set_aside`` returned.
+
+    Raises:
+        LogDirOfflineError: a rename or a sync failed.
     """
-    swaps = dict[str, str]()
-    for one in reversed(made):
-        swaps = {suffix: segment_file(one.base_offset, suffix) + SWAP_SUFFIX for suffix in one.suffixes}
-        for suffix, name in swaps.items():
-            files.rename(one.name(suffix), name)
-        files.sync()
-    return swaps
-
-
-def rename_to_live(files: LogFiles, made: Sequence[CleanedSegment]) -> None:
-    """Rename the segments to their final names, durably, after the files that they replace are durably removed.
-
-    The logs are renamed one by one, because live segments between two ``.swap`` logs count as replaced. The indexes
-    follow.
-    """
-    for one in made:
-        name = segment_file(one.base_offset, LOG_SUFFIX)
-        files.rename(name + SWAP_SUFFIX, name)
-        files.sync()
-    for one in made:
-        for suffix in one.suffixes:
-            name = segment_file(one.base_offset, suffix)
-            files.rename(name + SWAP_SUFFIX, name)
+    swaps = [_renamed(segment, SWAP_SUFFIX) for segment in built]
+    for segment, swap in zip(reversed(built), reversed(swaps), strict=True):
+        if segment is built[0] and len(built) > 1:
+            files.sync()
+        for suffix, name in segment.names.items():
+            files.rename(name, swap.names[suffix])
     files.sync()
+    left = list(set_aside(swaps))
+    files.sync()
+    for swap in swaps:  # one by one: live segments between two ``.swap`` logs count as replaced
+        files.rename(swap.names[LOG_SUFFIX], segment_file(swap.base_offset, LOG_SUFFIX))
+        files.sync()
+    for swap in swaps:
+        for suffix, name in swap.names.items():
+            if suffix != LOG_SUFFIX:
+                files.rename(name, segment_file(swap.base_offset, suffix))
+    files.sync()
+    return left
+
+
+def _renamed(segment: BuiltSegment, state: str) -> BuiltSegment:
+    """Return a segment with the names of this state."""
+    names = {suffix: segment_file(segment.base_offset, suffix) + state for suffix in segment.names}
+    return replace(segment, names=names)

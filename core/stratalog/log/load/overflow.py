@@ -18,12 +18,12 @@ from typing import Final
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError
 from stratalog.log.folder.folder import UNKNOWN_END, file_names, open_segments, set_aside
-from stratalog.log.folder.swap_files import rename_to_live, rename_to_swap
+from stratalog.log.folder.swap_files import publish_files
 from stratalog.model.batches import BatchTable
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.model.records import Fields
 from stratalog.model.segment_info import AbortedTransaction
-from stratalog.segment.cleaned_segment import CleanedSegment
+from stratalog.segment.build import BuiltSegment, SegmentBuilder
 from stratalog.segment.components import Components
 from stratalog.segment.framing import FRAME, FRAME_BYTES, MAX_RELATIVE_OFFSET, Chunk, OffsetOverflowError, walk
 from stratalog.segment.search import decode, last_indexed_position, transaction_index
@@ -209,28 +209,23 @@ def split_segment(segment: Segment, spans: Sequence[OverflowRange], config: Topi
         LogDirOfflineError: writing failed.
     """
     files, aborted = segment.files, _aborted(segment)
-    modified_ms, made = segment.log.modified_ms, list[CleanedSegment]()
+    modified_ms, built = segment.log.modified_ms, list[BuiltSegment]()
     try:
         with ExitStack() as opened:
             for piece in pieces_of(segment, spans, opened):
-                made.append(CleanedSegment(files, piece.base_offset, piece.parts, config))
-                _copy(piece, made[-1], aborted or {})
-                made[-1].finish(modified_ms)
+                with SegmentBuilder(files, piece.base_offset, piece.parts, config) as builder:
+                    _copy(piece, builder, aborted or {})
+                    built.append(builder.finish(piece.end_offset, modified_ms))
                 if aborted is None:  # the loader then rebuilds all indexes, with the producers' state
-                    files.remove(made[-1].name(piece.parts.indexes[IndexRole.OFFSET].suffix))
+                    files.remove(built[-1].names[piece.parts.indexes[IndexRole.OFFSET].suffix])
     except BaseException:
-        for one in made:
+        for one in built:
             one.discard()
         raise
     finally:
         segment.close()
-    rename_to_swap(
-        files, made
-    )  # if this fails, delete no file here: the next opening removes the .swap files before the .cleaned files
-    left = set_aside(files, segment, keep_snapshot=spans[0].base_offset == segment.base_offset)
-    files.sync()
-    rename_to_live(files, made)
-    return left
+    keeps_snapshot = spans[0].base_offset == segment.base_offset
+    return publish_files(files, built, lambda _: set_aside(files, segment, keep_snapshot=keeps_snapshot))
 
 
 def _aborted(segment: Segment) -> dict[int, AbortedTransaction] | None:
@@ -244,13 +239,13 @@ def _aborted(segment: Segment) -> dict[int, AbortedTransaction] | None:
     return {entry.last_offset: entry for entry in transaction_index(segment, segment.parts)}
 
 
-def _copy(piece: Segment, made: CleanedSegment, aborted: dict[int, AbortedTransaction]) -> None:
+def _copy(piece: Segment, into: SegmentBuilder, aborted: dict[int, AbortedTransaction]) -> None:
     """Write a piece: its good batches and the bytes after them."""
     position = 0
     try:
         for chunk in walk(piece, 0, piece.parts):
-            made.append(chunk.data[: chunk.end_position - chunk.position], aborted)
+            into.append(chunk.data[: chunk.end_position - chunk.position], aborted)
             position = chunk.end_position
     except CorruptBatchError:
         for start in range(position, piece.size_bytes, _COPY_BYTES):
-            made.append_damaged(piece.read(start, _COPY_BYTES))
+            into.append_damaged(piece.read(start, _COPY_BYTES))

@@ -36,7 +36,7 @@ from stratalog.tier.read.fetcher import log_key
 from stratalog.tier.read.streamed_segment import StreamedSegment
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.upkeep.orphans import unfinished
-from stratalog.tier.upload.closed_segment import INDEX_KINDS
+from stratalog.tier.upload.segment_source import INDEX_KINDS
 
 _DAMAGED: Final = (CorruptObjectError, ObjectNotFoundError, CorruptIndexError, CorruptSnapshotError)
 _ROLES: Final = {kind: role for role, kind in INDEX_KINDS.items()}

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
-from stratalog.epochs.checkpoint import format_epochs
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import CorruptBatchError, CorruptIndexError, CorruptSnapshotError, SegmentGoneError, StorageError
 from stratalog.log.change.extra_indexes import found_extras
 from stratalog.log.load.producer_replay import replay_table
 from stratalog.model.batches import NO_EPOCH, BatchTable, Buffer
 from stratalog.model.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, TopicId, TopicPartition, segment_file
-from stratalog.model.segment_info import AbortedTransaction, FileKind, SegmentInfo
+from stratalog.model.segment_info import AbortedTransaction, SegmentInfo
 from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
@@ -30,12 +29,8 @@ from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.segment_store import LogFiles
+from stratalog.tier.upload.segment_source import segment_source
 
-INDEX_KINDS: Final = {
-    IndexRole.OFFSET: FileKind.OFFSET_INDEX,
-    IndexRole.TIME: FileKind.TIME_INDEX,
-    IndexRole.TRANSACTION: FileKind.TRANSACTION_INDEX,
-}
 _DISPOSABLE: Final = (IndexRole.OFFSET, IndexRole.TIME)
 
 
@@ -211,14 +206,14 @@ class SegmentReader:
             modified_ms=segment.modified_ms,
             leader_epochs=epochs,
         )
-        files = {FileKind.LEADER_EPOCHS: format_epochs(epochs), **self._indexes(segment, found)}
-        snapshot = self._snapshot(segment.end_offset)
-        if snapshot is not None:
-            files[FileKind.SNAPSHOT] = snapshot
         extras = found_extras(whole, info) if segment.base_offset == whole.base_offset else b""
-        if extras:
-            files[FileKind.EXTRA] = extras
-        return SegmentSource(info, CheckedBytes(segment, self._parts), files)
+        return segment_source(
+            info,
+            CheckedBytes(segment, self._parts),
+            self._indexes(segment, found),
+            snapshot=self._snapshot(segment.end_offset),
+            extras=extras,
+        )
 
     def _checked(self, segment: ClosedSegment) -> Recovered:
         """Read a segment once; raise its damage if there is any."""
@@ -261,10 +256,9 @@ class SegmentReader:
             return encode_snapshot(self._producers.entries())
         return stored
 
-    def _indexes(self, segment: ClosedSegment, found: Recovered) -> dict[FileKind, bytes]:
-        made = {role: bytes(segment.index_entries(role)) for role in _DISPOSABLE}
-        made[IndexRole.TRANSACTION] = segment.stored_transactions() or found.entries[IndexRole.TRANSACTION]
-        return {INDEX_KINDS[role]: entries for role, entries in made.items() if entries}
+    def _indexes(self, segment: ClosedSegment, found: Recovered) -> dict[IndexRole, Buffer]:
+        made = {role: segment.index_entries(role) for role in _DISPOSABLE}
+        return {**made, IndexRole.TRANSACTION: segment.stored_transactions() or found.entries[IndexRole.TRANSACTION]}
 
 
 class _Noted:

@@ -1,0 +1,239 @@
+"""Pass 2 of a compaction round over one group of segments: one new segment with the records that stay.
+
+Source: apache/kafka Cleaner (cleanSegments, cleanInto), MemoryRecords.RecordFilter.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic
+
+from stratalog.cleaning.compact.digest_notes import Notes
+from stratalog.cleaning.compact.empty_batches import stay_empty
+from stratalog.cleaning.compact.rewriting import Rewriting
+from stratalog.cleaning.compact.segment_digests import Digest
+from stratalog.cleaning.compact.segment_range import S
+from stratalog.cleaning.compact.transaction_filter import AbortedAhead, TransactionPass, is_special
+from stratalog.cleaning.compact.unchanged_segments import Looks
+from stratalog.cleaning.compact.verdicts import (
+    AT_HORIZON,
+    AT_HORIZON_IS_OVER,
+    DROP,
+    KEEP,
+    by_batch,
+    judged,
+    of_old_format,
+)
+from stratalog.errors import CorruptBatchError
+from stratalog.model.batches import CONTROL_BIT, DELETE_HORIZON_BIT, BatchTable, Buffer
+from stratalog.model.records import Fields
+from stratalog.segment.build import BuiltSegment, SegmentBuilder
+from stratalog.segment.framing import Chunk, walk
+from stratalog.segment.search import decode
+
+_WRITTEN_BYTES: Final = 1 << 19  # written at once
+
+
+@dataclass(slots=True)
+class CopyPass(Generic[S]):
+    """Copy of one group of segments without the dropped records, and what must stay regardless of the filters' verdicts.
+
+    The new segment is begun at the first loss, unless ``begin`` is called first: a segment that loses nothing is not written.
+
+    Attributes:
+        of: the round.
+        end: end of the range that the filters know.
+        legacy_horizon_ms: tombstones of formats without horizons have expired in segments that are not newer.
+        last_records: last offset and epoch of each producer.
+        transactions: state of transactions at the position in the log.
+        notes: notes for the digest of the new segment.
+        aborted: aborted transactions of the segments.
+    """
+
+    of: Rewriting[S]
+    end: int
+    legacy_horizon_ms: int
+    last_records: dict[int, tuple[int, int]]
+    transactions: TransactionPass
+    notes: Notes
+    aborted: AbortedAhead
+    _builder: SegmentBuilder | None = None
+    _expected: bool = False
+    _aborted_rows: Sequence[bool] | None = None  # of the current table, including markers that end nothing
+    _held: list[Buffer] = field(default_factory=list)
+    _held_bytes: int = 0
+
+    def begin(self, base_offset: int) -> None:
+        """Begin the new segment."""
+        self._builder = self.of.publisher.begin(base_offset)
+
+    def finish(self, group: Sequence[S]) -> BuiltSegment | None:
+        """Return the new segment of a group that was copied; None if nothing was written."""
+        if self._builder is None:
+            return None
+        return self._builder.finish(group[-1].end_offset, self.of.log.modified_ms(group[-1]))
+
+    def discard(self) -> None:
+        """Remove the new segment and its digest."""
+        self.notes.abandon()
+        if self._builder is not None:
+            self._builder.discard()
+
+    def copy(self, segment: S) -> None:
+        """Write the kept part of a segment."""
+        of, parts = self.of, self.of.log.parts
+        after = segment.end_offset
+        self.transactions.kept.clear()
+        self._expected = False
+        was_checked = of.job.dirty_start <= segment.base_offset and after <= self.end  # by pass 1
+        for chunk in walk(segment, 0, parts, check_crc=not was_checked, read_bytes=of.read_bytes, below=after):
+            of.step(chunk.data.nbytes)
+            of.stats.bytes_read += chunk.data.nbytes
+            for table in chunk.tables:
+                out = self._retained(segment, chunk, table)
+                start, end = table.position[0], table.position[-1] + table.size_bytes[-1]
+                if self._builder is None:
+                    if out == chunk.data[start:end]:
+                        continue
+                    self.begin(segment.base_offset)
+                    self._copy_range(segment, chunk.position + start)
+                self._write(out)
+            self.notes.collect(end=False)
+        self._flush()
+
+    def passes_over(self, segment: S, digest: Digest) -> bool:
+        """Return True if reading a segment would change nothing in it; then apply its effects as if it had been read."""
+        steady, met = digest.steady, self.transactions.committed
+        if not steady.holds(met, self.last_records, old_tombstones_stay=not self._is_old(segment)):
+            return False
+        steady.pass_over(met)
+        self.notes.pass_over(steady)
+        return True
+
+    def copy_spared(self, segment: S, digest: Digest) -> None:
+        """Write a segment that loses nothing; check the bytes, and do not look at the records."""
+        of = self.of
+        for chunk in walk(segment, 0, of.log.parts, read_bytes=of.read_bytes, below=segment.end_offset):
+            of.step(chunk.data.nbytes)
+            of.stats.bytes_read += chunk.data.nbytes
+            self._write(chunk.data[: chunk.end_position - chunk.position])  # the rest may be a partial batch
+        self._flush()
+        self.notes.take_over(digest)
+
+    def _copy_range(self, segment: S, end: int) -> None:
+        """Write the batches before position ``end``, which lose nothing."""
+        parts = self.of.log.parts
+        for chunk in walk(segment, 0, parts, check_crc=False, read_bytes=self.of.read_bytes, below=segment.end_offset):
+            for table in chunk.tables:
+                first = chunk.position + table.position[0]
+                if first >= end:
+                    return
+                last = min(chunk.position + table.position[-1] + table.size_bytes[-1], end)
+                self._write(chunk.data[table.position[0] : last - chunk.position])
+
+    def _write(self, data: Buffer) -> None:
+        """Hold data to write it with what follows, because the kept part of a chunk may be small."""
+        if len(data):
+            self._held.append(data)
+            self._held_bytes += len(data)
+            if self._held_bytes >= _WRITTEN_BYTES:
+                self._flush()
+
+    def _flush(self) -> None:
+        """Write the held data; must happen before ``transactions`` changes to those of another segment."""
+        if not self._held or self._builder is None:
+            return
+        data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
+        self._builder.append(data, self.transactions.kept)
+        self.of.throttle.took(len(data))
+        self.of.stats.bytes_written += len(data)
+        self._held, self._held_bytes = [], 0
+
+    def _retained(self, segment: S, chunk: Chunk, table: BatchTable) -> Buffer:
+        """Return the batches of a table without the dropped records."""
+        formats = self.of.log.parts.formats
+        found = formats.get(table.magic) or formats.of(table.magic, segment.label, chunk.position + table.position[0])
+        verdicts = self._verdicts(segment, chunk, table)
+        words = b"".join(verdicts)
+        self.of.stats.records_read += len(words)
+        self.of.stats.records_kept += len(words) - words.count(DROP)
+        horizon_ms = self.of.job.now_ms + self.of.log.config.delete_retention_ms
+        ends_round = table.last_offset[-1] + 1 == self.of.job.end
+        stay = stay_empty(table, self.last_records, ends_round=ends_round) if table.magic >= 2 else None
+        looks = Looks(chunk.data, verdicts, stay, self._aborted_rows, horizon_ms)
+        self.notes.look_at(table, looks, is_plain=stay is None and AT_HORIZON not in words)
+        try:
+            retained = found.retain(
+                chunk.data,
+                table,
+                verdicts,
+                None if self.of.keeps_tombstones else horizon_ms,
+                retain_empty=stay,
+                limit_bytes=self.of.log.parts.limits.decompressed_bytes,
+            )
+            pieces = list(retained)
+        except CorruptBatchError as error:
+            raise CorruptBatchError(error.reason, segment.label, chunk.position + error.position) from error
+        if len(pieces) == 1 and not isinstance(pieces[0], memoryview):
+            return pieces[0]
+        return b"".join(pieces)  # a view would keep the chunk in memory until it is written
+
+    def _verdicts(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:
+        """Return one list of verdicts for each batch."""
+        self._aborted_rows = None
+        if not is_special(table):
+            verdicts = list[Buffer](self._judged(segment, chunk, table))
+        else:
+            verdicts = self._judged_among_transactions(segment, chunk, table)
+        if table.magic < 2:
+            ends_round = table.last_offset[-1] + 1 == self.of.job.end
+            old = of_old_format(verdicts, is_over=self._is_old(segment), ends_round=ends_round)
+            self.notes.old_tombstones(stay=old.have_tombstones, is_last_kept=old.is_last_kept)
+            return old.words
+        if self.of.keeps_tombstones or not any(map(DELETE_HORIZON_BIT.__and__, table.attributes)):
+            return verdicts
+        for row, (attributes, base_ms) in enumerate(zip(table.attributes, table.base_timestamp_ms, strict=True)):
+            if attributes & DELETE_HORIZON_BIT and base_ms <= self.of.job.now_ms:
+                words = bytes(verdicts[row])
+                below = self._below_end(segment, chunk, table.take(row, row + 1), len(words))
+                verdicts[row] = words[:below].translate(AT_HORIZON_IS_OVER) + words[below:]
+        return verdicts
+
+    def _below_end(self, segment: S, chunk: Chunk, row: BatchTable, count: int) -> int:
+        """Return how many of the ``count`` records of a batch the filters judged."""
+        if row.last_offset[0] < self.end or row.attributes[0] & CONTROL_BIT:
+            return count
+        decoded = decode(chunk, row, segment, self.of.log.parts, Fields.OFFSET)
+        return sum(bisect_left(columns.offset, self.end) for columns in decoded)
+
+    def _judged(self, segment: S, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
+        """Return the filters' verdicts on a table of data."""
+        of = self.of
+        decoded = decode(chunk, table, segment, of.log.parts, of.fields)
+        return by_batch(table, (judged(of.filters, columns, self.end) for columns in decoded))
+
+    def _judged_among_transactions(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:
+        if not self._expected:  # most segments have no transactions
+            self.aborted.show(segment, self.transactions)
+            self._expected = True
+        dropped = self._aborted_rows = self.transactions.rows(table, chunk.data)
+        rows = zip(dropped, table.attributes, strict=True)
+        is_data = [not gone and not attributes & CONTROL_BIT for gone, attributes in rows]
+        judgements = self._judged(segment, chunk, table.keep(is_data))
+        verdicts: list[Buffer] = []
+        for row, count in enumerate(table.record_count):
+            if is_data[row]:
+                verdicts.append(next(judgements))
+            elif not dropped[row]:
+                verdicts.append(KEEP * count)
+            elif table.attributes[row] & CONTROL_BIT:
+                verdicts.append(AT_HORIZON * count)
+            else:
+                verdicts.append(DROP * count)
+        return verdicts
+
+    def _is_old(self, segment: S) -> bool:
+        """Return True if tombstones of formats without horizons have expired."""
+        return self.of.log.modified_ms(segment) <= self.legacy_horizon_ms and not self.of.keeps_tombstones

@@ -1,0 +1,230 @@
+"""Publication of finished segments in an open log: in place of others, or after the log end.
+
+``swap_files`` documents the order of the renames and the effects of a crash. Readers with replaced segments in their view
+continue with the segments that they hold open. Otherwise they find the new segments.
+
+Source: apache/kafka LocalLog.replaceSegments, LogLoader.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+from stratalog.errors import ConfigError, OffsetsOutOfOrderError, StorageError
+from stratalog.log.durability.sync import flush
+from stratalog.log.folder.folder import file_names, set_aside
+from stratalog.log.folder.swap_files import publish_files
+from stratalog.log.folder.write_rounds import Pending, begin_round, end_round
+from stratalog.log.load.producer_replay import write_snapshot
+from stratalog.log.state.log_state import LogState
+from stratalog.log.state.roll import next_segment, roll
+from stratalog.model.events import SegmentRolled
+from stratalog.model.names import LOG_SUFFIX, segment_file
+from stratalog.segment.build import BuiltSegment, SegmentBuilder
+from stratalog.segment.segment import Segment
+
+
+class LocalPublisher:
+    """Publisher of segments of one log that an engine has open. Each method is for one thread at a time.
+
+    Args:
+        state: state of the log.
+
+    Attributes:
+        generation: value of ``CleaningState.generation`` at the beginning: ``replace`` refuses if it has changed since.
+    """
+
+    def __init__(self, state: LogState) -> None:
+        self._state, self.generation = state, state.cleaning.generation
+
+    def begin(self, base_offset: int) -> SegmentBuilder:
+        """Begin a segment in the log's folder; raises the same errors as ``Log.append``."""
+        state = self._state
+        state.health.check_writable()
+        return SegmentBuilder(state.files, base_offset, state.settings.components, state.settings.config)
+
+    def replace(self, built: BuiltSegment, old: Sequence[Segment]) -> bool:
+        """Replace consecutive closed segments with a finished one.
+
+        Args:
+            built: the new segment, with the base offset of the first old segment. Its files are removed unless it is published.
+            old: the segments that it was made from, read after this publisher was made.
+
+        Returns:
+            True if the segments were replaced. False if the log has changed since this publisher was made.
+
+        Raises:
+            ClosedError: the log is closed.
+            StorageError: a rename or a sync failed; the log is out of service. The next opening completes or undoes the
+                change.
+        """
+        state = self._state
+        with state.lock:
+            with _discarded_after_error([built]):
+                state.health.check_writable()
+            if state.cleaning.generation != self.generation or not _are_there(state, old):
+                built.discard()
+                return False
+            try:
+                _replace(state, built, old)
+            except StorageError as error:  # a part of the names may be changed: only the next opening repairs that
+                state.health.fail(error)
+                raise
+            return True
+
+    def add(self, built: Sequence[BuiltSegment], mark: tuple[str, int] | None = None) -> None:
+        """Add finished segments at the log end, durably: all of them, or none, even after a crash.
+
+        The segments must not contain records of an idempotent producer or of a transaction: the producers' state is not
+        updated.
+
+        Args:
+            built: new segments, ascending. The first begins at the log end, and each ends where the next begins. Their files
+                are removed unless they are published.
+            mark: the writer and the number of its round. The round is stored if the segments are added, even after a crash.
+
+        Raises:
+            OffsetsOutOfOrderError: the log ends at another offset; nothing was done.
+            NotLeaderOrFollowerError: the log does not lead; nothing was done.
+            StorageError: the disk failed; the log is out of service. The next opening completes the change or undoes it.
+        """
+        if not built:
+            raise ConfigError("add() takes at least one segment")
+        state, base = self._state, built[0].base_offset
+        with state.durability.syncing:
+            with _discarded_after_error(built):
+                with state.lock:
+                    state.health.check_writable()
+                    state.role.check_leads()
+                    _check_end(state, base)
+                    roll(state)
+                flush(state)
+            with state.lock:
+                with _discarded_after_error(built):
+                    _check_end(state, base)  # another thread may have appended, even into the empty segment
+                with state.health.guarded("adding segments"):
+                    _add(state, built, mark)
+
+
+@contextlib.contextmanager
+def _discarded_after_error(built: Sequence[BuiltSegment]) -> Iterator[None]:
+    """Remove the files of segments after an error before their publication."""
+    try:
+        yield
+    except BaseException:
+        for segment in built:
+            segment.discard()
+        raise
+
+
+# --- replacing -------------------------------------------------------------------------------------------------------
+
+
+def _are_there(state: LogState, old: Sequence[Segment]) -> bool:
+    """Return True if the log still has the old segments, none of them is active, and the tier has none of them."""
+    bases = [segment.base_offset for segment in state.writes.segments]
+    if old[0].base_offset not in bases:
+        return False
+    first = bases.index(old[0].base_offset)
+    if state.writes.segments[first : first + len(old)] != tuple(old) or state.writes.segments[-1] in old:
+        return False
+    remote = None if state.settings.remote is None else state.settings.remote.view()
+    return remote is None or not remote.segments or remote.segments[-1].end_offset <= old[0].base_offset
+
+
+def _replace(state: LogState, built: BuiltSegment, old: Sequence[Segment]) -> None:
+    first, names = state.writes.segments.index(old[0]), set(file_names(state.files))
+    reading = ExitStack()  # not closed after an error: readers keep the segment
+
+    def take_over(swaps: Sequence[BuiltSegment]) -> Iterator[str]:
+        # Between the renames, readers use an open descriptor and index entries in memory: they look up no file name.
+        with ExitStack() as opened:
+            between = swaps[0].reader()
+            opened.callback(between.close)
+            opened.enter_context(between.log.slice(0, 0))
+            _publish(state, first, len(old), between)
+            reading.enter_context(opened.pop_all())
+        for segment in old:
+            segment.close()
+            kept = segment.base_offset == built.base_offset  # its snapshot is also valid for the new segment
+            yield from set_aside(state.files, segment, keep_snapshot=kept, names=names)
+
+    _delete_later(state, publish_files(state.files, [built], take_over))
+    _publish(state, first, 1, _opened(state, built))
+    reading.close()
+
+
+def _publish(state: LogState, first: int, count: int, segment: Segment) -> None:
+    state.writes.replace_segments(first, count, [segment])
+    state.publish()
+
+
+# --- adding ----------------------------------------------------------------------------------------------------------
+
+
+def _check_end(state: LogState, base_offset: int) -> None:
+    if base_offset != state.log_end:
+        raise OffsetsOutOfOrderError(f"{state.log} ends at {state.log_end}, not at {base_offset}")
+
+
+def _add(state: LogState, built: Sequence[BuiltSegment], mark: tuple[str, int] | None) -> None:
+    files, base, end = state.files, built[0].base_offset, built[-1].end_offset
+    if state.writes.epochs.latest != state.role.leader_epoch:
+        state.writes.store_epochs(state.writes.epochs.assign(state.role.leader_epoch, base))
+    if mark is not None:
+        begin_round(files, Pending(*mark, base_offset=base, end_offset=end))
+    try:
+        _take_in(state, built)
+    except StorageError as error:  # a part of the names may be changed: only the next opening repairs that
+        state.health.fail(error)
+        raise
+    if mark is not None:
+        end_round(files, end)
+    state.notify(SegmentRolled(log=state.log, base_offset=end))
+
+
+def _take_in(state: LogState, built: Sequence[BuiltSegment]) -> None:
+    """Put the segments in the place of the empty active segment, and begin a new one after them."""
+    active, end = state.writes.segments[-1], built[-1].end_offset
+
+    def take_over(swaps: Sequence[BuiltSegment]) -> list[str]:
+        del swaps
+        active.close()
+        return set_aside(state.files, active)
+
+    _delete_later(state, publish_files(state.files, built, take_over))
+    added = list[Segment]()
+    try:
+        for one in built:
+            added.append(_opened(state, one))
+    except StorageError:
+        for segment in added:
+            segment.close()
+        raise
+    state.writes.producers.end_offset = end
+    write_snapshot(state.files, end, state.writes.producers)
+    segment, appender = next_segment(state, end)
+    state.writes.replace_segments(len(state.writes.segments) - 1, 1, [*added, segment])
+    state.writes.replace_appender(appender)
+    state.durability.names_changed()
+    state.durability.raise_to(end)
+    state.publish()
+
+
+# --- both ------------------------------------------------------------------------------------------------------------
+
+
+def _opened(state: LogState, built: BuiltSegment) -> Segment:
+    """Open a segment that has its final names."""
+    log = state.files.open_segment(segment_file(built.base_offset, LOG_SUFFIX))
+    segment = Segment(state.files, built.base_offset, built.end_offset, state.settings.components, log)
+    segment.largest = built.largest
+    return segment
+
+
+def _delete_later(state: LogState, names: Sequence[str]) -> None:
+    """Delete these files after ``file.delete.delay.ms``."""
+    due_ns = state.settings.components.env.clock.monotonic_ns() + state.settings.config.file_delete_delay_ms * 1_000_000
+    state.writes.pending_deletes.add(names, due_ns)

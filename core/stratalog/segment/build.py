@@ -1,0 +1,342 @@
+"""Building of a segment: batches in, finished files with indexes out. No reader sees them until they are published.
+
+Source: apache/kafka UnifiedLog.createNewCleanedSegment, LogSegment.append, onBecomeInactiveSegment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self, TypeAlias
+
+from stratalog.config.topic import TopicConfig
+from stratalog.env import Clock
+from stratalog.errors import OffsetsOutOfOrderError, StorageError
+from stratalog.model.batches import BatchTable, Buffer
+from stratalog.model.names import CLEANED_SUFFIX, EXTRA_SUFFIX, LOG_SUFFIX, SPOOL_SUFFIX, segment_file
+from stratalog.model.offsets import TimestampOffset
+from stratalog.model.segment_info import AbortedTransaction
+from stratalog.segment.components import Components
+from stratalog.segment.framing import MAX_RELATIVE_OFFSET, Chunk, scan, walk
+from stratalog.segment.index_entries import NONE_ABORTED, IndexEntries
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import transaction_index
+from stratalog.segment.segment import Segment
+from stratalog.spi.indexes import IndexRole
+from stratalog.spi.segment_store import LogFiles
+
+_HASHED_BYTES: Final = 1 << 20
+
+Transform: TypeAlias = Callable[[Chunk, BatchTable], Iterable[Buffer]]
+"""Returns the batches to write in place of those of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltSegment:
+    """A finished segment that is not published yet. Its batches are a ``ByteSource``.
+
+    Attributes:
+        files: the folder of its files.
+        components: the log's components.
+        base_offset: base offset of the segment.
+        end_offset: first offset after the segment.
+        modified_ms: time of the last write to the segment.
+        names: present names of its files, by suffix, the log first. An empty transaction index has no file.
+        size_bytes: size of the batches.
+        largest: largest timestamp, and an offset that belongs to it.
+        entries: contents of the indexes.
+    """
+
+    files: LogFiles
+    components: Components
+    base_offset: int
+    end_offset: int
+    modified_ms: int
+    names: Mapping[str, str]
+    size_bytes: int
+    largest: TimestampOffset
+    entries: Mapping[IndexRole, bytes]
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """Yield the bytes of the batches from the start."""
+        with contextlib.closing(self.files.open_segment(self.names[LOG_SUFFIX])) as log:
+            for position in range(0, self.size_bytes, chunk_bytes):
+                yield log.read(position, chunk_bytes)
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the batches, hex."""
+        found = hashlib.sha256()
+        for piece in self.chunks(_HASHED_BYTES):
+            found.update(piece)
+        return found.hexdigest()
+
+    def reader(self) -> Segment:
+        """Open the segment for reading, with the index entries in memory; the caller closes it."""
+        log_name = self.names[LOG_SUFFIX]
+        names = {EXTRA_SUFFIX: log_name + EXTRA_SUFFIX, **self.names}  # the usual name is that of a replaced segment
+        log = self.files.open_segment(log_name)
+        segment = Segment(
+            self.files,
+            self.base_offset,
+            self.end_offset,
+            self.components,
+            log,
+            names=names,
+            index_entries=self.entries,
+        )
+        segment.largest = self.largest
+        return segment
+
+    def discard(self) -> None:
+        """Remove the files, if the disk allows it; otherwise the next opening of the log removes them."""
+        _remove(self.files, self.names)
+
+
+class SegmentBuilder:
+    """Builder of one segment. A context manager that discards after an error. For one thread, without the log's lock.
+
+    Index entries are collected in memory, at most ``segment.index.bytes`` of each kind except for aborted transactions.
+
+    Args:
+        files: folder for the files.
+        base_offset: base offset of the segment.
+        components: the log's components.
+        config: settings of the topic.
+        names: names of the files to write, by suffix. None: the ``.cleaned`` names of the log and of all indexes. Indexes
+            without a name stay in memory.
+        durable: True to make the finished files durable, with the modification time of the segment.
+    """
+
+    def __init__(
+        self,
+        files: LogFiles,
+        base_offset: int,
+        components: Components,
+        config: TopicConfig,
+        *,
+        names: Mapping[str, str] | None = None,
+        durable: bool = True,
+    ) -> None:
+        self.base_offset, self._files, self._components, self._is_durable = base_offset, files, components, durable
+        self._names = {**names} if names is not None else _cleaned_names(base_offset, components)
+        self._entries = IndexEntries(components.indexes, base_offset, config)
+        for name in self._names.values():
+            files.remove(name)
+        self._log = files.open_segment(self._names[LOG_SUFFIX], create=True)
+
+    @classmethod
+    def for_upload(cls, files: LogFiles, base_offset: int, components: Components, config: TopicConfig) -> Self:
+        """Begin a segment for a tier: a temporary file with the batches; the indexes stay in memory."""
+        names = {LOG_SUFFIX: segment_file(base_offset, LOG_SUFFIX) + SPOOL_SUFFIX}
+        return cls(files, base_offset, components, config, names=names, durable=False)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the batches so far."""
+        return self._log.size_bytes
+
+    def append(self, data: Buffer, aborted: Mapping[int, AbortedTransaction] = NONE_ABORTED) -> None:
+        """Write whole batches of any magic.
+
+        Args:
+            data: the batches.
+            aborted: the transactions that end with abort markers among the batches, by the marker's offset.
+
+        Raises:
+            DiskFullError: no space for them.
+            LogDirOfflineError: writing failed.
+        """
+        start = self._log.append(data)
+        for table in scan(self._components.formats, data, 0, memoryview(data).nbytes, check_crc=False).tables:
+            self._entries.add(table, start, aborted)
+
+    def append_damaged(self, data: Buffer) -> None:
+        """Write bytes that are no good batches, to preserve them for a later inspection; errors as ``append``."""
+        self._log.append(data)
+
+    def finish(self, end_offset: int, modified_ms: int) -> BuiltSegment:
+        """Write the indexes and return the finished segment.
+
+        Args:
+            end_offset: first offset after the segment.
+            modified_ms: modification time: that of the replaced segments, or the present time.
+
+        Raises:
+            DiskFullError, LogDirOfflineError: as ``append``.
+        """
+        size_bytes = self._log.size_bytes
+        if self._is_durable:
+            self._log.sync()
+        self._log.close()
+        names = {LOG_SUFFIX: self._names[LOG_SUFFIX]}
+        entries = self._entries.finish()
+        for role, found in self._components.indexes.items():
+            name = self._names.get(found.suffix)
+            if name is not None and (entries[role] or role is not IndexRole.TRANSACTION):
+                self._write_index(name, entries[role])
+                names[found.suffix] = name
+        if self._is_durable:
+            for name in names.values():
+                self._files.set_modified(name, modified_ms)
+            self._files.sync()
+        return BuiltSegment(
+            self._files,
+            self._components,
+            self.base_offset,
+            end_offset,
+            modified_ms,
+            names,
+            size_bytes,
+            self._entries.largest,
+            entries,
+        )
+
+    def _write_index(self, name: str, entries: bytes) -> None:
+        index = self._files.open_index(name, max_bytes=len(entries), writable=True, reserve=False)
+        try:
+            index.append(entries)
+            index.sync()
+        finally:
+            index.close()
+
+    def discard(self) -> None:
+        """Remove what was written, if the disk allows it; otherwise the next opening of the log removes it."""
+        with contextlib.suppress(StorageError):
+            self._log.close()
+        _remove(self._files, self._names)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.discard()
+
+
+class RollingBuilder:
+    """Builder of adjacent segments: each is finished before it would be too large. For one thread.
+
+    Args:
+        begin: begins the segment with this base offset.
+        done: receives each finished segment, and owns its files from then on.
+        clock: gives the modification time of a finished segment.
+        base_offset: base offset of the first segment.
+        limit_bytes: maximal size of a segment, unless a single write is larger.
+
+    Attributes:
+        next_offset: offset after the last batch.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[int], SegmentBuilder],
+        done: Callable[[BuiltSegment], None],
+        clock: Clock,
+        base_offset: int,
+        limit_bytes: int,
+    ) -> None:
+        self._begin, self._done, self._clock, self._limit_bytes = begin, done, clock, limit_bytes
+        self._base = self.next_offset = base_offset
+        self._builder: SegmentBuilder | None = None
+
+    def append(self, data: Buffer, first: int, last: int) -> None:
+        """Write whole batches with the offsets ``first`` to ``last``.
+
+        Raises:
+            OffsetsOutOfOrderError: ``first`` is below the offsets before.
+            Others: as ``SegmentBuilder.append``, and those of ``begin`` and ``done``.
+        """
+        if first < self.next_offset:
+            raise OffsetsOutOfOrderError(f"offset {first} comes after offset {self.next_offset - 1}")
+        builder = self._builder
+        if builder is not None and builder.size_bytes:
+            is_full = builder.size_bytes + memoryview(data).nbytes > self._limit_bytes
+            if is_full or last - self._base > MAX_RELATIVE_OFFSET:
+                self._finish(first)
+        if self._builder is None:
+            self._builder = self._begin(self._base)
+        self._builder.append(data)
+        self.next_offset = last + 1
+
+    def finish(self, end_offset: int | None = None) -> None:
+        """Finish the last segment, which ends at ``end_offset``; None: after the last batch.
+
+        There is no segment without offsets. Raises the errors of ``append``.
+        """
+        end = self.next_offset if end_offset is None else end_offset
+        if end < self.next_offset:
+            raise OffsetsOutOfOrderError(f"the last offset is {self.next_offset - 1}, and the end {end}")
+        if end > self._base:
+            self._finish(end)
+
+    def discard(self) -> None:
+        """Remove the segment that is not finished; the next batch may repeat its offsets."""
+        if self._builder is not None:
+            self._builder.discard()
+            self._builder = None
+        self.next_offset = self._base
+
+    def _finish(self, end_offset: int) -> None:
+        builder = self._builder or self._begin(self._base)
+        with builder:
+            built = builder.finish(end_offset, self._clock.now_ms())
+        self._builder, self._base, self.next_offset = None, end_offset, end_offset
+        self._done(built)
+
+
+def _cleaned_names(base_offset: int, components: Components) -> dict[str, str]:
+    suffixes = (LOG_SUFFIX, *(found.suffix for found in components.indexes.values()))
+    return {suffix: segment_file(base_offset, suffix) + CLEANED_SUFFIX for suffix in suffixes}
+
+
+def _remove(files: LogFiles, names: Mapping[str, str]) -> None:
+    for name in names.values():
+        with contextlib.suppress(StorageError):
+            files.remove(name)
+
+
+# --- copying ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CopyCounts:
+    """Bytes that were read, and the records in their batches as the batch headers count them."""
+
+    bytes_read: int
+    records: int
+
+
+def unchanged(chunk: Chunk, table: BatchTable) -> Iterable[Buffer]:
+    """Return the batches of a table as they are; a ``Transform``."""
+    return [chunk.data[table.position[0] : table.position[-1] + table.size_bytes[-1]]]
+
+
+def copy_batches(
+    segment: ReadableSegment, into: SegmentBuilder, components: Components, transform: Transform = unchanged
+) -> CopyCounts:
+    """Write all batches of a closed segment into a new one, and check their CRCs.
+
+    Args:
+        segment: the closed segment, with its transaction index.
+        into: the new segment.
+        components: the log's components.
+        transform: changes the batches. It must keep the offsets of abort markers.
+
+    Raises:
+        CorruptBatchError: an entry is damaged.
+        DiskFullError, LogDirOfflineError: as ``SegmentBuilder.append``.
+    """
+    ended = {entry.last_offset: entry for entry in transaction_index(segment, components)}
+    bytes_read = records = 0
+    for chunk in walk(segment, 0, components, below=segment.end_offset):
+        bytes_read += chunk.data.nbytes
+        for table in chunk.tables:
+            records += sum(table.record_count)
+            for data in transform(chunk, table):
+                into.append(data, ended)
+    return CopyCounts(bytes_read, records)

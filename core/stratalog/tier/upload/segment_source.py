@@ -1,0 +1,80 @@
+"""Input of an upload: the batches of a segment, its indexes and its other files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.config.topic import TopicConfig
+from stratalog.epochs.checkpoint import format_epochs
+from stratalog.log.change.extra_indexes import packed_extras_of
+from stratalog.model.batches import Buffer
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.offsets import EpochEntry
+from stratalog.model.segment_info import FileKind, SegmentInfo
+from stratalog.segment.build import BuiltSegment
+from stratalog.spi.indexes import IndexRole
+from stratalog.spi.layouts import SegmentSource
+from stratalog.spi.objects import ByteSource
+
+INDEX_KINDS: Final = {
+    IndexRole.OFFSET: FileKind.OFFSET_INDEX,
+    IndexRole.TIME: FileKind.TIME_INDEX,
+    IndexRole.TRANSACTION: FileKind.TRANSACTION_INDEX,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """Facts about a built segment that its batches do not show.
+
+    Attributes:
+        leader_epochs: leader epochs of its offsets.
+        snapshot: snapshot of the producers' state at its end; empty or None if it is not known.
+    """
+
+    leader_epochs: tuple[EpochEntry, ...]
+    snapshot: bytes | None
+
+
+def segment_source(
+    info: SegmentInfo,
+    log: ByteSource,
+    entries: Mapping[IndexRole, Buffer],
+    *,
+    snapshot: bytes | None,
+    extras: bytes = b"",
+) -> SegmentSource:
+    """Return the source of an upload. Empty files are left out.
+
+    Args:
+        info: the segment.
+        log: its batches.
+        entries: the contents of its indexes.
+        snapshot: snapshot of the producers' state at its end.
+        extras: its EXTRA indexes, packed.
+    """
+    files = {INDEX_KINDS[role]: bytes(found) for role, found in entries.items()}
+    files[FileKind.SNAPSHOT] = snapshot or b""
+    files[FileKind.LEADER_EPOCHS] = format_epochs(info.leader_epochs)
+    files[FileKind.EXTRA] = extras
+    return SegmentSource(info, log, {kind: data for kind, data in files.items() if data})
+
+
+def built_source(
+    built: BuiltSegment, log: TopicPartition, topic_id: TopicId, facts: SegmentFacts, config: TopicConfig
+) -> SegmentSource:
+    """Return the source of the upload of a built segment, with the EXTRA indexes that the topic names."""
+    info = SegmentInfo(
+        log=log,
+        topic_id=topic_id,
+        base_offset=built.base_offset,
+        end_offset=built.end_offset,
+        size_bytes=built.size_bytes,
+        max_timestamp_ms=built.largest.timestamp_ms,
+        modified_ms=built.modified_ms,
+        leader_epochs=facts.leader_epochs,
+    )
+    extras = packed_extras_of(built, info, built.components, config)
+    return segment_source(info, built, built.entries, snapshot=facts.snapshot, extras=extras)

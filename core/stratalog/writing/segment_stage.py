@@ -1,0 +1,76 @@
+"""Staging of one log's records in segments that are built one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from stratalog.env.forks import ends_with_fork
+from stratalog.model.records import RecordColumns
+from stratalog.segment.build import BuiltSegment, RollingBuilder, SegmentBuilder
+from stratalog.writing.bulk_writer import Stage
+from stratalog.writing.column_encoder import Encoder, placed_tables
+from stratalog.writing.staged import StagedSegment
+
+
+class StageTarget(Protocol):
+    """Place for the staged segments of one log."""
+
+    @property
+    def encoder(self) -> Encoder:
+        """Encoder for the log's topic."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """Leader epoch of the batches, unless records keep theirs."""
+
+    def begin(self, base_offset: int) -> SegmentBuilder:
+        """Begin a segment."""
+
+    def store(self, built: BuiltSegment) -> StagedSegment:
+        """Stage a finished segment, whose files are the target's from now on."""
+
+    def remove(self, staged: Iterable[StagedSegment]) -> None:
+        """Remove staged segments, as far as possible."""
+
+
+class SegmentStage(Stage):
+    """A ``Stage`` that builds segments as large as the topic's settings allow.
+
+    Args:
+        target: receives the segments.
+        base_offset: base offset of the first segment.
+        keep_offsets: True if records keep their offsets.
+    """
+
+    def __init__(self, target: StageTarget, base_offset: int, *, keep_offsets: bool) -> None:
+        parts, config = target.encoder.parts, target.encoder.config
+        self._target, self._keep_offsets = target, keep_offsets
+        self._segments = RollingBuilder(target.begin, self._store, parts.env.clock, base_offset, config.segment_bytes)
+        self._staged: list[StagedSegment] = []
+        ends_with_fork(self)
+
+    def add(self, columns: RecordColumns) -> None:
+        """See ``Stage.add``."""
+        for prepared in self._target.encoder.batches(columns, keep_offsets=self._keep_offsets):
+            self.add_encoded(prepared.data)
+
+    def add_encoded(self, data: bytearray) -> None:
+        """See ``Stage.add_encoded``."""
+        base = None if self._keep_offsets else self._segments.next_offset
+        for table, piece in placed_tables(data, self._target.encoder.parts, base, self._target.leader_epoch):
+            self._segments.append(piece, table.base_offset[0], table.last_offset[-1])
+
+    def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
+        """See ``Stage.finish``."""
+        self._segments.finish(end_offset)
+        return self._staged
+
+    def discard(self) -> None:
+        """See ``Stage.discard``."""
+        self._segments.discard()
+        staged, self._staged = self._staged, []
+        self._target.remove(staged)
+
+    def _store(self, built: BuiltSegment) -> None:
+        self._staged.append(self._target.store(built))

@@ -1,0 +1,104 @@
+"""Target of bulk writes to one log in a tier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from stratalog.cleaning.compact.tier_range import facts_of
+from stratalog.epochs.epoch_cache import EpochCache
+from stratalog.errors import ConfigError
+from stratalog.model.segment_info import FileKind
+from stratalog.segment.build import BuiltSegment, SegmentBuilder
+from stratalog.segment.readable import ReadableSegment
+from stratalog.spi.layouts import StoredSegment
+from stratalog.spi.segment_store import LogFiles
+from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upload.segment_source import SegmentFacts, built_source
+from stratalog.writing.column_encoder import Encoder
+from stratalog.writing.staged import StagedSegment
+
+
+@dataclass(frozen=True, slots=True)
+class TierTarget:
+    """Target of bulk writes to one log; a ``StageTarget`` that uploads each segment.
+
+    Attributes:
+        remote: the log in the tier.
+        encoder: encoder for the topic.
+        leader_epoch: leader epoch to write in.
+        epochs: leader epochs of the log, with the one of the next records.
+        snapshot: snapshot of the producers' state at the log end; None if records keep their offsets.
+        new_folder: makes a folder for temporary files.
+    """
+
+    remote: TierLog
+    encoder: Encoder
+    leader_epoch: int
+    epochs: EpochCache
+    snapshot: bytes | None
+    new_folder: Callable[[], LogFiles]
+
+    def begin(self, base_offset: int) -> SegmentBuilder:
+        """Begin a segment in a temporary file."""
+        return SegmentBuilder.for_upload(self.new_folder(), base_offset, self.encoder.parts, self.encoder.config)
+
+    def store(self, built: BuiltSegment) -> StagedSegment:
+        """Upload a finished segment; errors as ``TierLog.store``."""
+        snapshot = self._kept_snapshot(built.end_offset) if self.snapshot is None else self.snapshot
+        return self.upload(built, SegmentFacts(self.epochs.between(built.base_offset, built.end_offset), snapshot))
+
+    def upload(self, built: BuiltSegment, facts: SegmentFacts) -> StagedSegment:
+        """Upload a finished segment with these facts; errors as ``TierLog.store``."""
+        remote, config = self.remote, self.encoder.config
+        section = config.sections.get(config.tier_layout)
+        try:
+            source = built_source(built, remote.log, remote.topic_id, facts, config)
+            stored = remote.store(source, layout=config.tier_layout, leader_epoch=self.leader_epoch, section=section)
+        finally:
+            built.discard()
+        bounds = (built.base_offset, built.end_offset, built.size_bytes)
+        return StagedSegment(remote.log, remote.topic_id, *bounds, self.leader_epoch, stored)
+
+    def remove(self, staged: Iterable[StagedSegment]) -> None:
+        """Delete the objects of staged segments."""
+        entries = entries_of(staged)
+        if entries:
+            self.remote.discard(entries)
+
+    def _kept_snapshot(self, end_offset: int) -> bytes | None:
+        """Return the producers' state in the committed segment that ends at ``end_offset``, for its replacement."""
+        held = self.remote.entries(end_offset - 1, end_offset, self.remote.root)
+        if not held or held[-1].info.end_offset != end_offset:
+            return None
+        return RemoteSegment(held[-1], self.remote.fetcher).read_file(FileKind.SNAPSHOT)
+
+
+class StagingPublisher:
+    """Publisher that stages segments in place of others (a ``SegmentPublisher``): a later commit names all of them.
+
+    Attributes:
+        staged: the new segments.
+    """
+
+    def __init__(self, target: TierTarget) -> None:
+        self.target = target
+        self.begin = target.begin
+        self.staged: list[StagedSegment] = []
+
+    def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
+        """Upload a finished segment; errors as ``TierLog.store``."""
+        self.staged.append(self.target.upload(built, facts_of(old)))
+        return True
+
+
+def entries_of(staged: Iterable[StagedSegment]) -> list[StoredSegment]:
+    """Return the future entries of staged segments in the tier's manifest; ConfigError if one is not for a tier."""
+    return [_entry_of(found) for found in staged]
+
+
+def _entry_of(found: StagedSegment) -> StoredSegment:
+    if isinstance(found.place, str):
+        raise ConfigError(f"{found.log} was staged for a directory, and is published to a tier")
+    return found.place
