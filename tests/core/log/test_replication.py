@@ -174,7 +174,9 @@ class ReplicaMachine(RuleBasedStateMachine):
         if leader.offsets().log_end > stored_end(leader):
             self.append(1)  # nothing at the end of a leader that was truncated inside a batch: none gets past that
         for _ in range(200):
-            if not replicate(leader, follower) and follower.offsets().log_end == leader.offsets().log_end:
+            epochs = follower.view().epochs  # a truncation at the log end drops epochs alone
+            is_done = not replicate(leader, follower) and follower.view().epochs == epochs
+            if is_done and follower.offsets().log_end == leader.offsets().log_end:
                 break
         replicate(leader, follower)
         self.commit()
