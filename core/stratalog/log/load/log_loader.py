@@ -69,11 +69,11 @@ def load(
     with ExitStack() as opened:
         names = checked_file_names(files)
         segments = open_segments(files, parts, opened, writable=request.writable, names=names)
-        loader = _Loader(files, parts, config, request, segments, names, stored, progress)
+        loader = _Loader(files, parts, config, request, names, progress, _opened(request, segments, stored))
         while (found := loader.overflow()) is not None:
             segment, spans = found
             if request.writable:
-                left = [*loader.left, *split_segment(segment, spans, config)]
+                left = [*loader.loaded.left, *split_segment(segment, spans, config)]
                 opened.close()
                 names = file_names(files)
                 segments = open_segments(files, parts, opened, writable=True, names=names)
@@ -82,34 +82,37 @@ def load(
                 at = segments.index(segment)
                 segments[at : at + 1] = pieces_of(segment, spans, opened)
                 segment.close()
-            loader = _Loader(files, parts, config, request, segments, names, stored, progress, left)
-        if request.writable and loader.damage is None:
-            if loader.epochs != stored:
-                write_epochs(files, loader.epochs)
-            bases = [segment.base_offset for segment in loader.segments]
-            remove_stray_snapshots(files, loader.listed_snapshots(), bases, loader.log_end)
+            loaded = _opened(request, segments, stored, left)
+            loader = _Loader(files, parts, config, request, names, progress, loaded)
+        loaded = loader.loaded
+        if request.writable and loaded.damage is None:
+            if loaded.epochs != stored:
+                write_epochs(files, loaded.epochs)
+            bases = [segment.base_offset for segment in loaded.segments]
+            remove_stray_snapshots(files, loader.listed_snapshots(), bases, loaded.log_end)
             if MARKS_FILE in names:
-                end_round(files, loader.log_end)
+                end_round(files, loaded.log_end)
         opened.pop_all()
+    return loaded
+
+
+def _opened(request: LoadRequest, segments: list[Segment], epochs: EpochCache, left: Sequence[str] = ()) -> LoadedLog:
+    """Return the state of a log whose segments are open, before the passes."""
     return LoadedLog(
-        segments=loader.segments,
-        producers=loader.producers,
-        epochs=loader.epochs,
+        segments=segments,
+        producers=ProducerState(),
+        epochs=epochs,
         log_start=request.log_start or 0,
-        log_end=loader.log_end,
+        log_end=0,
         has_start=request.log_start is not None,
-        recovery_point=loader.log_end if request.clean else min(request.recovery_point, loader.log_end),
-        recovered_segments=loader.recovered_segments,
-        truncated_bytes=loader.truncated_bytes,
-        damage=loader.damage,
-        left=loader.left,
+        recovery_point=request.recovery_point,
+        left=list(left),
         producer_expiration_ms=request.producer_expiration_ms,
-        snapshot_offset=loader.snapshot_offset,
     )
 
 
 class _Loader:
-    """The loading passes over one log, with their shared results."""
+    """The loading passes over one log, with their shared results in ``loaded``."""
 
     def __init__(
         self,
@@ -117,22 +120,15 @@ class _Loader:
         parts: Components,
         config: TopicConfig,
         request: LoadRequest,
-        segments: list[Segment],
         names: list[str],
-        epochs: EpochCache,
         progress: RecoveryProgress | None,
-        left: Sequence[str] = (),
+        loaded: LoadedLog,
     ) -> None:
         self.files, self.parts, self.config, self.request = files, parts, config, request
-        self.segments, self.epochs, self.progress = segments, epochs, progress
+        self.progress, self.loaded = progress, loaded
         self.names: list[str] | None = names  # None after a file was added or removed; listing again is slow
         self.snapshots = snapshot_offsets(names)
         self.newest_snapshot = 0  # offset of the good snapshot that the producers' state was restored from
-        self.snapshot_offset = -1  # offset of the last snapshot that exists now; -1 if none
-        self.producers, self.log_end = ProducerState(), 0
-        self.recovered_segments = self.truncated_bytes = 0
-        self.damage: CorruptBatchError | None = None
-        self.left = list(left)
 
     def overflow(self) -> tuple[Segment, Sequence[OverflowRange]] | None:
         """Run all passes. Return None on success, or a segment and the spans that it must be split into first."""
@@ -144,25 +140,27 @@ class _Loader:
 
     def _run(self) -> None:
         floor = self.request.log_start or 0
-        for segment in self.segments[:-1]:
+        for segment in self.loaded.segments[:-1]:
             spans = closed_spans(segment, self.parts)
             if spans:
                 raise SegmentOverflow(segment, spans)
-        if self.request.clean or not self.segments:
+        if self.request.clean or not self.loaded.segments:
             self._tail()
         else:
             self._recover()
-        if self.log_end < floor:
+        if self.loaded.log_end < floor:
             self._drop_all(floor)
         self._repair_indexes()
-        if not self.segments and self.request.writable:
-            self._create(self.log_end)
+        if not self.loaded.segments and self.request.writable:
+            self._create(self.loaded.log_end)
+        end = self.loaded.log_end
+        self.loaded.recovery_point = end if self.request.clean else min(self.request.recovery_point, end)
         # With a tier, keep an epoch that starts exactly at the log end; Kafka's loader drops it. The tier may already
         # know that epoch although nothing was appended in it, and epochs never go back.
-        last = self.log_end + 1 if self.config.remote_storage_enable else self.log_end
-        self.epochs = self.epochs.truncate_from_end(last).truncate_from_start(floor)
+        last = self.loaded.log_end + 1 if self.config.remote_storage_enable else self.loaded.log_end
+        self.loaded.epochs = self.loaded.epochs.truncate_from_end(last).truncate_from_start(floor)
         if NEXT_EPOCH_FILE in self._names():
-            self.epochs = with_next_epoch(self.epochs, self.files, self.log_end)
+            self.loaded.epochs = with_next_epoch(self.loaded.epochs, self.files, self.loaded.log_end)
 
     def listed_snapshots(self) -> list[int]:
         """Return the offsets of all snapshots that exist now."""
@@ -175,30 +173,30 @@ class _Loader:
 
     def _write_snapshot(self, offset: int, state: ProducerState) -> None:
         if write_snapshot_if_room(self.files, offset, state):
-            self.snapshot_offset = offset
+            self.loaded.snapshot_offset = offset
         self.names = None
 
     # --- a clean stop ------------------------------------------------------------------------------------------------
 
     def _tail(self) -> None:
         """Find the log's end from the last index entry of the active segment."""
-        self.log_end, valid = self.request.log_start or 0, 0
-        label = self.files.path(segment_file(self.log_end, LOG_SUFFIX))
-        if self.segments:
-            active = self.segments[-1]
+        self.loaded.log_end, valid = self.request.log_start or 0, 0
+        label = self.files.path(segment_file(self.loaded.log_end, LOG_SUFFIX))
+        if self.loaded.segments:
+            active = self.loaded.segments[-1]
             label, valid = active.label, self._walk_tail(active)
         expected = self.request.high_watermark
-        if self.damage is None and expected is not None and expected > self.log_end:
-            reason = f"the log ends at offset {self.log_end}, but its high watermark was {expected}: the end is missing"
-            self.damage = CorruptBatchError(reason, label, valid)
-        if self.damage is not None and self.segments:
-            self.segments[-1] = self.segments[-1].limited(valid, {})
+        if self.loaded.damage is None and expected is not None and expected > self.loaded.log_end:
+            reason = f"the log ends at offset {self.loaded.log_end}, but its high watermark was {expected}: the end is missing"
+            self.loaded.damage = CorruptBatchError(reason, label, valid)
+        if self.loaded.damage is not None and self.loaded.segments:
+            self.loaded.segments[-1] = self.loaded.segments[-1].limited(valid, {})
         if not self.snapshots:  # as Kafka: an old directory without snapshots is not scanned for producers
-            self.producers.end_offset = self.log_end
+            self.loaded.producers.end_offset = self.loaded.log_end
         else:
-            self._producers_up_to(self.log_end)
-            self.snapshot_offset = self.newest_snapshot
-        if self.request.writable and self.damage is None:
+            self._producers_up_to(self.loaded.log_end)
+            self.loaded.snapshot_offset = self.newest_snapshot
+        if self.request.writable and self.loaded.damage is None:
             self._write_missing_snapshots()
 
     def _walk_tail(self, active: Segment) -> int:
@@ -209,25 +207,25 @@ class _Loader:
                 end, valid = chunk.tables[-1].last_offset[-1] + 1, chunk.end_position
         except CorruptBatchError as error:
             self._check_overflow(active, error)
-            self.damage = error
-        active.end_offset = self.log_end = end
+            self.loaded.damage = error
+        active.end_offset = self.loaded.log_end = end
         active.forget_indexes()  # the log end was not known when they were checked
         return valid
 
     def _producers_up_to(self, end: int) -> None:
         try:
-            self.producers = self._producers_at(end)
+            self.loaded.producers = self._producers_at(end)
         except CorruptBatchError as error:
-            self.damage = self.damage or error
-            self.producers.end_offset = end
+            self.loaded.damage = self.loaded.damage or error
+            self.loaded.producers.end_offset = end
 
     def _producers_at(self, end: int) -> ProducerState:
         """Return the producers' state below ``end``, from the newest good snapshot and the batches after it."""
         state = newest_snapshot(self.files, self.snapshots, end) or ProducerState()
         self.newest_snapshot = state.end_offset
         state.forget_silent(self._silent_before_ms)
-        start = max(state.end_offset, self.segments[0].base_offset if self.segments else end)
-        replay_range(state, self.segments, start, end, self.parts)
+        start = max(state.end_offset, self.loaded.segments[0].base_offset if self.loaded.segments else end)
+        replay_range(state, self.loaded.segments, start, end, self.parts)
         return state
 
     @property
@@ -236,10 +234,10 @@ class _Loader:
 
     def _write_missing_snapshots(self) -> None:
         """Write snapshots at the last two base offsets and at the log end, where they are above the newest good one."""
-        wanted = {segment.base_offset for segment in self.segments[-2:]} | {self.log_end}
+        wanted = {segment.base_offset for segment in self.loaded.segments[-2:]} | {self.loaded.log_end}
         for offset in sorted(offset for offset in wanted if offset > self.newest_snapshot):
-            is_known = offset == self.log_end or not self.snapshots
-            self._write_snapshot(offset, self.producers if is_known else self._producers_at(offset))
+            is_known = offset == self.loaded.log_end or not self.snapshots
+            self._write_snapshot(offset, self.loaded.producers if is_known else self._producers_at(offset))
 
     # --- an unclean stop ---------------------------------------------------------------------------------------------
 
@@ -247,45 +245,52 @@ class _Loader:
         """Check every segment that may hold offsets from the recovery point on; truncate at the first bad entry."""
         point = self.request.recovery_point
         first = next(
-            (i for i, segment in enumerate(self.segments) if segment.end_offset > point), len(self.segments) - 1
+            (i for i, segment in enumerate(self.loaded.segments) if segment.end_offset > point),
+            len(self.loaded.segments) - 1,
         )
-        self._producers_up_to(self.segments[first].base_offset)
-        if self.request.writable and self.damage is None and self.newest_snapshot < self.producers.end_offset:
-            self._write_snapshot(self.producers.end_offset, self.producers)
-        progress = summed(self.progress, sum(segment.size_bytes for segment in self.segments[first:]))
-        for index in range(first, len(self.segments)):
-            segment = self.segments[index]
+        self._producers_up_to(self.loaded.segments[first].base_offset)
+        if (
+            self.request.writable
+            and self.loaded.damage is None
+            and self.newest_snapshot < self.loaded.producers.end_offset
+        ):
+            self._write_snapshot(self.loaded.producers.end_offset, self.loaded.producers)
+        progress = summed(self.progress, sum(segment.size_bytes for segment in self.loaded.segments[first:]))
+        for index in range(first, len(self.loaded.segments)):
+            segment = self.loaded.segments[index]
             found = recovered(segment, self.parts, self.config, self._replay, progress)
             if found.damage is not None:
                 self._check_overflow(segment, found.damage)
                 if found.end_offset > segment.end_offset:  # cut before a batch with offsets of the next segment
                     self._producers_up_to(segment.base_offset)
                     found = recovered(segment, self.parts, self.config, self._replay, below=segment.end_offset)
-            self.recovered_segments += 1
+            self.loaded.recovered_segments += 1
             cut = segment.size_bytes - found.valid_bytes
-            last = cut > 0 or index == len(self.segments) - 1
+            last = cut > 0 or index == len(self.loaded.segments) - 1
             end = self._settle(index, found, last=last)
             if last:  # before the snapshot is written: a dropped segment may have a snapshot at the new log end
-                self.truncated_bytes += cut + sum(later.size_bytes for later in self.segments[index + 1 :])
-                self._drop(self.segments[index + 1 :])
-                del self.segments[index + 1 :]
+                self.loaded.truncated_bytes += cut + sum(
+                    later.size_bytes for later in self.loaded.segments[index + 1 :]
+                )
+                self._drop(self.loaded.segments[index + 1 :])
+                del self.loaded.segments[index + 1 :]
             if self.request.writable:
-                self._write_snapshot(end, self.producers)
-            self.producers.forget_silent(self._silent_before_ms)  # as Kafka, which reloads the snapshot here
+                self._write_snapshot(end, self.loaded.producers)
+            self.loaded.producers.forget_silent(self._silent_before_ms)  # as Kafka, which reloads the snapshot here
             if last:
                 break
-        self.log_end = self.producers.end_offset = self.segments[-1].end_offset
+        self.loaded.log_end = self.loaded.producers.end_offset = self.loaded.segments[-1].end_offset
 
     def _replay(self, chunk: Chunk, table: BatchTable) -> Mapping[int, AbortedTransaction]:
-        if max(table.leader_epoch) > self.epochs.latest:
+        if max(table.leader_epoch) > self.loaded.epochs.latest:
             for epoch, offset in zip(table.leader_epoch, table.base_offset, strict=True):
-                if epoch > self.epochs.latest:
-                    self.epochs = self.epochs.assign(epoch, offset)
-        return replay_table(self.producers, chunk.data, table, self.parts)
+                if epoch > self.loaded.epochs.latest:
+                    self.loaded.epochs = self.loaded.epochs.assign(epoch, offset)
+        return replay_table(self.loaded.producers, chunk.data, table, self.parts)
 
     def _settle(self, index: int, found: Recovered, *, last: bool) -> int:
         """Apply recovery's result to one segment: on disk, or in memory for a reader. Return its new end offset."""
-        segment = self.segments[index]
+        segment = self.loaded.segments[index]
         end = found.end_offset if last else segment.end_offset
         if self.request.writable:
             if last or segment.log.size_bytes > found.valid_bytes:
@@ -293,7 +298,7 @@ class _Loader:
             for role, entries in found.entries.items():
                 self._write_index(segment, role, entries)
         else:
-            segment = self.segments[index] = segment.limited(found.valid_bytes, found.entries)
+            segment = self.loaded.segments[index] = segment.limited(found.valid_bytes, found.entries)
         segment.end_offset, segment.largest = end, found.largest
         return end
 
@@ -303,7 +308,7 @@ class _Loader:
 
     def _check_overflow(self, segment: Segment, error: CorruptBatchError) -> None:
         """Raise SegmentOverflow if the apparent damage is a segment that must be split."""
-        is_active = segment is self.segments[-1]
+        is_active = segment is self.loaded.segments[-1]
         known_end = segment.end_offset
         if is_active:
             known_end = max(self.request.recovery_point, self.request.high_watermark or 0, self.request.log_start or 0)
@@ -323,7 +328,7 @@ class _Loader:
         """
         suffixes = {role: found.suffix for role, found in self.parts.indexes.items()}
         there, absent = set(self._names()), stood_in(self.parts)
-        for segment in self.segments:
+        for segment in self.loaded.segments:
             is_bare = IndexRole.OFFSET in absent or not segment.size_bytes
             has_offsets = is_bare or segment.file_name(suffixes[IndexRole.OFFSET]) in there
             has_transactions = segment.file_name(suffixes[IndexRole.TRANSACTION]) in there
@@ -335,7 +340,7 @@ class _Loader:
             try:
                 state = self._producers_at(segment.base_offset)
             except CorruptBatchError as error:
-                self.damage = self.damage or error
+                self.loaded.damage = self.loaded.damage or error
                 continue
 
             def again(
@@ -355,19 +360,19 @@ class _Loader:
 
     def _drop_all(self, start: int) -> None:
         """Drop all segments and restart at ``start``: the log ends below its start because files have vanished."""
-        self._drop(self.segments)
-        self.segments = []
-        self.epochs, self.producers, self.log_end = EpochCache(), ProducerState(), start
-        self.producers.end_offset = start
+        self._drop(self.loaded.segments)
+        self.loaded.segments = []
+        self.loaded.epochs, self.loaded.producers, self.loaded.log_end = EpochCache(), ProducerState(), start
+        self.loaded.producers.end_offset = start
 
     def _drop(self, segments: list[Segment]) -> None:
         for segment in segments:
             segment.close()
             self.names = None
             if self.request.writable:
-                self.left.extend(set_aside(self.files, segment))
+                self.loaded.left.extend(set_aside(self.files, segment))
 
     def _create(self, base_offset: int) -> None:
         """Create the first segment of an empty log."""
         log = self.files.open_segment(segment_file(base_offset, LOG_SUFFIX), create=True)
-        self.segments = [Segment(self.files, base_offset, base_offset, self.parts, log)]
+        self.loaded.segments = [Segment(self.files, base_offset, base_offset, self.parts, log)]

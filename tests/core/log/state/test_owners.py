@@ -13,7 +13,8 @@ import stratalog
 ROOT = Path(stratalog.__file__).parent
 STATE = ROOT / "log" / "state"
 MOST_FIELDS = 14
-NOT_OF_A_LOG = {"report", "self._report"}  # other objects with a field of the same name
+MOST_PARAMETERS = 8
+NOT_OF_A_LOG = {"report", "self._report", "self.loaded"}  # other objects with a field of the same name
 
 
 def classes(folder: Path) -> Iterator[tuple[Path, ast.ClassDef]]:
@@ -75,7 +76,21 @@ def test_the_check_finds_an_assignment_from_outside() -> None:
 def test_no_class_that_changes_has_many_fields() -> None:
     counted = {
         f"{path.relative_to(ROOT)}:{found.name}": len(fields(found))
-        for path, found in classes(STATE)
+        for path, found in classes(ROOT / "log")
         if not is_value(found)
     }
     assert {name: count for name, count in counted.items() if count > MOST_FIELDS} == {}
+
+
+def parameters(found: ast.ClassDef) -> int:
+    """Return the number of parameters of a class's constructor, without ``self``."""
+    made = (node for node in found.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    counts = [len(node.args.posonlyargs) + len(node.args.args) + len(node.args.kwonlyargs) - 1 for node in made]
+    return counts[0] if counts else 0
+
+
+@pytest.mark.parametrize("room", ["log", "tier", "engine"])
+def test_no_constructor_has_many_parameters(room: str) -> None:
+    counted = {f"{path.relative_to(ROOT)}:{found.name}": parameters(found) for path, found in classes(ROOT / room)}
+    assert max(counted.values()) > 0
+    assert {name: count for name, count in counted.items() if count > MOST_PARAMETERS} == {}
