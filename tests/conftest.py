@@ -14,13 +14,20 @@ hypothesis.settings.load_profile("stratalog")
 InstallDistribution = Callable[..., None]
 
 # Folders whose tests all belong to the long tier: they start brokers, Spark or benchmarks, or try many mutants.
-LONG_FOLDERS = {"benchmarks", "fuzz", "oracle", "spark"}
+LONG_FOLDERS = {Path(__file__).parent / name for name in ("benchmarks", "fuzz", "oracle", "spark")}
+LONG_PREFIXES = tuple(f"{folder}/" for folder in LONG_FOLDERS)
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave these folders out unread if no long test is asked for: their imports take seconds."""
+    return True if config.option.markexpr == "not long" and collection_path in LONG_FOLDERS else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of these folders as long."""
-    if item.path.relative_to(Path(__file__).parent).parts[0] in LONG_FOLDERS:
-        item.add_marker(pytest.mark.long)
+    for item in items:
+        if str(item.path).startswith(LONG_PREFIXES):
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture

@@ -38,7 +38,6 @@ def store(open_here: Callable[..., ObjectStore]) -> ObjectStore:
     return open_here()
 
 
-@pytest.mark.long
 class TestGateway(ObjectStoreContract):
     @pytest.fixture
     def store(self, store: ObjectStore) -> ObjectStore:

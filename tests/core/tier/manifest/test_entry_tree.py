@@ -279,6 +279,7 @@ def test_the_bytes_of_a_commit_stay_flat(large: tuple[TierBed, Chain]) -> None:
     assert len(bed.bucket.keys(pages_prefix(PREFIX))) == 100_000 // PAGE_ITEMS
 
 
+@pytest.mark.long
 def test_the_oldest_segment_of_very_many_is_one_page_away(large: tuple[TierBed, Chain]) -> None:
     bed, chain = large
     head = chain.head
