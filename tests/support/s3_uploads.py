@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from stratalog.spi import Env, ObjectStore
-from stratalog_s3.s3 import S3Store
+from collections.abc import Mapping
+from typing import Any
 
-_DEADLINE_NS = 30_000_000_000
+import boto3
+
+from stratalog.spi import ObjectStore
 
 
-def left_upload(store: ObjectStore, key: str) -> str:
-    """Begin an upload, send one part, and say no more; the store's name of it."""
-    assert isinstance(store, S3Store)
-    bucket, name = store._bucket(Env().clock.monotonic_ns() + _DEADLINE_NS), store._location.name(key)
-    upload: str = bucket.ask("create_multipart_upload", Key=name)["UploadId"]
-    bucket.ask("upload_part", Key=name, UploadId=upload, PartNumber=1, Body=b"part")
+def left_upload(uri: str, options: Mapping[str, Any], key: str) -> str:
+    """Begin an upload below ``uri``, send one part, and leave it; return its upload id."""
+    client = boto3.client(
+        "s3",
+        endpoint_url=options["endpoint_url"],
+        region_name="us-east-1",
+        aws_access_key_id=options["key"],
+        aws_secret_access_key=options["secret"],
+    )
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    name = f"{prefix}/{key}".removeprefix("/")
+    upload: str = client.create_multipart_upload(Bucket=bucket, Key=name)["UploadId"]
+    client.upload_part(Bucket=bucket, Key=name, UploadId=upload, PartNumber=1, Body=b"part")
+    client.close()
     return upload
 
 
-def check_unfinished(store: ObjectStore, deadline_ns: int) -> None:
+def check_unfinished(store: ObjectStore, uri: str, options: Mapping[str, Any], deadline_ns: int) -> None:
     """Uploads are told by prefix, aborted one by one, and several of one key are several."""
-    made = {(key, left_upload(store, key)) for key in ("a/x", "a/x", "a/y", "b/z")}
+    made = {(key, left_upload(uri, options, key)) for key in ("a/x", "a/x", "a/y", "b/z")}
     assert {(found.key, found.upload_id) for found in store.unfinished("", deadline_ns=deadline_ns)} == made
     found = store.unfinished("a/", deadline_ns=deadline_ns)
     assert sorted(upload.key for upload in found) == ["a/x", "a/x", "a/y"]

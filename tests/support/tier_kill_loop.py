@@ -8,6 +8,7 @@ process, which itself opens none: the threads of an S3 client do not survive a f
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import random
@@ -116,15 +117,19 @@ class TellingFiles(PosixVfs):
 @contextlib.contextmanager
 def behind_each_write(act: Callable[[], object]) -> Iterator[None]:
     """Act behind each request that changes the tier, once the store has answered."""
-    call = TierStore._call
 
-    def acting(self: TierStore, kind: str, *arguments: Any, **options: Any) -> Any:
-        answer = call(self, kind, *arguments, **options)
-        if kind in {"puts", "creates", "deletes"}:
+    def acting(method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def answered(*arguments: Any) -> Any:
+            answer = method(*arguments)
             act()
-        return answer
+            return answer
 
-    with patch.object(TierStore, "_call", acting):
+        return answered
+
+    with contextlib.ExitStack() as stack:
+        for method in (TierStore.put, TierStore.create, TierStore.delete, TierStore.abort):
+            stack.enter_context(patch.object(TierStore, method.__name__, acting(method)))
         yield
 
 

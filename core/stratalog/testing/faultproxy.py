@@ -80,23 +80,24 @@ class FaultProxy:
     Attributes:
         endpoint_url: ``http://127.0.0.1:port``.
         counts: number of requests so far, by S3's name of the operation.
+        faults: faults that were planned since the last ``heal``.
     """
 
     endpoint_url: str
     counts: Counter[str] = field(default_factory=Counter)
-    _faults: list[ProxyFault] = field(default_factory=list, repr=False)
+    faults: list[ProxyFault] = field(default_factory=list, repr=False)
 
     def plan(self, *faults: ProxyFault) -> None:
         """Add faults for the next matching requests; a request gets the first fault that matches."""
-        self._faults = [*self._faults, *faults]
+        self.faults = [*self.faults, *faults]
 
     def heal(self) -> None:
         """Remove all planned faults."""
-        self._faults = []
+        self.faults = []
 
     def _due(self, operation: str) -> ProxyFault | None:
         self.counts[operation] += 1
-        for fault in self._faults:
+        for fault in self.faults:
             if fault.operation not in {"", operation} or fault.hits >= fault.times:
                 continue
             if fault.passes:

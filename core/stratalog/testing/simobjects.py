@@ -145,7 +145,7 @@ class SimBucket:
 
 
 class SimObjectStore(ObjectStore):
-    """One client of a bucket; ``counts`` has the number of its requests by kind.
+    """One client of a bucket; ``counts`` has the number of its requests by kind, ``next_number`` that of the next one.
 
     Args:
         bucket: bucket, which may be shared with other clients.
@@ -168,7 +168,8 @@ class SimObjectStore(ObjectStore):
         self.faults, self.before = faults, before
         self.counts: Counter[str] = Counter()
         self.closed = False
-        self._capabilities, self._uri, self._number = capabilities, uri, 0
+        self.next_number = 0
+        self._capabilities, self._uri = capabilities, uri
 
     @property
     def capabilities(self) -> Capability:
@@ -274,8 +275,8 @@ class SimObjectStore(ObjectStore):
             raise ClosedError("the store is closed")
         if self.bucket.clock.monotonic_ns() > deadline_ns:
             raise StoreTimeoutError("the deadline has passed", key)
-        request = SimRequest(kind, key, self._number)
-        self._number += 1
+        request = SimRequest(kind, key, self.next_number)
+        self.next_number += 1
         self.counts[kind] += 1
         if self.before is not None:
             self.before(request)

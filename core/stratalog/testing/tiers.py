@@ -131,10 +131,10 @@ class TierBed:
         offer: Provider[TierLayout] = Provider(name="pair", version=self.layout_version, open=lambda _: self.layout)
         return LayoutTable(Catalogue(TIER_LAYOUTS, [Offer(offer, "testing")]), lambda _: self.layout)
 
-    def pages(self, store: ObjectStore | None = None) -> Pages:
-        """Return the pages of ``LOG`` in the bucket, or in another store, with a cache of their own."""
+    def pages(self, store: ObjectStore | None = None, cache: PageCache | None = None) -> Pages:
+        """Return the pages of ``LOG`` in the bucket, or in another store; without ``cache``, they get a new one."""
         guarded = TierStore(store or SimObjectStore(self.bucket), self.env(), self.config, self.limits)
-        return Pages(guarded, LOG, TOPIC_ID, PageCache(), limit_bytes=self.limits.manifest_bytes)
+        return Pages(guarded, LOG, TOPIC_ID, cache or PageCache(), limit_bytes=self.limits.manifest_bytes)
 
     def open(self, store: ObjectStore | None = None, *, read_only: bool = False) -> Tier:
         """Open a tier on the bucket, or on another store."""

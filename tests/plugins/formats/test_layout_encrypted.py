@@ -140,17 +140,18 @@ def test_two_uploads_of_one_segment_have_nothing_in_common(layout: EncryptedLayo
 
 
 def test_no_key_is_in_entry_or_object_or_texts(
-    layout: EncryptedLayout, stored: StoredSegment, objects: MemoryObjects
+    keys: Path, layout: EncryptedLayout, stored: StoredSegment, objects: MemoryObjects
 ) -> None:
+    ring = KeyRing(str(keys), Env().files)
     entry = json.dumps(stored.to_json())
     (data,) = objects.objects.values()
     assert FIRST not in entry
     assert FIRST.encode() not in data
     assert bytes([1]) * 32 not in data
-    assert FIRST not in repr(layout._ring) + repr(layout)
+    assert FIRST not in repr(ring) + repr(layout)
     for way in (pickle.dumps, copy.deepcopy):
         with pytest.raises(TypeError):
-            way(layout._ring)
+            way(ring)
 
 
 def test_the_entry_names_what_a_reader_needs(make_layout: MakeLayout, objects: MemoryObjects) -> None:

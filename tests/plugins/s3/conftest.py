@@ -11,11 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from requirement import Requirement, missing
-from stratalog.config.engine_settings import EngineConfig, Limits
+from stratalog.config.engine_settings import Limits
 from stratalog.spi import CodecTable, Env, HandlePool, ObjectStore, OpenContext, Section
 from stratalog.testing.faultproxy import FaultProxy, fault_proxy
 from stratalog.testing.s3 import LocalS3
-from stratalog.tier.store.store import TierStore
 from stratalog_s3 import stratalog_object_stores
 from stratalog_s3.settings import MIN_PART_BYTES, S3Section
 from versitygw import Gateway, NoGatewayError, gateway
@@ -139,7 +138,7 @@ def proxy(local_s3: LocalS3) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture(scope="module")
-def stores(proxy: FaultProxy, local_s3: LocalS3) -> Iterator[tuple[ObjectStore, TierStore]]:
+def stores(proxy: FaultProxy, local_s3: LocalS3) -> Iterator[tuple[ObjectStore, ObjectStore]]:
     """A store behind the proxy, and one that goes round it, on one bucket; connected."""
     from stratalog_s3.s3 import open_s3  # noqa: PLC0415 - slow to import
 
@@ -159,7 +158,7 @@ def stores(proxy: FaultProxy, local_s3: LocalS3) -> Iterator[tuple[ObjectStore, 
 
     with opened(proxy.endpoint_url) as behind, opened(local_s3.endpoint_url) as around:
         behind.list("", deadline_ns=Env().clock.monotonic_ns() + 30_000_000_000)  # connects, before a clock runs
-        yield behind, TierStore(around, Env(), EngineConfig())
+        yield behind, around
 
 
 @pytest.fixture(scope="module")

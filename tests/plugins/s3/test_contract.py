@@ -26,7 +26,7 @@ class TestS3(ObjectStoreContract):
 def test_uploads_without_an_end_are_told_and_aborted(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int
 ) -> None:
-    check_unfinished(open_store(s3_tier, local_s3.options), deadline_ns)
+    check_unfinished(open_store(s3_tier, local_s3.options), s3_tier, local_s3.options, deadline_ns)
 
 
 @pytest.mark.long
@@ -55,7 +55,7 @@ def test_an_engine_that_is_started_again_aborts_what_a_crash_left(
         moved(engine)
         engine.collect()
         assert left in {info.key for info in store.list("", deadline_ns=deadline_ns)}
-        left_upload(store, left)
+        left_upload(s3_tier, local_s3.options, left)
         clock.advance_ms(GRACE_MS + 60_000)
         assert engine.collect().orphans == 2
         assert left not in {info.key for info in store.list("", deadline_ns=deadline_ns)}

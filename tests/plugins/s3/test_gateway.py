@@ -88,8 +88,9 @@ def test_large_objects_come_back(store: ObjectStore, deadline_ns: int) -> None:
     )
 
 
-def test_uploads_without_an_end_are_told_and_aborted(store: ObjectStore, deadline_ns: int) -> None:
-    check_unfinished(store, deadline_ns)
+def test_uploads_without_an_end_are_told_and_aborted(open_store: OpenStore, server: Gateway, deadline_ns: int) -> None:
+    uri = server.uri(f"test-{uuid.uuid4().hex}")
+    check_unfinished(open_store(uri, server.options), uri, server.options, deadline_ns)
 
 
 def test_an_engine_works_on_it(server: Gateway, tmp_path: Any) -> None:

@@ -50,7 +50,7 @@ class Bed:
 
     proxy: FaultProxy
     behind: ObjectStore
-    direct: ObjectStore
+    server: LocalS3
     round: TierStore
     looking: ObjectStore
     prefix: str
@@ -60,6 +60,9 @@ class Bed:
         """With a fresh budget; never closed, as the store below is shared."""
         config = EngineConfig(store_deadline_ms=self.deadline_ms, store_retries=3)
         return TierStore(store or self.behind, Env(), config)
+
+    def left_upload(self, key: str) -> str:
+        return left_upload(self.server.uri("matrix"), self.server.options, key)
 
     def key(self, name: str) -> str:
         return f"{self.prefix}/{name}"
@@ -77,13 +80,14 @@ def looking(proxy: FaultProxy, local_s3: LocalS3) -> Iterator[ObjectStore]:
 @pytest.fixture
 def bed(
     proxy: FaultProxy,
-    stores: tuple[ObjectStore, TierStore],
+    stores: tuple[ObjectStore, ObjectStore],
     looking: ObjectStore,
+    local_s3: LocalS3,
     request: pytest.FixtureRequest,
 ) -> Iterator[Bed]:
     name = "".join(char if char.isalnum() else "-" for char in request.node.name)
     behind, around = stores
-    yield Bed(proxy, behind, around._store, around, looking, prefix=name)
+    yield Bed(proxy, behind, local_s3, TierStore(around, Env(), EngineConfig()), looking, prefix=name)
     proxy.heal()
 
 
@@ -111,7 +115,7 @@ def create(bed: Bed) -> None:
     if created is Created.CREATED:
         assert bed.round.read(key) == b"ours"
     elif created is Created.EXISTS:
-        assert there or any(fault.status == 412 for fault in bed.proxy._faults), "or the store said so itself"
+        assert there or any(fault.status == 412 for fault in bed.proxy.faults), "or the store said so itself"
 
 
 def create_taken(bed: Bed) -> None:
@@ -144,7 +148,7 @@ def list_keys(bed: Bed) -> None:
         bed.round.create(key, b"x")
     with contextlib.suppress(StoreError):
         found = [info.key for info in bed.guarded().list(prefix)]
-        assert found == keys or any(fault.do is Misdeed.FLIP for fault in bed.proxy._faults)
+        assert found == keys or any(fault.do is Misdeed.FLIP for fault in bed.proxy.faults)
 
 
 def delete_keys(bed: Bed) -> None:
@@ -157,17 +161,17 @@ def delete_keys(bed: Bed) -> None:
 
 
 def list_unfinished(bed: Bed) -> None:
-    uploads = {left_upload(bed.direct, bed.key(f"unfinished/{number}")) for number in range(2)}
+    uploads = {bed.left_upload(bed.key(f"unfinished/{number}")) for number in range(2)}
     try:
         with contextlib.suppress(StoreError):
             found = {upload.upload_id for upload in bed.guarded().unfinished(bed.key("unfinished/"))}
-            assert found == uploads or any(fault.do is Misdeed.FLIP for fault in bed.proxy._faults)
+            assert found == uploads or any(fault.do is Misdeed.FLIP for fault in bed.proxy.faults)
     finally:
         abort_all(bed, "unfinished/")
 
 
 def abort_upload(bed: Bed) -> None:
-    left_upload(bed.direct, bed.key("aborted/1"))
+    bed.left_upload(bed.key("aborted/1"))
     (upload,) = bed.round.unfinished(bed.key("aborted/"))
     try:
         with contextlib.suppress(StoreError):

@@ -86,7 +86,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def written(
-    stores: tuple[ObjectStore, TierStore], proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory
+    stores: tuple[ObjectStore, ObjectStore], proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Place]:
     topic = TopicConfig(index_interval_bytes=1_000)
     with LogBed(tmp_path_factory.mktemp("log") / "data", Registry.load(), topic=topic) as bed:
@@ -97,7 +97,7 @@ def written(
                 log.roll()
         layouts = TierBed(layout=SingleLayout(1 << 20))
         tier = Tier.open(
-            stores[1]._store, layouts.layouts(), env=Env(), limits=layouts.limits, config=EngineConfig()
+            stores[1], layouts.layouts(), env=Env(), limits=layouts.limits, config=EngineConfig()
         )  # round the proxy
         view = log.view()
         sources = [offload_source(log, view, segment) for segment in view.segments[:-1]]

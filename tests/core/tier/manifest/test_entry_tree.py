@@ -19,7 +19,7 @@ from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.entry_tree import walk, walk_back
 from stratalog.tier.manifest.json_fields import sha256_of
-from stratalog.tier.manifest.pages import PageCache, Pages
+from stratalog.tier.manifest.pages import PageCache
 from stratalog.tier.manifest.root import PAGE_ITEMS, Change, ChangeKind, Head, Root, object_keys
 from stratalog.tier.manifest.root_codec import encode_root, next_root, parse_root
 from stratalog.tier.manifest.root_diff import removed_objects
@@ -45,7 +45,7 @@ class Chain:
     """Roots one after the other, each read back from its bytes."""
 
     def __init__(self, bed: TierBed) -> None:
-        self.store = SimObjectStore(bed.bucket)
+        self.bed, self.store = bed, SimObjectStore(bed.bucket)
         self.pages = bed.pages(self.store)
         self.head: Head | None = None
         self.roots: list[Root] = []
@@ -130,7 +130,7 @@ def test_any_changes_leave_what_a_plain_list_would_hold(seed: int, monkeypatch: 
 
 
 def compare(root: Root, chain: Chain, plain: list[StoredSegment], log_start: int, chance: random.Random) -> None:
-    fresh = Pages(chain.pages._store, LOG, TOPIC_ID, PageCache(2), limit_bytes=LIMIT_BYTES)
+    fresh = chain.bed.pages(chain.store, PageCache(2))
     assert list(walk(root, fresh)) == plain
     assert list(walk_back(root, fresh)) == plain[::-1]
     end = plain[-1].info.end_offset if plain else log_start
@@ -148,7 +148,7 @@ def test_raising_the_log_start_writes_no_page_and_reads_at_most_one(monkeypatch:
     small_pages(monkeypatch)
     chain = Chain(TierBed())
     chain.commit(ChangeKind.OFFLOAD, added=entries(*range(0, 101, 10)))
-    chain.pages = Pages(chain.pages._store, LOG, TOPIC_ID, PageCache(), limit_bytes=LIMIT_BYTES)
+    chain.pages = chain.bed.pages(chain.store)
     before = chain.store.counts.copy()
     root = chain.commit(ChangeKind.EXPIRE, log_start=40)
     assert (root.start_offset, root.segments) == (40, 6)

@@ -73,7 +73,7 @@ def test_many_newer_roots_are_listed() -> None:
 
 
 @pytest.mark.parametrize("wall_ms", [WARM_HEAD_MS + 1, -1])
-def test_a_head_not_verified_lately_is_listed(wall_ms: int) -> None:
+def test_a_head_not_verified_lately_is_listed(wall_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     bed = TierBed()
     offload(writer(bed), 0, 10)
     finder, store = finder_over(bed)
@@ -81,7 +81,9 @@ def test_a_head_not_verified_lately_is_listed(wall_ms: int) -> None:
     if wall_ms > 0:
         bed.clock.advance_ms(wall_ms)
     else:
-        bed.clock._now_ns -= 1_000_000
+        earlier_ns = bed.clock.monotonic_ns() - 1_000_000
+        monkeypatch.setattr(bed.clock, "monotonic_ns", lambda: earlier_ns)
+        monkeypatch.setattr(bed.clock, "now_ms", lambda: earlier_ns // 1_000_000)
     assert not finder.is_warm
     assert version(finder) == 1
     assert store.counts["list"] == 2

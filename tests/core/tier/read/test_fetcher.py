@@ -153,7 +153,7 @@ def test_an_object_that_is_too_short_is_corrupt(lost_bytes: int) -> None:
 
 def test_a_reply_cut_short_is_asked_for_again() -> None:
     segment, store, _ = offloaded(TierBed())
-    store.faults = scripted_faults({store._number: ObjectFault.CUT_SHORT})
+    store.faults = scripted_faults({store.next_number: ObjectFault.CUT_SHORT})
     assert segment.read(5, 500) == DATA[5:505]
     assert store.counts["read"] == 2
 
@@ -236,7 +236,7 @@ def test_objects_shared_by_segments_read_right_at_their_borders() -> None:
         )
         for position, size_bytes in ((0, half), (half, len(DATA) - half))
     ]
-    left, right = (RemoteSegment(stored, tier._fetcher) for stored in parts)
+    left, right = (RemoteSegment(stored, tier.fetcher) for stored in parts)
     assert left.read(0, len(DATA)) == DATA[:half]
     assert right.read(0, len(DATA)) == DATA[half:]
     assert store.counts["read"] > 0

@@ -377,7 +377,7 @@ def test_any_request_may_fail_and_the_next_pass_goes_on(
         scene.broker.fill(segments=2)
         store = SimObjectStore(scene.tiers.bucket)
         with scene.tiers.open(store) as tier:
-            store.faults = scripted_faults({store._number + number: fault})
+            store.faults = scripted_faults({store.next_number + number: fault})
             (result,) = scene.archiver(tier).run()
             assert result.error is None or isinstance(result.error, StoreTimeoutError)
             assert result.segments == len(tier.log(LOG, TOPIC_ID).view().segments)

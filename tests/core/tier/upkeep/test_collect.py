@@ -177,7 +177,7 @@ def test_a_collector_that_dies_is_repeated_harmlessly(fault: ObjectFault) -> Non
         log = filled(bed, 0, 10, 20, 30, store=store)
         log.expire(20, leader_epoch=0, reason="a test")
         bed.clock.advance_ms(GRACE_MS)
-        later = range(store._number + number, store._number + 1000)
+        later = range(store.next_number + number, store.next_number + 1000)
         store.faults = scripted_faults(dict.fromkeys(later, fault))
         with pytest.raises(StoreTimeoutError):
             log.collect()

@@ -108,7 +108,7 @@ def test_whatever_ends_it_doing_it_again_goes_on(bed: TierBed, fault: ObjectFaul
     for number in range(60):
         store = SimObjectStore(bed.bucket)
         log = opened(bed, store)
-        store.faults = scripted_faults({store._number + number: fault})
+        store.faults = scripted_faults({store.next_number + number: fault})
         with contextlib.suppress(StoreTimeoutError, StoreThrottledError):
             log.rewrap()
         assert set(keys(bed)) <= {"old", "new"}

@@ -38,15 +38,15 @@ def killed(bed: TierBed, step: int, *bounds: int) -> bool:
     store = SimObjectStore(bed.bucket)
 
     def before(request: SimRequest) -> None:
-        if request.number == step:
+        if request.number == opened + step:
             store.faults = lambda _: ObjectFault.NOT_APPLIED  # whatever it would tidy up, it does not
             if request.kind == "put_file":
                 bed.bucket.leave(request.key)
             raise KilledError
 
     log = bed.open(store).log(LOG, TOPIC_ID)
+    opened = store.next_number  # opening sends requests, too
     store.before = before
-    store._number = 0  # opening has asked, too
     try:
         offload(log, *bounds)
     except KilledError:

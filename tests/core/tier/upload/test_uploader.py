@@ -110,7 +110,7 @@ def test_any_request_may_fail_and_a_second_call_goes_on(fault: ObjectFault) -> N
         bed.config = replace(bed.config, store_retries=0)
         store = SimObjectStore(bed.bucket)
         log = bed.open(store).log(LOG, TOPIC_ID)
-        store.faults = scripted_faults({store._number + number: fault})
+        store.faults = scripted_faults({store.next_number + number: fault})
         with contextlib.suppress(StoreTimeoutError, StoreThrottledError):
             offload(log, made_segments(0, 10, 20, 30))
         offload(log, made_segments(0, 10, 20, 30))
@@ -124,7 +124,9 @@ def test_a_failed_upload_names_nothing_and_leaves_nothing() -> None:
     bed = TierBed()
     store = SimObjectStore(bed.bucket)
     log = bed.open(store).log(LOG, TOPIC_ID)
-    store.faults = scripted_faults({store._number + 2: ObjectFault.DENIED})  # the second object of the first segment
+    store.faults = scripted_faults(
+        {store.next_number + 2: ObjectFault.DENIED}
+    )  # the second object of the first segment
     with pytest.raises(StorePermissionError):
         offload(log, made_segments(0, 10))
     assert (objects(bed), len(log.view().segments)) == (set(), 0)
