@@ -269,17 +269,12 @@ def _prefix(place: TierPlace, name: str) -> Iterator[str]:
 
 
 def _empty(place: TierPlace) -> None:
-    host = open_host(place.settings(), (), None)
-    try:
+    with open_host(place.settings(), (), None) as host:
         catalogue = host.registry.object_stores()
         provider = catalogue.by_scheme(split_scheme(place.uri)[0])
-        store = catalogue.open(provider, host.context(provider, location=place.uri, options=place.tier_options))
-        try:
+        context = host.context(provider, location=place.uri, options=place.tier_options)
+        with contextlib.closing(catalogue.open(provider, context)) as store:
             delete_all(store, host.env.clock, host.settings.engine.store_deadline_ms * 1_000_000)
-        finally:
-            store.close()
-    finally:
-        host.close()
 
 
 def delete_all(store: ObjectStore, clock: Clock, patience_ns: int) -> None:

@@ -107,12 +107,11 @@ class TierPlace:
     @contextmanager
     def opened(self, *, read_only: bool) -> Iterator[Tier]:
         """Open the tier without a reader or an engine."""
-        host = open_host(self.settings(), (), None)
-        try:
-            with open_tier(host, self.uri, self.tier_options, read_only=read_only) as tier:
-                yield tier
-        finally:
-            host.close()
+        with (
+            open_host(self.settings(), (), None) as host,
+            open_tier(host, self.uri, self.tier_options, read_only=read_only) as tier,
+        ):
+            yield tier
 
     def reader(self) -> Reader:
         """Open a reader of the tier alone."""

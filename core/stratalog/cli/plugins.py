@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping
 from typing import Final
@@ -46,7 +45,7 @@ def plugins(output: Output, config: str | None) -> int:
 
     The exit code is 1 if a plugin failed, or if something is quarantined.
     """
-    with contextlib.closing(open_host(read_settings(config, os.environ), (), None)) as host:
+    with open_host(read_settings(config, os.environ), (), None) as host:
         found, quarantined = host.registry.plugins(), host.quarantined()
     rows = [_core_row(), *(row for plugin in found for row in _rows(plugin, quarantined))]
     output.table("plugins", _COLUMNS, rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from heapq import heapreplace
 from typing import Final
@@ -106,13 +106,11 @@ def check(source: ReadSource, work: Check) -> Iterator[tuple[StoredSegment, list
 
 @contextmanager
 def _opened(source: ReadSource) -> Iterator[tuple[Tier, Components]]:
-    with ExitStack() as opened:
-        host = open_host(source.settings(), (), None)
-        opened.callback(host.close)
-        yield (
-            opened.enter_context(open_tier(host, source.location, source.tier_options, read_only=True)),
-            host.parts(TopicConfig()),
-        )
+    with (
+        open_host(source.settings(), (), None) as host,
+        open_tier(host, source.location, source.tier_options, read_only=True) as tier,
+    ):
+        yield tier, host.parts(TopicConfig())
 
 
 def _chosen(tier: Tier, topics: Iterable[str] | None) -> list[TierLogName]:

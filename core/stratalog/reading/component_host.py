@@ -15,6 +15,7 @@ from stratalog.config.settings_sources import Settings, plugin_values
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.byte_cache import ByteCache
+from stratalog.env.closing import Closeable
 from stratalog.env.handles import HandlePool
 from stratalog.errors import PluginClashError, PluginError, StorageError, UnknownComponentError
 from stratalog.model.offers import Offers
@@ -38,7 +39,7 @@ C = TypeVar("C")
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-class ComponentHost:
+class ComponentHost(Closeable):
     """The components of one engine or reader, each opened once. Nothing is shared with another host. Thread-safe.
 
     Args:

@@ -101,13 +101,12 @@ def dump(
 
     Exit code: 0, 1 if something is corrupt, 2 if a file could not be looked at.
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
-    host = open_host(Settings(), (), None)
     chosen = None if decoder is None else Decoder(decoder)
     shows_values = values or chosen is not None
-    context = Context(host, output, deep or shows_values, shows_values, chosen)
     wanted = None if kind is None else Kind(kind)
     failed: list[StorageError] = []
-    try:
+    with open_host(Settings(), (), None) as host:
+        context = Context(host, output, deep or shows_values, shows_values, chosen)
         for number, path in enumerate(_paths(output, files, everything=wanted is not None)):
             if number:
                 output.line("")
@@ -117,8 +116,6 @@ def dump(
                 context.corrupt(str(path), error)
             except StorageError as error:
                 failed.append(error)
-    finally:
-        host.close()
     if failed:
         first, *others = failed
         for other in others:

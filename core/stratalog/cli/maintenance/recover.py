@@ -72,15 +72,8 @@ def recover(output: Output, directory: Path, *, dry_run: bool) -> int:
 @contextmanager
 def _untouched(directory: Path) -> Iterator[tuple[ComponentHost, SegmentStore]]:
     """Open the directory for reading only."""
-    host = open_host(Settings(), (), None)
-    try:
-        store = host.segment_store(str(directory), read_only=True)
-        try:
-            yield host, store
-        finally:
-            store.close()
-    finally:
-        host.close()
+    with open_host(Settings(), (), None) as host, host.segment_store(str(directory), read_only=True) as store:
+        yield host, store
 
 
 @contextmanager

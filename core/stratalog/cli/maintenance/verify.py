@@ -95,12 +95,10 @@ def verify(
 def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -> int:
     if not path.is_dir():
         raise LogDirNotFoundError("there is no such directory", str(path))
-    host = open_host(Settings(), (), None)
-    try:
+    with open_host(Settings(), (), None) as host:
         single = _log_of(host, path.resolve())
         root = path.resolve().parent if single else path
-        store = host.segment_store(str(root), read_only=not repair)
-        try:
+        with host.segment_store(str(root), read_only=not repair) as store:
             if single is None:
                 check_log_directory(store)
             if repair:
@@ -108,10 +106,6 @@ def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -
             elif store.is_acquired_elsewhere():
                 raise LogDirLockedError("another engine or a running broker is writing to the directory", str(root))
             return _Verification(output, host, store, single, root, repair=repair, deep=deep).run()
-        finally:
-            store.close()
-    finally:
-        host.close()
 
 
 def _log_of(host: ComponentHost, path: Path) -> TopicPartition | None:

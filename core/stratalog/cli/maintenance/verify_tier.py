@@ -115,8 +115,7 @@ class TierCheck:
         state = _State(Path(self.state) if self.state else None, self.place.uri, self.deep)
         state.load()
         with ExitStack() as opened:
-            host = open_host(self.place.settings(), (), None)
-            opened.callback(host.close)
+            host = opened.enter_context(open_host(self.place.settings(), (), None))
             stores = []
             for directory in self.directories:
                 if not Path(directory).is_dir():

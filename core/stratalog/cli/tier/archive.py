@@ -75,8 +75,7 @@ def archive(
     """
     settings = place.settings()
     with ExitStack() as opened:
-        host = open_host(settings, (), None)
-        opened.callback(host.close)
+        host = opened.enter_context(open_host(settings, (), None))
         stores = [opened.enter_context(_source(host, directory, place.uri)) for directory in directories]
         copied = CopyRate(rate, host.env.clock)
         plan = ArchivePlan(
