@@ -135,7 +135,9 @@ def rewrap(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
     Engines may run meanwhile. Keep the old key while earlier states of the tier may still be read.
     """
     with place.opened(read_only=False) as opened:
-        names = [name for name in opened.logs() if not topics or name.log.topic in topics]
+        names = opened.logs()
+        check_topics(topics, names, place.uri)
+        names = tuple(name for name in names if not topics or name.log.topic in topics)
         rows = list[tuple[object, ...]]()
         with output.progress("rewrapping", len(names)) as steps:
             for name in names:

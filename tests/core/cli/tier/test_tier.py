@@ -178,3 +178,8 @@ def test_a_tier_without_an_engine_is_collected(tmp_path: Path, capsys: pytest.Ca
     assert (row["roots"], row["objects"], row["left_for_later"]) == (0, 0, 0)
     with open_reader(uri) as reader:
         assert [record.value for record in reader.log("t", 0).records()] == [b"1", b"2"]
+
+
+def test_rewrap_refuses_a_topic_that_the_tier_does_not_have(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tier", "rewrap", uri, "--topic", "misspelt"]) == 2
+    assert "there is no topic misspelt" in capsys.readouterr().err
