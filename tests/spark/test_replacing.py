@@ -179,7 +179,7 @@ def magics(uri: str) -> set[int]:
 
 
 def layouts(uri: str) -> set[str]:
-    from stratalog.tier.read.fetcher import RemoteSegment  # noqa: PLC0415 - of this helper alone
+    from stratalog.tier.read.remote_segment import RemoteSegment  # noqa: PLC0415 - of this helper alone
 
     with open_reader(uri) as reader:
         remote = reader.log("orders", 0).view().remote

@@ -64,10 +64,10 @@ class LogPlace:
             except DiskFullError as error:
                 _LOGGER.warning("not stopped in order, so the next start recovers: %s", error)
 
-    def reader(self, *, may_be_away: bool = False) -> Reader:
+    def reader(self, *, allow_offline: bool = False) -> Reader:
         """Open a reader of the directories and of the tier behind them, or of the tier alone if only a tier is given.
 
-        The settings give the location that the options do not give, as for an engine. ``may_be_away`` is passed to
+        The settings give the location that the options do not give, as for an engine. ``allow_offline`` is passed to
         ``open_settled``.
         """
         known = self.settings()
@@ -77,7 +77,7 @@ class LogPlace:
         if directories:
             first, *others = directories
             return open_settled(
-                first, known, tier=tier, tier_options=self.tier_options, may_be_away=may_be_away, others=others
+                first, known, tier=tier, tier_options=self.tier_options, allow_offline=allow_offline, others=others
             )
         if tier is None:
             raise ConfigError("say where the logs are: --dir DIRECTORY, --tier URI, or both")

@@ -267,7 +267,7 @@ class Engine(EngineLogs):
             open_files=self._host.handles.open_count,
             listener_failures=self._host.registry.listener_failures,
             tier=None if self._tier is None else self._tier.metrics(),
-            tier_away=self._tier is not None and self._tier.reach.away is not None,
+            tier_away=self._tier is not None and self._tier.availability.away is not None,
             tier_failing=frozenset() if self._tiering is None else self._tiering.failing(),
             throttled_ms=0 if self._tiering is None else self._tiering.throttled_ms,
         )

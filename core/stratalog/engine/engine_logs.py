@@ -296,7 +296,7 @@ class EngineLogs(CheckedArguments, Closeable):
             self._notifier(LogDirOffline(path=path, reason=str(problem)))
         if self._tier is not None:
             check_known(self._tier, [directory.store for directory in self._dirs])
-            self._tier.reach.listen(self._notifier)
+            self._tier.availability.listen(self._notifier)
         check_identities([(directory.store.path(), directory.identity) for directory in self._dirs])
         settle_moves(self._dirs)
 
@@ -331,7 +331,7 @@ class EngineLogs(CheckedArguments, Closeable):
         settings = self._settings.engine
         attached = Attacher(tier, settings, self._host, self._shelf, self._topics, self._opener, attach).run()
         if settings.tier_outage_open == "serve":
-            tier.reach.serve_without()
+            tier.availability.serve_without()
         return attached
 
     def _open_logs(self, directory: LogDir, inventory: Inventory | None) -> None:

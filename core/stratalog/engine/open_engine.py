@@ -102,7 +102,7 @@ def _open_tier(
     elif settings.tier_outage_open == "refuse":
         reason = "tier.outage.open=refuse says so: wait for the store, or set it to serve"
     try:
-        return open_tier(host, settings.tier, options, read_only=False, may_be_away=not reason)
+        return open_tier(host, settings.tier, options, read_only=False, allow_offline=not reason)
     except StoreError as error:
         if not error.retriable:
             raise

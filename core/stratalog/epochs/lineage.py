@@ -14,7 +14,7 @@ from stratalog.model.batches import NO_EPOCH
 from stratalog.model.offsets import EpochEntry
 
 
-def parted_at(ours: Sequence[EpochEntry], theirs: Sequence[EpochEntry], start: int, end: int) -> int | None:
+def first_divergence(ours: Sequence[EpochEntry], theirs: Sequence[EpochEntry], start: int, end: int) -> int | None:
     """Return the first offset in [start, end) with different leader epochs in the two histories; None if there is none.
 
     Both lists ascend. If one history has no epoch for an offset, for example after retention, the offset counts as

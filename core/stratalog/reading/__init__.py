@@ -9,15 +9,15 @@ from __future__ import annotations
 from stratalog.reading.check_jobs import Check, CheckPlan, check, plan_checks
 from stratalog.reading.read_source import ReadSource
 from stratalog.reading.split_plan import OffsetRange, Piece, Split, plan_splits
-from stratalog.reading.split_scan import Damage, Lost, Scanned, scan
+from stratalog.reading.split_scan import DamagedRange, MissingRange, Scanned, scan
 from stratalog.segment.finding import Finding
 
 __all__ = [
     "Check",
     "CheckPlan",
-    "Damage",
+    "DamagedRange",
     "Finding",
-    "Lost",
+    "MissingRange",
     "OffsetRange",
     "Piece",
     "ReadSource",

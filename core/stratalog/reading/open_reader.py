@@ -73,14 +73,14 @@ def open_settled(
     as_of: AsOf | None = None,
     plugins: Sequence[object] = (),
     env: Env | None = None,
-    may_be_away: bool = False,
+    allow_offline: bool = False,
     others: Sequence[str] = (),
 ) -> Reader:
     """Open logs like ``open_reader``, for callers that have the settings already.
 
-    ``others`` are further log directories of the same engine. With ``may_be_away``, a directory is opened even if the store
+    ``others`` are further log directories of the same engine. With ``allow_offline``, a directory is opened even if the store
     behind it does not answer. The reader then takes the logs' start offsets from what the directory knows of the tier. Records
-    that only the tier has raise ``TierUnavailableError``, and ``reader.tier.reach.away`` has the reason.
+    that only the tier has raise ``TierUnavailableError``, and ``reader.tier.availability.away`` has the reason.
     """
     host = open_host(settings, plugins, env)
     opened: Tier | None = None
@@ -92,7 +92,7 @@ def open_settled(
         if as_of is not None:
             raise ConfigError("as_of is for a tier that is read alone: give its URI")  # noqa: TRY301 - closes the host
         if tier is not None:
-            opened = open_tier(host, tier, tier_options, read_only=True, may_be_away=may_be_away)
+            opened = open_tier(host, tier, tier_options, read_only=True, allow_offline=allow_offline)
         paths = (text, *others)
         stores.extend(host.segment_store(found, read_only=True) for found in paths)
         return DirectoryReader(", ".join(paths), host, stores, opened)
@@ -119,9 +119,9 @@ def open_tier(
     options: Mapping[str, object] | None,
     *,
     read_only: bool,
-    may_be_away: bool = False,
+    allow_offline: bool = False,
 ) -> Tier:
-    """Open the store at a tier's URI; the caller closes it. ``may_be_away`` is as in ``Tier.open``.
+    """Open the store at a tier's URI; the caller closes it. ``allow_offline`` is as in ``Tier.open``.
 
     Raises:
         UnknownComponentError: no installed plugin supports the scheme.
@@ -140,7 +140,7 @@ def open_tier(
         limits=host.settings.limits,
         config=host.settings.engine,
         read_only=read_only,
-        may_be_away=may_be_away,
+        allow_offline=allow_offline,
         guard=catalogue.guard(provider),
     )
 

@@ -22,14 +22,14 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segment_store import SegmentStore
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier import Tier
 
 _REQUESTS_A_PIECE: Final = 8  # approximate; with fewer requests, too much would be read at both ends
 _SMALLEST_CHUNK_BYTES: Final = 1 << 16
 
 
-class Workplace:
+class SplitOpener:
     """Components, and directory and tier as far as the pieces need them. A context manager; for one thread.
 
     Args:

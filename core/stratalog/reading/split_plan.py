@@ -6,14 +6,14 @@ task read only the bytes it needs, without an index. Each position is checked ag
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.log.read.log_reader import LogReader
-from stratalog.log.read.view import LogView
+from stratalog.log.read.read_plan import hidden_transactions
+from stratalog.log.read.view import ReadRange
 from stratalog.model.arguments import Positive, checked
 from stratalog.model.names import LOG_SUFFIX, TopicId, TopicPartition
 from stratalog.model.offsets import Isolation, OffsetPosition
@@ -21,11 +21,11 @@ from stratalog.model.segment_info import AbortedTransaction
 from stratalog.reading.reader import Reader
 from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.search import aborted_transactions, offset_index
+from stratalog.segment.search import byte_range, offset_index
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexReader
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 
 LARGEST_SPLIT_BYTES: Final = 128 << 20  # also Spark's usual size for a task that reads files
 SMALLEST_SPLIT_BYTES: Final = 4 << 20
@@ -185,25 +185,14 @@ def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation) -> Iterato
     view = log.view()
     bound = view.bound(isolation)
     start, end = max(wanted.start, view.offsets.log_start), min(wanted.end, bound)
-    if start < end:
-        yield from _held(log, view, (start, end), isolation)
+    hidden: tuple[AbortedTransaction, ...] = ()
+    if start < end and isolation is Isolation.READ_COMMITTED:
+        hidden = hidden_transactions(view, log.parts, start, end)
+    for part in view.ranges(start, end):
+        if part.segment.size_bytes:
+            yield _Part(_piece(log, part, hidden), part.segment, log.parts)
     if view.damage is not None and start <= bound <= wanted.end:  # a read that gets to the log's end reports the damage
         yield _Part(_end(log, bound, view.damage), None, log.parts)
-
-
-def _held(log: LogReader, view: LogView, span: tuple[int, int], isolation: Isolation) -> Iterator[_Part]:
-    start, end = span
-    hidden: tuple[AbortedTransaction, ...] = ()
-    if isolation is Isolation.READ_COMMITTED:
-        hidden = aborted_transactions(view.readable_from(start), start, end, log.parts)
-    for segment in view.readable_from(start):
-        if segment.base_offset >= end:
-            return
-        if segment.size_bytes:
-            first, last = max(segment.base_offset, start), min(segment.end_offset, end)
-            if first < last:
-                yield _Part(_piece(log, view, segment, (first, last), hidden), segment, log.parts)
-                start = last  # the next segment may begin before this one ends: bounds in the tier and on disk differ
 
 
 def _end(log: LogReader, bound: int, damage: CorruptBatchError) -> Piece:
@@ -213,25 +202,23 @@ def _end(log: LogReader, bound: int, damage: CorruptBatchError) -> Piece:
 
 def _piece(
     log: LogReader,
-    view: LogView,
-    segment: ReadableSegment,
-    span: tuple[int, int],
+    part: ReadRange,
     hidden: Sequence[AbortedTransaction],
 ) -> Piece:
-    start, end = span
-    position, end_position = _positions(segment, start, end, log.parts)
+    segment, start, end, below = part
+    position, end_position = byte_range(segment, start, end, log.parts)
     return Piece(
         log=log.name,
         topic_id=log.topic_id,
         start=start,
         end=end,
         position=position,
-        end_position=end_position,
+        end_position=segment.size_bytes if end_position is None else end_position,
         base_offset=segment.base_offset,
         end_offset=segment.end_offset,
         size_bytes=segment.size_bytes,
         place=_place(segment),
-        is_active=view.is_active(segment),
+        is_active=below is None,
         aborted=tuple(gone for gone in hidden if gone.last_offset >= start and gone.first_offset < end),
         file_start=segment.start if isinstance(segment, Segment) else 0,
         file_bytes=segment.log.size_bytes if isinstance(segment, Segment) else 0,
@@ -243,21 +230,6 @@ def _place(segment: ReadableSegment) -> str | StoredSegment:
         return segment.stored
     assert isinstance(segment, Segment)  # a segment is either in a tier or local
     return segment.file_name(LOG_SUFFIX)
-
-
-def _positions(segment: ReadableSegment, start: int, end: int, parts: Components) -> tuple[int, int]:
-    """Return the positions between which offsets [start, end) should be; the whole segment if the index has none."""
-    whole = 0, segment.size_bytes
-    if start <= segment.base_offset and end >= segment.end_offset:
-        return whole
-    entries = _entries(segment, parts)
-    if entries is None:
-        return whole
-    first = entries.floor(start)
-    behind = bisect_left(entries, end, key=lambda entry: entry.offset) + 1
-    position = 0 if first is None else first.position
-    end_position = entries[behind].position if behind < len(entries) else segment.size_bytes
-    return (position, end_position) if 0 <= position < end_position <= segment.size_bytes else whole
 
 
 def _entries(segment: ReadableSegment, parts: Components) -> IndexReader[OffsetPosition] | None:

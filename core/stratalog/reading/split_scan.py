@@ -16,11 +16,12 @@ from stratalog.errors import (
     UnknownTopicError,
 )
 from stratalog.log.read.columns import read_arrow, segment_arrow
+from stratalog.log.read.retry_read import DamagedReads
 from stratalog.model.arguments import checked
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import Isolation
 from stratalog.reading.read_source import ReadSource
-from stratalog.reading.split_opener import Workplace
+from stratalog.reading.split_opener import SplitOpener
 from stratalog.reading.split_plan import Piece, Split
 from stratalog.segment.framing import walk
 from stratalog.segment.readable import ReadableSegment
@@ -42,7 +43,7 @@ class Scanned(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class DamagedRange:
     """A bad entry that was skipped: no record with an offset in [start, end) was read.
 
     The scan skipped ``size_bytes`` from ``position`` of ``file``.
@@ -58,7 +59,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class MissingRange:
     """Records with offsets in [start, end) that existed when the plan was made, and no longer exist."""
 
     log: TopicPartition
@@ -73,8 +74,8 @@ def scan(
     source: ReadSource,
     split: Split,
     *,
-    on_damage: Callable[[Damage], None] | None = None,
-    on_loss: Callable[[Lost], None] | None = None,
+    on_damage: Callable[[DamagedRange], None] | None = None,
+    on_loss: Callable[[MissingRange], None] | None = None,
 ) -> Iterator[Scanned]:
     """Yield the records of a split, ascending within each piece, in batches of 1 to 4 MiB.
 
@@ -94,9 +95,9 @@ def scan(
         PluginImportError: pyarrow is not installed; the text names the extra.
         StoreError, LogDirError: the source cannot be read.
     """
-    with Workplace(source, split) as place:
+    with SplitOpener(source, split) as place:
         for log, pieces in _by_log(split.pieces):
-            work = _Work(place, split.isolation, on_damage, on_loss)
+            work = PieceReader(place, split.isolation, on_damage, on_loss)
             found = (batch for piece in pieces for batch in work.read(piece))
             yield from (Scanned(log, batch) for batch in _sized(found))
 
@@ -113,15 +114,15 @@ def _by_log(pieces: Iterable[Piece]) -> Iterator[tuple[TopicPartition, list[Piec
         yield run[-1].log, run
 
 
-class _Work:
+class PieceReader:
     """Reader of pieces of one log."""
 
     def __init__(
         self,
-        place: Workplace,
+        place: SplitOpener,
         isolation: Isolation,
-        on_damage: Callable[[Damage], None] | None,
-        on_loss: Callable[[Lost], None] | None,
+        on_damage: Callable[[DamagedRange], None] | None,
+        on_loss: Callable[[MissingRange], None] | None,
     ) -> None:
         self._place, self._isolation, self._on_damage, self._on_loss = place, isolation, on_damage, on_loss
         self._offset = 0  # next offset of the current piece
@@ -130,19 +131,19 @@ class _Work:
         """Yield all records of one piece."""
         self._offset = piece.start
         if piece.damage is not None:
-            self._tell(piece, piece.damage, piece.end, piece.damage.position)
+            self._report_damage(piece, piece.damage, piece.end, piece.damage.position)
             return
         try:
             with self._place.segment(piece) as segment:
                 yield from self._planned(piece, segment)
         except (SegmentGoneError, ObjectNotFoundError):
-            yield from self._anew(piece)
+            yield from self._read_where_stored_now(piece)
 
     def _planned(self, piece: Piece, segment: ReadableSegment) -> Iterator[pyarrow.RecordBatch]:
         """Yield the piece from the place that the plan names."""
         parts, below = self._place.parts, None if piece.is_active else piece.end_offset
         position = checked_position(segment, piece.position, piece.start, parts)
-        doubted = set[int]()  # positions that were read a second time; the next error there skips the entry
+        damaged = DamagedReads()  # the second error at a position skips the entry
         while self._offset < piece.end:
             chunks = walk(segment, position, parts, below=below, until=piece.end_position)
             span = range(self._offset, piece.end)
@@ -152,16 +153,14 @@ class _Work:
                     if batch is not None:
                         yield batch
             except CorruptionError as error:
-                if error.position not in doubted and segment.forget():  # the bytes may have been damaged in transfer
-                    doubted.add(error.position)
-                elif isinstance(error, CorruptBatchError):
-                    position = self._step_over(piece, segment, error)
-                else:
-                    raise
+                if not damaged.should_repeat(error, segment):
+                    if not isinstance(error, CorruptBatchError):
+                        raise
+                    position = self._skip_entry(piece, segment, error)
             else:
                 return
 
-    def _step_over(self, piece: Piece, segment: ReadableSegment, error: CorruptBatchError) -> int:
+    def _skip_entry(self, piece: Piece, segment: ReadableSegment, error: CorruptBatchError) -> int:
         """Skip a bad entry; return the position after it."""
         parts = self._place.parts
         whole = batch_at(segment, error.position, parts)
@@ -175,31 +174,31 @@ class _Work:
             else:
                 position, next_offset = found, behind.base_offset if behind.magic >= 2 else self._offset
         if next_offset > piece.start:
-            self._tell(piece, error, next_offset, position)
+            self._report_damage(piece, error, next_offset, position)
         self._offset = max(self._offset, next_offset)
         return position
 
-    def _tell(self, piece: Piece, error: CorruptBatchError, end: int, end_position: int) -> None:
+    def _report_damage(self, piece: Piece, error: CorruptBatchError, end: int, end_position: int) -> None:
         if self._on_damage is None:
             raise error.with_traceback(None)
         start = min(max(self._offset, piece.start), end)
         size_bytes = end_position - error.position
-        self._on_damage(Damage(piece.log, start, end, error.file, error.position, size_bytes, error.reason))
+        self._on_damage(DamagedRange(piece.log, start, end, error.file, error.position, size_bytes, error.reason))
 
-    def _anew(self, piece: Piece) -> Iterator[pyarrow.RecordBatch]:
+    def _read_where_stored_now(self, piece: Piece) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rest of a piece from where it is stored now; report records that no longer exist."""
         reader = self._place.reader()
         try:
             log = reader.log(*piece.log)
         except UnknownTopicError:
-            self._lose(piece, piece.end, 0, 0)
+            self._report_missing(piece, piece.end, 0, 0)
             return
         offsets = log.offsets()
         if log.topic_id != piece.topic_id:  # deleted, and created again with the same name
-            self._lose(piece, piece.end, offsets.log_start, offsets.log_end)
+            self._report_missing(piece, piece.end, offsets.log_start, offsets.log_end)
             return
         if offsets.log_start > self._offset:
-            self._lose(piece, min(offsets.log_start, piece.end), offsets.log_start, offsets.log_end)
+            self._report_missing(piece, min(offsets.log_start, piece.end), offsets.log_start, offsets.log_end)
         shown = offsets.bound(self._isolation)
         stop = min(piece.end, shown)
         if self._offset < stop:
@@ -207,12 +206,12 @@ class _Work:
             yield from read_arrow(log.view, log.parts, self._offset, stop, isolation, piece.log.partition)
             self._offset = stop
         if self._offset < piece.end:
-            self._lose(piece, piece.end, offsets.log_start, shown)
+            self._report_missing(piece, piece.end, offsets.log_start, shown)
 
-    def _lose(self, piece: Piece, end: int, log_start: int, log_end: int) -> None:
+    def _report_missing(self, piece: Piece, end: int, log_start: int, log_end: int) -> None:
         if self._on_loss is None:
             raise OffsetOutOfRangeError(str(piece.log), self._offset, log_start, log_end)
-        self._on_loss(Lost(piece.log, self._offset, end, log_start, log_end))
+        self._on_loss(MissingRange(piece.log, self._offset, end, log_start, log_end))
         self._offset = end
 
 

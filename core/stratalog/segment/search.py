@@ -132,15 +132,27 @@ def chunks_from(
     yield from walked(0, parts)
 
 
+def byte_range(segment: ReadableSegment, start: int, stop: int, parts: Components) -> tuple[int, int | None]:
+    """Return where the batches of offsets [start, stop) begin and end (bytes), as the index tells; check it before use.
+
+    The end is None if the index does not tell it. No index is read for a range of the whole segment.
+    """
+    floor, end = _index_floor(segment, start, parts), end_position(segment, stop, parts)
+    position = 0 if floor is None else floor.position
+    return (position, end) if end is None or position < end else (0, None)
+
+
 def end_position(segment: ReadableSegment, offset: int, parts: Components) -> int | None:
     """Return a position (bytes) at which all batches below ``offset`` have ended; None if the index has no such entry."""
+    if offset >= segment.end_offset:
+        return None
     try:
         entries = segment.index_entries(IndexRole.OFFSET)
         floor, after, beyond = parts.indexes[IndexRole.OFFSET].around(entries, segment.base_offset, offset - 1)
     except CorruptIndexError:
         return None
-    end = after if floor is not None and floor.offset == offset - 1 else beyond
-    return None if end is None else end.position
+    entry: OffsetPosition | None = after if floor is not None and floor.offset == offset - 1 else beyond
+    return entry.position if entry is not None and 0 < entry.position <= segment.size_bytes else None
 
 
 def floor_offset(segment: ReadableSegment, offset: int, parts: Components) -> int | None:

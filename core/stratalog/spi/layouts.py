@@ -16,10 +16,16 @@ from stratalog.config.keys import Section
 from stratalog.errors import CorruptObjectError, UnknownComponentError
 from stratalog.model.batches import Buffer
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
+from stratalog.spi.indexes import IndexRole
 from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.stored import FURTHER_OBJECTS, stored_fields
 
 MAC_BYTES: Final = 32
+INDEX_KINDS: Final[Mapping[IndexRole, FileKind]] = {
+    IndexRole.OFFSET: FileKind.OFFSET_INDEX,
+    IndexRole.TIME: FileKind.TIME_INDEX,
+    IndexRole.TRANSACTION: FileKind.TRANSACTION_INDEX,
+}
 RangeReader = Callable[[str, int, int], bytes | memoryview]
 """``fetch(key, start, end)`` returns exactly the bytes [start, end) of an object of this log; they may be a view."""
 
@@ -116,6 +122,11 @@ class StoredSegment:
     sha256: str
     requires: tuple[str, ...] = ()
     extra: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def log_key(self) -> str:
+        """The key of the object with the ``.log`` file's bytes, which every accepted entry has."""
+        return self.slices[FileKind.LOG].key
 
     @property
     def keys(self) -> frozenset[str]:

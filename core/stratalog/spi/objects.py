@@ -23,7 +23,7 @@ class Capability(Flag):
     CREATE: ``create`` is atomic; of several concurrent calls, one succeeds. LIST_AFTER: the store itself does
     ``list(after=)``. BATCH_DELETE: ``delete`` sends many keys in one request. CHECKSUM: the store verifies a checksum
     of each upload. NEAR: objects are files of this machine, with the system's page cache and without a cost per read.
-    The core neither reads ahead nor caches bytes for which ``is_at_hand`` is True.
+    The core neither reads ahead nor caches bytes for which ``is_cached`` is True.
     """
 
     NONE = 0
@@ -153,7 +153,7 @@ class ObjectStore(Closeable):
         """
         del upload, deadline_ns
 
-    def is_at_hand(self, key: str, start: int, end: int) -> bool:
+    def is_cached(self, key: str, start: int, end: int) -> bool:
         """Return True if the system has the bytes [start, end) in memory.
 
         The check must not wait; if it cannot find out, it returns False. Called only for NEAR stores. Never raises.
@@ -161,7 +161,7 @@ class ObjectStore(Closeable):
         del key, start, end
         return False
 
-    def read_at_hand(self, key: str, start: int, into: memoryview) -> bool:
+    def read_cached(self, key: str, start: int, into: memoryview) -> bool:
         """Fill ``into`` with the bytes of an object from ``start`` on, if the system has them in memory.
 
         Called only for NEAR stores. Never raises.

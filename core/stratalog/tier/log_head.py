@@ -25,7 +25,7 @@ from stratalog.tier.manifest.pages import PageCache, Pages
 from stratalog.tier.manifest.root import RECENT_COMMITS, Root, stand_in
 from stratalog.tier.read.fetcher import Fetcher
 from stratalog.tier.read.paged_segments import PagedSegments
-from stratalog.tier.store.availability import TierReach
+from stratalog.tier.store.availability import TierAvailability
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.store import TierStore
 
@@ -39,7 +39,7 @@ class TierParts:
     page_cache: PageCache
     env: Env
     limits: Limits
-    reach: TierReach
+    availability: TierAvailability
     read_only: bool
     authenticity: Authenticity
 
@@ -54,7 +54,11 @@ class LogHead(CheckedArguments):
     def __init__(self, log: TopicPartition, topic_id: TopicId, parts: TierParts) -> None:
         self.log, self.topic_id = log, topic_id
         self._store, self._fetcher, self._env = parts.store, parts.fetcher, parts.env
-        self._read_only, self._reach, self._authenticity = parts.read_only, parts.reach, parts.authenticity
+        self._read_only, self._availability, self._authenticity = (
+            parts.read_only,
+            parts.availability,
+            parts.authenticity,
+        )
         self._lock = threading.RLock()  # guards the finder, the committer, and every change of _seen and _assumed
         self._limit_bytes = parts.limits.manifest_bytes
         self._finder = self.new_finder()
@@ -171,7 +175,7 @@ class LogHead(CheckedArguments):
 
     def may_open_without(self, error: StoreError) -> bool:
         """Return True if the log can be opened with ``assume`` although ``view`` raised ``error``."""
-        return self._reach.may_open_without(error)
+        return self._availability.may_open_without(error)
 
     def assume(self, view: RemoteView) -> None:
         """Use ``view``, which comes from local disk, until ``rejoin``."""
@@ -186,15 +190,15 @@ class LogHead(CheckedArguments):
     @property
     def is_here(self) -> bool:
         """True if the tier can be used and the log uses the head."""
-        return self._assumed is None and self._reach.away is None
+        return self._assumed is None and self._availability.away is None
 
     def reach(self) -> None:
-        """Probe the store again if it was unavailable; raises the errors of ``TierReach.reach``."""
-        self._reach.reach()
+        """Probe the store again if it was unavailable; raises the errors of ``TierAvailability.reach``."""
+        self._availability.reach()
 
     def unavailable(self) -> StoreError:
         """Return the error to raise while the tier cannot be used."""
-        return self._reach.unavailable()
+        return self._availability.unavailable()
 
     def when_wanted(self, again: Callable[[], None]) -> None:
         """Set the function that ``wanted`` calls when a reader needs the tier while ``view`` is assumed."""
@@ -202,7 +206,7 @@ class LogHead(CheckedArguments):
 
     def wanted(self) -> StoreError:
         """Try the store again, unless another attempt is running or recent; return the error to raise in any case."""
-        if self._again is not None and not self._reach.is_trying:
+        if self._again is not None and not self._availability.is_trying:
             with contextlib.suppress(StorageError):  # a fenced log has stopped and reported it
                 self._again()
         return self.unavailable()
@@ -214,7 +218,7 @@ class LogHead(CheckedArguments):
             TierUnavailableError, StoreUntrustedError: the store has not been probed since it was unavailable.
             The errors of ``refresh``.
         """
-        self._reach.check()
+        self._availability.check()
         with self._lock:
             if self._assumed is not None:
                 head = self._finder.find()
@@ -272,6 +276,6 @@ class LogHead(CheckedArguments):
 
     def _check_here(self) -> None:
         """Raise unless the tier can be used and the log uses the head."""
-        self._reach.check()
+        self._availability.check()
         if self._assumed is not None:
             raise self.unavailable()

@@ -34,7 +34,7 @@ from stratalog.tier.manifest.pages import PageCache
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.read.disk_cache import CacheFolder
 from stratalog.tier.read.fetcher import Fetcher
-from stratalog.tier.store.availability import TierReach
+from stratalog.tier.store.availability import TierAvailability
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.probe import ProbeResult, probe
 from stratalog.tier.store.request_metrics import StoreMetrics
@@ -67,7 +67,7 @@ class Tier(CheckedArguments, Closeable):
     ``Tier.open`` makes it.
 
     Attributes:
-        reach: knows if the store can be used, and if by several writers.
+        availability: knows if the store can be used, and if by several writers.
         read_only: True if changes raise ReadOnlyError.
     """
 
@@ -78,13 +78,13 @@ class Tier(CheckedArguments, Closeable):
         *,
         env: Env,
         limits: Limits,
-        reach: TierReach,
+        availability: TierAvailability,
         read_only: bool,
     ) -> None:
-        self.reach, self.read_only = reach, read_only
+        self.availability, self.read_only = availability, read_only
         self._store, self._fetcher = store, fetcher
         self._parts = TierParts(
-            store, fetcher, PageCache(), env, limits, reach, read_only, Authenticity(fetcher.layouts)
+            store, fetcher, PageCache(), env, limits, availability, read_only, Authenticity(fetcher.layouts)
         )
         self._logs: dict[TierLogName, TierLog] = {}  # under _lock
         self._lock = threading.Lock()
@@ -101,7 +101,7 @@ class Tier(CheckedArguments, Closeable):
         limits: Limits,
         config: EngineConfig,
         read_only: bool = False,
-        may_be_away: bool = False,
+        allow_offline: bool = False,
         guard: Guard | None = None,
     ) -> Self:
         """Probe the store and take ownership of it; if that fails, the store is closed.
@@ -117,8 +117,8 @@ class Tier(CheckedArguments, Closeable):
             config: deadline and retries of requests, number of reader threads, the cache on disk.
             read_only: never write; changes raise ReadOnlyError.
             guard: guards the calls into the store, as in ``TierStore``.
-            may_be_away: open the tier even if the store does not answer. Then ``reach.away`` has the error, logs are
-                opened with what local disk knows of them, and nothing changes until ``reach.reach`` succeeds.
+            allow_offline: open the tier even if the store does not answer. Then ``availability.away`` has the error, logs are
+                opened with what local disk knows of them, and nothing changes until ``availability.reach`` succeeds.
 
         Raises:
             BucketNotFoundError: the store's bucket or folder is missing.
@@ -131,7 +131,7 @@ class Tier(CheckedArguments, Closeable):
         try:
             probed = tried()
         except BaseException as error:
-            if not (may_be_away and isinstance(error, StoreError) and error.retriable):
+            if not (allow_offline and isinstance(error, StoreError) and error.retriable):
                 guarded.close()
                 raise
             away = error
@@ -139,18 +139,18 @@ class Tier(CheckedArguments, Closeable):
             _LOGGER.warning("single-writer mode: uri=%s must have one writer at a time, %s", store.uri, probed.reason)
         folder = CacheFolder.open(config.tier_cache_dir, config.tier_cache_bytes, config.index_cache_file_bytes, env)
         fetcher = Fetcher(guarded, layouts, limits, threads=config.reader_threads, folder=folder)
-        reach = TierReach(store.uri, env.clock, tried, probed, away, may_be_away=may_be_away)
-        return cls(guarded, fetcher, env=env, limits=limits, reach=reach, read_only=read_only)
+        availability = TierAvailability(store.uri, env.clock, tried, probed, away, allow_offline=allow_offline)
+        return cls(guarded, fetcher, env=env, limits=limits, availability=availability, read_only=read_only)
 
     @property
     def shared(self) -> bool:
         """True if several writers may use the store."""
-        return self.reach.shared
+        return self.availability.shared
 
     @property
     def reason(self) -> str:
         """The reason if several writers may not use the store; "" if they may, or if the tier is only read."""
-        return self.reach.reason
+        return self.availability.reason
 
     @property
     def uri(self) -> str:

@@ -42,7 +42,7 @@ class TierLog(LogHead):
             self._pages,
             self._env,
             limit_bytes=self._limit_bytes,
-            shared=self._reach.shared,
+            shared=self._availability.shared,
         )
         self._uploads = Uploads()
 
@@ -57,7 +57,7 @@ class TierLog(LogHead):
     def rejoin(self) -> Root | None:
         """Rejoin as ``LogHead.rejoin``; from then on commits use the result of the store's probe."""
         root = super().rejoin()
-        self._committer.shared = self._reach.shared
+        self._committer.shared = self._availability.shared
         return root
 
     def offload(

@@ -27,7 +27,7 @@ from stratalog.spi.cleanup import CleanupPolicy, RecordFilter, RewriteJob
 from stratalog.spi.codecs import Codec
 from stratalog.spi.formats import BatchHeader
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.writing.column_encoder import Encoder
 from stratalog.writing.staged import Rewritten
 from stratalog.writing.tier_target import StagingPublisher, TierTarget

@@ -26,7 +26,7 @@ from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segment_store import LogFiles, SegmentStore
 from stratalog.tier.commit.append_change import Replacing, check_alone, digest_of
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
 from stratalog.writing.bulk_writer import BulkWriter

@@ -13,7 +13,7 @@ from stratalog.segment.build import BuiltSegment, SegmentBuilder
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segment_store import LogFiles
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upload.segment_source import SegmentFacts, built_source
 from stratalog.writing.column_encoder import Encoder

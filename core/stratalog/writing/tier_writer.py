@@ -17,7 +17,7 @@ from stratalog.segment.framing import walk
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.commit.append_change import Appending, EndMovedError, check_alone, is_unused
 from stratalog.tier.manifest.root import Root, TopicNote, WriteMark
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier_log import TierLog
 from stratalog.writing.segment_stage import SegmentStage
 from stratalog.writing.staged import Published, StagedSegment

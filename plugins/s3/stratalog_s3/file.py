@@ -117,14 +117,14 @@ class FileStore(ObjectStore):
         except OSError as error:
             self._raise(error, key)
 
-    def is_at_hand(self, key: str, start: int, end: int) -> bool:
+    def is_cached(self, key: str, start: int, end: int) -> bool:
         """Return True if the page cache holds the end of this range. Earlier bytes are then cached or being read."""
         del start
         with contextlib.suppress(OSError), self._opened(f"{self._root}/{place_of(check_key(key))}") as descriptor:
             return self._files.is_cached(descriptor, end - 1)
         return False
 
-    def read_at_hand(self, key: str, start: int, into: memoryview) -> bool:
+    def read_cached(self, key: str, start: int, into: memoryview) -> bool:
         """Read from the page cache without waiting for the disk; return False if that is not possible."""
         if self._closed:
             return False

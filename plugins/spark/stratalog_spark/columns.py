@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from stratalog.errors import ConfigError
-from stratalog.reading import Damage, Scanned
+from stratalog.reading import DamagedRange, Scanned
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
@@ -71,7 +71,7 @@ class Rows:
         batch: pyarrow.RecordBatch = self._pa.RecordBatch.from_arrays(columns, schema=self._schema)
         return batch
 
-    def of_damage(self, found: Damage) -> pyarrow.RecordBatch:
+    def of_damage(self, found: DamagedRange) -> pyarrow.RecordBatch:
         """Return one row for a corrupt entry. It has no key, value or timestamp, and the first unread offset."""
         gone = f", offsets {found.start} to {found.end - 1}" if found.start < found.end else ""
         row = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from stratalog.reading import Damage, Lost, ReadSource, Split, plan_splits, scan
+from stratalog.reading import DamagedRange, MissingRange, ReadSource, Split, plan_splits, scan
 from stratalog_spark.columns import Rows
 from stratalog_spark.messages import SPLIT
 from stratalog_spark.options import Options
@@ -50,14 +50,14 @@ def read_split(
     options: Options, names: Sequence[str], source: ReadSource, split: Split
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the rows of a split in batches of 1 to 4 MiB. Tuples would be eight times slower."""
-    rows, found = Rows(names), list[Damage]()
+    rows, found = Rows(names), list[DamagedRange]()
 
-    def damaged(damage: Damage) -> None:
+    def damaged(damage: DamagedRange) -> None:
         _LOGGER.warning("a corrupt batch is left out: %s", damage)
         if options.corrupt == "columns":
             found.append(damage)
 
-    def lost(loss: Lost) -> None:
+    def lost(loss: MissingRange) -> None:
         _LOGGER.warning("records are gone, and failOnDataLoss is off: %s", loss)
 
     scanned = scan(

@@ -26,7 +26,7 @@ from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.simobjects import ObjectFault, SimRequest
 from stratalog.tier.manifest import entry_tree
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.upkeep.collect import GRACE_MS
 from tiered_logs import CONFIG, TieredLogs, append, committed, filled, letters, remote_of
 

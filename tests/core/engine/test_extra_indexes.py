@@ -20,7 +20,7 @@ from stratalog.model.names import EXTRA_SUFFIX
 from stratalog.model.segment_info import FileKind
 from stratalog.spi import StoredSegment
 from stratalog.testing.simobjects import SimBucket, SimRequest
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 from tiered_logs import remote_of
 
 VALUE = b"." * 5000

@@ -20,7 +20,7 @@ from stratalog.log.read.log_reader import LogReader
 from stratalog.model.batches import Buffer
 from stratalog.spi.formats import BatchHeader
 from stratalog.spi.indexes import IndexRole
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 
 START_MS = 1_700_000_000_000
 ISOLATIONS = ("read_uncommitted", "read_committed")

@@ -12,7 +12,7 @@ import pytest
 from stratalog import Record, TopicPartition, open_engine, open_reader
 from stratalog.env.vfs import PosixVfs
 from stratalog.errors import ConfigError, CorruptBatchError, OffsetOutOfRangeError
-from stratalog.reading import Damage, Lost, OffsetRange, ReadSource, Scanned, Split, plan_splits, scan
+from stratalog.reading import DamagedRange, MissingRange, OffsetRange, ReadSource, Scanned, Split, plan_splits, scan
 from stratalog.tier.store.store import TierStore
 
 pytest.importorskip("pyarrow", reason="the extra arrow is not installed")
@@ -161,7 +161,7 @@ def test_a_hundredth_of_the_time_reads_at_most_three_hundredths_of_the_bytes(
             engine.offload()
             engine.apply_retention()
     read: list[int] = []
-    whole, ranged, at_hand = PosixVfs.read, TierStore.read_exactly, TierStore.read_at_hand
+    whole, ranged, at_hand = PosixVfs.read, TierStore.read_exactly, TierStore.read_cached
 
     def local(self: PosixVfs, *arguments: object) -> object:
         data = whole(self, *arguments)  # type: ignore[arg-type]  # counted, and passed on as it came
@@ -185,7 +185,7 @@ def test_a_hundredth_of_the_time_reads_at_most_three_hundredths_of_the_bytes(
         monkeypatch.setattr(PosixVfs, "read", local)
     else:
         monkeypatch.setattr(TierStore, "read_exactly", remote)
-        monkeypatch.setattr(TierStore, "read_at_hand", near)
+        monkeypatch.setattr(TierStore, "read_cached", near)
     with source.open(peek=True) as reader:
         log_ = reader.log("orders", 0)
         start, end = log_.offset_for_timestamp(30_000), log_.offset_for_timestamp(30_640)
@@ -229,7 +229,7 @@ def test_a_corrupt_batch_is_an_error_or_stepped_over_and_told_of_once(tmp_path: 
     with pytest.raises(CorruptBatchError) as raised:
         offsets(source, splits)
     assert raised.value.file == str(path)
-    told: list[Damage] = []
+    told: list[DamagedRange] = []
     found = [
         offset
         for split in splits
@@ -253,9 +253,9 @@ def test_several_corrupt_batches_of_one_object_are_each_told_of_once(tmp_path: P
     for part in (3, 2):
         data[len(data) // part] ^= 1
     stored.write_bytes(data)
-    source, told = ReadSource(f"file://{tier}"), list[Damage]()
+    source, told = ReadSource(f"file://{tier}"), list[DamagedRange]()
 
-    def tell(damage: Damage) -> None:
+    def tell(damage: DamagedRange) -> None:
         assert len(told) < 5, f"told without end: {told}"
         told.append(damage)
 
@@ -273,7 +273,7 @@ def test_a_log_that_was_cut_at_its_end_is_never_just_shorter(tmp_path: Path, bat
     [path] = (tmp_path / "orders-0").glob("*.log")
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - 10)
-    source, told = ReadSource(str(tmp_path)), list[Damage]()
+    source, told = ReadSource(str(tmp_path)), list[DamagedRange]()
     splits = plan(source)
     with pytest.raises(CorruptBatchError):
         offsets(source, splits)
@@ -329,7 +329,7 @@ def test_segments_that_retention_took_meanwhile_are_an_error_or_told_of(tmp_path
         start = engine.log("orders", 0).offsets().log_start
     with pytest.raises(OffsetOutOfRangeError):
         offsets(source, splits)
-    lost: list[Lost] = []
+    lost: list[MissingRange] = []
     found = [
         offset for split in splits for scanned in scan(source, split, on_loss=lost.append) for offset in listed(scanned)
     ]
@@ -346,7 +346,7 @@ def test_a_topic_that_was_made_again_is_another_one(tmp_path: Path) -> None:
     with open_engine(tmp_path) as engine:
         engine.delete_topic("orders")
     fill(tmp_path, batches=90)
-    lost: list[Lost] = []
+    lost: list[MissingRange] = []
     read = [scanned for split in splits for scanned in scan(source, split, on_loss=lost.append)]
     assert not read
     assert sum(loss.end - loss.start for loss in lost) == 600

@@ -13,7 +13,7 @@ from stratalog.model.segment_info import FileKind
 from stratalog.spi.indexes import IndexRole
 from stratalog.testing.simobjects import SimObjectStore
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier import Tier
 
 CHUNK_BYTES = 4096

@@ -193,7 +193,7 @@ def test_parts_of_a_file_are_read_once_it_was_found_sound(tmp_path: Path) -> Non
     cache_of(tmp_path).put("group", "item", DATA)
     cache = cache_of(tmp_path)
     assert part_of(cache, 0, 10) is None
-    assert not cache.is_at_hand("group", "item")
+    assert not cache.is_cached("group", "item")
     assert cache.get("group", "item") == DATA
     for start, size_bytes in ((0, len(DATA)), (5, 10), (len(DATA) - 1, 1)):
         assert part_of(cache, start, size_bytes) == DATA[start : start + size_bytes]
@@ -300,7 +300,7 @@ def test_a_file_that_is_another_one_now_is_read_once_that_was_found_sound(tmp_pa
 
 
 @pytest.mark.parametrize("is_cached", [True, False])
-def test_an_item_is_at_hand_if_it_was_found_sound_and_its_end_is_in_memory(tmp_path: Path, *, is_cached: bool) -> None:
+def test_an_item_is_cached_if_it_was_found_sound_and_its_end_is_in_memory(tmp_path: Path, *, is_cached: bool) -> None:
     class Looked(PosixVfs):
         def is_cached(self, descriptor: int, position: int) -> bool:
             super().is_cached(descriptor, position)
@@ -308,11 +308,11 @@ def test_an_item_is_at_hand_if_it_was_found_sound_and_its_end_is_in_memory(tmp_p
 
     cache = cache_of(tmp_path, env=Env(files=Looked()))
     cache.put("group", "item", DATA)
-    assert not cache.is_at_hand("group", "item")
+    assert not cache.is_cached("group", "item")
     cache.get("group", "item")
-    assert cache.is_at_hand("group", "item") is is_cached
+    assert cache.is_cached("group", "item") is is_cached
     files_in(tmp_path)[0].unlink()
-    assert not cache.is_at_hand("group", "item")
+    assert not cache.is_cached("group", "item")
 
 
 def test_an_item_that_could_not_be_opened_for_lack_of_descriptors_stays(tmp_path: Path) -> None:

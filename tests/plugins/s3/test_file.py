@@ -74,7 +74,7 @@ def test_it_declares_an_atomic_create_and_that_it_is_near(store: ObjectStore) ->
     assert store.capabilities == Capability.CREATE | Capability.NEAR
 
 
-def test_what_the_system_has_in_memory_is_at_hand(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
+def test_what_the_system_has_in_memory_is_cached(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
     class Looked(PosixVfs):
         def is_cached(self, descriptor: int, position: int) -> bool:
             assert super().is_cached(descriptor, position) in {True, False}
@@ -82,13 +82,13 @@ def test_what_the_system_has_in_memory_is_at_hand(open_store: OpenStore, tmp_pat
 
     store = open_store(f"file://{tmp_path}", env=Env(files=Looked()))
     store.put_file("a", BytesSource(bytes(100)), deadline_ns=deadline_ns)
-    assert store.is_at_hand("a", 10, 80)
-    assert not store.is_at_hand("a", 10, 81)
-    assert not store.is_at_hand("missing", 0, 10)
+    assert store.is_cached("a", 10, 80)
+    assert not store.is_cached("a", 10, 81)
+    assert not store.is_cached("missing", 0, 10)
 
 
 @pytest.mark.parametrize("is_cached", [True, False])
-def test_what_is_at_hand_is_read_without_waiting(
+def test_cached_bytes_are_read_without_waiting(
     open_store: OpenStore, tmp_path: Path, deadline_ns: int, *, is_cached: bool
 ) -> None:
     class Looked(PosixVfs):
@@ -99,12 +99,12 @@ def test_what_is_at_hand_is_read_without_waiting(
     store = open_store(f"file://{tmp_path}", env=Env(files=Looked()))
     store.put_file("a", BytesSource(bytes(range(100))), deadline_ns=deadline_ns)
     room = bytearray(10)
-    assert store.read_at_hand("a", 20, memoryview(room)) is is_cached
+    assert store.read_cached("a", 20, memoryview(room)) is is_cached
     assert not is_cached or room == bytes(range(20, 30))
-    assert not store.read_at_hand("a", 95, memoryview(room)), "it ends before"
-    assert not store.read_at_hand("missing", 0, memoryview(room))
+    assert not store.read_cached("a", 95, memoryview(room)), "it ends before"
+    assert not store.read_cached("missing", 0, memoryview(room))
     store.close()
-    assert not store.read_at_hand("a", 20, memoryview(room)), "and says nothing more"
+    assert not store.read_cached("a", 20, memoryview(room)), "and says nothing more"
 
 
 def test_objects_are_private_files_without_leftovers(store: ObjectStore, tmp_path: Path, deadline_ns: int) -> None:

@@ -29,7 +29,7 @@ from stratalog.testing.faultproxy import FaultProxy, Misdeed, ProxyFault
 from stratalog.testing.logs import LOG, TOPIC_ID, LogBed
 from stratalog.testing.tiers import TierBed
 from stratalog.tier.read.fetcher import Fetcher
-from stratalog.tier.store.availability import TierReach
+from stratalog.tier.store.availability import TierAvailability
 from stratalog.tier.store.probe import ProbeResult
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
@@ -71,8 +71,8 @@ class Place:
         store = TierStore(self.behind, env, config)
         fetcher = Fetcher(store, layouts, limits, threads=config.reader_threads)
         found = ProbeResult(shared=True)
-        reach = TierReach(store.uri, env.clock, lambda: found, found)
-        return Tier(store, fetcher, env=env, limits=limits, reach=reach, read_only=True)
+        reach = TierAvailability(store.uri, env.clock, lambda: found, found)
+        return Tier(store, fetcher, env=env, limits=limits, availability=reach, read_only=True)
 
     def log(self, tier: Tier) -> LogReader:
         return StaticLog(tier_view(LOG, tier.log(LOG, TOPIC_ID).refresh(), self.parts), TOPIC_ID, self.parts)

@@ -14,7 +14,7 @@ from stratalog.env.clock import ManualClock
 from stratalog.model.records import Record
 from stratalog.spi import Buffer, Env, ObjectStore
 from stratalog.testing.s3 import LocalS3
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.upkeep.cost import COMMIT_READS, COMMIT_WRITES, bill, upload_writes
 from stratalog_s3.settings import MIN_PART_BYTES, S3Section
 

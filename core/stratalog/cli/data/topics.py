@@ -131,7 +131,7 @@ def describe_topic(place: LogPlace, output: Output, topic: str) -> int:
     is described as far as it knows.
     """
     sheet = PartitionSheet()
-    with place.reader(may_be_away=True) as reader:
+    with place.reader(allow_offline=True) as reader:
         info = reader.topics().get(topic)
         if info is None:
             raise UnknownTopicError(f"there is no topic {topic} in {reader.location}")

@@ -13,7 +13,7 @@ from stratalog.cli.output import Output, size_text
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
 from stratalog.spi.commands import config_option, tier_option
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.cost import PART_BYTES, Bill, Estimate, Prices, bill, estimate
 

@@ -27,7 +27,7 @@ from stratalog.reading.open_reader import open_settled
 from stratalog.segment.readable import ReadableSegment
 from stratalog.tier.collect_all import Housekeeping
 from stratalog.tier.manifest.root import Root
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import CollectReport
 from stratalog.tier.upkeep.tier_diff import Side, differences

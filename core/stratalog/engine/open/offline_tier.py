@@ -36,7 +36,7 @@ def check_known(tier: Tier, directories: Sequence[SegmentStore]) -> None:
         TierUnavailableError: the store is unavailable, and no directory was opened with this tier before.
         LogDirError: the note cannot be read or written. A lack of space or descriptors for the write is ignored.
     """
-    away = tier.reach.away
+    away = tier.availability.away
     if away is None:
         for directory in directories:
             _note(tier, directory)

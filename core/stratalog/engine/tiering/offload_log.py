@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 
-from stratalog.epochs.lineage import parted_at
+from stratalog.epochs.lineage import first_divergence
 from stratalog.log.change.extra_indexes import packed_extras
 from stratalog.log.log import Log
 from stratalog.log.read.tier_view import RemoteLog
@@ -151,7 +151,7 @@ def _begin_epoch(log: Log, remote: TierLog) -> None:
     if ours is None or ours.end_offset == tiered.end_offset:
         return
     epochs = log.view().epochs.entries
-    offset = parted_at(epochs, tiered.leader_epochs, ours.end_offset, tiered.end_offset)
+    offset = first_divergence(epochs, tiered.leader_epochs, ours.end_offset, tiered.end_offset)
     if offset is None:
         return
     if not log.config.unclean_leader_election_enable:

@@ -189,7 +189,7 @@ class Tiering:
                 rest.
             StorageError: error of the first log that failed, raised after all logs.
         """
-        self._tier.reach.reach()
+        self._tier.availability.reach()
         remotes = [(remote, log) for log in logs if (remote := self._opener.remote_of(log)) is not None]
         led = [(remote, _led(log)) for remote, log in remotes if self._is_joined(log)]
         deleted = self._deleted({TierLogName(found.log, found.topic_id) for found, _ in remotes})

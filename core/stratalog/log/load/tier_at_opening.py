@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from stratalog.epochs.lineage import parted_at
+from stratalog.epochs.lineage import first_divergence
 from stratalog.errors import CorruptCheckpointError, FencedEpochError, StoreError
 from stratalog.log.folder.tier_note import TierNote, read_note
 from stratalog.log.load.loaded_log import LoadedLog
@@ -95,6 +95,6 @@ def check_not_taken(name: TopicPartition, tiered: RemoteView, epochs: Sequence[E
     end = tiered.end_offset
     if end > log_end:
         raise FencedEpochError(f"the tier holds {name} up to offset {end}, this directory only up to {log_end}")
-    offset = parted_at(epochs, tiered.leader_epochs, tiered.start_offset, end)
+    offset = first_divergence(epochs, tiered.leader_epochs, tiered.start_offset, end)
     if offset is not None:
         raise FencedEpochError(f"the tier holds other records of {name} than this directory from offset {offset} on")

@@ -162,7 +162,7 @@ def _planned(
             parts,
             below=below,
             read_bytes=read_bytes,
-            until=end_position(segment, span.stop, parts) if span.stop < segment.end_offset else None,
+            until=end_position(segment, span.stop, parts),
             read=reads.of(segment) if isinstance(segment, ReadsOver) else None,
         )
         yield from _segment_pieces(segment, chunks, range(start, span.stop), hidden, decoded)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Never, Protocol, overload
 
-from stratalog.epochs.lineage import parted_at
+from stratalog.epochs.lineage import first_divergence
 from stratalog.errors import StoreError
 from stratalog.model.offsets import EpochEntry
 from stratalog.segment.readable import ReadableSegment
@@ -113,7 +113,7 @@ class RemoteView:
         Args:
             epochs: the leader epochs of the log, ascending. Offsets without a known epoch are not compared.
         """
-        end = parted_at(epochs, self.leader_epochs, self.start_offset, self.end_offset)
+        end = first_divergence(epochs, self.leader_epochs, self.start_offset, self.end_offset)
         if end is None:
             return self
         known = tuple(entry for entry in self.leader_epochs if entry.start_offset < end)

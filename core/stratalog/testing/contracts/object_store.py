@@ -119,8 +119,8 @@ class ObjectStoreContract:
         store.put_file("a", BytesSource(DATA), deadline_ns=deadline_ns)
         assert store.read("a", start, end, deadline_ns=deadline_ns) == DATA[start:end]
 
-    def test_what_is_at_hand_is_what_was_put(self, store: ObjectStore, deadline_ns: int) -> None:
-        """``read_at_hand`` returns the stored bytes or False, and raises nothing.
+    def test_what_is_cached_is_what_was_put(self, store: ObjectStore, deadline_ns: int) -> None:
+        """``read_cached`` returns the stored bytes or False, and raises nothing.
 
         The test cannot predict if the operating system has the bytes in memory.
         """
@@ -129,16 +129,16 @@ class ObjectStoreContract:
         store.put_file("a", BytesSource(DATA), deadline_ns=deadline_ns)
         assert store.read("a", deadline_ns=deadline_ns) == DATA
         for start, size_bytes in ((0, len(DATA)), (5, 100), (len(DATA) - 10, 10)):
-            assert store.is_at_hand("a", start, start + size_bytes) in {True, False}
+            assert store.is_cached("a", start, start + size_bytes) in {True, False}
             room = bytearray(size_bytes)
-            if store.read_at_hand("a", start, memoryview(room)):
+            if store.read_cached("a", start, memoryview(room)):
                 assert room == DATA[start : start + size_bytes]
         for key, start in (("a", len(DATA) - 1), ("a", len(DATA) + 5), ("missing", 0)):
-            assert not store.read_at_hand(key, start, memoryview(bytearray(2)))
-        assert not store.is_at_hand("missing", 0, 2)
+            assert not store.read_cached(key, start, memoryview(bytearray(2)))
+        assert not store.is_cached("missing", 0, 2)
         store.close()
-        assert not store.read_at_hand("a", 0, memoryview(bytearray(2)))
-        assert store.is_at_hand("a", 0, 2) in {True, False}
+        assert not store.read_cached("a", 0, memoryview(bytearray(2)))
+        assert store.is_cached("a", 0, 2) in {True, False}
 
     @pytest.mark.parametrize("start", [0, len(DATA) - 3, len(DATA), len(DATA) + 100])
     def test_a_range_past_the_end_is_cut(self, store: ObjectStore, deadline_ns: int, start: int) -> None:

@@ -19,7 +19,6 @@ from typing import Final
 
 from stratalog.errors import ConfigError, PluginError, TamperedManifestError
 from stratalog.model.names import TopicPartition, manifest_key
-from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import ManifestAuthenticator, StoredSegment, Unauthenticated
 from stratalog.tier.manifest.root import Head, Root, RootMac
 from stratalog.tier.manifest.root_codec import content_hash
@@ -79,12 +78,12 @@ class Authenticity:
             found = self._of(_name(entry.layout))
             if found is not None and found.is_required(entry.layout):
                 raise TamperedManifestError(
-                    f"an entry of layout {entry.layout} is in a root without a MAC", _file(entry)
+                    f"an entry of layout {entry.layout} is in a root without a MAC", entry.log_key
                 )
             if found is None and not allows_all:
                 raise TamperedManifestError(
                     f"an entry of layout {entry.layout} is in a root without a MAC, of a log whose layout is {expected}",
-                    _file(entry),
+                    entry.log_key,
                 )
 
         return check
@@ -190,7 +189,3 @@ def _digest(found: ManifestAuthenticator, mac: RootMac, content_sha256: str, key
 
 def _name(label: str) -> str:
     return label.partition("@")[0]
-
-
-def _file(entry: StoredSegment) -> str:
-    return entry.slices[FileKind.LOG].key

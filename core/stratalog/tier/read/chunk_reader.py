@@ -29,7 +29,7 @@ def no_successor(stored: StoredSegment) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class ReadPath:
     """The path of a reader of a segment's log: through its chunks, then into the next segment."""
 
     stored: StoredSegment
@@ -62,7 +62,7 @@ class Course:
         while following is not None:
             place = following.slices[FileKind.LOG]
             first = place.position - place.position % self.chunk_bytes
-            yield from Course(following, self.successor, self.chunk_bytes).spans(first)
+            yield from ReadPath(following, self.successor, self.chunk_bytes).spans(first)
             following = self.successor(following)
 
     def spans(self, start: int) -> Iterator[ObjectRange]:
@@ -103,7 +103,7 @@ class ChunkReader:
         start: int,
         end: int,
         known_end: int,
-        course: Course | None = None,
+        path: ReadPath | None = None,
         into: memoryview | None = None,
     ) -> bytes | memoryview:
         """Return bytes [start, end) of an object of at least ``known_end`` bytes; a view if all are in one chunk.
@@ -113,23 +113,23 @@ class ChunkReader:
             start: of the range.
             end: of the range, exclusive.
             known_end: a lower bound of the object's size.
-            course: position of a reader of a log, which checks its batches; None for other readers.
+            path: position of a reader of a log, which checks its batches; None for other readers.
             into: memory that may be used for the result.
 
         Raises:
             CorruptObjectError: the object is shorter.
             ObjectNotFoundError: the object does not exist.
         """
-        if course is not None:
-            self._note(key, start, end, known_end, course)
+        if path is not None:
+            self._note(key, start, end, known_end, path)
         spans = list(self._spans(key, start, end, known_end))
-        if course is not None and (self._is_near or self._disk is not None):
+        if path is not None and (self._is_near or self._disk is not None):
             found = self._from_files(spans, start, end, into)
             if found is not None:
                 return found
         parts: list[bytes | memoryview] = []
         beside: dict[ObjectRange, bytes] = {}  # chunks that were fetched together with another chunk
-        until = max(end, min(start + self._look_bytes, known_end)) if course is not None else end
+        until = max(end, min(start + self._look_bytes, known_end)) if path is not None else end
         for span in spans:
             if self._is_near and self._is_beside(span, start, end):
                 parts.append(self._store.read_exactly(key, max(start, span.start), min(end, span.end)))
@@ -174,16 +174,16 @@ class ChunkReader:
         for begin in range(start - start % self.chunk_bytes, end, self.chunk_bytes):
             yield ObjectRange(key, begin, min(begin + self.chunk_bytes, known_end))
 
-    def _note(self, key: str, start: int, end: int, known_end: int, course: Course) -> None:
+    def _note(self, key: str, start: int, end: int, known_end: int, path: ReadPath) -> None:
         """Report a read to the prefetcher; a read across a border is one step, one within the same chunk is none."""
         first, last = start // self.chunk_bytes, (end - 1) // self.chunk_bytes
         if first == last and (key, last) == self._noted:
             return
         self._noted = key, last
-        covered = [span for span in self._spans(key, start, end, known_end) if course.covers(span)]
+        covered = [span for span in self._spans(key, start, end, known_end) if path.covers(span)]
         if covered:
-            here, current = [name for span in covered for name in course.here(span)], covered[-1]
-            self._ahead.passed(here, course.following(current), current, lambda: course.after(current))
+            here, current = [name for span in covered for name in path.here(span)], covered[-1]
+            self._ahead.passed(here, path.following(current), current, lambda: path.after(current))
 
     def _chunk(self, span: ObjectRange, until: int, known_end: int, beside: dict[ObjectRange, bytes]) -> bytes:
         def load() -> bytes:
@@ -215,7 +215,7 @@ class ChunkReader:
         if room is None or len(room) < end - start:  # a layout may read more bytes than it returns
             return None
         if self._is_near and not any(held):
-            return room.toreadonly() if self._store.read_at_hand(spans[0].key, start, room) else None
+            return room.toreadonly() if self._store.read_cached(spans[0].key, start, room) else None
         done = 0
         for span, is_held in zip(spans, held, strict=True):
             first, last = max(start - span.start, 0), min(end, span.end) - span.start
@@ -231,7 +231,7 @@ class ChunkReader:
             into[:] = memoryview(chunk)[first : first + len(into)]
             return True
         if self._disk is None:
-            return self._store.read_at_hand(span.key, span.start + first, into)
+            return self._store.read_cached(span.key, span.start + first, into)
         return self._disk.read_part(self._group(span.key), _item(span), first, into)
 
     def _is_there(self, span: ObjectRange) -> bool:
@@ -239,12 +239,12 @@ class ChunkReader:
         if span in self._memory:
             return True
         if self._disk is not None:
-            return self._disk.is_at_hand(self._group(span.key), _item(span))
-        return self._is_near and self._store.is_at_hand(*span)
+            return self._disk.is_cached(self._group(span.key), _item(span))
+        return self._is_near and self._store.is_cached(*span)
 
     def _is_beside(self, span: ObjectRange, start: int, end: int) -> bool:
         """Return True if the part of a chunk in [start, end) is in the system's memory only, and not in ours."""
-        return not self._is_held(span) and self._store.is_at_hand(span.key, max(start, span.start), min(end, span.end))
+        return not self._is_held(span) and self._store.is_cached(span.key, max(start, span.start), min(end, span.end))
 
     def _is_held(self, span: ObjectRange) -> bool:
         """Return True if a chunk is in our memory or is being fetched."""

@@ -119,7 +119,7 @@ class DiskCache:
             self._handles.drop(name)  # another file may have this name now
         return False
 
-    def is_at_hand(self, group: str, item: str) -> bool:
+    def is_cached(self, group: str, item: str) -> bool:
         """Return True if ``read_part`` can probably give an item without waiting for a disk."""
         name = _file_name(group, item)
         with self._lock:

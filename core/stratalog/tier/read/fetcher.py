@@ -9,25 +9,15 @@ from typing import Final
 from stratalog.config.engine_settings import Limits
 from stratalog.env.byte_cache import ByteCache, CacheMetrics
 from stratalog.env.memory import reuse_large_blocks
-from stratalog.errors import CorruptionError, CorruptObjectError, ObjectNotFoundError
-from stratalog.model.batches import Buffer
-from stratalog.model.segment_info import FileKind, SegmentInfo
-from stratalog.segment.extra_index_file import unpack_extras
-from stratalog.segment.readable import ReadOn
-from stratalog.segment.segment_identity import Identity
-from stratalog.spi.indexes import IndexRole
-from stratalog.spi.layouts import StoredSegment
+from stratalog.errors import CorruptObjectError
+from stratalog.model.segment_info import FileKind
+from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
 from stratalog.tier.read.cache_admission import TwoQueues
-from stratalog.tier.read.chunk_reader import ChunkReader, Course, Successor, known_ends, no_successor
+from stratalog.tier.read.chunk_reader import ChunkReader, ReadPath, Successor, known_ends, no_successor
 from stratalog.tier.read.disk_cache import CacheFolder
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.store import TierStore
 
-_INDEX_KINDS: Final = {
-    IndexRole.OFFSET: FileKind.OFFSET_INDEX,
-    IndexRole.TIME: FileKind.TIME_INDEX,
-    IndexRole.TRANSACTION: FileKind.TRANSACTION_INDEX,
-}
 _GAP_BYTES: Final = 64 << 10  # between files that are read together
 
 
@@ -59,7 +49,7 @@ class Fetcher:
         self.layouts = layouts
         self._store, self._folder, self._limits = store, folder, limits
         self._chunks = ChunkReader(store, limits, threads=threads, disk=folder.chunks if folder else None)
-        self._last: tuple[Course, Mapping[str, int]] | None = (
+        self._last: tuple[ReadPath, Mapping[str, int]] | None = (
             None  # of the last read segment; after a lost race it is computed again
         )
         self._indexes = ByteCache(limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
@@ -82,7 +72,7 @@ class Fetcher:
             ObjectNotFoundError: the object does not exist.
             UnknownComponentError: the segment's layout is not installed.
         """
-        course, ends = self._way(stored, successor)
+        path, ends = self._path(stored, successor)
         room = into
 
         def fetch(key: str, position: int, end_position: int) -> bytes | memoryview:
@@ -90,14 +80,12 @@ class Fetcher:
             mine, room = room, None  # used once: the layout may still use the earlier bytes
             if end_position > ends.get(key, 0):
                 return self._store.read_exactly(key, position, end_position)
-            return self._chunks.read(key, position, end_position, ends[key], course, mine)
+            return self._chunks.read(key, position, end_position, ends[key], path, mine)
 
         pieces = list(self.layouts.by_label(stored.layout).read(stored, start, end, fetch))
         size_bytes = sum(len(piece) for piece in pieces)
         if size_bytes != end - start:
-            raise CorruptObjectError(
-                f"{stored.layout} gave {size_bytes} of {end - start} bytes", log_key(stored), start
-            )
+            raise CorruptObjectError(f"{stored.layout} gave {size_bytes} of {end - start} bytes", stored.log_key, start)
         return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
 
     def read_index(self, stored: StoredSegment, kind: FileKind) -> bytes:
@@ -134,13 +122,13 @@ class Fetcher:
         """The metrics of the cache of indexes in memory."""
         return self._indexes.metrics()
 
-    def _way(self, stored: StoredSegment, successor: Successor) -> tuple[Course, Mapping[str, int]]:
-        """Return a segment's course and the known sizes of its objects; cached, as most reads are of one segment."""
-        course, ends = self._last or (None, {})
-        if course is None or course.stored is not stored or course.successor != successor:
-            course, ends = Course(stored, successor, self._chunks.chunk_bytes), known_ends(stored)
-            self._last = course, ends
-        return course, ends
+    def _path(self, stored: StoredSegment, successor: Successor) -> tuple[ReadPath, Mapping[str, int]]:
+        """Return a segment's path and the known sizes of its objects; cached, as most reads are of one segment."""
+        path, ends = self._last or (None, {})
+        if path is None or path.stored is not stored or path.successor != successor:
+            path, ends = ReadPath(stored, successor, self._chunks.chunk_bytes), known_ends(stored)
+            self._last = path, ends
+        return path, ends
 
     def _load_index(self, stored: StoredSegment, kind: FileKind) -> bytes:
         found = self._folder.indexes.get(self._group(stored), _index_item(stored, kind)) if self._folder else None
@@ -149,14 +137,14 @@ class Fetcher:
         layout, key = self.layouts.by_label(stored.layout), stored.slices[kind].key
         beside = [
             other
-            for other in _INDEX_KINDS.values()
-            if kind in _INDEX_KINDS.values()
+            for other in INDEX_KINDS.values()
+            if kind in INDEX_KINDS.values()
             and other is not kind
             and other in stored.slices
             and stored.slices[other].key == key
             and _index_key(stored, other) not in self._indexes
         ]
-        together = _Together(stored, [kind, *beside], self._read_small, self._limits.index_cache_bytes)
+        together = CombinedRead(stored, [kind, *beside], self._read_small, self._limits.index_cache_bytes)
         data = layout.read_index(stored, kind, together.fetch) or b""
         self._keep_index(stored, kind, data)
         for other in beside if together.came else ():
@@ -177,10 +165,10 @@ class Fetcher:
         return self._store.read_exactly(key, start, end) if found is None else found
 
     def _group(self, stored: StoredSegment) -> str:
-        return f"{self._store.uri}\n{log_key(stored)}"
+        return f"{self._store.uri}\n{stored.log_key}"
 
 
-class _Together:
+class CombinedRead:
     """Reads files that are stored side by side in an object by one request, if few other bytes are between them."""
 
     def __init__(
@@ -212,105 +200,8 @@ class _Together:
         return self._data[start - self._start : end - self._start]
 
 
-class RemoteSegment(ReadOn):
-    """A ``ReadableSegment`` whose bytes are in the tier. It checks sizes; the reader checks the CRCs of batches."""
-
-    __slots__ = ("_fetcher", "_successor", "stored")
-
-    def __init__(self, stored: StoredSegment, fetcher: Fetcher, successor: Successor = no_successor) -> None:
-        super().__init__()
-        self.stored, self._fetcher, self._successor = stored, fetcher, successor
-
-    @property
-    def info(self) -> SegmentInfo:
-        """The segment's facts in the manifest."""
-        return self.stored.info
-
-    @property
-    def base_offset(self) -> int:
-        """The first offset that the segment may hold."""
-        return self.stored.info.base_offset
-
-    @property
-    def end_offset(self) -> int:
-        """The exclusive end offset of the segment."""
-        return self.stored.info.end_offset
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of the original ``.log`` file."""
-        return self.stored.info.size_bytes
-
-    @property
-    def max_timestamp_ms(self) -> int:
-        """The largest record timestamp, -1 if no record has one."""
-        return self.stored.info.max_timestamp_ms
-
-    @property
-    def age_from_ms(self) -> int:
-        """The segment's time for retention: the largest timestamp, or the time when the file was last written."""
-        info = self.stored.info
-        return info.max_timestamp_ms if info.max_timestamp_ms >= 0 else info.modified_ms
-
-    @property
-    def label(self) -> str:
-        """The key of the object with the ``.log`` file's bytes."""
-        return log_key(self.stored)
-
-    def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return up to ``size_bytes`` from ``position``, fewer at the end; raises the errors of ``Fetcher.read_log``."""
-        end = min(position + size_bytes, self.size_bytes)
-        if position >= end:
-            return memoryview(b"")
-        return self._fetcher.read_log(self.stored, position, end, self._successor)
-
-    def read_over(self, position: int, into: memoryview) -> memoryview:
-        """Return as many bytes as ``into`` has room for; they are in ``into`` if they come from the cache on disk."""
-        end = min(position + len(into), self.size_bytes)
-        if position >= end:
-            return into[:0]
-        return self._fetcher.read_log(self.stored, position, end, self._successor, into)
-
-    def index_entries(self, role: IndexRole) -> Buffer:
-        """Return the entries of an index as bytes; empty if the segment has none of this role."""
-        kind = _INDEX_KINDS.get(role)
-        return self.read_file(kind) if kind is not None else b""
-
-    def extra_index(self, label: str) -> bytes:
-        """Return an EXTRA index by ``name@version``; ``b""`` if none fits, or if it is empty.
-
-        One request fetches all EXTRA indexes of a segment, which stay in the cache of indexes.
-        """
-        try:
-            data = memoryview(self.read_file(FileKind.EXTRA))
-        except (CorruptionError, ObjectNotFoundError):  # the records are read instead
-            return b""
-
-        def read(position: int, size_bytes: int) -> memoryview:
-            return data[position : position + size_bytes]
-
-        found = unpack_extras(read, len(data))
-        if found is None or found.identity != Identity.in_tier(self.stored.info):
-            return b""
-        return found.index(label, read) or b""
-
-    def read_file(self, kind: FileKind) -> bytes:
-        """Return the original bytes of a small file (an index, the snapshot, the epochs); empty if there is none."""
-        return self._fetcher.read_index(self.stored, kind)
-
-    def forget(self) -> bool:
-        """Drop cached bytes that are damaged, and return True; the next read asks the store again."""
-        self._fetcher.forget(self.stored)
-        return True
-
-
-def log_key(stored: StoredSegment) -> str:
-    """Return the key of the object with the ``.log`` file's bytes, which every accepted manifest entry has."""
-    return stored.slices[FileKind.LOG].key
-
-
 def _index_key(stored: StoredSegment, kind: FileKind) -> tuple[str, int, FileKind]:
-    return log_key(stored), stored.info.base_offset, kind
+    return stored.log_key, stored.info.base_offset, kind
 
 
 def _index_item(stored: StoredSegment, kind: FileKind) -> str:

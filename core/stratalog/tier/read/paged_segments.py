@@ -14,7 +14,8 @@ from stratalog.tier.manifest.authenticity import EntryCheck
 from stratalog.tier.manifest.entry_tree import walk, walk_back
 from stratalog.tier.manifest.pages import Pages
 from stratalog.tier.manifest.root import PageRef, Root
-from stratalog.tier.read.fetcher import Fetcher, RemoteSegment
+from stratalog.tier.read.fetcher import Fetcher
+from stratalog.tier.read.remote_segment import RemoteSegment
 
 
 class PagedSegments(RemoteSegments):

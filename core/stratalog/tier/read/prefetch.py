@@ -152,7 +152,7 @@ class Prefetcher:
             held = self._held.get(span)
             if held is None or held.found.cancel():  # not started yet: the reader is faster
                 if held is not None:
-                    self._let_go(span)
+                    self._release(span)
                 return None
         try:
             return held.found.result()
@@ -161,7 +161,7 @@ class Prefetcher:
         finally:
             with self._lock:
                 if self._held.get(span) is held:
-                    self._let_go(span)
+                    self._release(span)
 
     def holds(self, span: ObjectRange) -> bool:
         """Return True if a span was prefetched, or is being fetched, and is unused."""
@@ -178,7 +178,7 @@ class Prefetcher:
         """Drop the prefetched spans of some objects."""
         with self._lock:
             for span in [span for span in self._held if span.key in keys]:
-                self._let_go(span)
+                self._release(span)
 
     def close(self) -> None:
         """Start no further request, and wait for those in progress. A second call does nothing."""
@@ -186,7 +186,7 @@ class Prefetcher:
             self._closed = True
             self._expected.clear()
             for span in list(self._held):
-                self._let_go(span)
+                self._release(span)
         self._pool.close()
 
     def _read_on(self, stream: _Stream, current: ObjectRange, ahead: Callable[[], Iterator[ObjectRange]]) -> None:
@@ -249,16 +249,16 @@ class Prefetcher:
         if self._held_bytes + size_bytes > self._limit_bytes:
             for span, held in list(self._held.items()):
                 if self._steps - held.stream.step > _STALE_STEPS:
-                    self._let_go(span)
+                    self._release(span)
         return self._held_bytes + size_bytes <= self._limit_bytes
 
     def _forget_stream(self, stream: _Stream) -> None:
         for span in stream.asked:
             held = self._held.get(span)
             if held is not None and held.stream is stream:
-                self._let_go(span)
+                self._release(span)
 
-    def _let_go(self, span: ObjectRange) -> None:
+    def _release(self, span: ObjectRange) -> None:
         held = self._held.pop(span)
         held.found.cancel()
         self._held_bytes -= span.end - span.start

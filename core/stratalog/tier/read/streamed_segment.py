@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.read.fetcher import log_key
 
 
 class StreamedSegment:
@@ -44,7 +43,7 @@ class StreamedSegment:
     @property
     def label(self) -> str:
         """The key of the object."""
-        return log_key(self._stored)
+        return self._stored.log_key
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Return bytes from ``position``, which must not decrease between calls."""

@@ -9,7 +9,8 @@ from stratalog.log.read.tier_view import RemoteSegments, RemoteView, merged_epoc
 from stratalog.model.offsets import EpochEntry
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.read.epoch_index import EpochIndex
-from stratalog.tier.read.fetcher import Fetcher, RemoteSegment
+from stratalog.tier.read.fetcher import Fetcher
+from stratalog.tier.read.remote_segment import RemoteSegment
 
 
 def foreign_view(segments: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteView:

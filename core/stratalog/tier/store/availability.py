@@ -21,7 +21,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 RETRY_MS: Final = 5_000  # from the end of one probe to the next
 
 
-class TierReach:
+class TierAvailability:
     """Availability of a tier's store. Thread-safe.
 
     Args:
@@ -30,7 +30,7 @@ class TierReach:
         probe: probes the store.
         probed: result of the probe at opening; None if the store was unavailable.
         away: the error of that probe.
-        may_be_away: True if logs may be opened without the store.
+        allow_offline: True if logs may be opened without the store.
 
     Attributes:
         shared: True if several writers may use the store.
@@ -45,9 +45,9 @@ class TierReach:
         probed: ProbeResult | None,
         away: StoreError | None = None,
         *,
-        may_be_away: bool = False,
+        allow_offline: bool = False,
     ) -> None:
-        self._uri, self._clock, self._probe, self._may_be_away = uri, clock, probe, may_be_away
+        self._uri, self._clock, self._probe, self._allow_offline = uri, clock, probe, allow_offline
         self.shared = probed is not None and probed.shared
         self.reason = probed.reason if probed is not None else "it could not be tried out"
         self._away: StoreError | None = away  # replaced as a whole; read without the lock
@@ -92,13 +92,13 @@ class TierReach:
 
     def serve_without(self) -> None:
         """Allow logs to be opened without the store, because the logs that only it holds have been taken over."""
-        self._may_be_away = True
+        self._allow_offline = True
 
     def may_open_without(self, error: StoreError) -> bool:
         """Return True if a log may open after this error; the tier is then unused until the next successful probe."""
         if isinstance(error, TierUnavailableError):
-            return self._may_be_away
-        if not self._may_be_away or not error.retriable:
+            return self._allow_offline
+        if not self._allow_offline or not error.retriable:
             return False
         with self._trying:
             self._lose(error)

@@ -244,13 +244,13 @@ class TierStore:
         except _ShortReadError as error:
             raise CorruptObjectError(error.reason, key, start) from error
 
-    def is_at_hand(self, key: str, start: int, end: int) -> bool:
-        """Return the same as ``ObjectStore.is_at_hand``."""
-        return self._store.is_at_hand(key, start, end)
+    def is_cached(self, key: str, start: int, end: int) -> bool:
+        """Return the same as ``ObjectStore.is_cached``."""
+        return self._store.is_cached(key, start, end)
 
-    def read_at_hand(self, key: str, start: int, into: memoryview) -> bool:
-        """Read as ``ObjectStore.read_at_hand``; a successful read is counted."""
-        if not self._store.read_at_hand(key, start, into):
+    def read_cached(self, key: str, start: int, into: memoryview) -> bool:
+        """Read as ``ObjectStore.read_cached``; a successful read is counted."""
+        if not self._store.read_cached(key, start, into):
             return False
         self._counters["reads"].succeeded(len(into))
         return True

@@ -32,7 +32,7 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind
 from stratalog.segment.framing import EpochSetter
 from stratalog.spi.segment_store import LogFiles
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier_log import TierLog
 
 UNFINISHED: Final = ".restoring"  # after ``.log``: neither Kafka nor an engine reads it as a segment

@@ -32,7 +32,6 @@ from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.log_head import LogHead
 from stratalog.tier.manifest.root import Head, PageRef, object_keys
 from stratalog.tier.manifest.root_diff import page_keys, unshared
-from stratalog.tier.read.fetcher import log_key
 from stratalog.tier.read.streamed_segment import StreamedSegment
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.upkeep.orphans import unfinished
@@ -110,7 +109,7 @@ class TierLogCheck:
                     continue
                 if expected not in (None, info.base_offset):
                     text = f"segment [{info.base_offset}, {info.end_offset}) does not go on at offset {expected}"
-                    yield self._finding(FindingKind.OFFSETS, log_key(found), text)
+                    yield self._finding(FindingKind.OFFSETS, found.log_key, text)
                 expected = info.end_offset
                 try:
                     if check is not None:
@@ -135,7 +134,7 @@ class TierLogCheck:
         indexes = dict[IndexRole, StoredIndex]()
         findings = list(self._files(stored, indexes))
         if self._contents:
-            findings += self._caught(lambda: self._log_file(stored, indexes), FindingKind.LOG, stored, log_key(stored))
+            findings += self._caught(lambda: self._log_file(stored, indexes), FindingKind.LOG, stored, stored.log_key)
         return findings
 
     def orphans(self) -> Iterator[Finding]:
@@ -234,7 +233,7 @@ class TierLogCheck:
         is_whole = all(finding.kind is not FindingKind.LOG for finding in findings)
         if is_whole and report.largest_ms != stored.info.max_timestamp_ms:
             text = f"the largest timestamp is {report.largest_ms}, the entry says {stored.info.max_timestamp_ms}"
-            findings.append(self._finding(FindingKind.LOG, log_key(stored), text, segment=stored))
+            findings.append(self._finding(FindingKind.LOG, stored.log_key, text, segment=stored))
         return findings
 
     def _batches(
@@ -260,7 +259,7 @@ class TierLogCheck:
                 digest.update(piece)
                 yield piece
             if digest.hexdigest() != stored.sha256:
-                raise CorruptObjectError("the log's hash is wrong", log_key(stored))
+                raise CorruptObjectError("the log's hash is wrong", stored.log_key)
 
         return hashed()
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from stratalog.segment.readable import ReadableSegment
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 
 
 class Side(StrEnum):

@@ -9,7 +9,7 @@ from typing import Final
 
 from stratalog.env import Env
 from stratalog.epochs.epoch_cache import EpochCache
-from stratalog.epochs.lineage import parted_at
+from stratalog.epochs.lineage import first_divergence
 from stratalog.errors import ClosedError, PluginError, StorageError
 from stratalog.model.names import TopicPartition, segment_key, upload_id
 from stratalog.model.offsets import EpochEntry
@@ -318,7 +318,7 @@ def _check_lineage(root: Root, info: SegmentInfo) -> None:
     the records of the other leader.
     """
     start, end = max(info.base_offset, root.start_offset), min(info.end_offset, root.end_offset)
-    offset = parted_at(info.leader_epochs, root.leader_epochs, start, end)
+    offset = first_divergence(info.leader_epochs, root.leader_epochs, start, end)
     if offset is not None:
         raise parted_error(info.log, offset, info.leader_epochs, root.leader_epochs)
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from stratalog import Isolation, Reader, TopicPartition
 from stratalog.errors import ConfigError, OffsetOutOfRangeError
-from stratalog.reading import Lost, OffsetRange, ReadSource, Scanned, Split, plan_splits, scan
+from stratalog.reading import MissingRange, OffsetRange, ReadSource, Scanned, Split, plan_splits, scan
 from stratalog_spark.columns import Rows
 from stratalog_spark.jobs.iceberg import IcebergTable
 from stratalog_spark.jobs.ledger import Ledger, Plan, Target
@@ -331,7 +331,7 @@ def _write(
     source: ReadSource, target: Target, work: _Range, style: Mapping[str, object], *, forgiving: bool
 ) -> tuple[list[Made], int, int]:
     """Export one range in a task. Return the files, the number of malformed values, and the number of lost offsets."""
-    gone: list[Lost] = []
+    gone: list[MissingRange] = []
     writer = RangeWriter(
         target,
         work.log,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from stratalog import TopicPartition
-from stratalog.reading import Damage, Lost, OffsetRange, ReadSource, Scanned, Split, plan_splits, scan
+from stratalog.reading import DamagedRange, MissingRange, OffsetRange, ReadSource, Scanned, Split, plan_splits, scan
 from stratalog_spark.hashes import KIND, hash_keys
 from stratalog_spark.jobs.sketch import KeySketch, TimeSketch
 from stratalog_spark.jobs.tasks import Progress, SparkJobError, run_tasks, source_of, task_count
@@ -194,10 +194,10 @@ def _count(source: ReadSource, split: Split) -> list[PartitionStats]:
     """Count one split in a task."""
     found = {piece.log: PartitionStats(piece.log) for piece in split.pieces}
 
-    def damaged(damage: Damage) -> None:
+    def damaged(damage: DamagedRange) -> None:
         found[damage.log].damaged += 1
 
-    def lost(loss: Lost) -> None:
+    def lost(loss: MissingRange) -> None:
         found[loss.log].lost += loss.end - loss.start
 
     scanned: Scanned

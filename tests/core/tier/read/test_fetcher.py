@@ -15,7 +15,7 @@ from stratalog.spi.layouts import RangeReader, SegmentSource, StoredSegment
 from stratalog.spi.objects import Capability
 from stratalog.testing.simobjects import ALL_CAPABILITIES, ObjectFault, SimObjectStore, scripted_faults
 from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_segment, source_bytes
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier import Tier
 
 CHUNK_BYTES = 4096
@@ -89,13 +89,13 @@ class NearStore(SimObjectStore):
         super().__init__(bed.bucket, capabilities=ALL_CAPABILITIES | Capability.NEAR)
         self.objects, self.cached_to = bed.bucket.objects, cached_to
 
-    def is_at_hand(self, key: str, start: int, end: int) -> bool:
+    def is_cached(self, key: str, start: int, end: int) -> bool:
         assert is_segment_key(log_prefix(LOG, TOPIC_ID), key)
         assert start < end
         return end <= self.cached_to
 
-    def read_at_hand(self, key: str, start: int, into: memoryview) -> bool:
-        if not self.is_at_hand(key, start, start + len(into)):
+    def read_cached(self, key: str, start: int, into: memoryview) -> bool:
+        if not self.is_cached(key, start, start + len(into)):
             return False
         into[:] = self.objects[key][0][start : start + len(into)]
         return True

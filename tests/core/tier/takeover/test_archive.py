@@ -27,7 +27,7 @@ from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.logs import LOG, TOPIC_ID, LogBed, offsets_in, records
 from stratalog.testing.simobjects import ObjectFault, SimObjectStore, scripted_faults
 from stratalog.testing.tiers import TierBed
-from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.takeover.archive import ArchivedLog, ArchiveGapError, ArchivePlan, Archiver, derived_topic_id
 from stratalog.tier.tier import Tier
 
