@@ -27,12 +27,12 @@ from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
-from stratalog.spi.layouts import StoredSegment
+from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upload.replacer import MOST_ENTRIES, Replacement, Replacer
-from stratalog.tier.upload.segment_source import INDEX_KINDS, SegmentFacts, built_source
+from stratalog.tier.upload.segment_source import SegmentFacts, built_source
 
 
 @dataclass(slots=True)

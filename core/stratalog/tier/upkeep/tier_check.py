@@ -28,14 +28,13 @@ from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding, FindingKind
 from stratalog.segment.segment_check import SegmentReport, StoredIndex, check_segment
 from stratalog.spi.indexes import IndexRole
-from stratalog.spi.layouts import StoredSegment
+from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
 from stratalog.tier.log_head import LogHead
 from stratalog.tier.manifest.root import Head, PageRef, object_keys
 from stratalog.tier.manifest.root_diff import page_keys, unshared
 from stratalog.tier.read.streamed_segment import StreamedSegment
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.upkeep.orphans import unfinished
-from stratalog.tier.upload.segment_source import INDEX_KINDS
 
 _DAMAGED: Final = (CorruptObjectError, ObjectNotFoundError, CorruptIndexError, CorruptSnapshotError)
 _ROLES: Final = {kind: role for role, kind in INDEX_KINDS.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.checkpoint import format_epochs
@@ -15,14 +14,8 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.build import BuiltSegment
 from stratalog.spi.indexes import IndexRole
-from stratalog.spi.layouts import SegmentSource
+from stratalog.spi.layouts import INDEX_KINDS, SegmentSource
 from stratalog.spi.objects import ByteSource
-
-INDEX_KINDS: Final = {
-    IndexRole.OFFSET: FileKind.OFFSET_INDEX,
-    IndexRole.TIME: FileKind.TIME_INDEX,
-    IndexRole.TRANSACTION: FileKind.TRANSACTION_INDEX,
-}
 
 
 @dataclass(frozen=True, slots=True)
