@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from compiled_twin import compiled_twin
 from stratalog import TopicPartition
 from stratalog.extensions import absence
 
@@ -65,7 +66,6 @@ def test_a_slice_has_the_hashes_of_its_rows(hashes: ModuleType) -> None:
     ],
 )
 def test_buffers_that_lie_are_refused(
-    hashes: ModuleType,
     ends: tuple[int, ...],
     data: bytes,
     first: int,
@@ -73,10 +73,15 @@ def test_buffers_that_lie_are_refused(
     secret: bytes,
     error: type[Exception],
 ) -> None:
-    twin = hashes if hashes._twin is None else hashes._twin
+    twin = compiled_twin("stratalog_spark.hashes_c")
     raw = b"".join(end.to_bytes(4, "little", signed=True) for end in ends)
     with pytest.raises(error):
         twin.hash_items(raw, data, first, count, secret)
+
+
+def test_a_secret_of_another_size_is_refused(hashes: ModuleType) -> None:
+    with pytest.raises(ValueError, match="a secret has 16 bytes, not 5"):
+        hashes.hash_keys(binary([b"a"]), b"short")
 
 
 @pytest.mark.parametrize("count", [0, 1, 100, 20_000])

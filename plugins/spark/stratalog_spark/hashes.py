@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from stratalog.spi import Buffer, extension
+from stratalog.spi import extension
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
@@ -27,39 +27,33 @@ KIND: Final = 0 if _twin is None else 1
 """Number of the twin that hashes in this process: 0 pure Python, 1 compiled."""
 
 
-def hash_items(ends: Buffer, data: Buffer, first: int, count: int, secret: bytes) -> bytes:
-    """Return the hashes (16 bytes each) of items [first, first + count) of an Arrow array, given by its two buffers.
-
-    Raises:
-        IndexError: an item is not inside the data.
-        ValueError: the secret does not have 16 bytes.
-    """
-    if len(secret) != SECRET_BYTES:
-        raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
-    at, content = memoryview(ends).cast("B").cast("i"), memoryview(data).cast("B")
-    if first < 0 or count < 0 or first + count + 1 > len(at):
-        raise IndexError("there are not so many items")
-    made = []
-    for row in range(first, first + count):
-        start, end = at[row], at[row + 1]
-        if not 0 <= start <= end <= len(content):
-            raise IndexError("an item is not inside the data")
-        digest = blake2b(content[start:end], digest_size=_HASH_BYTES, key=secret).digest()
-        made.append(digest if digest != _NO_KEY else digest[:-1] + b"\1")
-    return b"".join(made)
-
-
 def hash_keys(keys: pyarrow.Array[Any], secret: bytes) -> Any:
     """Return the hashes of a binary column as a numpy array of shape (n, 2) and type uint64.
 
     The hash of null is (0, 0).
+
+    Raises:
+        ValueError: the secret does not have 16 bytes.
     """
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
     np = import_module("numpy")
+    if _twin is None:
+        raw = b"".join(_hash(key, secret) for key in keys.to_pylist())
+        return np.frombuffer(raw, np.uint64).reshape(-1, 2)
     _, ends, data = keys.buffers()
     assert ends is not None  # Arrow allows only the data of an empty array to be missing
-    call = hash_items if _twin is None else _twin.hash_items
-    raw = call(memoryview(ends), memoryview(data if data is not None else b""), keys.offset, len(keys), secret)
+    raw = _twin.hash_items(
+        memoryview(ends), memoryview(data if data is not None else b""), keys.offset, len(keys), secret
+    )
     found = np.frombuffer(raw, np.uint64).reshape(-1, 2)
     if keys.null_count:
         found = np.where(keys.is_valid().to_numpy(zero_copy_only=False)[:, None], found, np.uint64(0))
     return found
+
+
+def _hash(key: bytes | None, secret: bytes) -> bytes:
+    if key is None:
+        return _NO_KEY
+    digest = blake2b(key, digest_size=_HASH_BYTES, key=secret).digest()
+    return digest if digest != _NO_KEY else digest[:-1] + b"\1"
