@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import ast
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import stratalog
@@ -19,3 +20,12 @@ def test_no_module_name_is_used_twice() -> None:
 
 def test_no_folder_has_more_than_twenty_modules() -> None:
     assert {str(folder): count for folder, count in Counter(path.parent for path in FOUND).items() if count > 20} == {}
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    homes = defaultdict(set)
+    for path in MODULES:
+        for node in ast.parse((CORE / path).read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].add(str(path))
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}

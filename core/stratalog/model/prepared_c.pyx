@@ -22,6 +22,8 @@ cdef inline int64_t span_of(int magic, const BatchRow* row) noexcept:
 
 
 cdef class PreparedBatches:
+    """Batches of one magic, as a log writes and indexes them: bytes, header fields, and sums of these."""
+
     def __init__(self, table, bytearray data=None):
         self.data = bytearray() if data is None else data
         self.magic, self.batch_count = table.magic, len(table)
