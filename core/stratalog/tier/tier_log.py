@@ -11,16 +11,16 @@ from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import next_epoch
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
-from stratalog.tier.commit.append_change import Appending, Replacing, settled
+from stratalog.tier.commit.append_change import settled
 from stratalog.tier.commit.committer import Committer, Decide
 from stratalog.tier.commit.trim_change import ExpireReport, Expiry
 from stratalog.tier.log_head import LogHead, TierParts
-from stratalog.tier.manifest.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
+from stratalog.tier.manifest.pages import Pages
+from stratalog.tier.manifest.root import BULK, ChangeKind, Root, TopicNote, object_keys
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector, CollectReport
 from stratalog.tier.upkeep.key_rotation import Rewrapping, RewrapReport, authenticated, spans
 from stratalog.tier.upkeep.manifest_rebuild import adding
 from stratalog.tier.upkeep.orphans import Owner
-from stratalog.tier.upload.replacer import Replacer
 from stratalog.tier.upload.uploader import LogBounds, Offloader, OffloadReport, claimed, created, cutting, is_unknown
 from stratalog.tier.upload.uploads import Uploads
 
@@ -60,6 +60,55 @@ class TierLog(LogHead):
         self._committer.shared = self._availability.shared
         return root
 
+    # --- for the publishers and duties of the log --------------------------------------------------------------------
+
+    @property
+    def prefix(self) -> str:
+        """Prefix of all keys of the log."""
+        return self._finder.prefix
+
+    @property
+    def pages(self) -> Pages:
+        """Pages of the log's manifest."""
+        return self._pages
+
+    @property
+    def uploads(self) -> Uploads:
+        """Keys of the objects that this process is uploading."""
+        return self._uploads
+
+    @contextlib.contextmanager
+    def duty(self) -> Iterator[None]:
+        """Block offloads, collections and other duties of this process until the ``with`` block ends."""
+        with self._duty:
+            yield
+
+    def uploader(self, layout: str, section: Section | None) -> Offloader:
+        """Return an uploader with this layout and the topic's settings of it."""
+        label, found = self.layouts.label(layout), self.layouts.by_name(layout)
+        return Offloader(self._store, self._env, label, found, section, self.commit, self._uploads)
+
+    def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
+        """Commit a change and publish the head to readers; arguments, result and errors as ``Committer.commit``."""
+        with self._lock:
+            root = self._committer.commit(leader_epoch, decide, shared_with)
+            self._publish(root)
+            return root
+
+    def discard(self, entries: Iterable[StoredSegment]) -> None:
+        """Delete the objects of segments that were stored and not committed; keep the objects that the head names.
+
+        ``collect`` deletes later what cannot be deleted now.
+        """
+        self.check_writable()
+        self.refresh()
+        root = self.root
+        for entry in entries:
+            named = object_keys(self.entries(entry.info.base_offset, entry.info.end_offset, root))
+            self._uploads.deleted(entry.keys, self._store.delete(sorted(entry.keys - named)))
+
+    # --- offload and trims -------------------------------------------------------------------------------------------
+
     def offload(
         self,
         sources: Iterable[SegmentSource],
@@ -92,8 +141,8 @@ class TierLog(LogHead):
         at = LogBounds(leader_epoch, log_start, high_watermark, topic)
         with self._duty:
             self.refresh()
-            head = self._commit(leader_epoch, lambda _: None)  # a fenced writer uploads nothing
-            return self._offloader(layout, section).offload(head, self._finder.prefix, sources, at)
+            head = self.commit(leader_epoch, lambda _: None)  # a fenced writer uploads nothing
+            return self.uploader(layout, section).offload(head, self._finder.prefix, sources, at)
 
     def create(
         self, *, leader_epoch: int, log_start: int, high_watermark: int, topic: TopicNote | None = None
@@ -107,56 +156,7 @@ class TierLog(LogHead):
         if not is_unknown(self.root):
             return self.root
         with self._duty:
-            return self._commit(leader_epoch, created(LogBounds(leader_epoch, log_start, high_watermark, topic)))
-
-    def replacer(self, *, layout: str, leader_epoch: int, section: Section | None = None) -> Replacer:
-        """Return a ``Replacer``, which replaces committed segments by rewritten ones; arguments as ``offload``."""
-        self.check_writable()
-        offloader = self._offloader(layout, section)
-        return Replacer(self._store, offloader, self._pages, self._finder.prefix, leader_epoch, self._commit)
-
-    def store(
-        self, source: SegmentSource, *, layout: str, leader_epoch: int, section: Section | None = None
-    ) -> StoredSegment:
-        """Upload a segment without a commit; a later ``append`` or ``replace``, of any process, names it.
-
-        Several threads can upload at the same time. The method raises the errors of ``offload``.
-        """
-        self.check_writable()
-        return self._offloader(layout, section).upload(source, self._finder.prefix, leader_epoch)
-
-    def append(self, wanted: Appending, *, leader_epoch: int) -> Root | None:
-        """Append stored segments at the log's end in one commit; return the head afterwards.
-
-        If the head already has the mark of ``wanted``, nothing is committed.
-
-        Raises:
-            EndMovedError: the log's end offset has changed; nothing was committed.
-            The errors of ``offload``.
-        """
-        self.check_writable()
-        with self._duty:
-            head = self._commit(leader_epoch, wanted.decide, BULK)
-        self._uploads.end(key for entry in wanted.entries for key in entry.keys)
-        return head
-
-    def replace(self, wanted: Replacing, *, leader_epoch: int) -> Root | None:
-        """Replace stored segments by others in one commit; return the head afterwards.
-
-        Raises:
-            StorageError: the segments are not those that the plan was made for, or the new ones do not fit; nothing was
-                committed.
-            The errors of ``offload``.
-        """
-        self.check_writable()
-
-        def decide(root: Root | None) -> Change | None:
-            return wanted.change(root, self.entries(*wanted.span, root))
-
-        with self._duty:
-            head = self._commit(leader_epoch, decide, BULK)
-        self._uploads.end(key for entry in wanted.entries for key in entry.keys)
-        return head
+            return self.commit(leader_epoch, created(LogBounds(leader_epoch, log_start, high_watermark, topic)))
 
     def rewrap(self) -> RewrapReport:
         """Encrypt the data keys of segments again, with the active key; make one commit for each page of the manifest.
@@ -173,34 +173,22 @@ class TierLog(LogHead):
             for start, end in spans(root, self._pages) if root is not None else ():
                 assert root is not None
                 rewrapping = Rewrapping(self._fetcher.layouts, self._store, partial(self.entries, start, end))
-                self._commit(root.leader_epoch, rewrapping.decide)
+                self.commit(root.leader_epoch, rewrapping.decide)
                 done = rewrapping.report
                 total = RewrapReport(total.segments + done.segments, total.rewrapped + done.rewrapped)
             if root is not None and self.root is not None and self._authenticity.is_due(self.root):
-                self._commit(root.leader_epoch, authenticated)
+                self.commit(root.leader_epoch, authenticated)
             return total
 
     def settle(self, *, leader_epoch: int) -> None:
         """Prevent earlier commit attempts from taking effect later, by creating a root with their version.
 
         Use it to give up after an error that left open whether a root was committed. It raises the errors
-        of ``append``.
+        of ``offload``.
         """
         self.check_writable()
         with self._duty:
-            self._commit(leader_epoch, settled, BULK)
-
-    def discard(self, entries: Iterable[StoredSegment]) -> None:
-        """Delete the objects of segments that were stored and not committed; keep the objects that the head names.
-
-        ``collect`` deletes later what cannot be deleted now.
-        """
-        self.check_writable()
-        self.refresh()
-        root = self.root
-        for entry in entries:
-            named = object_keys(self.entries(entry.info.base_offset, entry.info.end_offset, root))
-            self._uploads.deleted(entry.keys, self._store.delete(sorted(entry.keys - named)))
+            self.commit(leader_epoch, settled, BULK)
 
     def claim(self, reason: str) -> Root | None:
         """Begin the next leader epoch, which fences the previous writer; return None if there is no root.
@@ -216,13 +204,13 @@ class TierLog(LogHead):
             root = self.root
             if root is None:
                 return None
-            return self._commit(next_epoch(root.leader_epoch, self.log), lambda now: claimed(now, reason))
+            return self.commit(next_epoch(root.leader_epoch, self.log), lambda now: claimed(now, reason))
 
     def add_rebuilt(self, entries: tuple[StoredSegment, ...], log_start: int, *, leader_epoch: int) -> None:
         """Commit the next entries of a rebuilt manifest; skip those it has already. Raises the errors of ``offload``."""
         self.check_writable()
         with self._duty:
-            self._commit(leader_epoch, adding(entries, log_start))
+            self.commit(leader_epoch, adding(entries, log_start))
 
     def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Raise the log start and remove the segments below it, in one commit; raises the errors of ``offload``."""
@@ -235,7 +223,7 @@ class TierLog(LogHead):
         """
         self.check_writable()
         with self._duty:
-            self._commit(leader_epoch, cutting(offset, reason))
+            self.commit(leader_epoch, cutting(offset, reason))
 
     def clear(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Remove all segments because the topic leaves the tier; ``log_start`` is the new log start.
@@ -285,23 +273,12 @@ class TierLog(LogHead):
         """True if an upload failed since the last ``collect`` with orphans; some of its objects may be in the store."""
         return self._uploads.has_left
 
-    def _offloader(self, layout: str, section: Section | None) -> Offloader:
-        table = self._fetcher.layouts
-        label, found = table.label(layout), table.by_name(layout)
-        return Offloader(self._store, self._env, label, found, section, self._commit, self._uploads)
-
     @contextlib.contextmanager
     def _fenced(self, leader_epoch: int) -> Iterator[Root | None]:
         """Commit a root and block other commits of this process until the ``with`` block ends; for a ``Collector``."""
         with self._lock:
-            yield self._commit(leader_epoch, lambda now: claimed(now, "what was never committed is collected"))
+            yield self.commit(leader_epoch, lambda now: claimed(now, "what was never committed is collected"))
 
     def _expire(self, leader_epoch: int, made: Expiry) -> ExpireReport:
         self.check_writable()
-        return made.report(self._commit(leader_epoch, made.decide))
-
-    def _commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
-        with self._lock:
-            root = self._committer.commit(leader_epoch, decide, shared_with)
-            self._publish(root)
-            return root
+        return made.report(self.commit(leader_epoch, made.decide))

@@ -25,10 +25,12 @@ from stratalog.segment.components import Components
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segment_store import LogFiles, SegmentStore
-from stratalog.tier.commit.append_change import Replacing, check_alone, digest_of
+from stratalog.tier.commit.append_change import check_alone
+from stratalog.tier.commit.replace_change import Replacing, digest_of
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
+from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.writing.bulk_writer import BulkWriter
 from stratalog.writing.column_encoder import Encoder
 from stratalog.writing.merge_segments import end_group, merge_part, small_groups
@@ -131,7 +133,9 @@ class TierRewriter(BulkWriter):
         if not keep_offsets or not epochs.entries:
             epochs = epochs.assign(epoch, root.end_offset if root is not None else 0)
         snapshot = None if keep_offsets else _snapshot(remote, parts)
-        return TierTarget(remote, Encoder.of(parts, config, compression), epoch, epochs, snapshot, self._new_folder)
+        encoder = Encoder.of(parts, config, compression)
+        publisher = TierPublisher(remote, epoch, encoder.config)
+        return TierTarget(publisher, encoder, epochs, snapshot, self._new_folder)
 
     def _remote(self, log: TopicPartition) -> TierLog:
         found = self._topics.get(log.topic)
@@ -286,17 +290,15 @@ class TierRewriter(BulkWriter):
         if epoch != span.leader_epoch:
             raise LogInUseError(f"{span.log} was planned in leader epoch {span.leader_epoch}, it is {epoch} by now")
         remote.check_stored(entries)
-        remote.replace(
-            Replacing(
-                entries=entries,
-                span=(span.start, span.end),
-                digest=span.digest,
-                keeps_others=keeps_others,
-                first_dirty_offset=first_dirty_offset,
-                reason=reason,
-            ),
-            leader_epoch=epoch,
+        planned = Replacing(
+            entries=entries,
+            span=(span.start, span.end),
+            digest=span.digest,
+            keeps_others=keeps_others,
+            first_dirty_offset=first_dirty_offset,
+            reason=reason,
         )
+        TierPublisher(remote, epoch, self._topics.get(span.log.topic).config).replace_planned(planned)
         return published(span.log, entries, entries[0].info.base_offset)
 
     def close(self) -> None:

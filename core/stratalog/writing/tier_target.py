@@ -15,7 +15,8 @@ from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segment_store import LogFiles
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier_log import TierLog
-from stratalog.tier.upload.segment_source import SegmentFacts, built_source
+from stratalog.tier.tier_publisher import TierPublisher
+from stratalog.tier.upload.segment_source import SegmentFacts
 from stratalog.writing.column_encoder import Encoder
 from stratalog.writing.staged import StagedSegment
 
@@ -25,41 +26,44 @@ class TierTarget:
     """Target of bulk writes to one log; a ``StageTarget`` that uploads each segment.
 
     Attributes:
-        remote: the log in the tier.
+        publisher: publishes segments of the log.
         encoder: encoder for the topic.
-        leader_epoch: leader epoch to write in.
         epochs: leader epochs of the log, with the one of the next records.
         snapshot: snapshot of the producers' state at the log end; None if records keep their offsets.
         new_folder: makes a folder for temporary files.
     """
 
-    remote: TierLog
+    publisher: TierPublisher
     encoder: Encoder
-    leader_epoch: int
     epochs: EpochCache
     snapshot: bytes | None
     new_folder: Callable[[], LogFiles]
+
+    @property
+    def remote(self) -> TierLog:
+        """The log in the tier."""
+        return self.publisher.log
+
+    @property
+    def leader_epoch(self) -> int:
+        """Leader epoch to write in."""
+        return self.publisher.leader_epoch
 
     def begin(self, base_offset: int) -> SegmentBuilder:
         """Begin a segment in a temporary file."""
         return SegmentBuilder.for_upload(self.new_folder(), base_offset, self.encoder.parts, self.encoder.config)
 
     def store(self, built: BuiltSegment) -> StagedSegment:
-        """Upload a finished segment; errors as ``TierLog.store``."""
+        """Upload a finished segment; errors as ``TierPublisher.upload``."""
         snapshot = self._kept_snapshot(built.end_offset) if self.snapshot is None else self.snapshot
         return self.upload(built, SegmentFacts(self.epochs.between(built.base_offset, built.end_offset), snapshot))
 
     def upload(self, built: BuiltSegment, facts: SegmentFacts) -> StagedSegment:
-        """Upload a finished segment with these facts; errors as ``TierLog.store``."""
-        remote, config = self.remote, self.encoder.config
-        section = config.sections.get(config.tier_layout)
-        try:
-            source = built_source(built, remote.log, remote.topic_id, facts, config)
-            stored = remote.store(source, layout=config.tier_layout, leader_epoch=self.leader_epoch, section=section)
-        finally:
-            built.discard()
+        """Upload a finished segment with these facts; errors as ``TierPublisher.upload``."""
+        publisher = self.publisher
+        stored = publisher.upload_built(built, facts)
         bounds = (built.base_offset, built.end_offset, built.size_bytes)
-        return StagedSegment(remote.log, remote.topic_id, *bounds, self.leader_epoch, stored)
+        return StagedSegment(publisher.log.log, publisher.log.topic_id, *bounds, publisher.leader_epoch, stored)
 
     def remove(self, staged: Iterable[StagedSegment]) -> None:
         """Delete the objects of staged segments."""
@@ -88,7 +92,7 @@ class StagingPublisher:
         self.staged: list[StagedSegment] = []
 
     def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
-        """Upload a finished segment; errors as ``TierLog.store``."""
+        """Upload a finished segment; errors as ``TierPublisher.upload``."""
         self.staged.append(self.target.upload(built, facts_of(old)))
         return True
 

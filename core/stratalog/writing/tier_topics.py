@@ -14,6 +14,7 @@ from stratalog.reading.component_host import ComponentHost
 from stratalog.tier.commit.append_change import Appending
 from stratalog.tier.manifest.root import ChangeKind, Root, TopicNote, newest_topic
 from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.tier_publisher import TierPublisher
 
 _IDS: Final = uuid.UUID("0a4f3f6e-5a6b-5c37-8a55-7d6d0b9f2c11")  # persistent: namespace of ids of topics created here
 
@@ -74,7 +75,7 @@ class TierTopics:
             remote = self._tier.log(TopicPartition(topic, number), topic_id)
             remote.refresh()
             if remote.root is None:
-                remote.append(Appending(entries=(), topic=note, reason="the topic was made"), leader_epoch=0)
+                TierPublisher(remote, 0, checked).add(Appending(entries=(), topic=note, reason="the topic was made"))
         self._names = None
         del self._found[topic]
 

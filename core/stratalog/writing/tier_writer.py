@@ -72,7 +72,7 @@ class TierWriter(TierRewriter):
             remote.check_stored(entry for entry in placed if entry in entries)
             wanted = Appending(entries=tuple(placed), log_start=start, mark=mark, topic=self._note(root, log.topic))
             try:
-                remote.append(wanted, leader_epoch=target.leader_epoch)
+                target.publisher.add(wanted)
             except (EndMovedError, FencedEpochError) as error:
                 remote.discard(copies)
                 if isinstance(error, FencedEpochError):

@@ -364,7 +364,7 @@ def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
 def test_a_full_map_takes_several_rounds_and_many_segments_several_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stratalog.cleaning.compact.tier_range.MOST_ENTRIES", 2)
+    monkeypatch.setattr("stratalog.cleaning.compact.tier_range.MOST_SWAPS", 2)
     monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 2)
     monkeypatch.setattr(entry_tree, "INLINE_PAGES", 2)
     logs = TieredLogs(tmp_path, settings={"log.cleaner.dedupe.buffer.size": 1 << 20})
@@ -392,7 +392,7 @@ ENTRIES: Final = (TierSource, RemoteSegment, StoredSegment)
 @pytest.mark.long
 def test_a_round_never_holds_the_list_of_all_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It once did: 100,000 entries are hundreds of megabytes."""
-    monkeypatch.setattr("stratalog.cleaning.compact.tier_range.MOST_ENTRIES", 4)
+    monkeypatch.setattr("stratalog.cleaning.compact.tier_range.MOST_SWAPS", 4)
     monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 4)
     monkeypatch.setattr("stratalog.tier.manifest.pages.PageCache.__init__.__defaults__", (2,))
     gc.collect()

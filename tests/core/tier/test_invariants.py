@@ -239,7 +239,7 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/tier/manifest/test_root_codec.py::test_a_root_that_breaks_its_promises_is_not_made")),
     82: ("a replacement is one commit", (
         "core/tier/manifest/test_entry_tree.py::test_replacing_rewrites_only_the_pages_that_it_touches",
-        "core/tier/upload/test_replacer.py::test_of_two_that_replace_the_same_the_second_changes_nothing")),
+        "core/tier/test_tier_publisher.py::test_of_two_that_replace_the_same_the_second_changes_nothing")),
     83: ("a deleted key does not come back", (
         "core/cleaning/test_tier_compaction.py::test_tombstones_go_from_both_parts_in_time",
         "core/cleaning/test_tier_compaction_crashes.py::test_nothing_is_lost_and_nothing_dangles_wherever_it_ends",

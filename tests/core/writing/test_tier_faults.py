@@ -23,6 +23,7 @@ from stratalog.testing.tiers import made_segment
 from stratalog.tier.commit.append_change import Appending, EndMovedError
 from stratalog.tier.manifest.root import MAX_MARKS, ChangeKind, WriteMark, marked
 from stratalog.tier.tier_log import TierLog
+from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.writing.staged import Rewritten, Span
 from stratalog.writing.tier_writer import TierWriter
 from tier_writers import LOG, Bed, after
@@ -135,27 +136,27 @@ def test_whoever_appends_between_two_looks_makes_the_other_look_again(
 ) -> None:
     """Two drivers of different queries at the same moment: both rounds are there."""
     first, second = tiers.stage([b"first"]), tiers.stage([b"second"])
-    real, calls = TierLog.append, list[Appending]()
+    real, calls = TierPublisher.add, list[Appending]()
 
-    def append(self: TierLog, wanted: Appending, *, leader_epoch: int) -> object:
+    def add(self: TierPublisher, wanted: Appending) -> object:
         calls.append(wanted)
         if len(calls) == 1:
             tiers.append(second, WriteMark("other", 0))
-        return real(self, wanted, leader_epoch=leader_epoch)
+        return real(self, wanted)
 
-    monkeypatch.setattr(TierLog, "append", append)
+    monkeypatch.setattr(TierPublisher, "add", add)
     tiers.append(first, WriteMark("query", 0))
     assert len(calls) == 3
     assert tiers.values() == [b"second", b"first"]
 
 
 def test_a_race_that_is_always_lost_ends(tiers: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    def append(self: TierLog, wanted: Appending, *, leader_epoch: int) -> object:
-        del self, wanted, leader_epoch
+    def add(self: TierPublisher, wanted: Appending) -> object:
+        del self, wanted
         raise EndMovedError("it moved")
 
     staged = tiers.stage([b"a"])
-    monkeypatch.setattr(TierLog, "append", append)
+    monkeypatch.setattr(TierPublisher, "add", add)
     with pytest.raises(EndMovedError, match="8 times"):
         tiers.append(staged)
 

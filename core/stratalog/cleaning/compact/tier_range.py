@@ -28,11 +28,12 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
+from stratalog.tier.commit.replace_change import SegmentSwap
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier_log import TierLog
-from stratalog.tier.upload.replacer import MOST_ENTRIES, Replacement, Replacer
-from stratalog.tier.upload.segment_source import SegmentFacts, built_source
+from stratalog.tier.tier_publisher import MOST_SWAPS, TierPublisher
+from stratalog.tier.upload.segment_source import SegmentFacts
 
 
 @dataclass(slots=True)
@@ -178,7 +179,7 @@ class CommittedPublisher:
 
     Args:
         log: the log; it must be the leader.
-        replacer: replaces segments.
+        tier: publisher of the log's tier.
         kind: kind of the commits.
         reason: reason of the commits, for people.
         traffic: counts the uploaded bytes.
@@ -187,14 +188,14 @@ class CommittedPublisher:
         placed: replacements that were committed so far, if ``keeps_placed`` is set: their number is not limited.
     """
 
-    def __init__(self, log: Log, replacer: Replacer, kind: ChangeKind, reason: str, traffic: Traffic) -> None:
-        self._log, self._replacer, self._kind, self._reason, self._traffic = log, replacer, kind, reason, traffic
+    def __init__(self, log: Log, tier: TierPublisher, kind: ChangeKind, reason: str, traffic: Traffic) -> None:
+        self._log, self._tier, self._kind, self._reason, self._traffic = log, tier, kind, reason, traffic
         remote = log.view().remote
         assert remote is not None
         self._end = remote.end_offset
-        self._made = list[Replacement]()
+        self._made = list[SegmentSwap]()
         self.keeps_placed = False
-        self.placed: tuple[Replacement, ...] = ()
+        self.placed: tuple[SegmentSwap, ...] = ()
 
     @classmethod
     def open(
@@ -206,34 +207,30 @@ class CommittedPublisher:
             FencedEpochError: another writer owns the log. The log no longer accepts appends here.
             StoreError: the store failed.
         """
-        layout = log.config.tier_layout
         with log.maintenance.stopped_if_fenced():
-            section = log.config.sections.get(layout)
-            replacer = tier.replacer(layout=layout, leader_epoch=log.leader_epoch, section=section)
+            publisher = TierPublisher(tier, log.leader_epoch, log.config)
             tier.refresh()
-            replacer.begin()
+            publisher.claim()
         log.maintenance.refresh_remote()
-        return cls(log, replacer, kind, reason, traffic)
+        return cls(log, publisher, kind, reason, traffic)
 
     def begin(self, base_offset: int) -> SegmentBuilder:
         """Begin a segment in a file beside the log: a layout must know all bytes before an upload begins."""
         return self._log.maintenance.new_spooled(base_offset)
 
     def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
-        """Upload a finished segment unless it equals the committed one; raises the errors of ``Replacer.upload``."""
+        """Upload a finished segment unless it equals the committed one; raises the errors of ``TierPublisher.upload``."""
         entries = tuple(entry_of(segment) for segment in old)
         try:
             has_size = len(entries) == 1 and built.size_bytes == entries[0].info.size_bytes
             if has_size and built.sha256() == entries[0].sha256:
                 return True
-            info = entries[-1].info
-            source = built_source(built, info.log, info.topic_id, facts_of(old), self._log.config)
-            stored = self._replacer.upload(source)
+            stored = self._tier.upload_built(built, facts_of(old))
         finally:
             built.discard()
         self._traffic.uploaded_bytes += built.size_bytes
-        self._made.append(Replacement(entries, stored))
-        if len(self._made) >= MOST_ENTRIES:
+        self._made.append(SegmentSwap(entries, stored))
+        if len(self._made) >= MOST_SWAPS:
             self.commit()
         return True
 
@@ -251,16 +248,16 @@ class CommittedPublisher:
         """
         if not self._made and first_dirty_offset is None and not always:
             return
-        log, replacer = self._log, self._replacer
-        if log.leader_epoch != replacer.leader_epoch:
+        log, tier = self._log, self._tier
+        if log.leader_epoch != tier.leader_epoch:
             raise RewriteStoppedError(f"{log.name} is led in another epoch by now")
         self._evict()
         made, self._made = self._made, []  # from here on only the committed root decides whether these are in use
         try:
-            placed = replacer.replace(made, self._kind, self._reason, first_dirty_offset=first_dirty_offset)
+            placed = tier.swap(made, self._kind, self._reason, first_dirty_offset=first_dirty_offset)
             self.placed += placed if self.keeps_placed else ()
         except FencedEpochError as error:
-            if log.leader_epoch != replacer.leader_epoch:
+            if log.leader_epoch != tier.leader_epoch:
                 raise RewriteStoppedError(f"{log.name} is led in another epoch by now") from error
             with log.maintenance.stopped_if_fenced():
                 raise
@@ -271,7 +268,7 @@ class CommittedPublisher:
         """Delete the objects that were uploaded and not committed."""
         made, self._made = self._made, []
         if made:
-            self._replacer.discard([found.new for found in made])
+            self._tier.discard([found.new for found in made])
 
     def _evict(self) -> None:
         """Delete local copies up to the end of the last one that is about to be replaced, if there is one."""

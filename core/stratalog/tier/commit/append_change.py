@@ -6,9 +6,7 @@ leader epoch. A running engine must not write to that log: it holds records that
 
 from __future__ import annotations
 
-import hashlib
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stratalog.errors import EngineAheadError, LogInUseError, ObjectNotFoundError, StorageError
@@ -63,64 +61,6 @@ class Appending:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replacing:
-    """Replacement of closed segments by others in one commit.
-
-    Attributes:
-        entries: cover exactly ``span``; with ``keeps_others``, they cover some whole segments of it.
-        span: offsets [start, end), which are borders of segments.
-        keeps_others: True if segments of the span that no entry replaces are kept.
-        digest: of the segments that the span had when the job was planned, as ``digest_of``.
-        first_dirty_offset: where compaction continues; None keeps the committed value.
-        mark: the writer's mark.
-        reason: text for people.
-    """
-
-    entries: tuple[StoredSegment, ...]
-    span: tuple[int, int]
-    digest: str
-    keeps_others: bool = False
-    first_dirty_offset: int | None = None
-    mark: WriteMark | None = None
-    reason: str
-
-    def change(self, root: Root | None, held: Sequence[StoredSegment]) -> Change:
-        """Return the change on top of a head that has the segments ``held`` in the span.
-
-        Raises:
-            StorageError: ``held`` differs from the segments of the plan.
-        """
-        if root is None or digest_of(held) != self.digest:
-            raise StorageError(
-                f"the tier has other segments in [{self.span[0]}, {self.span[1]}) than when this was planned: begin again"
-            )
-        added, span = self._filled(held) if self.keeps_others else (self.entries, self.span)
-        dirty = root.first_dirty_offset if self.first_dirty_offset is None else self.first_dirty_offset
-        return Change(
-            kind=ChangeKind.REPLACE,
-            reason=self.reason,
-            log_start=root.log_start,
-            high_watermark=root.high_watermark,
-            first_dirty_offset=dirty,
-            added=added,
-            replaced=span,
-            mark=self.mark,
-        )
-
-    def _filled(self, held: Sequence[StoredSegment]) -> tuple[tuple[StoredSegment, ...], tuple[int, int]]:
-        """Return the entries with the kept segments between them, and the offsets [start, end) that they cover."""
-        start, end = self.entries[0].info.base_offset, self.entries[-1].info.end_offset
-        bases = [entry.info.base_offset for entry in self.entries]
-        kept = [
-            entry
-            for entry in held
-            if start <= entry.info.base_offset < end
-            and self.entries[bisect_right(bases, entry.info.base_offset) - 1].info.end_offset <= entry.info.base_offset
-        ]
-        return tuple(sorted((*self.entries, *kept), key=lambda entry: entry.info.base_offset)), (start, end)
-
-
 def settled(root: Root | None) -> Change | None:
     """Return a change that repeats the root before, and so uses up its version; a later attempt to create it fails."""
     if root is None:
@@ -162,14 +102,6 @@ def check_stored(store: TierStore, prefix: str, entries: Iterable[StoredSegment]
 def is_unused(root: Root) -> bool:
     """Return True if the log never had a record, according to its tier."""
     return not root.segments and root.high_watermark == 0
-
-
-def digest_of(entries: Iterable[StoredSegment]) -> str:
-    """Return a hash that changes if a range of a log consists of other objects."""
-    digest = hashlib.sha256()
-    for entry in entries:
-        digest.update(f"{entry.info.base_offset} {entry.info.end_offset} {' '.join(sorted(entry.keys))}\n".encode())
-    return digest.hexdigest()
 
 
 def check_alone(root: Root | None, *, take_over: bool) -> int:

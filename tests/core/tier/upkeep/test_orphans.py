@@ -6,15 +6,18 @@ import logging
 
 import pytest
 
+from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, ObjectNotFoundError, StorePermissionError, StoreTimeoutError
 from stratalog.model.names import log_prefix, manifest_prefix, segments_prefix
 from stratalog.testing.simobjects import ObjectFault, SimObjectStore, SimRequest
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, made_segments
 from stratalog.tier.manifest.root import ChangeKind, object_keys
 from stratalog.tier.tier_log import TierLog
+from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.tier.upkeep.collect import GRACE_MS, CollectReport
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
+PAIR = TopicConfig(tier_layout="pair")
 
 
 class KilledError(BaseException):
@@ -96,7 +99,7 @@ def test_a_process_beside_us_cannot_commit_what_was_collected() -> None:
     log, other = bed.open().log(LOG, TOPIC_ID), bed.open().log(LOG, TOPIC_ID)
     offload(log, 0, 10)
     other.refresh()
-    stored = other.store(made_segment(10, 20), layout="pair", leader_epoch=0)
+    stored = TierPublisher(other, 0, PAIR).upload(made_segment(10, 20))
     bed.clock.advance_ms(GRACE_MS)
     assert log.collect(leader_epoch=0).orphans == len(stored.keys)
     with pytest.raises(ObjectNotFoundError):
@@ -110,12 +113,12 @@ def test_what_this_process_is_uploading_stays_however_old_it_is() -> None:
     bed = TierBed()
     log = bed.open().log(LOG, TOPIC_ID)
     offload(log, 0, 10, 20)
-    replacer = log.replacer(layout="pair", leader_epoch=0)
-    made = replacer.upload(made_segment(0, 20))
+    publisher = TierPublisher(log, 0, PAIR)
+    made = publisher.upload(made_segment(0, 20))
     bed.clock.advance_ms(2 * GRACE_MS)
     log.collect(leader_epoch=0)
     assert made.keys <= objects(bed)
-    replacer.discard([made])
+    publisher.discard([made])
     assert objects(bed) == named(log)
 
 

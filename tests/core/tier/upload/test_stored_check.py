@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 import pytest
 
 from stratalog.config.engine_settings import EngineConfig
+from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptObjectError, PluginError, StorageError, StoreTimeoutError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import log_prefix, manifest_prefix, segments_prefix
@@ -20,13 +21,15 @@ from stratalog.testing.contracts import ObjectStoreContract, TierLayoutContract
 from stratalog.testing.contracts.tier_layout import FILES, MemoryObjects, a_segment
 from stratalog.testing.simobjects import ObjectFault, SimObjectStore
 from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_segment, made_segments
+from stratalog.tier.commit.replace_change import SegmentSwap
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.store.read_back import Verification
 from stratalog.tier.tier_log import TierLog
+from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.tier.upkeep.tier_repair import TierRepair
-from stratalog.tier.upload.replacer import Replacement
 
 PREFIX: Final = segments_prefix(log_prefix(LOG, TOPIC_ID))
+PAIR: Final = TopicConfig(tier_layout="pair")
 
 
 def flipped(data: Buffer) -> bytes:
@@ -273,9 +276,7 @@ def test_compaction_and_jobs_replace_nothing_by_what_was_not_kept(lie: str) -> N
     log = committed(tested)
     layout.lie, before = lie, tested.bucket.keys(PREFIX)
     with pytest.raises(PluginError):
-        log.replacer(layout="pair", leader_epoch=0).upload(made_segment(0, 10, data=b"compacted"))
-    with pytest.raises(PluginError):
-        log.store(made_segment(30, 40), layout="pair", leader_epoch=0)
+        TierPublisher(log, 0, PAIR).upload(made_segment(0, 10, data=b"compacted"))
     assert tested.bucket.keys(PREFIX) == before
 
 
@@ -283,9 +284,9 @@ def test_a_sound_replacement_takes_place() -> None:
     log = committed(bed(verify="always"))
     root = log.root
     assert root is not None
-    replacer = log.replacer(layout="pair", leader_epoch=0)
-    made = Replacement((root.entries[0],), replacer.upload(made_segment(0, 10, data=b"compacted")))
-    assert replacer.replace([made], ChangeKind.COMPACT, "a test") == (made,)
+    publisher = TierPublisher(log, 0, PAIR)
+    made = SegmentSwap((root.entries[0],), publisher.upload(made_segment(0, 10, data=b"compacted")))
+    assert publisher.swap([made], ChangeKind.COMPACT, "a test") == (made,)
 
 
 @pytest.mark.parametrize(

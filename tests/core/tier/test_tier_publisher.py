@@ -1,18 +1,20 @@
-"""Replacements that somebody has overtaken: what stands in the tier by then stays, and what was made for nothing goes."""
+"""Swaps that another writer has overtaken: the committed segments stay, and the objects made in vain are deleted."""
 
 from __future__ import annotations
 
 import pytest
 
+from stratalog.config.topic import TopicConfig
 from stratalog.model.names import log_prefix, segments_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, made_segments
+from stratalog.tier.commit.replace_change import SegmentSwap
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.entry_tree import walk
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.read.paged_segments import PagedSegments
 from stratalog.tier.tier_log import TierLog
-from stratalog.tier.upload.replacer import Replacement, Replacer
+from stratalog.tier.tier_publisher import TierPublisher
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 
@@ -40,13 +42,13 @@ def entries(bed: TierBed, log: TierLog) -> list[StoredSegment]:
     return list(walk(log.root, bed.pages()))
 
 
-def replacer(log: TierLog) -> Replacer:
-    return log.replacer(layout="pair", leader_epoch=0)
+def publisher(log: TierLog) -> TierPublisher:
+    return TierPublisher(log, 0, TopicConfig(tier_layout="pair"))
 
 
-def made(by: Replacer, old: list[StoredSegment], word: bytes) -> Replacement:
+def made(by: TierPublisher, old: list[StoredSegment], word: bytes) -> SegmentSwap:
     source = made_segment(old[0].info.base_offset, old[-1].info.end_offset, data=word)
-    return Replacement(tuple(old), by.upload(source))
+    return SegmentSwap(tuple(old), by.upload(source))
 
 
 def objects(bed: TierBed) -> set[str]:
@@ -54,11 +56,11 @@ def objects(bed: TierBed) -> set[str]:
 
 
 def test_of_two_that_replace_the_same_the_second_changes_nothing(bed: TierBed, log: TierLog) -> None:
-    before, (first, second) = entries(bed, log), (replacer(log), replacer(log))
+    before, (first, second) = entries(bed, log), (publisher(log), publisher(log))
     winner, loser = made(first, before[1:2], b"first"), made(second, before[1:2], b"second")
-    assert first.replace([winner], ChangeKind.COMPACT, "a test") == (winner,)
+    assert first.swap([winner], ChangeKind.COMPACT, "a test") == (winner,)
     version = log.view().version
-    assert second.replace([loser], ChangeKind.COMPACT, "a test") == ()
+    assert second.swap([loser], ChangeKind.COMPACT, "a test") == ()
     assert entries(bed, log) == [before[0], winner.new, *before[2:]]
     assert log.view().version == version, "nothing was to be committed"
     assert not loser.new.keys & objects(bed)
@@ -66,11 +68,11 @@ def test_of_two_that_replace_the_same_the_second_changes_nothing(bed: TierBed, l
 
 
 def test_a_group_of_which_one_was_replaced_is_left_out_and_the_others_are_placed(bed: TierBed, log: TierLog) -> None:
-    before, (first, second) = entries(bed, log), (replacer(log), replacer(log))
+    before, (first, second) = entries(bed, log), (publisher(log), publisher(log))
     winner = made(first, before[2:3], b"first")
     merged, alone = made(second, before[1:4], b"second"), made(second, before[4:], b"alone")
-    first.replace([winner], ChangeKind.COMPACT, "a test")
-    assert second.replace([merged, alone], ChangeKind.COMPACT, "a test", first_dirty_offset=50) == (alone,)
+    first.swap([winner], ChangeKind.COMPACT, "a test")
+    assert second.swap([merged, alone], ChangeKind.COMPACT, "a test", first_dirty_offset=50) == (alone,)
     assert entries(bed, log) == [*before[:2], winner.new, before[3], alone.new]
     assert log.root is not None
     assert log.root.first_dirty_offset == 0, "what was left out is as dirty as it was"
@@ -78,21 +80,21 @@ def test_a_group_of_which_one_was_replaced_is_left_out_and_the_others_are_placed
 
 
 def test_what_was_merged_meanwhile_is_not_parted_again(bed: TierBed, log: TierLog) -> None:
-    before, (first, second) = entries(bed, log), (replacer(log), replacer(log))
+    before, (first, second) = entries(bed, log), (publisher(log), publisher(log))
     merged = made(first, before[1:3], b"merged")
     pieces = [made(second, before[1:2], b"one"), made(second, before[2:3], b"two"), made(second, before[3:4], b"three")]
-    first.replace([merged], ChangeKind.COMPACT, "a test")
-    assert second.replace(pieces, ChangeKind.COMPACT, "a test") == (pieces[2],)
+    first.swap([merged], ChangeKind.COMPACT, "a test")
+    assert second.swap(pieces, ChangeKind.COMPACT, "a test") == (pieces[2],)
     assert entries(bed, log) == [before[0], merged.new, pieces[2].new, before[4]]
 
 
 @pytest.mark.parametrize(("log_start", "placed"), [(19, 2), (20, 1), (21, 1), (30, 0), (50, 0)])
 def test_what_retention_took_meanwhile_stays_gone(bed: TierBed, log: TierLog, log_start: int, placed: int) -> None:
     """At the border of a segment, inside one, and all of it; what is left counts as compacted all the same."""
-    before, by = entries(bed, log), replacer(log)
+    before, by = entries(bed, log), publisher(log)
     pair = [made(by, before[1:2], b"one"), made(by, before[2:3], b"two")]
     log.expire(log_start, leader_epoch=0, reason="a test")
-    assert by.replace(pair, ChangeKind.COMPACT, "a test", first_dirty_offset=30) == tuple(pair[2 - placed :])
+    assert by.swap(pair, ChangeKind.COMPACT, "a test", first_dirty_offset=30) == tuple(pair[2 - placed :])
     view = log.view()
     assert (view.log_start, view.end_offset) == (log_start, 50)
     assert [found.base_offset for found in view.segments] == [

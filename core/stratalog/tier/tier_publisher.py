@@ -1,0 +1,142 @@
+"""Publication of segments of one log in a tier: the objects first, then one root that names all of them.
+
+One commit publishes all segments of a call, or none. The collector deletes replaced objects later, so readers of older roots
+can finish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from stratalog.config.topic import TopicConfig
+from stratalog.segment.build import BuiltSegment
+from stratalog.spi.layouts import SegmentSource, StoredSegment
+from stratalog.tier.commit.append_change import Appending
+from stratalog.tier.commit.replace_change import Replacing, SegmentSwap, SwapDecision
+from stratalog.tier.manifest.root import BULK, PAGE_ITEMS, Change, ChangeKind, Root
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upload.segment_source import SegmentFacts, built_source
+from stratalog.tier.upload.uploader import claimed
+
+MOST_SWAPS: Final = PAGE_ITEMS
+"""The most swaps for one commit; a larger change would need more memory and more repeated work after a crash."""
+
+
+class TierPublisher:
+    """Publisher of segments of one log in one leader epoch, which fences writers of lower epochs.
+
+    Several threads can upload at the same time. The other methods are for one thread.
+
+    Args:
+        log: the log in the tier.
+        leader_epoch: leader epoch of the objects and of the commits.
+        config: settings of the topic, with the layout to write with.
+
+    Raises:
+        ReadOnlyError: the tier was opened for reading.
+    """
+
+    def __init__(self, log: TierLog, leader_epoch: int, config: TopicConfig) -> None:
+        log.check_writable()
+        self.log, self.leader_epoch, self._config = log, leader_epoch, config
+
+    def claim(self) -> None:
+        """Begin the leader epoch in the tier if it is new there, which fences the previous writer.
+
+        Raises:
+            FencedEpochError: another writer owns the log: uploads would be useless.
+            StoreError: the store failed.
+        """
+
+        def decide(root: Root | None) -> Change | None:
+            is_new = root is not None and root.leader_epoch < self.leader_epoch
+            return claimed(root, "a new leader epoch begins") if is_new else None
+
+        self.log.commit(self.leader_epoch, decide)
+
+    def upload(self, source: SegmentSource) -> StoredSegment:
+        """Store a segment under new keys; a later commit, of any process, names it.
+
+        Raises:
+            The errors of ``Offloader.upload``.
+        """
+        layout = self._config.tier_layout
+        uploader = self.log.uploader(layout, self._config.sections.get(layout))
+        return uploader.upload(source, self.log.prefix, self.leader_epoch)
+
+    def upload_built(self, built: BuiltSegment, facts: SegmentFacts) -> StoredSegment:
+        """Store a built segment as ``upload`` does, and remove its files in any case."""
+        try:
+            return self.upload(built_source(built, self.log.log, self.log.topic_id, facts, self._config))
+        finally:
+            built.discard()
+
+    def add(self, wanted: Appending) -> Root | None:
+        """Append stored segments at the log's end; return the head afterwards.
+
+        If the head already has the mark of ``wanted``, nothing is committed.
+
+        Raises:
+            EndMovedError: the log's end offset has changed; nothing was committed.
+            FencedEpochError: another writer owns the log.
+            StoreError: the store failed; call again.
+        """
+        with self.log.duty():
+            head = self.log.commit(self.leader_epoch, wanted.decide, BULK)
+        self._named(wanted.entries)
+        return head
+
+    def replace_planned(self, wanted: Replacing) -> Root | None:
+        """Replace the stored segments of a plan by others; return the head afterwards.
+
+        Raises:
+            StorageError: the segments are not those that the plan was made for, or the new ones do not fit; nothing was
+                committed.
+            FencedEpochError, StoreError: as ``add``.
+        """
+
+        def decide(root: Root | None) -> Change | None:
+            return wanted.change(root, self.log.entries(*wanted.span, root))
+
+        with self.log.duty():
+            head = self.log.commit(self.leader_epoch, decide, BULK)
+        self._named(wanted.entries)
+        return head
+
+    def swap(
+        self, swaps: Sequence[SegmentSwap], kind: ChangeKind, reason: str, *, first_dirty_offset: int | None = None
+    ) -> tuple[SegmentSwap, ...]:
+        """Make swaps, ascending; return those that took effect. The others are outdated, and their objects are deleted.
+
+        Args:
+            swaps: at most ``MOST_SWAPS``.
+            kind: kind of the change.
+            reason: text for people.
+            first_dirty_offset: as for ``SwapDecision``.
+
+        Raises:
+            FencedEpochError: another writer owns the log; the collector deletes the uploads.
+            StoreTimeoutError: read the head again to find out if the swaps were committed.
+            The errors of ``Committer.commit``.
+        """
+        decision = SwapDecision(swaps, kind, reason, first_dirty_offset, self.log.pages)
+        try:
+            self.log.commit(self.leader_epoch, decision.decide)
+        except BaseException:
+            self.log.uploads.leave(key for found in swaps for key in found.new.keys)
+            raise
+        self._named(found.new for found in decision.placed)
+        self.discard([found.new for found in swaps if found not in decision.placed])
+        return decision.placed
+
+    def discard(self, entries: Iterable[StoredSegment]) -> None:
+        """Delete the objects of own uploads that no root names or will name.
+
+        The collector deletes later what cannot be deleted now.
+        """
+        keys = {key for entry in entries for key in entry.keys}
+        self.log.uploads.deleted(keys, self.log.objects.delete(sorted(keys)))
+
+    def _named(self, entries: Iterable[StoredSegment]) -> None:
+        self.log.uploads.end(key for entry in entries for key in entry.keys)
