@@ -16,7 +16,7 @@ from stratalog.tier.upkeep.collect import GRACE_MS, CollectReport
 _NAMED_FAILURES: Final = 10
 
 
-class Housekeeping:
+class TierCollection:
     """Collects unneeded objects of the logs of one tier. Thread-safe.
 
     Args:

@@ -16,7 +16,7 @@ from stratalog.registry.registry import Registry
 from stratalog.testing.logs import LOG, TOPIC_ID, LogBed
 from stratalog.testing.simobjects import ObjectFault, SimObjectStore
 from stratalog.testing.tiers import TierBed
-from stratalog.tier.collect_all import Housekeeping
+from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.takeover.archive import ArchivePlan, Archiver
 from stratalog.tier.upkeep.collect import GRACE_MS, CollectReport
 
@@ -24,7 +24,7 @@ PREFIX = log_prefix(LOG, TOPIC_ID)
 
 
 class Archive:
-    """A broker's folder, and runs of archivers into one bucket: each its own process, with a housekeeping of its own."""
+    """A broker's folder, and runs of archivers into one bucket: each its own process, with a collection of its own."""
 
     def __init__(self, folder: Path, registry: Registry) -> None:
         self.bed = LogBed(folder / "logs", registry)
@@ -41,7 +41,7 @@ class Archive:
             plan = ArchivePlan(config=TopicConfig(tier_layout="pair"))
             archiver = Archiver([reading], tier, self.bed.parts, plan)
             assert [result.error for result in archiver.run()] == [None]
-            return archiver.collect(Housekeeping(GRACE_MS))
+            return archiver.collect(TierCollection(GRACE_MS))
 
     def check(self) -> None:
         """Whether the archive has the bytes of all closed segments of the broker."""
@@ -119,9 +119,9 @@ def test_a_store_that_fails_leaves_the_rest_to_the_next_time(archive: Archive) -
     with archive.tiers.open(store) as tier:
         archiver = Archiver([reading], tier, archive.bed.parts, ArchivePlan(config=TopicConfig(tier_layout="pair")))
         assert [result.error for result in archiver.run()] == [None]
-        housekeeping = Housekeeping(GRACE_MS)
+        collection = TierCollection(GRACE_MS)
         store.faults = lambda request: ObjectFault.NOT_APPLIED if request.kind == "delete" else ObjectFault.NONE
         with pytest.raises(StoreTimeoutError):
-            archiver.collect(housekeeping)
+            archiver.collect(collection)
         store.faults = lambda _: ObjectFault.NONE
-        assert archiver.collect(housekeeping).roots == 3
+        assert archiver.collect(collection).roots == 3

@@ -23,7 +23,7 @@ from stratalog.model.names import TopicPartition
 from stratalog.reading.component_host import ComponentHost, split_scheme
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.spi.segment_store import SegmentStore
-from stratalog.tier.collect_all import Housekeeping
+from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.takeover.archive import ArchivedLog, ArchivePlan, Archiver
 from stratalog.tier.upload.copy_rate import CopyRate
 
@@ -120,7 +120,7 @@ class _Run:
 
     def __init__(self, output: Output, archiver: Archiver, clock: Clock, settings: EngineConfig) -> None:
         self._output, self._archiver, self._clock = output, archiver, clock
-        self._housekeeping = Housekeeping(settings.tier_history_ms)
+        self._collection = TierCollection(settings.tier_history_ms)
         self._collect_ns = settings.collect_interval_ms * 1_000_000
         self._total: dict[TopicPartition, ArchivedLog] = {}
         self._errors = dict[TopicPartition, str]()
@@ -170,7 +170,7 @@ class _Run:
     def _collect(self) -> None:
         """Delete what the archive no longer needs; report errors, and leave the rest to the next run."""
         try:
-            done = self._archiver.collect(self._housekeeping)
+            done = self._archiver.collect(self._collection)
         except StorageError as error:
             said = "; ".join([str(error), *getattr(error, "__notes__", ())])  # the notes are errors of other logs
             self._output.note(printable(f"warning: what the archive no longer needs was not collected: {said}"))

@@ -25,7 +25,7 @@ from stratalog.cli.tier.cost import show_cost
 from stratalog.errors import ConfigError, StorageError
 from stratalog.reading.open_reader import open_settled
 from stratalog.segment.readable import ReadableSegment
-from stratalog.tier.collect_all import Housekeeping
+from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.manifest.root import Root
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier_log import TierLog
@@ -114,8 +114,8 @@ def collect_alone(output: Output, place: TierPlace, topics: tuple[str, ...]) -> 
         names = tuple(name for name in names if not topics or name.log.topic in topics)
         with output.progress("collecting", len(names)) as steps:
             led = ((opened.log(*name), None) for name in names)
-            housekeeping = Housekeeping(place.settings().engine.tier_history_ms)
-            report = housekeeping.collect_all(led, lambda _: steps.advance())
+            collection = TierCollection(place.settings().engine.tier_history_ms)
+            report = collection.collect_all(led, lambda _: steps.advance())
     _print_collected(output, report)
 
 

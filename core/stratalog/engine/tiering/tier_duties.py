@@ -18,7 +18,7 @@ from stratalog.env import Clock
 from stratalog.errors import PluginError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
-from stratalog.tier.collect_all import Housekeeping
+from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.manifest.root import ChangeKind, TopicNote
 from stratalog.tier.store.store import is_of_store
 from stratalog.tier.tier import Tier, TierLogName
@@ -54,7 +54,7 @@ class Tiering:
         self._lock = threading.Lock()
         self._errors: dict[TopicPartition, str] = {}  # error of each log's last attempt, "" if none; under _lock
         self._pauses: dict[TopicPartition, _Pause] = {}  # of logs whose plugin fails; under _lock
-        self._housekeeping = Housekeeping(settings.tier_history_ms)
+        self._collection = TierCollection(settings.tier_history_ms)
         self._looked_for_deleted = False
         self._closed = False
 
@@ -193,7 +193,7 @@ class Tiering:
         remotes = [(remote, log) for log in logs if (remote := self._opener.remote_of(log)) is not None]
         led = [(remote, _led(log)) for remote, log in remotes if self._is_joined(log)]
         deleted = self._deleted({TierLogName(found.log, found.topic_id) for found, _ in remotes})
-        return self._housekeeping.collect_all([*led, *((found, None) for found in deleted)])
+        return self._collection.collect_all([*led, *((found, None) for found in deleted)])
 
     def close(self) -> None:
         """Prevent uploads of further segments."""

@@ -39,7 +39,7 @@ from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.segment_store import LogFiles, SegmentStore
-from stratalog.tier.collect_all import Housekeeping
+from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.tier import Tier, TierLogName
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import CollectReport
@@ -133,13 +133,13 @@ class Archiver:
                 seen[log] = store.path()
                 yield from self._archive(store, log, folder, state, bound)
 
-    def collect(self, housekeeping: Housekeeping) -> CollectReport:
+    def collect(self, collection: TierCollection) -> CollectReport:
         """Delete unneeded objects of the logs that this archiver has written to since the last collection.
 
         Raises:
-            StoreError, CorruptManifestError: under the conditions of ``Housekeeping.collect``.
+            StoreError, CorruptManifestError: under the conditions of ``TierCollection.collect``.
         """
-        total = housekeeping.collect_all((self._tier.log(*name), epoch) for name, epoch in self._written.items())
+        total = collection.collect_all((self._tier.log(*name), epoch) for name, epoch in self._written.items())
         if not total.left:
             self._written.clear()
         return total

@@ -1,4 +1,4 @@
-"""Repairs of manifests that were killed, and what of them still comes to be: it replaces nothing that came after."""
+"""Repairs of manifests that were interrupted: a late request of theirs replaces nothing that came after."""
 
 from __future__ import annotations
 
