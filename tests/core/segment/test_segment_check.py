@@ -1,0 +1,135 @@
+"""``check_segment`` reports damage, wrong index entries and bad records, each with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import pytest
+
+from stratalog.log.load.producer_replay import replay_table
+from stratalog.model.batches import Buffer
+from stratalog.model.messages.control import ControlType
+from stratalog.producers.state import ProducerState
+from stratalog.segment.finding import FindingKind
+from stratalog.segment.index_entries import rebuilt_entries
+from stratalog.segment.segment import Segment
+from stratalog.segment.segment_check import StoredIndex, check_segment, stored_indexes
+from stratalog.spi.indexes import IndexRole
+from stratalog.testing.logs import LogBed, records
+from stratalog.testing.parts import seal
+
+MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
+
+
+@pytest.fixture
+def batches(bed: LogBed) -> list[bytes]:
+    """Three batches of two records each."""
+    return [bed.batch(start, records(2, start=start)) for start in (0, 2, 4)]
+
+
+def test_a_sound_segment_is_counted_and_has_no_findings(
+    bed: LogBed, make_segment: MakeSegment, batches: list[bytes]
+) -> None:
+    segment = make_segment(batches, 0, 6)
+    steps = list[int]()
+    roles = (IndexRole.OFFSET, IndexRole.TIME)
+    indexes = {role: StoredIndex("index", rebuilt_entries(segment, role, bed.parts)) for role in roles}
+    report = check_segment(segment, bed.parts, indexes=indexes, records=True, progress=steps.append)
+    assert (report.batches, report.records, report.end_offset) == (3, 6, 6)
+    assert report.valid_bytes == segment.size_bytes == sum(steps)
+    assert report.largest_ms == records(1, start=5)[0].timestamp_ms
+    assert report.findings == report.bad_records == []
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_truncated_batch_is_a_torn_tail_only_at_the_end_of_a_log(
+    bed: LogBed, make_segment: MakeSegment, batches: list[bytes], *, is_last: bool
+) -> None:
+    segment = make_segment([*batches[:2], batches[2][:-5]], 0, 6)
+    report = check_segment(segment, bed.parts, is_last=is_last)
+    (finding,) = report.findings
+    assert finding.kind is (FindingKind.TORN if is_last else FindingKind.DAMAGE)
+    assert (finding.place, finding.position) == (segment.label, len(batches[0]) + len(batches[1]))
+    assert (report.batches, report.end_offset) == (2, 4)
+
+
+def test_a_bad_batch_before_a_good_one_is_damage_even_at_the_end_of_a_log(
+    bed: LogBed, make_segment: MakeSegment, batches: list[bytes]
+) -> None:
+    damaged = bytearray(batches[1])
+    damaged[-1] ^= 1
+    report = check_segment(make_segment([batches[0], damaged, batches[2]], 0, 6), bed.parts, is_last=True)
+    assert [finding.kind for finding in report.findings] == [FindingKind.DAMAGE]
+
+
+def test_records_that_cannot_be_decoded_are_found_only_if_records_are_checked(
+    bed: LogBed, make_segment: MakeSegment, batches: list[bytes]
+) -> None:
+    damaged = bytearray(batches[1])
+    damaged[57:61] = (3).to_bytes(4, "big")  # the number of records
+    seal(damaged)
+    segment = make_segment([batches[0], damaged, batches[2]], 0, 6)
+    assert check_segment(segment, bed.parts).bad_records == []
+    report = check_segment(segment, bed.parts, records=True)
+    assert (report.findings, report.records) == ([], 4)
+    assert [(finding.kind, finding.position) for finding in report.bad_records] == [
+        (FindingKind.DAMAGE, len(batches[0]))
+    ]
+
+
+def test_a_wrong_entry_is_found_with_the_place_and_the_name_of_its_index(
+    bed: LogBed, make_segment: MakeSegment, batches: list[bytes]
+) -> None:
+    segment = make_segment(batches, 0, 6)
+    entries = (2).to_bytes(4, "big") + (len(batches[0]) + 1).to_bytes(4, "big")
+    index = StoredIndex("the object", entries, name="the index file: ")
+    (finding,) = check_segment(segment, bed.parts, indexes={IndexRole.OFFSET: index}).findings
+    assert (finding.kind, finding.place, finding.position) == (FindingKind.INDEX, "the object", 0)
+    assert finding.text == f"the index file: no batch starts at position {len(batches[0]) + 1}"
+
+
+def test_an_index_that_could_not_be_read_is_reported_with_its_reason(
+    bed: LogBed, make_segment: MakeSegment, batches: list[bytes]
+) -> None:
+    indexes = {IndexRole.TIME: StoredIndex("the object", problem="it is too large")}
+    (finding,) = check_segment(make_segment(batches, 0, 6), bed.parts, indexes=indexes).findings
+    assert (finding.kind, finding.text) == (FindingKind.INDEX, "it is too large")
+
+
+def test_indexes_are_not_compared_with_the_batches_before_damage(
+    bed: LogBed, make_segment: MakeSegment, batches: list[bytes]
+) -> None:
+    segment = make_segment([batches[0], bytes(80), batches[2]], 0, 6)
+    indexes = {IndexRole.OFFSET: StoredIndex("index", b"\xff" * 8)}
+    report = check_segment(segment, bed.parts, indexes=indexes)
+    assert [finding.kind for finding in report.findings] == [FindingKind.DAMAGE]
+
+
+def test_a_missing_offset_index_of_a_local_segment_is_a_problem(
+    bed: LogBed, make_segment: MakeSegment, batches: list[bytes]
+) -> None:
+    segment = make_segment(batches, 0, 6)
+    found = stored_indexes(segment, bed.parts)
+    assert {role: stored.problem for role, stored in found.items()} == {
+        IndexRole.OFFSET: "the index is missing",
+        IndexRole.TIME: "",
+        IndexRole.TRANSACTION: "",
+    }
+    assert found[IndexRole.TIME].place == str(bed.path(0, ".timeindex"))
+
+
+def test_an_aborted_transaction_counts_as_missing_only_if_the_producers_are_known(
+    bed: LogBed, make_segment: MakeSegment
+) -> None:
+    written: Sequence[Buffer] = [
+        bed.batch(0, records(1), producer=(5, 0, 0), transactional=True),
+        bed.marker(1, 5, ControlType.ABORT),
+    ]
+    segment = make_segment(written, 0, 2)
+    check = partial(check_segment, segment, bed.parts, indexes={IndexRole.TRANSACTION: StoredIndex("index")})
+    assert check().findings == []
+    state = ProducerState()
+    report = check(replay=lambda chunk, table: replay_table(state, chunk.data, table, bed.parts))
+    assert [finding.kind for finding in report.findings] == [FindingKind.INDEX]
+    assert "producer 5 aborted at 1 is missing" in report.findings[0].text
