@@ -62,7 +62,7 @@ class Bucket:
 
     async def _call(self, method: str, parameters: dict[str, Any]) -> Any:
         """Send one request. If it is refused because the credentials have expired, renew them and retry once."""
-        client = self.filesystem._s3  # noqa: SLF001 - s3fs has no public name for it
+        client = self.filesystem.s3
         try:
             return await self._once(method, parameters)
         except Exception as error:

@@ -17,7 +17,7 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -33,7 +33,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
     SSLError,
 )
-from botocore.httpsession import create_urllib3_context, get_cert_path
+from botocore.httpsession import MAX_POOL_CONNECTIONS, ProxyConfiguration, create_urllib3_context, get_cert_path
 from urllib3.util import wait_for_read
 
 from stratalog_s3.tls import checked_bundle
@@ -190,6 +190,48 @@ class _Body:
         self._data = b""
 
 
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """Settings of the connections, from the arguments that aiobotocore gives to a session.
+
+    ``is_usual`` is False if the user configured the connector, which only aiohttp has.
+    """
+
+    verify: bool | str
+    threads: int
+    connect_s: float | None
+    read_s: float | None
+    certificate: tuple[str, ...]
+    proxies: ProxyConfiguration
+    is_usual: bool
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        verify: bool | str = True,
+        timeout: float | Sequence[float] | None = None,
+        max_pool_connections: int = MAX_POOL_CONNECTIONS,
+        client_cert: str | tuple[str, str] | None = None,
+        proxies: Mapping[str, str] | None = None,
+        proxies_config: Mapping[str, Any] | None = None,
+        connector_args: Mapping[str, Any] | None = None,
+        **others: Any,
+    ) -> _Reads:
+        """Return the settings. ``others`` do not concern these connections."""
+        del others
+        connect_s, read_s = timeout if isinstance(timeout, list | tuple) else (timeout, timeout)
+        return cls(
+            verify,
+            max_pool_connections,
+            connect_s,
+            read_s,
+            (client_cert,) if isinstance(client_cert, str) else client_cert or (),
+            ProxyConfiguration(proxies, proxies_config),
+            set(connector_args or ()) <= _USUAL,
+        )
+
+
 class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without types
     """HTTP session of an S3 client that sends bounded ranged GETs on its own threads.
 
@@ -197,11 +239,12 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
     aiobotocore receives this class as ``http_session_cls`` of its configuration.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        checked_bundle(self._verify or False, "verify")  # whatever source botocore has it from
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._reads = _Reads.of(**arguments)
+        checked_bundle(self._reads.verify or False, "verify")  # whatever source botocore has it from
         self._connections = _Connections()
-        self._threads = ThreadPoolExecutor(self._max_pool_connections, "stratalog-s3-read")
+        self._threads = ThreadPoolExecutor(self._reads.threads, "stratalog-s3-read")
         self._context: ssl.SSLContext | None = None  # a race that creates it twice does no harm
 
     async def __aexit__(self, *details: object) -> None:
@@ -236,7 +279,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
 
     def connection(self, origin: _Origin) -> _Connection:
         """Return a new connection that is not opened yet."""
-        timeout_s = self._timeout.sock_connect
+        timeout_s = self._reads.connect_s
         if origin.scheme == "http":
             return http.client.HTTPConnection(origin.host, origin.port, timeout=timeout_s)
         context = self._context = self._context or self._made_context()
@@ -257,7 +300,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
             raise _NeverConnectedError(SSLError(endpoint_url=url, error=error)) from error
         except OSError as error:
             raise _NeverConnectedError(EndpointConnectionError(endpoint_url=url, error=error)) from error
-        connection.sock.settimeout(self._timeout.sock_read)
+        connection.sock.settimeout(self._reads.read_s)
 
     def _wanted(self, request: Any) -> _Wanted | None:
         """Return the request to send here, or None if the base class sends it."""
@@ -268,7 +311,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         parts = urlsplit(request.url)
         if found is None or parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
             return None
-        if self._proxy_config.proxy_url_for(request.url) or not set(self._connector_args) <= _USUAL:
+        if self._reads.proxies.proxy_url_for(request.url) or not self._reads.is_usual:
             return None
         origin = _Origin(parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme])
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
@@ -278,11 +321,11 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         """Create the TLS context as the base class does. Certificates are always verified."""
         context: ssl.SSLContext = create_urllib3_context()
         context.check_hostname = True
-        authorities = get_cert_path(self._verify)
+        authorities = get_cert_path(self._reads.verify)
         if authorities:
             context.load_verify_locations(authorities)
-        if self._cert_file:
-            context.load_cert_chain(self._cert_file, self._key_file)
+        if self._reads.certificate:
+            context.load_cert_chain(*self._reads.certificate)
         return context
 
 

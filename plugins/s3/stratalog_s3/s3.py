@@ -241,7 +241,7 @@ class S3Store(StoreBase):
         made = self._filesystem()
         if {"key", "session"} & set(self._options.reveal()):
             return False
-        if made._s3 is client:  # noqa: SLF001 - no other request renewed it in between; s3fs has no name for it
+        if made.s3 is client:  # no other request renewed it in between
             self._check_transport(await made.set_session(refresh=True), made.session)
             await client.close()
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import ipaddress
 import re
 import socket
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from aiobotocore.httpsession import AIOHTTPSession
+from s3fs import S3FileSystem
 
 from stratalog.errors import StoreError, StoreTimeoutError
 from stratalog.spi import Env, ObjectStore
@@ -262,3 +265,26 @@ def test_a_certificate_that_nobody_signed_is_refused(
     with pytest.raises(StoreError, match="SSLError") as caught:
         store.read("a", 0, 9, deadline_ns=deadline_ns)
     assert not caught.value.retriable
+
+
+def test_the_session_knows_every_argument_that_aiobotocore_gives_to_one() -> None:
+    """A new argument may change how connections are made: ``_Reads.of`` must then honour it."""
+    known = {
+        "verify",
+        "proxies",
+        "timeout",
+        "max_pool_connections",
+        "socket_options",  # the base class ignores them
+        "client_cert",
+        "proxies_config",
+        "connector_args",
+    }
+    found = set(inspect.signature(AIOHTTPSession.__init__).parameters) - {"self"}
+    assert found == known, "compare stratalog_s3/direct.py with this version of aiobotocore"
+
+
+def test_s3fs_still_has_its_one_private_method_that_is_used() -> None:
+    """``call_s3``, the public one, blocks its thread, and no deadline ends it."""
+    assert inspect.iscoroutinefunction(getattr(S3FileSystem, "_call_s3", None)), (
+        "s3fs has no _call_s3: see Bucket._once"
+    )
