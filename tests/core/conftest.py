@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ordered_locks import checked_lock_order, violations
 from stratalog.registry.registry import Registry
 from stratalog.testing.logs import LogBed
 
@@ -20,3 +21,17 @@ def bed(tmp_path: Path, installed: Registry) -> Iterator[LogBed]:
     """One log in a directory of its own."""
     with LogBed(tmp_path / "data", installed) as made:
         yield made
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ordered_locks() -> Iterator[None]:
+    """Replace the locks of logs and engines by locks that check their order."""
+    with checked_lock_order():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _lock_order() -> Iterator[None]:
+    """Fail a test whose threads acquired locks in the wrong order, also if no thread reported it."""
+    yield
+    assert violations() == []

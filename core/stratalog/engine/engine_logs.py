@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 from collections.abc import Mapping
 from typing import Final
 
@@ -29,6 +28,7 @@ from stratalog.engine.topics.move_log import settle_moves
 from stratalog.engine.topics.topic_changes import TopicChanges
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
+from stratalog.env.lock_order import LockRank
 from stratalog.errors import (
     ClosedError,
     ConfigError,
@@ -79,7 +79,9 @@ class EngineLogs(CheckedArguments, Closeable):
         attach: Attach | None = None,
     ) -> None:
         self._settings, self._host, self._tier = settings, host, tier
-        self._changing = threading.Lock()  # held while topics are created, altered, moved or deleted; over _closed
+        self._changing = (
+            LockRank.TOPICS.lock()
+        )  # held while topics are created, altered, moved or deleted; over _closed
         self._closed = False
         self._lacks_first = False  # True if the directory with the topics file is unavailable
         self.attached: tuple[AttachedLog, ...] = ()

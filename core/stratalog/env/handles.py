@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from itertools import count
@@ -11,6 +10,7 @@ from operator import itemgetter
 from typing import Final, TypeVar
 
 from stratalog.env.forks import ends_with_fork
+from stratalog.env.lock_order import LockRank
 from stratalog.env.vfs import Vfs
 from stratalog.errors import ClosedError
 from stratalog.errors.system import HANDLE_ERRNOS
@@ -56,7 +56,7 @@ class HandlePool:
         self._dropped: dict[int, _Handle] = {}  # by descriptor; pinned when dropped, and closed by the last unpin
         self._oldest: list[tuple[int, Hashable, _Handle]] = []  # the last item closes next, unless used since
         self._now = count()
-        self._lock = threading.Lock()
+        self._lock = LockRank.LEAF.lock()
         self._closed = False
         ends_with_fork(self)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
+from stratalog.env.lock_order import LockRank
 from stratalog.errors import StorageError
 from stratalog.log.append.append_queue import write_row
 from stratalog.log.change.delete import remove_left
@@ -104,7 +104,7 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
         damage=loaded.damage,
     )
     appender = new_appender(loaded.segments[-1], parts, config, is_idle=refusal is not None)
-    health, lock = Health(name, loaded.damage, refusal, environment.on_offline), threading.RLock()
+    health, lock = Health(name, loaded.damage, refusal, environment.on_offline), LockRank.LOG.rlock()
     state = LogState(
         log=name,
         files=files,

@@ -6,12 +6,12 @@ One engine owns the threads, for all its logs. The threads start on first use.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
 from stratalog.env.forks import ends_with_fork
+from stratalog.env.lock_order import LockRank
 from stratalog.env.threads import Job, Worker
 from stratalog.log.durability.sync import sync_records
 from stratalog.log.state.log_state import LogState
@@ -80,7 +80,7 @@ class Subscribers:
 
     def __init__(self, log: TopicPartition, offsets: Callable[[], LogOffsets], background: Background) -> None:
         self._log_name, self._offsets, self._background = log, offsets, background
-        self._lock = threading.Lock()
+        self._lock = LockRank.LEAF.lock()
         self._callbacks: dict[object, Callable[[LogOffsets], object]] = {}  # replaced as a whole, under _lock
         self._told = False  # True while a notification is scheduled; under _lock
         self.failures = 0

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, field
+from stratalog.env.lock_order import LockRank
 
 
-@dataclass(slots=True)
 class CleaningState:
     """State of the compaction of one log. Fields are changed under the log's lock.
 
@@ -14,20 +12,19 @@ class CleaningState:
         dirty_start: first offset that is not compacted yet, from the cleaner's checkpoint; None if there is none.
         generation: number of changes that invalidate a compaction round in progress.
         uncleanable: the reason not to compact the log until it is opened again; "" if there is none.
-        busy: lock held during a round and during an offload, because a segment must not change while it is uploaded. It
-            is acquired before the log's lock.
-        tier_busy: lock held while committed segments are rewritten. It is acquired before ``busy``.
+        busy: lock held during a round and during an offload, because a segment must not change while it is uploaded.
+        tier_busy: lock held while committed segments are rewritten.
         tier_uncleanable: as ``uncleanable``, for the tier's part of the log.
         tier_doubt: damage found at the last read from the tier. It may be a transfer error.
     """
 
-    dirty_start: int | None = None
-    generation: int = 0
-    uncleanable: str = ""
-    busy: threading.Lock = field(default_factory=threading.Lock)
-    tier_uncleanable: str = ""
-    tier_doubt: str = ""
-    tier_busy: threading.Lock = field(default_factory=threading.Lock)
+    __slots__ = ("busy", "dirty_start", "generation", "tier_busy", "tier_doubt", "tier_uncleanable", "uncleanable")
+
+    def __init__(self) -> None:
+        self.dirty_start: int | None = None
+        self.generation, self.uncleanable = 0, ""
+        self.tier_uncleanable = self.tier_doubt = ""
+        self.tier_busy, self.busy = LockRank.TIER_CLEANING.lock(), LockRank.CLEANING.lock()
 
     def void(self, end: int | None = None) -> None:
         """Invalidate a compaction round that is in progress. The caller holds the log's lock.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-
+from stratalog.env.lock_order import LockRank
 from stratalog.log.state.sync_turns import SyncTurns
 
 
@@ -24,7 +23,7 @@ class DurabilityState:
     def __init__(self, recovery_point: int) -> None:
         self.recovery_point, self.folder_dirty = recovery_point, True
         self.synced_ns = self.sync_took_ns = 0
-        self.turns, self.syncing = SyncTurns(), threading.RLock()
+        self.turns, self.syncing = SyncTurns(), LockRank.SYNC.rlock()
 
     def names_changed(self) -> None:
         """Let the next sync also cover the folder, because files were created, renamed or removed."""

@@ -31,7 +31,7 @@ class LogState:
 
     Fields are changed under ``lock``, except those for which the owner says otherwise. Writers to the log also read
     them under ``lock``. Without the lock, read single fields only; the value may be stale. Readers of records take no
-    lock: they load ``published``.
+    lock: they load ``published``. ``LockRank`` states the order of the locks.
     """
 
     log: TopicPartition

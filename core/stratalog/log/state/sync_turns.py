@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from stratalog.env.lock_order import LockRank
+
 REFUSED: Final = -1
 NOT_WRITTEN: Final = 1 << 63  # above all offsets
 
@@ -44,7 +46,7 @@ class SyncTurns:
 
     def __init__(self) -> None:
         self.write_row: Callable[[], None] = _nothing  # writes the queued batches
-        self._lock = threading.Lock()
+        self._lock = LockRank.LEAF.lock()
         self._has_turn: Waiter | None = None
         self._waiting: list[Waiter] | None = None  # in order of arrival; None because most logs never have waiters
         self._company = 0  # expected waiters: those released when the last turn ended, and those still waiting then

@@ -6,6 +6,7 @@ import logging
 import threading
 from typing import Final
 
+from stratalog.env.lock_order import LockRank
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import LogDirOfflineError, OutOfResourcesError
 from stratalog.log.folder.tier_note import TierNote, write_note
@@ -23,7 +24,7 @@ class TierLink:
     Attributes:
         is_pressed: True if the log's local size is above its limit.
         room: condition of the log's lock; notified when ``is_pressed`` may have ended.
-        noting: lock held while the tier note is replaced. A thread that holds it acquires no other lock of the log.
+        noting: lock held while the tier note is replaced.
         noted_version: manifest version in the stored note; -1 if not known. Changed under ``noting``.
     """
 
@@ -35,7 +36,7 @@ class TierLink:
             None  # tier, our epochs, our part of the tier
         )
         self.is_pressed, self.room = False, threading.Condition(lock)
-        self.noting, self.noted_version = threading.Lock(), -1
+        self.noting, self.noted_version = LockRank.TIER_NOTE.lock(), -1
 
     def own_part(self, remote: RemoteLog, epochs: EpochCache) -> RemoteView:
         """Return the part of the tier that belongs to the history of a log with these epochs.

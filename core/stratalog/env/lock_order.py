@@ -1,0 +1,40 @@
+"""The order in which one thread acquires the locks of an engine and of its logs.
+
+A thread acquires a lock only if it holds no lock of a later rank, and no lock of the same rank. Two threads can then
+never wait for each other. The tests of logs and engines replace the locks by ones that check this order.
+
+Other locks of the core guard a few fields of one object. They are leaves: under a leaf, a thread acquires no lock of this
+list. A thread waits for the ``gate`` of a ``Waiter`` only while it holds none of these locks.
+"""
+
+from __future__ import annotations
+
+import threading
+from enum import IntEnum
+
+
+class LockRank(IntEnum):
+    """Ranks of locks, in the order in which a thread acquires them."""
+
+    TOPICS = 1
+    """``EngineLogs._changing``: topics are created, altered, moved or deleted."""
+    TIER_CLEANING = 2
+    """``CleaningState.tier_busy``: committed segments of one log are rewritten."""
+    CLEANING = 3
+    """``CleaningState.busy``: local segments of one log are rewritten or uploaded."""
+    SYNC = 4
+    """``DurabilityState.syncing``: one log is synced, or bytes of it are removed."""
+    LOG = 5
+    """``LogState.lock``: the state of one log changes."""
+    TIER_NOTE = 6
+    """``TierLink.noting``: the tier note of one log is replaced."""
+    LEAF = 7
+    """Locks inside ``SyncTurns``, ``Subscribers`` and ``HandlePool``."""
+
+    def lock(self) -> threading.Lock:
+        """Return a new lock of this rank."""
+        return threading.Lock()
+
+    def rlock(self) -> threading.RLock:
+        """Return a new reentrant lock of this rank."""
+        return threading.RLock()

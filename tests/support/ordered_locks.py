@@ -1,0 +1,110 @@
+"""Locks that check the order of ``LockRank``, in place of the locks that production code uses."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self, cast
+
+import pytest
+
+from stratalog.env.lock_order import LockRank
+
+
+class LockOrderError(AssertionError):
+    """A thread acquires a lock while it holds one of the same or of a later rank."""
+
+
+class _Held(threading.local):
+    """The locks that the current thread holds, in the order in which it acquired them."""
+
+    def __init__(self) -> None:
+        self.locks: list[OrderedLock] = []
+
+
+_HELD = _Held()
+FOUND: list[str] = []
+"""Violations of all threads: an error in a background thread may reach no test."""
+
+
+class OrderedLock:
+    """A lock of one rank, which refuses to be acquired in the wrong order. ``Condition`` accepts it.
+
+    An attempt that does not wait cannot cause a deadlock, and is not checked. Locks that a thread held when it created
+    this lock do not count: a crash test opens a copy of a log within an operation on the log.
+    """
+
+    def __init__(self, rank: LockRank, *, is_reentrant: bool) -> None:
+        self.rank, self._lock = rank, threading.RLock() if is_reentrant else threading.Lock()
+        self._is_reentrant, self._around = is_reentrant, frozenset(_HELD.locks)
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as threading.Lock
+        if blocking:
+            self._check()
+        acquired = self._lock.acquire(blocking, timeout)
+        if acquired:
+            _HELD.locks.append(self)
+        return acquired
+
+    def release(self) -> None:
+        self._lock.release()
+        held = _HELD.locks
+        del held[len(held) - 1 - held[::-1].index(self)]
+
+    def locked(self) -> bool:
+        if self.acquire(blocking=False):
+            self.release()
+            return False
+        return True
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _check(self) -> None:
+        held = _HELD.locks
+        if self._is_reentrant and self in held:
+            return
+        latest = max((lock.rank for lock in held if lock not in self._around), default=0)
+        if latest >= self.rank:
+            names = [lock.rank.name for lock in held]
+            FOUND.append(f"{self.rank.name} is acquired by a thread that holds {names}")
+            raise LockOrderError(FOUND[-1])
+
+    # Condition calls these for a reentrant lock.
+
+    def _is_owned(self) -> bool:
+        return self in _HELD.locks
+
+    def _release_save(self) -> int:
+        count = _HELD.locks.count(self)
+        for _ in range(count):
+            self.release()
+        return count
+
+    def _acquire_restore(self, count: int) -> None:
+        for _ in range(count):
+            self.acquire()
+
+
+@contextmanager
+def checked_lock_order() -> Iterator[None]:
+    """Make all locks of a ``LockRank`` that are created within the block check their order."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LockRank, "lock", lambda rank: cast(threading.Lock, OrderedLock(rank, is_reentrant=False)))
+        patch.setattr(LockRank, "rlock", lambda rank: cast("threading.RLock", OrderedLock(rank, is_reentrant=True)))
+        yield
+
+
+def violations() -> list[str]:
+    """Return the violations since the last call."""
+    found = list(FOUND)
+    FOUND.clear()
+    return found
