@@ -1,0 +1,140 @@
+"""A builder writes the files of a segment that nobody reads yet, and removes them unless they are published."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import OffsetsOutOfOrderError
+from stratalog.model.batches import Buffer
+from stratalog.model.names import LOG_SUFFIX
+from stratalog.model.records import Record
+from stratalog.segment.build import BuiltSegment, RollingBuilder, SegmentBuilder, copy_batches
+from stratalog.spi.indexes import IndexRole
+from stratalog.testing.logs import LogBed
+
+DENSE = TopicConfig(index_interval_bytes=0)
+
+
+def batch(bed: LogBed, offset: int, count: int = 2) -> Buffer:
+    return bed.batch(offset, [Record(timestamp_ms=1_000 + offset + row, value=b"v%d" % row) for row in range(count)])
+
+
+def built(bed: LogBed, *, upload: bool = False) -> BuiltSegment:
+    """A segment of three batches, of the offsets 10 to 15, that ends at 20."""
+    make = SegmentBuilder.for_upload if upload else SegmentBuilder
+    with make(bed.files(), 10, bed.parts, DENSE) as builder:
+        for offset in (10, 12, 14):
+            builder.append(batch(bed, offset))
+        return builder.finish(20, 5_000)
+
+
+def test_a_finished_segment_has_its_files_under_names_that_no_reader_opens(bed: LogBed) -> None:
+    found = built(bed)
+    assert set(bed.names()) >= set(found.names.values())
+    assert all(name.endswith(".cleaned") for name in found.names.values())
+    assert len(found.names) == 3, "an empty transaction index has no file"
+    assert (found.base_offset, found.end_offset, found.modified_ms) == (10, 20, 5_000)
+    assert (found.largest.timestamp_ms, found.largest.offset) == (1_015, 15)
+    assert bed.files().open_segment(found.names[LOG_SUFFIX]).modified_ms == 5_000
+
+
+def test_a_segment_for_an_upload_is_one_file_and_its_indexes_stay_in_memory(bed: LogBed) -> None:
+    found, durable = built(bed, upload=True), built(bed)
+    assert list(found.names) == [LOG_SUFFIX]
+    assert found.entries == durable.entries
+    assert found.sha256() == durable.sha256() == hashlib.sha256(b"".join(bytes(p) for p in found.chunks(7))).hexdigest()
+
+
+def test_a_segment_is_read_before_it_is_published_with_the_entries_that_its_batches_make(bed: LogBed) -> None:
+    found = built(bed)
+    segment = found.reader()
+    try:
+        assert (segment.size_bytes, segment.end_offset) == (found.size_bytes, 20)
+        for role in (IndexRole.OFFSET, IndexRole.TIME):
+            assert bytes(segment.index_entries(role)) == found.entries[role]
+        assert found.entries[IndexRole.OFFSET]
+    finally:
+        segment.close()
+
+
+def test_an_error_removes_what_was_written(bed: LogBed) -> None:
+    bed.folder.mkdir(parents=True, exist_ok=True)
+    before = bed.names()
+
+    def fail() -> None:
+        with SegmentBuilder(bed.files(), 10, bed.parts, DENSE) as builder:
+            builder.append(batch(bed, 10))
+            assert bed.names() != before
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    built(bed).discard()
+    assert bed.names() == before
+
+
+def rolling(bed: LogBed, done: list[BuiltSegment], limit_bytes: int) -> RollingBuilder:
+    def begin(base_offset: int) -> SegmentBuilder:
+        return SegmentBuilder(bed.files(), base_offset, bed.parts, DENSE)
+
+    return RollingBuilder(begin, done.append, bed.clock, 0, limit_bytes)
+
+
+def bounds(done: list[BuiltSegment]) -> list[tuple[int, int]]:
+    return [(found.base_offset, found.end_offset) for found in done]
+
+
+def test_a_segment_ends_before_the_batch_that_would_make_it_too_large(bed: LogBed) -> None:
+    done: list[BuiltSegment] = []
+    size_bytes = len(bytes(batch(bed, 0)))
+    segments = rolling(bed, done, 2 * size_bytes)
+    for offset in (0, 2, 4, 10):
+        segments.append(batch(bed, offset), offset, offset + 1)
+    assert bounds(done) == [(0, 4)]
+    segments.finish(15)
+    assert bounds(done) == [(0, 4), (4, 15)]
+    segments.finish(15)
+    assert len(done) == 2, "there is no segment without offsets"
+
+
+def test_a_segment_holds_no_offset_that_its_indexes_cannot_store(bed: LogBed) -> None:
+    done: list[BuiltSegment] = []
+    segments = rolling(bed, done, 1 << 20)
+    far = 1 << 31
+    for offset in (0, far):
+        segments.append(batch(bed, offset), offset, offset + 1)
+    segments.finish()
+    assert bounds(done) == [(0, far), (far, far + 2)]
+
+
+def test_offsets_ascend_and_a_discarded_batch_can_be_repeated(bed: LogBed) -> None:
+    done: list[BuiltSegment] = []
+    segments = rolling(bed, done, 1 << 20)
+    segments.append(batch(bed, 0), 0, 1)
+    with pytest.raises(OffsetsOutOfOrderError, match="offset 1 comes after offset 1"):
+        segments.append(batch(bed, 1), 1, 2)
+    with pytest.raises(OffsetsOutOfOrderError, match="the end 1"):
+        segments.finish(1)
+    segments.discard()
+    assert not [name for name in bed.names() if name.endswith(".cleaned")]
+    segments.append(batch(bed, 0), 0, 1)
+    segments.finish()
+    assert bounds(done) == [(0, 2)]
+
+
+def test_a_copy_has_the_bytes_that_its_transform_returns(bed: LogBed) -> None:
+    segment = built(bed).reader()
+    try:
+        with SegmentBuilder.for_upload(bed.files(), 10, bed.parts, DENSE) as builder:
+            counts = copy_batches(segment, builder, bed.parts)
+            same = builder.finish(20, 0)
+        assert (counts.records, counts.bytes_read) == (6, segment.size_bytes)
+        assert b"".join(bytes(piece) for piece in same.chunks(1 << 20)) == bytes(segment.read(0, segment.size_bytes))
+        with SegmentBuilder.for_upload(bed.files(), 10, bed.parts, DENSE) as builder:
+            copy_batches(segment, builder, bed.parts, lambda chunk, table: [chunk.data[: table.size_bytes[0]]])
+            assert builder.finish(20, 0).size_bytes == segment.size_bytes // 3
+    finally:
+        segment.close()
