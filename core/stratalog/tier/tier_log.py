@@ -21,7 +21,15 @@ from stratalog.tier.upkeep.collect import GRACE_MS, Collector, CollectReport
 from stratalog.tier.upkeep.key_rotation import Rewrapping, RewrapReport, authenticated, spans
 from stratalog.tier.upkeep.manifest_rebuild import adding
 from stratalog.tier.upkeep.orphans import Owner
-from stratalog.tier.upload.uploader import LogBounds, Offloader, OffloadReport, claimed, created, cutting, is_unknown
+from stratalog.tier.upload.uploader import (
+    LogBounds,
+    OffloadReport,
+    SegmentUploader,
+    claimed,
+    created,
+    cutting,
+    is_unknown,
+)
 from stratalog.tier.upload.uploads import Uploads
 
 
@@ -83,10 +91,10 @@ class TierLog(LogHead):
         with self._duty:
             yield
 
-    def uploader(self, layout: str, section: Section | None) -> Offloader:
+    def uploader(self, layout: str, section: Section | None) -> SegmentUploader:
         """Return an uploader with this layout and the topic's settings of it."""
         label, found = self.layouts.label(layout), self.layouts.by_name(layout)
-        return Offloader(self._store, self._env, label, found, section, self.commit, self._uploads)
+        return SegmentUploader(self._store, self._env, label, found, section, self.commit, self._uploads)
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
         """Commit a change and publish the head to readers; arguments, result and errors as ``Committer.commit``."""

@@ -59,7 +59,7 @@ class TierPublisher:
         """Store a segment under new keys; a later commit, of any process, names it.
 
         Raises:
-            The errors of ``Offloader.upload``.
+            The errors of ``SegmentUploader.upload``.
         """
         layout = self._config.tier_layout
         uploader = self.log.uploader(layout, self._config.sections.get(layout))

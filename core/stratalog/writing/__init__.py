@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from stratalog.tier.manifest.root import WriteMark
 from stratalog.writing.bulk_writer import BulkWriter, Stage
-from stratalog.writing.staged import MergePlan, Published, Rewritten, Span, StagedSegment
+from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritten, StagedSegment
 from stratalog.writing.write_target import WriteTarget
 
 __all__ = [
     "BulkWriter",
     "MergePlan",
     "Published",
+    "ReplaceSpan",
     "Rewritten",
-    "Span",
     "Stage",
     "StagedSegment",
     "WriteMark",

@@ -19,7 +19,7 @@ from stratalog.model.names import TopicPartition
 from stratalog.model.records import RecordColumns
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.tier.manifest.root import WriteMark
-from stratalog.writing.staged import MergePlan, Published, Rewritten, Span, StagedSegment
+from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritten, StagedSegment
 
 
 class Stage(CheckedArguments, ABC):
@@ -148,7 +148,7 @@ class BulkWriter(CheckedArguments, Closeable):
         """
 
     @abstractmethod
-    def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> Span | None:
+    def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> ReplaceSpan | None:
         """Return the closed segments of a log within [start, end), for a job that replaces them; None if there are none.
 
         Raises:
@@ -159,7 +159,7 @@ class BulkWriter(CheckedArguments, Closeable):
     @abstractmethod
     def rewrite(
         self,
-        span: Span,
+        span: ReplaceSpan,
         part: tuple[int, int],
         filters: Sequence[RecordFilter],
         *,
@@ -184,7 +184,7 @@ class BulkWriter(CheckedArguments, Closeable):
             StoreError: the store failed.
         """
 
-    def compact(self, span: Span, *, now_ms: int, memory_bytes: int) -> Rewritten:
+    def compact(self, span: ReplaceSpan, *, now_ms: int, memory_bytes: int) -> Rewritten:
         """Stage the kept records of a whole span by ``cleanup.policy=compact``: both passes of a round of the cleaner.
 
         Pass 1 reads keys from the log's first dirty offset on. Pass the new one to ``replace`` afterwards.
@@ -204,7 +204,7 @@ class BulkWriter(CheckedArguments, Closeable):
 
     @abstractmethod
     def recode(
-        self, span: Span, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
+        self, span: ReplaceSpan, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
     ) -> Rewritten:
         """Stage a part of a span in record batches of magic 2: each record stays as it was, with its offset.
 
@@ -230,7 +230,7 @@ class BulkWriter(CheckedArguments, Closeable):
         """
 
     @abstractmethod
-    def merge(self, span: Span, groups: Sequence[tuple[int, int]]) -> Rewritten:
+    def merge(self, span: ReplaceSpan, groups: Sequence[tuple[int, int]]) -> Rewritten:
         """Stage one segment for each group of a plan: their unchanged batches, one after the other.
 
         A group whose indexes are too large for one segment becomes several. Call ``replace`` with ``keeps_others``.
@@ -267,7 +267,7 @@ class BulkWriter(CheckedArguments, Closeable):
     @abstractmethod
     def replace(
         self,
-        span: Span,
+        span: ReplaceSpan,
         staged: Sequence[StagedSegment],
         *,
         reason: str,

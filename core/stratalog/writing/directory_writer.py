@@ -47,7 +47,7 @@ from stratalog.writing.bulk_writer import BulkWriter
 from stratalog.writing.column_encoder import Encoder, placed_tables
 from stratalog.writing.merge_segments import end_group, merge_group, mergeable
 from stratalog.writing.segment_stage import SegmentStage
-from stratalog.writing.staged import MergePlan, Published, Rewritten, Span, StagedSegment
+from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritten, StagedSegment
 
 NO_OPTIONS: Final[Mapping[str, object]] = {}
 _ENGINES_OWN: Final = "segments of {} in a directory are replaced by its engine alone: Engine.run_cleaner"
@@ -258,14 +258,14 @@ class DirectoryWriter(BulkWriter):
             if found.name.startswith(STAGED_PREFIX) and found.is_file and found.modified_ms < before_ms:
                 files.remove(found.name)
 
-    def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> Span | None:
+    def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> ReplaceSpan | None:
         """Raise ConfigError: only the engine of a directory replaces segments."""
         del start, end
         raise ConfigError(_ENGINES_OWN.format(log))
 
     def rewrite(
         self,
-        span: Span,
+        span: ReplaceSpan,
         part: tuple[int, int],
         filters: Sequence[RecordFilter],
         *,
@@ -277,7 +277,7 @@ class DirectoryWriter(BulkWriter):
         raise ConfigError(_ENGINES_OWN.format(span.log))
 
     def recode(
-        self, span: Span, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
+        self, span: ReplaceSpan, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
     ) -> Rewritten:
         """Raise ConfigError: only the engine of a directory replaces segments."""
         del part, compression, layout
@@ -288,7 +288,7 @@ class DirectoryWriter(BulkWriter):
         del limit_bytes
         raise ConfigError(_ENGINES_OWN.format(log))
 
-    def merge(self, span: Span, groups: Sequence[tuple[int, int]]) -> Rewritten:
+    def merge(self, span: ReplaceSpan, groups: Sequence[tuple[int, int]]) -> Rewritten:
         """Raise ConfigError: only the engine of a directory replaces segments."""
         del groups
         raise ConfigError(_ENGINES_OWN.format(span.log))
@@ -309,7 +309,7 @@ class DirectoryWriter(BulkWriter):
 
     def replace(
         self,
-        span: Span,
+        span: ReplaceSpan,
         staged: Sequence[StagedSegment],
         *,
         reason: str,

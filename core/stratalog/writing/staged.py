@@ -32,7 +32,7 @@ class StagedSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ReplaceSpan:
     """Closed segments of a log that are to be replaced: offsets [start, end), which are bounds of segments.
 
     Attributes:
@@ -63,7 +63,7 @@ class MergePlan:
         groups: groups to merge into one segment each, ascending: offsets [start, end), and bytes of the ``.log`` files.
     """
 
-    span: Span
+    span: ReplaceSpan
     groups: tuple[tuple[int, int, int], ...]
 
 

@@ -35,7 +35,7 @@ from stratalog.writing.bulk_writer import BulkWriter
 from stratalog.writing.column_encoder import Encoder
 from stratalog.writing.merge_segments import end_group, merge_part, small_groups
 from stratalog.writing.recode import MAGIC, RewriteTarget, compact_part, recode_part, rewrite_part
-from stratalog.writing.staged import MergePlan, Published, Rewritten, Span, StagedSegment
+from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritten, StagedSegment
 from stratalog.writing.tier_target import TierTarget, entries_of
 from stratalog.writing.tier_topics import TierTopics
 
@@ -157,7 +157,7 @@ class TierRewriter(BulkWriter):
 
     # --- replacing -------------------------------------------------------------------------------------------------
 
-    def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> Span | None:
+    def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> ReplaceSpan | None:
         """See ``BulkWriter.span``."""
         remote = self._remote(log)
         root = remote.root
@@ -173,11 +173,11 @@ class TierRewriter(BulkWriter):
         if not held:
             return None
         borders = (*(entry.info.base_offset for entry in held), held[-1].info.end_offset)
-        return Span(log, remote.topic_id, borders[0], borders[-1], borders, epoch, digest_of(held))
+        return ReplaceSpan(log, remote.topic_id, borders[0], borders[-1], borders, epoch, digest_of(held))
 
     def rewrite(
         self,
-        span: Span,
+        span: ReplaceSpan,
         part: tuple[int, int],
         filters: Sequence[RecordFilter],
         *,
@@ -188,14 +188,14 @@ class TierRewriter(BulkWriter):
         at = self._rewrite_target(span, part)
         return rewrite_part(at, part, filters, now_ms=now_ms, keeps_tombstones=keeps_tombstones)
 
-    def compact(self, span: Span, *, now_ms: int, memory_bytes: int) -> Rewritten:
+    def compact(self, span: ReplaceSpan, *, now_ms: int, memory_bytes: int) -> Rewritten:
         """See ``BulkWriter.compact``."""
         part = span.start, span.end
         at, policy = self._rewrite_target(span, part), self._host.policy("compact")
         return compact_part(at, part, policy, now_ms=now_ms, memory_bytes=memory_bytes)
 
     def recode(
-        self, span: Span, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
+        self, span: ReplaceSpan, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
     ) -> Rewritten:
         """See ``BulkWriter.recode``."""
         wanted: dict[str, object] = {"record.version": MAGIC}
@@ -204,7 +204,7 @@ class TierRewriter(BulkWriter):
         at = self._rewrite_target(span, part, compression, wanted)
         return recode_part(at, part, recompress=compression is not None)
 
-    def merge(self, span: Span, groups: Sequence[tuple[int, int]]) -> Rewritten:
+    def merge(self, span: ReplaceSpan, groups: Sequence[tuple[int, int]]) -> Rewritten:
         """See ``BulkWriter.merge``."""
         return merge_part(self._rewrite_target(span, (groups[0][0], groups[-1][1])), groups)
 
@@ -255,7 +255,7 @@ class TierRewriter(BulkWriter):
 
     def _rewrite_target(
         self,
-        span: Span,
+        span: ReplaceSpan,
         part: tuple[int, int],
         compression: str | None = None,
         settings: Mapping[str, object] | None = None,
@@ -274,7 +274,7 @@ class TierRewriter(BulkWriter):
 
     def replace(
         self,
-        span: Span,
+        span: ReplaceSpan,
         staged: Sequence[StagedSegment],
         *,
         reason: str,
@@ -306,7 +306,7 @@ class TierRewriter(BulkWriter):
         self._opened.close()
 
 
-def _check_covers(span: Span, entries: Sequence[StoredSegment], *, keeps_others: bool) -> None:
+def _check_covers(span: ReplaceSpan, entries: Sequence[StoredSegment], *, keeps_others: bool) -> None:
     """Raise OffsetsOutOfOrderError unless the entries cover a span, or with ``keeps_others`` whole segments of it."""
     bounds = [(entry.info.base_offset, entry.info.end_offset) for entry in entries]
     if keeps_others:

@@ -10,7 +10,7 @@ import pytest
 from stratalog import Record, RecordColumns, TopicPartition, open_engine, open_reader
 from stratalog.errors import ConfigError, OffsetsOutOfOrderError, StorageError
 from stratalog.spi import Fields, RecordFilter, Verdict
-from stratalog.writing import BulkWriter, Span, StagedSegment, WriteTarget
+from stratalog.writing import BulkWriter, ReplaceSpan, StagedSegment, WriteTarget
 
 LOG = TopicPartition("orders", 0)
 
@@ -41,7 +41,7 @@ def target(tmp_path: Path) -> WriteTarget:
     return WriteTarget(uri, take_over=True)
 
 
-def planned(writer: BulkWriter) -> Span:
+def planned(writer: BulkWriter) -> ReplaceSpan:
     span = writer.span(LOG)
     assert span is not None
     assert len(span.borders) > 3

@@ -24,7 +24,7 @@ from stratalog.tier.commit.append_change import Appending, EndMovedError
 from stratalog.tier.manifest.root import MAX_MARKS, ChangeKind, WriteMark, marked
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
-from stratalog.writing.staged import Rewritten, Span
+from stratalog.writing.staged import ReplaceSpan, Rewritten
 from stratalog.writing.tier_writer import TierWriter
 from tier_writers import LOG, Bed, after
 
@@ -305,7 +305,7 @@ def test_segments_that_another_writer_merges_meanwhile_are_left_to_it(
         tiers.append(tiers.stage([b"%d" % row]))
     whole = TierWriter.merge
 
-    def late(writer: TierWriter, span: Span, groups: Sequence[tuple[int, int]]) -> Rewritten:
+    def late(writer: TierWriter, span: ReplaceSpan, groups: Sequence[tuple[int, int]]) -> Rewritten:
         made = whole(writer, span, groups)
         monkeypatch.undo()
         with tiers.writer() as other:

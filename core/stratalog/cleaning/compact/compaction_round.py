@@ -25,7 +25,7 @@ from stratalog.cleaning.compact.throttle import Throttle
 from stratalog.cleaning.compact.tier_range import CommittedPublisher, TierRange, Traffic
 from stratalog.cleaning.compact.two_pass import run_passes
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, rewriters
-from stratalog.cleaning.plan.uncleanable import give_up
+from stratalog.cleaning.plan.uncleanable import mark_uncleanable
 from stratalog.errors import (
     ClosedError,
     CorruptionError,
@@ -254,7 +254,7 @@ def job_of(log: Log, rewrite: Rewrite, limits: CleanerLimits, now_ms: int) -> Re
 
 def _conclude(log: Log, result: CompactionResult, generation: int) -> None:
     if result.error is not None and not result.stopped:
-        give_up(log, result.error, result.part)
+        mark_uncleanable(log, result.error, result.part)
     if result.error is not None or result.stopped:
         return
     if result.part == "local":

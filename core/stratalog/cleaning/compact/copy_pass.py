@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic
 
-from stratalog.cleaning.compact.digest_notes import Notes
+from stratalog.cleaning.compact.digest_notes import DigestNotes
 from stratalog.cleaning.compact.empty_batches import stay_empty
 from stratalog.cleaning.compact.rewriting import Rewriting
 from stratalog.cleaning.compact.segment_digests import Digest
 from stratalog.cleaning.compact.segment_range import S
-from stratalog.cleaning.compact.transaction_filter import AbortedAhead, TransactionPass, is_special
-from stratalog.cleaning.compact.unchanged_segments import Looks
+from stratalog.cleaning.compact.transaction_filter import AbortedIndex, TransactionPass, is_special
+from stratalog.cleaning.compact.unchanged_segments import BatchVerdicts
 from stratalog.cleaning.compact.verdicts import (
     AT_HORIZON,
     AT_HORIZON_IS_OVER,
@@ -57,8 +57,8 @@ class CopyPass(Generic[S]):
     legacy_horizon_ms: int
     last_records: dict[int, tuple[int, int]]
     transactions: TransactionPass
-    notes: Notes
-    aborted: AbortedAhead
+    notes: DigestNotes
+    aborted: AbortedIndex
     _builder: SegmentBuilder | None = None
     _expected: bool = False
     _aborted_rows: Sequence[bool] | None = None  # of the current table, including markers that end nothing
@@ -105,11 +105,11 @@ class CopyPass(Generic[S]):
 
     def passes_over(self, segment: S, digest: Digest) -> bool:
         """Return True if reading a segment would change nothing in it; then apply its effects as if it had been read."""
-        steady, met = digest.steady, self.transactions.committed
-        if not steady.holds(met, self.last_records, old_tombstones_stay=not self._is_old(segment)):
+        unchanged, met = digest.unchanged, self.transactions.committed
+        if not unchanged.holds(met, self.last_records, old_tombstones_stay=not self._is_old(segment)):
             return False
-        steady.pass_over(met)
-        self.notes.pass_over(steady)
+        unchanged.pass_over(met)
+        self.notes.pass_over(unchanged)
         return True
 
     def copy_spared(self, segment: S, digest: Digest) -> None:
@@ -162,8 +162,8 @@ class CopyPass(Generic[S]):
         horizon_ms = self.of.job.now_ms + self.of.log.config.delete_retention_ms
         ends_round = table.last_offset[-1] + 1 == self.of.job.end
         stay = stay_empty(table, self.last_records, ends_round=ends_round) if table.magic >= 2 else None
-        looks = Looks(chunk.data, verdicts, stay, self._aborted_rows, horizon_ms)
-        self.notes.look_at(table, looks, is_plain=stay is None and AT_HORIZON not in words)
+        facts = BatchVerdicts(chunk.data, verdicts, stay, self._aborted_rows, horizon_ms)
+        self.notes.note(table, facts, is_plain=stay is None and AT_HORIZON not in words)
         try:
             retained = found.retain(
                 chunk.data,
@@ -216,7 +216,7 @@ class CopyPass(Generic[S]):
 
     def _judged_among_transactions(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:
         if not self._expected:  # most segments have no transactions
-            self.aborted.show(segment, self.transactions)
+            self.aborted.load_for(segment, self.transactions)
             self._expected = True
         dropped = self._aborted_rows = self.transactions.rows(table, chunk.data)
         rows = zip(dropped, table.attributes, strict=True)

@@ -8,13 +8,13 @@ from typing import Any
 from stratalog.cleaning.compact import unchanged_segments
 from stratalog.cleaning.compact.segment_digests import NEVER_MS, Digest, Digests
 from stratalog.cleaning.compact.transaction_filter import is_special
-from stratalog.cleaning.compact.unchanged_segments import Looks, Steady, SteadyState
+from stratalog.cleaning.compact.unchanged_segments import BatchVerdicts, UnchangedState, UnchangedTracker
 from stratalog.cleaning.compact.verdicts import AT_HORIZON
 from stratalog.model.batches import DELETE_HORIZON_BIT, BatchTable
 from stratalog.spi.cleanup import RecordFilter
 
 
-class Notes:
+class DigestNotes:
     """Digest of the segment that replaces one group of segments.
 
     No digest is written if the next round will drop or change something in the segment, for example the marker of a
@@ -33,34 +33,34 @@ class Notes:
         digests: Digests[Any] | None,
         filters: Sequence[RecordFilter],
         base_offset: int,
-        state: SteadyState,
+        state: UnchangedTracker,
         *,
         is_whole: bool,
     ) -> None:
         self._digests, self._filters = digests, filters
-        self._state, self._steady = state, Steady()
+        self._state, self._unchanged = state, UnchangedState()
         self._due_ms = NEVER_MS
         is_wanted = bool(filters) and all(found.digest_kind for found in filters)
         self._writer = digests.begin(base_offset) if digests is not None and is_wanted and is_whole else None
 
-    def look_at(self, table: BatchTable, looks: Looks, *, is_plain: bool = False) -> None:
+    def note(self, table: BatchTable, facts: BatchVerdicts, *, is_plain: bool = False) -> None:
         """Note the batches of a table; call once for every table.
 
-        Batches that need a delete horizon and have none get the one of ``looks``. ``is_plain`` says that no batch needs a
+        Batches that need a delete horizon and have none get the one of ``facts``. ``is_plain`` says that no batch needs a
         horizon and that no batch stays empty.
         """
         if self._digests is None or (is_plain and not is_special(table)):
             return
-        if table.magic >= 2 and not self._state.look_at(table, looks, self._steady):
+        if table.magic >= 2 and not self._state.note(table, facts, self._unchanged):
             self.abandon()
         if self._writer is None:
             return
-        for row, words in enumerate(looks.verdicts):
+        for row, words in enumerate(facts.verdicts):
             if AT_HORIZON in bytes(words):
                 has_one = table.attributes[row] & DELETE_HORIZON_BIT
-                self._due_ms = min(self._due_ms, table.base_timestamp_ms[row] if has_one else looks.horizon_ms)
+                self._due_ms = min(self._due_ms, table.base_timestamp_ms[row] if has_one else facts.horizon_ms)
 
-    def pass_over(self, found: Steady) -> None:
+    def pass_over(self, found: UnchangedState) -> None:
         """Apply the effects of a segment that is not read, as if the pass had read it."""
         found.pass_over(self._state.met)
 
@@ -69,7 +69,7 @@ class Notes:
 
         ``is_last_kept`` says that the last record of the table stays only because it ends this round.
         """
-        self._steady.has_old_tombstones |= stay
+        self._unchanged.has_old_tombstones |= stay
         if is_last_kept:
             self.abandon()
 
@@ -87,7 +87,7 @@ class Notes:
         if self._writer is None or self._digests is None:
             return
         self._due_ms = min(self._due_ms, digest.due_ms)
-        self._steady.join(digest.steady)
+        self._unchanged.join(digest.unchanged)
         for kind, section in self._digests.sections(digest):
             self._writer.add(kind, section)
 
@@ -95,8 +95,8 @@ class Notes:
         """Complete the digest after all records were read: it describes the segment that is stored now."""
         self.collect(end=True)
         if self._writer is not None:
-            if self._steady:
-                self._writer.add(unchanged_segments.KIND, self._steady.encode())
+            if self._unchanged:
+                self._writer.add(unchanged_segments.KIND, self._unchanged.encode())
             self._writer.seal(self._due_ms)
 
     def abandon(self) -> None:

@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 from crc32c import crc32c
 
 from stratalog.cleaning.compact import unchanged_segments
-from stratalog.cleaning.compact.unchanged_segments import Steady
+from stratalog.cleaning.compact.unchanged_segments import UnchangedState
 from stratalog.config.keys import LONG_MAX
 from stratalog.errors import FileReplacedError, OutOfResourcesError, SegmentGoneError
 from stratalog.log.log import Log
@@ -53,14 +53,14 @@ class Digest:
     """Content of a digest file.
 
     ``due_ms`` is the time when the first tombstone of the segment expires. ``secret`` is the secret of its
-    key hashes. ``steady`` is the state that a round must have before the segment; it is read with the sections.
+    key hashes. ``unchanged`` is the state that a round must have before the segment; it is read with the sections.
     """
 
     identity: Identity
     due_ms: int
     secret: bytes
     sections: tuple[DigestSection, ...]
-    steady: Steady = field(default_factory=Steady)
+    unchanged: UnchangedState = field(default_factory=UnchangedState)
 
 
 class Digests(Protocol[S_contra]):
@@ -123,7 +123,7 @@ class SegmentDigests:
                 if crc32c(data) != section.crc:
                     return None
                 if section.kind == unchanged_segments.KIND:
-                    digest = replace(digest, steady=Steady.decode(data))
+                    digest = replace(digest, unchanged=UnchangedState.decode(data))
                 if not all(found.spares(data) for found in filters if found.digest_kind == section.kind):
                     return None
         return digest
@@ -133,7 +133,9 @@ class SegmentDigests:
         assert self._files is not None
         with contextlib.closing(self._files.open_segment(_name(digest.identity.base_offset))) as file:
             for section in digest.sections:
-                if section.kind == unchanged_segments.KIND:  # merged segments have one joined section, see Steady.join
+                if (
+                    section.kind == unchanged_segments.KIND
+                ):  # merged segments have one joined section, see UnchangedState.join
                     continue
                 yield section.kind, file.read(section.position, section.size_bytes)
 

@@ -34,7 +34,7 @@ class _Aborted:
     seen: bool = False
 
 
-class AbortedAhead:
+class AbortedIndex:
     """Aborted transactions of a log, passed on when a pass reaches their segments. Each index is read once.
 
     Args:
@@ -46,7 +46,7 @@ class AbortedAhead:
         self._segments, self._parts = segments, parts
         self._stable = 0  # below this offset all aborted transactions are known
 
-    def show(self, segment: ReadableSegment, to: TransactionPass) -> None:
+    def load_for(self, segment: ReadableSegment, to: TransactionPass) -> None:
         """Pass on all aborted transactions with data in a segment, and maybe later ones; call in order of segments.
 
         Source: apache/kafka TransactionIndex.collectAbortedTxns; the stop rule rests on the stored last stable offset.

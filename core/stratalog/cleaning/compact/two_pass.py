@@ -9,13 +9,13 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from stratalog.cleaning.compact.copy_pass import CopyPass
-from stratalog.cleaning.compact.digest_notes import Notes
+from stratalog.cleaning.compact.digest_notes import DigestNotes
 from stratalog.cleaning.compact.rewriting import Rewriting
 from stratalog.cleaning.compact.segment_digests import Digest
 from stratalog.cleaning.compact.segment_groups import groups_of
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError, S
-from stratalog.cleaning.compact.transaction_filter import AbortedAhead, TransactionPass, is_special
-from stratalog.cleaning.compact.unchanged_segments import SteadyState
+from stratalog.cleaning.compact.transaction_filter import AbortedIndex, TransactionPass, is_special
+from stratalog.cleaning.compact.unchanged_segments import UnchangedTracker
 from stratalog.errors import PluginError, SegmentGoneError
 from stratalog.model.batches import CONTROL_BIT, BatchTable
 from stratalog.segment.framing import Chunk
@@ -110,11 +110,11 @@ def rewrite(of: Rewriting[S], end: int) -> None:
     legacy_horizon_ms = 0 if clean is None else log.modified_ms(clean) - log.config.delete_retention_ms
     last_records = {found.producer_id: (found.last_offset, found.producer_epoch) for found in of.log.producers()}
     transactions = TransactionPass(log.parts, keeps_markers=of.keeps_tombstones)
-    aborted = AbortedAhead(log.from_offset(job.start), log.parts)
-    state = SteadyState(log.parts, last_records)
+    aborted = AbortedIndex(log.from_offset(job.start), log.parts)
+    state = UnchangedTracker(log.parts, last_records)
     for group in groups_of(of.segments(job.start, end), log.index_bytes, log.config):
         is_whole = group[-1].end_offset <= end and not of.keeps_tombstones
-        notes = Notes(of.digests, of.filters, group[0].base_offset, state, is_whole=is_whole)
+        notes = DigestNotes(of.digests, of.filters, group[0].base_offset, state, is_whole=is_whole)
         _rewrite_group(of, group, CopyPass(of, end, legacy_horizon_ms, last_records, transactions, notes, aborted))
 
 

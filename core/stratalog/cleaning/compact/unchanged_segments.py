@@ -29,7 +29,7 @@ _NEEDS, _NEEDED, _LEAVES = 1, 2, 4
 
 
 @dataclass(slots=True)
-class Steady:
+class UnchangedState:
     """State that one segment, or several adjacent ones, must find before them, and state that they leave.
 
     Attributes:
@@ -67,7 +67,7 @@ class Steady:
         met.difference_update(producer for producer, is_left in self.leaves.items() if not is_left)
         met.update(producer for producer, is_left in self.leaves.items() if is_left)
 
-    def join(self, behind: Steady) -> None:
+    def join(self, behind: UnchangedState) -> None:
         """Add the state of the segment that follows."""
         for producer, needed in behind.needs.items():
             if producer not in self.leaves:
@@ -89,7 +89,7 @@ class Steady:
         return head + b"".join(producers) + b"".join(_EMPTY.pack(*found) for found in self.empties)
 
     @classmethod
-    def decode(cls, data: Buffer) -> Steady:
+    def decode(cls, data: Buffer) -> UnchangedState:
         """Return the state that is encoded in bytes whose CRC was checked."""
         view = memoryview(data)
         old, producers, empties = _COUNTS.unpack_from(view)
@@ -103,7 +103,7 @@ class Steady:
         return found
 
 
-class Looks(NamedTuple):
+class BatchVerdicts(NamedTuple):
     """Facts that a pass knows about the batches of a table, row by row.
 
     Attributes:
@@ -123,7 +123,7 @@ class Looks(NamedTuple):
 
 
 @dataclass(slots=True)
-class SteadyState:
+class UnchangedTracker:
     """Tracker of the state of segments after a pass, as the next round will find it.
 
     Attributes:
@@ -136,24 +136,24 @@ class SteadyState:
     last_records: Mapping[int, tuple[int, int]]
     met: set[int] = field(default_factory=set)
 
-    def look_at(self, table: BatchTable, looks: Looks, to: Steady) -> bool:
+    def note(self, table: BatchTable, facts: BatchVerdicts, to: UnchangedState) -> bool:
         """Note the batches of a table as the pass leaves them; return False if the next round will change one of them."""
-        is_steady = True
-        for row, words in enumerate(looks.verdicts):
+        is_unchanged = True
+        for row, words in enumerate(facts.verdicts):
             said = bytes(words)
             is_empty = said.count(DROP) == len(said)
-            if is_empty and (looks.stay_empty is None or not looks.stay_empty[row]):
+            if is_empty and (facts.stay_empty is None or not facts.stay_empty[row]):
                 continue
             batch = table[row]
             if not is_empty:
-                is_steady &= self._kept(batch, looks.data, said, to)
-            elif batch.is_control or looks.aborted is None or not looks.aborted[row]:
-                is_steady &= self._empty(batch, to)
+                is_unchanged &= self._kept(batch, facts.data, said, to)
+            elif batch.is_control or facts.aborted is None or not facts.aborted[row]:
+                is_unchanged &= self._empty(batch, to)
             else:  # the empty batch keeps the marker of its transaction
-                is_steady = False
-        return is_steady
+                is_unchanged = False
+        return is_unchanged
 
-    def _empty(self, batch: RecordBatch, to: Steady) -> bool:
+    def _empty(self, batch: RecordBatch, to: UnchangedState) -> bool:
         """Note an empty batch. Inside a transaction it counts as data; an empty control batch ends nothing."""
         found = (batch.producer_id, batch.last_offset, batch.producer_epoch, batch.attributes)
         if batch.producer_id == NO_PRODUCER or not is_last(self.last_records.get(batch.producer_id), *found[1:]):
@@ -163,7 +163,7 @@ class SteadyState:
             self._meet(batch.producer_id, to, is_met=True)
         return True
 
-    def _kept(self, batch: RecordBatch, data: Buffer, words: bytes, to: Steady) -> bool:
+    def _kept(self, batch: RecordBatch, data: Buffer, words: bytes, to: UnchangedState) -> bool:
         if batch.producer_id == NO_PRODUCER or not (batch.is_control or batch.is_transactional):
             return True
         if not batch.is_control:
@@ -180,6 +180,6 @@ class SteadyState:
         self._meet(producer, to, is_met=False)
         return was_met is (KEEP in words)
 
-    def _meet(self, producer: int, to: Steady, *, is_met: bool) -> None:
+    def _meet(self, producer: int, to: UnchangedState, *, is_met: bool) -> None:
         to.leaves[producer] = is_met
         (self.met.add if is_met else self.met.discard)(producer)

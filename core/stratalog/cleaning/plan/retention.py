@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stratalog.cleaning.plan.log_summary import evictable, summarise
-from stratalog.cleaning.plan.uncleanable import give_up
+from stratalog.cleaning.plan.uncleanable import mark_uncleanable
 from stratalog.errors import PluginError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.events import SegmentEvicted, SegmentsDeleted
@@ -154,7 +154,7 @@ def apply_retention(
         return _applied(log, policies, tier, now_ms=now_ms, dry_run=dry_run)
     except PluginError as error:
         if not dry_run:
-            give_up(log, error)
+            mark_uncleanable(log, error)
         raise
 
 

@@ -7,11 +7,11 @@ from stratalog.log.log import Log
 from stratalog.model.events import LogUncleanable
 
 
-def give_up(log: Log, error: StorageError, part: str = "local") -> None:
+def mark_uncleanable(log: Log, error: StorageError, part: str = "local") -> None:
     """Do not compact a part of a log until the log is opened again, and notify listeners of the reason.
 
     The same reason is reported once, however often a policy fails with it.
     """
     reason = str(error)
-    if log.maintenance.cleaning.give_up(part, reason):
+    if log.maintenance.cleaning.mark_uncleanable(part, reason):
         log.maintenance.notify(LogUncleanable(log=log.name, reason=reason))

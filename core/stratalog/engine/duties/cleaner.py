@@ -16,7 +16,7 @@ from stratalog.cleaning.compact.segment_range import RewriteStoppedError
 from stratalog.cleaning.compact.throttle import Throttle
 from stratalog.cleaning.explain.preview import RoundPreview, preview
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, compacted_to, filthiest, plan_parts
-from stratalog.cleaning.plan.uncleanable import give_up
+from stratalog.cleaning.plan.uncleanable import mark_uncleanable
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
@@ -154,7 +154,7 @@ class Cleaner:
         for plan in self.plan(logs, asks_all=asks_all):
             if plan.error is not None:
                 if not isinstance(plan.error, StoreError):
-                    give_up(plan.log, plan.error, plan.part)
+                    mark_uncleanable(plan.log, plan.error, plan.part)
                 results.append(
                     CompactionResult(plan.log.name, 0, 0, 0, 0.0, plan.reason, error=plan.error, part=plan.part)
                 )
@@ -197,7 +197,7 @@ class Cleaner:
             f"these bounds has changed nothing: correct the policy, which must plan a Rewrite only where dirty_start is at or "
             f"above {name}, or choose another one with `stratalog topics alter`; then open the log again"
         )
-        give_up(log, error, plan.part)
+        mark_uncleanable(log, error, plan.part)
         bounds = rewrite.start, rewrite.dirty_start, rewrite.dirty_start, rewrite.dirty_ratio
         return CompactionResult(log.name, *bounds, rewrite.reason, error=error, part=plan.part)
 

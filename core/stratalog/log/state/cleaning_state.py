@@ -48,7 +48,7 @@ class CleaningState:
         if generation == self.generation:
             self.dirty_start = end
 
-    def give_up(self, part: str, reason: str) -> bool:
+    def mark_uncleanable(self, part: str, reason: str) -> bool:
         """Do not compact a part of the log until it is opened again. Return True if ``reason`` is new.
 
         ``part`` is ``"local"`` or ``"tier"``.

@@ -48,7 +48,7 @@ class LogBounds:
     topic: TopicNote | None = None
 
 
-class Sink:
+class SegmentSink:
     """Receives the objects of one segment from a layout, under new keys of one base offset and epoch.
 
     ``put_objects``, if given, hashes the objects.
@@ -109,7 +109,7 @@ class Sink:
         self._uploads.end(self._next.values())
 
 
-class Offloader:
+class SegmentUploader:
     """Uploads segments of one log with one layout, and commits each before the next.
 
     A repetition is safe at every point. A range that the head covers is skipped. An upload that was not committed is
@@ -195,7 +195,7 @@ class Offloader:
             self._store.limits.check_index(len(data), f"the {kind} file of {source.info.log} at {base_offset}")
         verification, is_bundled = self._store.verification, self._layout.guard.is_bundled
         put_objects = PutObjects(self._store) if verification.is_due(self._label, is_bundled=is_bundled) else None
-        sink = Sink(self._store, self._env, self.uploads, prefix, base_offset, leader_epoch, put_objects)
+        sink = SegmentSink(self._store, self._env, self.uploads, prefix, base_offset, leader_epoch, put_objects)
         given = GivenSegment(source)
         try:
             stored = self._layout.write(given.source, sink, self._section)

@@ -21,7 +21,7 @@ from stratalog import RecordColumns
 from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource, scan
 from stratalog.spi import Env, Fields, RecordFilter, Verdict
-from stratalog.writing import Rewritten, Span, WriteTarget
+from stratalog.writing import ReplaceSpan, Rewritten, WriteTarget
 from stratalog_spark.hashes import SECRET_BYTES, hash_keys
 from stratalog_spark.jobs.packing import (
     pack_newest,
@@ -110,7 +110,7 @@ def compact(
     source, share = source_of(tier), memory_bytes / MEMORY_BYTES
     target = target_of(source, take_over=take_over)
     with target.open() as writer, source.open(peek=True) as reader:
-        spans = list[Span]()
+        spans = list[ReplaceSpan]()
         for log in topics_of(reader, topics):
             if "compact" not in writer.config(log.topic).cleanup_policy and not any_policy:
                 raise ConfigError(f"cleanup.policy of {log.topic} has no compact: any_policy compacts it nevertheless")
@@ -141,7 +141,7 @@ def compact(
 
 def _parted(planned: Sequence[Run], alone_records: int) -> tuple[list[Run], list[Run]]:
     """Return a run per log that one task compacts, the largest first, and the runs of the other logs."""
-    by_span: dict[Span, list[Run]] = {}
+    by_span: dict[ReplaceSpan, list[Run]] = {}
     for run in planned:
         by_span.setdefault(run.span, []).append(run)
     sizes = {span: sum(run.split.size_bytes for run in runs if run.split is not None) for span, runs in by_span.items()}
@@ -157,7 +157,7 @@ class _Work:
     source: ReadSource
     target: WriteTarget
     runs: tuple[Run, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[ReplaceSpan, ...]
     secret: bytes = field(repr=False)
     now_ms: int
     share: float  # share of MEMORY_BYTES
@@ -273,7 +273,9 @@ class _Work:
         )
 
 
-_PLANNED: Final = Message[tuple[tuple[Run, ...], tuple[Span, ...]]]("planned", tuple[tuple[Run, ...], tuple[Span, ...]])
+_PLANNED: Final = Message[tuple[tuple[Run, ...], tuple[ReplaceSpan, ...]]](
+    "planned", tuple[tuple[Run, ...], tuple[ReplaceSpan, ...]]
+)
 
 
 def _work(source: ReadSource, target: WriteTarget, planned: str, secret: bytes, now_ms: int, share: float) -> _Work:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from stratalog.reading import ReadSource
-from stratalog.writing import Rewritten, Span
+from stratalog.writing import ReplaceSpan, Rewritten
 from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, target_of
 from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
 from stratalog_spark.messages import REWRITTEN
@@ -64,7 +64,7 @@ def convert(
         for topic in sorted({log.topic for log in logs}):
             writer.check(topic, compression=compression, layout=layout)
         found = (writer.span(log) for log in logs)
-        spans: list[Span] = [span for span in found if span is not None]
+        spans: list[ReplaceSpan] = [span for span in found if span is not None]
         runs = plan_runs(reader, spans, tasks=task_count(spark))
         parts = run_tasks(spark, runs, work, task=RUN, result=REWRITTEN, progress=progress)
         return ConvertReport(publish(writer, spans, runs, parts, "converted by a job", keeps_others=True))

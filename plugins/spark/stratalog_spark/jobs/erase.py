@@ -14,7 +14,7 @@ from stratalog import Reader, RecordColumns, TopicPartition
 from stratalog.errors import ConfigError
 from stratalog.reading import OffsetRange, ReadSource, Split, plan_splits, scan
 from stratalog.spi import Env, Fields, RecordFilter, Verdict
-from stratalog.writing import BulkWriter, Rewritten, Span
+from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten
 from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, target_of
 from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
 from stratalog_spark.messages import REWRITTEN, SPLIT, Message
@@ -113,7 +113,7 @@ def _found(source: ReadSource, split: Split, keys: Sequence[bytes]) -> dict[tupl
     return found
 
 
-def _spans(writer: BulkWriter, log: TopicPartition, bases: set[int]) -> Iterator[Span]:
+def _spans(writer: BulkWriter, log: TopicPartition, bases: set[int]) -> Iterator[ReplaceSpan]:
     """Yield runs of neighbouring segments with these base offsets."""
     whole = writer.span(log)
     borders = [] if whole is None else list(whole.borders)
@@ -133,7 +133,7 @@ def _erase(
     reader: Reader,
     source: ReadSource,
     writer: BulkWriter,
-    spans: Sequence[Span],
+    spans: Sequence[ReplaceSpan],
     keys: Sequence[bytes],
     *,
     take_over: bool,

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource
-from stratalog.writing import MergePlan, Rewritten, Span
+from stratalog.writing import MergePlan, ReplaceSpan, Rewritten
 from stratalog_spark.jobs.runs import LARGEST_RUN_BYTES, SMALLEST_RUN_BYTES, Replaced, publish, target_of
 from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
 from stratalog_spark.messages import REWRITTEN, Message
@@ -30,7 +30,7 @@ class MergeReport:
 class _Groups:
     """Input of one task: groups of segments of one span, as planned."""
 
-    span: Span
+    span: ReplaceSpan
     groups: tuple[tuple[int, int], ...]
 
 

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from stratalog import Isolation, Reader, TopicPartition
 from stratalog.errors import ConfigError, StorageError
 from stratalog.reading import OffsetRange, Piece, ReadSource, Split, plan_splits
-from stratalog.writing import BulkWriter, Rewritten, Span, WriteTarget
+from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
 from stratalog_spark.messages import Message
 
 SMALLEST_RUN_BYTES: Final = 4 << 20
@@ -28,7 +28,7 @@ class Run:
         split: split to read its records; None if it has none.
     """
 
-    span: Span
+    span: ReplaceSpan
     start: int
     end: int
     split: Split | None
@@ -46,7 +46,7 @@ class OfSpan(Protocol):
     """Input of a task, from which ``publish`` needs only the span."""
 
     @property
-    def span(self) -> Span:
+    def span(self) -> ReplaceSpan:
         """Span that is replaced."""
 
 
@@ -76,7 +76,7 @@ def target_of(source: ReadSource, *, take_over: bool) -> WriteTarget:
 
 
 def plan_runs(
-    reader: Reader, spans: Iterable[Span], *, tasks: int, isolation: str = Isolation.READ_COMMITTED
+    reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int, isolation: str = Isolation.READ_COMMITTED
 ) -> list[Run]:
     """Cut spans into runs of 4 to 128 MiB, one per task if the sizes allow."""
     held = [(span, _pieces(reader, span, isolation)) for span in spans]
@@ -90,14 +90,14 @@ def plan_runs(
     ]
 
 
-def _pieces(reader: Reader, span: Span, isolation: str) -> list[Piece]:
+def _pieces(reader: Reader, span: ReplaceSpan, isolation: str) -> list[Piece]:
     """Return one piece per segment that has bytes."""
     wanted = OffsetRange(span.log, span.start, span.end)
     splits = plan_splits(reader, [wanted], isolation=isolation, split_bytes=_WHOLE)
     return [piece for split in splits for piece in split.pieces]
 
 
-def _cut(span: Span, pieces: Sequence[Piece], target_bytes: int) -> Iterator[tuple[int, int, list[Piece]]]:
+def _cut(span: ReplaceSpan, pieces: Sequence[Piece], target_bytes: int) -> Iterator[tuple[int, int, list[Piece]]]:
     borders, start, part, held = set(span.borders), span.start, list[Piece](), 0
     for piece in pieces:
         if part and held + piece.span_bytes > target_bytes and piece.base_offset in borders:
@@ -110,7 +110,7 @@ def _cut(span: Span, pieces: Sequence[Piece], target_bytes: int) -> Iterator[tup
 
 def publish(
     writer: BulkWriter,
-    spans: Sequence[Span],
+    spans: Sequence[ReplaceSpan],
     runs: Sequence[OfSpan],
     parts: Sequence[Rewritten],
     reason: str,
