@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import stratalog
+from powerloss import PowerLossVfs
 from sim_tier import URI, SimTier
 from stratalog import Engine, Record
 from stratalog.cleaning.compact.tier_range import CommittedPublisher
@@ -23,7 +24,6 @@ from stratalog.errors import StorageError, StoreError
 from stratalog.log.log import Log
 from stratalog.log.read.log_reader import LogReader
 from stratalog.spi import ByteSource, ObjectInfo
-from stratalog.testing.powerloss import PowerLossVfs
 from stratalog.testing.simobjects import ObjectFault, SimBucket, random_faults
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upkeep.collect import GRACE_MS

@@ -15,12 +15,12 @@ from typing import Final
 import pytest
 
 from outages import CONFIG, Place, fill, numbers, tiered
+from powerloss import PowerLossVfs
 from stratalog import Engine, Record
 from stratalog.env.clock import ManualClock
 from stratalog.errors import FencedEpochError, StorageError, StoreError, TierUnavailableError
 from stratalog.log.log import Log
 from stratalog.log.state import tier_link
-from stratalog.testing.powercut import PowerCutVfs
 from stratalog.testing.simobjects import ObjectFault, SimBucket
 
 SEEDS, STEPS = 4, 20
@@ -44,14 +44,14 @@ class Story:
         self.place = Place(folder, ManualClock())
         self.place.settings = {"remote.log.manager.copier.thread.pool.size": 1}
         self.folder, self.states, self.durable = folder, list[State](), 0
-        self.files = PowerCutVfs()
+        self.files = PowerLossVfs(folder / "data")
 
     def run(self) -> None:
         self.engine().create_topic("t", config=CONFIG)
-        self.files.rule = self._before
+        self.files.before = self._before
         for _ in range(STEPS):
             self.step()
-        self.files.rule = None
+        self.files.before = None
         self.opened.close()
 
     def engine(self) -> Engine:
@@ -81,11 +81,10 @@ class Story:
                 self.opened.close()
                 self.engine()
 
-    def _before(self, operation: str, path: str) -> None:
-        del path
+    def _before(self, operation: str) -> None:
         if operation in CHANGES and self.chance.random() < 0.02:
             folder = self.folder / f"state-{len(self.states)}"
-            self.files.leave(str(self.folder / "data"), folder, self.chance)
+            self.files.leave(folder, self.chance)
             self.states.append(State(folder, dict(self.place.bucket.objects), self.durable))
 
     def check(self, state: State) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from powerloss import PowerLossVfs
 from stratalog import Engine, Record, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.testing.powercut import PowerCutVfs
 
 SEEDS, STEPS, STATES_EACH = 8, 12, 3
 CHANGES = frozenset({"create", "write", "truncate", "rename", "remove", "sync", "sync folder"})
@@ -23,7 +23,7 @@ class Script:
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.seed = folder, seed
         self.chance = random.Random(seed)  # noqa: S311 - a failure is replayed from its seed
-        self.clock, self.files = ManualClock(), PowerCutVfs()
+        self.clock, self.files = ManualClock(), PowerLossVfs(folder / "data")
         self.sent: list[bytes] = []
         self.durable = 0
         self.states: list[tuple[Path, int, int]] = []
@@ -32,10 +32,10 @@ class Script:
         folder = self.folder / "data"
         with open_engine(folder, env=Env(clock=self.clock, files=self.files)) as engine:
             engine.create_topic("orders", config=CONFIG)
-            self.files.rule = self._before
+            self.files.before = self._before
             for _ in range(STEPS):
                 self._step(engine)
-            self.files.rule = None
+            self.files.before = None
 
     def _step(self, engine: Engine) -> None:
         log, chance = engine.log("orders", 0), self.chance
@@ -56,8 +56,7 @@ class Script:
         else:
             log.delete_records(chance.randrange(log.offsets().log_start, log.offsets().log_end + 1))
 
-    def _before(self, operation: str, path: str) -> None:
-        del path
+    def _before(self, operation: str) -> None:
         if operation in CHANGES and self.chance.random() < 0.2:
             for _ in range(STATES_EACH):
                 self.leave()
@@ -65,7 +64,7 @@ class Script:
     def leave(self) -> None:
         """One state that the disk may be in now."""
         state = self.folder / f"state-{len(self.states)}"
-        self.files.leave(str(self.folder / "data"), state, self.chance)
+        self.files.leave(state, self.chance)
         self.states.append((state, self.durable, len(self.sent)))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from power_search import PowerSearch
+from powerloss import PowerLossVfs
 from stratalog.errors import StorageError
 from stratalog.log.append import append
 from stratalog.log.durability import sync
@@ -20,7 +21,6 @@ from stratalog.segment.appender import Appender
 from stratalog.segment.framing import walk
 from stratalog.segment.segment import Segment
 from stratalog.testing.logs import LogBed
-from stratalog.testing.powerloss import PowerLossVfs
 
 SEEDS = 8
 

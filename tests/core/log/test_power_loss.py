@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from power_search import PowerSearch
+from powerloss import LazyNames, LazySync, PowerLossVfs
 from stratalog.errors import LogDirOfflineError, StorageError
 from stratalog.model.records import Record
 from stratalog.testing.faults import FaultyVfs, failing
 from stratalog.testing.logs import LogBed
-from stratalog.testing.powerloss import LazyNames, LazySync, PowerLossVfs
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from powerloss import Image, LazyNames, LazySync, PowerLossVfs
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
 from stratalog.log.load.producer_replay import replay_range
@@ -17,7 +18,6 @@ from stratalog.model.records import Record
 from stratalog.producers.state import ProducerState
 from stratalog.registry.registry import Registry
 from stratalog.testing.logs import LogBed
-from stratalog.testing.powerloss import Image, LazyNames, LazySync, PowerLossVfs
 
 STEPS = 14
 PRODUCER = 7

@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from powerloss import PowerLossVfs
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
@@ -22,7 +23,6 @@ from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding, FindingKind
 from stratalog.spi import Env, ObjectStore, Provider, TierLayout
 from stratalog.testing.logs import LogBed
-from stratalog.testing.powercut import PowerCutVfs
 from stratalog.testing.tiers import LOG, TOPIC_ID, made_segment
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.store.layout_table import LayoutTable
@@ -113,17 +113,6 @@ DAMAGES: Final[dict[str, Callable[[Place], list[Path]]]] = {
 }
 
 
-def durable(files: PowerCutVfs, bucket: Path) -> None:
-    """Let all that is there be on the disk."""
-    for path in sorted(bucket.rglob("*")):
-        if path.is_file():
-            descriptor = files.open(str(path), write=True)
-            files.sync(descriptor)
-            files.close(descriptor)
-    for path in [bucket, *(found for found in sorted(bucket.rglob("*")) if found.is_dir())]:
-        files.sync_folder(str(path))
-
-
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.long
 def test_a_repair_that_ends_anywhere_is_done_again(
@@ -135,11 +124,10 @@ def test_a_repair_that_ends_anywhere_is_done_again(
     place.fill()
     for path in DAMAGES[damage](place):
         flip(path)
-    files, chance = PowerCutVfs(), random.Random(damage)  # noqa: S311 - a failure is replayed
-    durable(files, bucket)
+    chance = random.Random(damage)  # noqa: S311 - a failure is replayed
     states: list[Path] = []
 
-    def before(operation: str, _: str) -> None:
+    def before(operation: str) -> None:
         if operation not in CHANGES:
             return
         state = tmp_path / f"state-{len(states)}-{operation.replace(' ', '-')}"
@@ -148,12 +136,12 @@ def test_a_repair_that_ends_anywhere_is_done_again(
             states.append(state)
         if chance.random() < POWER_SHARE:
             lost = state.with_name(f"{state.name}-power")
-            files.leave(str(bucket), lost, chance)
+            files.leave(lost, chance)
             states.append(lost)
 
-    files.rule = before
+    files = PowerLossVfs(bucket, before)
     assert all(repair.done for repair in TierRepair(place.log(Env(files=files))).manifest())
-    files.rule = None
+    files.before = None
     assert place.read() == BYTES
     assert states
     for state in (*states, bucket):

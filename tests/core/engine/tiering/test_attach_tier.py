@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from powerloss import PowerLossVfs
 from stratalog import Engine, Record, open_engine, open_reader
 from stratalog.env import Env
 from stratalog.errors import (
@@ -22,7 +23,6 @@ from stratalog.errors import (
 from stratalog.model.names import ATTACH_NOTE_FILE, TOPICS_FILE, TopicPartition
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.logs import LogBed, records
-from stratalog.testing.powercut import PowerCutVfs
 
 T0 = TopicPartition("t", 0)
 
@@ -330,18 +330,17 @@ def test_an_attach_that_was_killed_anywhere_is_repeated(tmp_path: Path, uri: str
 @pytest.mark.long
 def test_a_loss_of_power_in_the_midst_leaves_what_can_be_repeated(tmp_path: Path, uri: str) -> None:
     chance = random.Random(7)  # noqa: S311 - a failure is replayed from its seed
-    files, folder = PowerCutVfs(), tmp_path / "new"
+    folder = tmp_path / "new"
     states = list[Path]()
 
-    def leave(what: str, path: str) -> None:
-        del path
+    def leave(what: str) -> None:
         if is_change(what) and folder.exists() and chance.random() < 0.2:
             states.append(tmp_path / f"state-{len(states)}")
-            files.leave(str(folder), states[-1], chance)
+            files.leave(states[-1], chance)
 
-    files.rule = leave
+    files = PowerLossVfs(folder, leave)
     with open_engine(folder, tier=uri, attach=True, env=Env(files=files)):
-        files.rule = None
+        files.before = None
     assert len(states) > 5
     for state in states:
         repeat = (state / ATTACH_NOTE_FILE).exists() or not (state / TOPICS_FILE).exists()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from extra_indexes import ExtraPlugin, SetReader
+from powerloss import Image, PowerLossVfs
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError, DiskFullError, PluginError, UnknownComponentError
 from stratalog.log.log import Log
@@ -20,7 +21,6 @@ from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.logs import LogBed
-from stratalog.testing.powerloss import Image, PowerLossVfs
 
 TOPIC = TopicConfig(index_extra=("keyset",), file_delete_delay_ms=0)
 

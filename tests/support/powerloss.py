@@ -1,0 +1,355 @@
+"""Real file system that simulates what a power loss may leave of one folder and the folders in it.
+
+It is stricter than any real file system. Bytes are durable after a sync of their file. Names (created, renamed,
+removed) are durable after a sync of their folder. Before that, each change may or may not have reached the disk, in
+any order. A write may be cut at a sector, lack sectors in its middle, or have extended the file without its bytes.
+A rename within one folder is atomic: the file or folder has either its old or its new name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Self, TypeAlias
+
+from stratalog.env.vfs import PosixVfs
+from torn_writes import Fate, Write, by_chance, kept, longer_alone, lost
+
+Image: TypeAlias = dict[str, bytes]
+"""Contents of the folder after the power loss: bytes by path in the folder."""
+
+
+@dataclass(eq=False, slots=True)
+class _File:
+    """One file: its current bytes, its durable bytes, and the changes since."""
+
+    path: str
+    now: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+    pending: list[Write] = field(default_factory=list)
+    mapped: bool = False
+
+    def change(self, write: Write) -> None:
+        """Apply and record a change."""
+        write.apply(self.now)
+        self.pending.append(write)
+
+    def refresh(self) -> None:
+        """Record bytes that were written through a map, which causes no calls."""
+        if self.mapped:
+            with contextlib.suppress(FileNotFoundError):
+                data = Path(self.path).read_bytes()
+                if data != self.now:
+                    self.change(Write(len(data), None))
+                    self.change(Write(0, data))
+
+    def left(self, fate: Fate) -> bytes:
+        """Return the bytes that are on disk after a power loss."""
+        data = bytearray(self.durable)
+        for write in self.pending:
+            for part in fate(write):
+                part.apply(data)
+        return bytes(data)
+
+
+@dataclass(eq=False, slots=True)
+class _Folder:
+    """One folder: its current names, its durable names, and the changes since."""
+
+    now: dict[str, _File | _Folder] = field(default_factory=dict)
+    durable: dict[str, _File | _Folder] = field(default_factory=dict)
+    pending: list[_Naming] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """Return a folder as it is now; all of it is durable."""
+        made = cls()
+        for found in path.iterdir() if path.is_dir() else ():
+            if found.is_dir():
+                made.now[found.name] = cls.of(found)
+            else:
+                data = found.read_bytes()
+                made.now[found.name] = _File(str(found), bytearray(data), data)
+        made.durable = dict(made.now)
+        return made
+
+    def rename(self, old: str | None, new: str | None, node: _File | _Folder) -> None:
+        """Apply and record a change of names: ``old`` is removed unless None, then ``new`` is added unless None."""
+        replaced = self.now.get(new) if new is not None else None
+        if isinstance(replaced, _File):
+            replaced.mapped = False  # its path names another file now
+        naming = _Naming(old, new, node)
+        naming.apply(self.now)
+        self.pending.append(naming)
+
+    def refresh(self) -> None:
+        """Refresh the files of this folder and of the folders in it."""
+        for node in {*self.now.values(), *self.durable.values()}:
+            node.refresh()
+
+    def left(self, share: float, chance: random.Random | None) -> dict[str, _File | _Folder]:
+        """Return names after a power loss: ``share`` of the changes reached the disk. Without ``chance``: 0 or 1."""
+        names = dict(self.durable)
+        for naming in self.pending:
+            if share > (0 if chance is None else chance.random()):
+                naming.apply(names)
+        return names
+
+
+@dataclass(eq=False, slots=True)
+class _Naming:
+    """Change of names: ``old`` is removed unless None, then ``new`` names the file or folder unless None."""
+
+    old: str | None
+    new: str | None
+    node: _File | _Folder
+
+    def apply(self, to: dict[str, _File | _Folder]) -> None:
+        if self.old is not None:
+            to.pop(self.old, None)
+        if self.new is not None:
+            to[self.new] = self.node
+
+
+class PowerLossVfs(PosixVfs):
+    """The real file system, which tracks what is durable in one folder. Syncs are only recorded, not carried out.
+
+    Args:
+        folder: the watched folder; its files and folders at construction count as durable.
+        before: called with the operation's name before each change and sync in the folder; it may call ``images``.
+    """
+
+    def __init__(self, folder: Path, before: Callable[[str], None] | None = None) -> None:
+        self.before = before
+        self._path, self._root = str(folder), _Folder.of(folder)
+        self._opened: dict[int, _File] = {}
+
+    # --- after a power loss ------------------------------------------------------------------------------------------
+
+    def images(self, chance: random.Random, samples: int) -> Iterator[Image]:
+        """Yield states that a power loss at this point may leave: the extreme ones, and ``samples`` random ones."""
+        self._root.refresh()
+        for keeps_names in (True, False):
+            for fate in (kept, lost):
+                yield self._image(fate, float(keeps_names))
+        yield self._image(longer_alone, 1)
+        for _ in range(samples):
+            yield self._image(partial(by_chance, chance), chance.random(), chance)
+
+    def leave(self, target: Path, chance: random.Random) -> None:
+        """Write to a new folder ``target`` one random state that a power loss at this point may leave."""
+        self._root.refresh()
+        target.mkdir(parents=True)
+        for path, data in self._state(partial(by_chance, chance), chance.random(), chance):
+            if data is None:
+                (target / path).mkdir()
+            else:
+                (target / path).write_bytes(data)
+
+    def _image(self, fate: Fate, share: float, chance: random.Random | None = None) -> Image:
+        return {path: data for path, data in self._state(fate, share, chance) if data is not None}
+
+    def _state(self, fate: Fate, share: float, chance: random.Random | None) -> Iterator[tuple[str, bytes | None]]:
+        """Yield the paths of one state of the disk, each after its folder's, with a file's bytes or None for a folder.
+
+        ``share`` is the share of the changes of names that reached the disk. Without ``chance`` it is 0 or 1.
+        """
+        folders = [("", self._root)]
+        while folders:
+            prefix, folder = folders.pop()
+            for name, node in folder.left(share, chance).items():
+                if isinstance(node, _Folder):
+                    folders.append((f"{prefix}{name}/", node))
+                    yield prefix + name, None
+                else:
+                    yield prefix + name, node.left(fate)
+
+    # --- the port ----------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        """Open a file."""
+        place = self._place(path)
+        if create and place is not None:
+            self._before_change("create")
+        descriptor = super().open(path, write=write, create=create)
+        if place is not None:
+            folder, name = place
+            if create:
+                folder.rename(None, name, _File(path))
+            node = folder.now.get(name)
+            if isinstance(node, _File):
+                self._opened[descriptor] = node
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
+        self._opened.pop(descriptor, None)
+        super().close(descriptor)
+
+    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+        """Write bytes."""
+        file = self._watched("write", descriptor)
+        if file is not None:
+            file.change(Write(position, b"".join(parts)))
+        return super().write(descriptor, position, parts)
+
+    def truncate(self, descriptor: int, size_bytes: int) -> None:
+        """Cut or extend a file."""
+        file = self._watched("truncate", descriptor)
+        if file is not None:
+            file.change(Write(size_bytes, None))
+        super().truncate(descriptor, size_bytes)
+
+    def allocate(self, descriptor: int, size_bytes: int) -> None:
+        """Reserve disk space."""
+        file = self._watched("allocate", descriptor)
+        if file is not None and len(file.now) < size_bytes:
+            file.change(Write(size_bytes, None))
+        super().allocate(descriptor, size_bytes)
+
+    def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
+        """Reserve disk space behind a file's end, which a power loss does not change."""
+        self._watched("reserve", descriptor)
+        super().reserve(descriptor, position, size_bytes)
+
+    def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
+        """Map a file."""
+        if write and descriptor in self._opened:
+            self._opened[descriptor].mapped = True
+        return super().map(descriptor, size_bytes, write=write)
+
+    def sync(self, descriptor: int) -> None:
+        """Make the file's bytes durable."""
+        file = self._watched("sync", descriptor)
+        if file is not None:
+            file.durable, file.pending = bytes(file.now), []
+
+    def sync_folder(self, path: str) -> None:
+        """Make the folder's names durable."""
+        folder = self._node(path)
+        if isinstance(folder, _Folder):
+            self._before_change("sync folder")
+            folder.durable, folder.pending = dict(folder.now), []
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file or a folder."""
+        before, after = self._changed("rename", old), self._place(new)
+        super().rename(old, new)
+        if before is None or after is None:
+            return
+        (source, gone), (target, come) = before, after
+        node = source.now[gone]
+        if source is target:
+            source.rename(gone, come, node)
+        else:
+            target.rename(None, come, node)
+            source.rename(gone, None, node)
+        _move(node, new)
+
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name."""
+        before, after = self._changed("link", old), self._place(new)
+        super().link(old, new)
+        if before is not None and after is not None:
+            after[0].rename(None, after[1], before[0].now[before[1]])
+
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+        self._delete("remove", path, super().remove)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder with its parents."""
+        if self._place(path) is not None:
+            self._before_change("make folder")
+        super().make_folder(path)
+        folder = self._root
+        for name in self._names(path) or ():
+            if name not in folder.now:
+                folder.rename(None, name, _Folder())
+            made = folder.now[name]
+            assert isinstance(made, _Folder)
+            folder = made
+
+    def remove_folder(self, path: str) -> None:
+        """Delete a folder."""
+        self._delete("remove folder", path, super().remove_folder)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _names(self, path: str) -> list[str] | None:
+        """Return the names from the watched folder to ``path``, none for that folder, or None for a path outside."""
+        if path == self._path:
+            return []
+        return path.removeprefix(f"{self._path}/").split("/") if path.startswith(f"{self._path}/") else None
+
+    def _node(self, path: str) -> _File | _Folder | None:
+        """Return the file or folder that ``path`` names; None if it is outside, or was not made through this object."""
+        node: _File | _Folder | None = self._root
+        names = self._names(path)
+        for name in names or ():
+            node = node.now.get(name) if isinstance(node, _Folder) else None
+        return None if names is None else node
+
+    def _place(self, path: str) -> tuple[_Folder, str] | None:
+        """Return the folder and the name of ``path``, or None for the watched folder and paths outside."""
+        parent, _, name = path.rpartition("/")
+        folder = self._node(parent)
+        return (folder, name) if isinstance(folder, _Folder) else None
+
+    def _changed(self, what: str, path: str) -> tuple[_Folder, str] | None:
+        """Announce a change of a name; return its place, or None if nothing is known at ``path``."""
+        if self._node(path) is None or path == self._path:
+            return None
+        self._before_change(what)
+        return self._place(path)
+
+    def _delete(self, what: str, path: str, delete: Callable[[str], None]) -> None:
+        place, node = self._changed(what, path), self._node(path)
+        if node is not None:
+            node.refresh()
+        delete(path)
+        if place is not None and node is not None:
+            place[0].rename(place[1], None, node)
+            if isinstance(node, _File):
+                node.mapped = False  # another file may get its path
+
+    def _watched(self, what: str, descriptor: int) -> _File | None:
+        file = self._opened.get(descriptor)
+        if file is not None:
+            self._before_change(what)
+            file.refresh()
+        return file
+
+    def _before_change(self, what: str) -> None:
+        if self.before is not None:
+            self.before(what)
+
+
+class LazySync(PowerLossVfs):
+    """Broken file system whose ``sync`` does nothing; a power loss test must fail with it."""
+
+    def sync(self, descriptor: int) -> None:
+        """Do nothing."""
+        del descriptor
+
+
+class LazyNames(PowerLossVfs):
+    """Broken file system whose ``sync_folder`` does nothing; a power loss test must fail with it."""
+
+    def sync_folder(self, path: str) -> None:
+        """Do nothing."""
+        del path
+
+
+def _move(node: _File | _Folder, path: str) -> None:
+    """Record a new path of a file, or of the files in a folder."""
+    if isinstance(node, _File):
+        node.path = path
+    else:
+        for name, inside in node.now.items():
+            _move(inside, f"{path}/{name}")

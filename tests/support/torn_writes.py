@@ -1,0 +1,64 @@
+"""Parts of a write that may reach the disk before a power loss."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+SECTOR_BYTES: Final = 512
+_AT_A_SECTOR: Final = 0.5  # share of cuts at a sector boundary
+_WITH_A_HOLE: Final = 0.3  # share of damaged writes with a missing sector before later ones
+
+
+@dataclass(eq=False, slots=True)
+class Write:
+    """One write: bytes at a position; if ``data`` is None, a new file size of ``position``."""
+
+    position: int
+    data: bytes | None
+
+    def apply(self, to: bytearray) -> None:
+        """Apply the write to the bytes of a file."""
+        end = self.position if self.data is None else self.position + len(self.data)
+        if self.data is None:
+            del to[end:]
+        if len(to) < end:
+            to.extend(bytes(end - len(to)))
+        if self.data is not None:
+            to[self.position : end] = self.data
+
+
+Fate: TypeAlias = Callable[[Write], Sequence[Write]]
+"""Function that returns the part of a write that reached the disk."""
+
+
+def kept(write: Write) -> Sequence[Write]:
+    """Return the whole write."""
+    return [write]
+
+
+def lost(write: Write) -> Sequence[Write]:
+    """Return nothing of the write."""
+    del write
+    return []
+
+
+def longer_alone(write: Write) -> Sequence[Write]:
+    """Return a write that extends the file with zeros instead of its bytes."""
+    return [write if write.data is None else Write(write.position, bytes(len(write.data)))]
+
+
+def by_chance(chance: random.Random, write: Write) -> Sequence[Write]:
+    """Return all, none or a part of the write: the bytes before a cut, or all bytes except one sector."""
+    fate = chance.choice((kept, kept, lost, longer_alone, None, None))
+    if fate is not None or not write.data:
+        return (fate or kept)(write)
+    data = write.data
+    cut = chance.randrange(len(data) + 1)
+    if chance.random() < _AT_A_SECTOR:
+        cut = cut // SECTOR_BYTES * SECTOR_BYTES
+    hole = bytes(len(data[cut : cut + SECTOR_BYTES]))
+    rest = data[cut + SECTOR_BYTES :]
+    return [Write(write.position, data[:cut] + (hole + rest if chance.random() < _WITH_A_HOLE else b""))]
