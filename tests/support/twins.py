@@ -11,6 +11,7 @@ from requirement import Requirement, is_required, missing
 from stratalog import RecordColumns
 from stratalog.errors import CorruptBatchError, DecompressedSizeError, InvalidRecordError, UnsupportedCompressionError
 from stratalog.extensions import absence
+from stratalog.model.prepared import PreparedBatches
 from stratalog.spi import BatchHeader, Buffer, Codec, CodecTable, Fields, RecordFormat, ScanStop
 from stratalog_formats.codecs.gzip import GzipCodec
 from stratalog_formats.codecs.lz4 import Lz4Codec
@@ -119,8 +120,10 @@ def rewritten(
     copy, results = bytearray(data), list[object]()
     table = form.scan(copy, 0, len(copy), check_crc=check_crc)
     try:
-        assigned = form.assign(copy, table, 1000, 9, stamp_ms)
-        results += [bytes(copy), [column.tolist() for column in assigned.columns]]
+        if len(table):
+            batches = PreparedBatches(table, copy)
+            form.assign(batches, 1000, 9, stamp_ms)
+            results += [bytes(copy), [column.tolist() for column in batches.table.columns]]
     except (CorruptBatchError, DecompressedSizeError, InvalidRecordError) as refused:
         results.append((type(refused).__name__, refused.args[1:]))
     header = BatchHeader(base_offset=5)

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Final, Literal, overload
 
 from stratalog.config.topic import TopicConfig
-from stratalog.log.append.append import append_batches, append_records
+from stratalog.log.append.append import append
 from stratalog.log.append.commit import AppendResult
 from stratalog.log.append.follower import append_as_follower
 from stratalog.log.append.marker import append_marker
@@ -122,10 +122,11 @@ class Log(LogReader):
             _check_sequence(records)
         wanted, ends = self._durability_of(durability), list[int]()
         if wait is True:
-            return append_records(self._state, records, wanted)
+            return append(self._state, self._state.settings.preparer.records(records), wanted)
         if wait is not False:
             raise wrong_type("wait of append()", "True or False", wait)
-        result = append_records(self._state, records, wanted, lambda _, end: ends.append(end))
+        batches = self._state.settings.preparer.records(records)
+        result = append(self._state, batches, wanted, sync=lambda _, end: ends.append(end))
         return self._background.when_durable(self._state, ends[0] if ends else 0, result)
 
     @checks_itself
@@ -149,7 +150,7 @@ class Log(LogReader):
             raise wrong_type("data of append_as_leader()", "bytes", data)
         wanted = self._durability if durability is None else Durability.of(durability)
         who = _CLIENT if origin == "client" else AppendOrigin.of(origin)  # avoids a look-up by name at each append
-        return append_batches(self._state, data, wanted, who)
+        return append(self._state, self._state.settings.preparer.batches(data, who), wanted, who)
 
     def append_as_follower(
         self, data: Buffer, leader_high_watermark: int, leader_log_start_offset: int, durability: str | None = None

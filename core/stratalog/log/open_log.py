@@ -9,7 +9,7 @@ from functools import partial
 
 from stratalog.env.lock_order import LockRank
 from stratalog.errors import StorageError
-from stratalog.log.append.append_queue import write_row
+from stratalog.log.append.group_commit import commit_queued
 from stratalog.log.change.delete import remove_left
 from stratalog.log.durability.subscribers import Background
 from stratalog.log.durability.sync import flush
@@ -127,7 +127,7 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
     )
     due_ns = parts.env.clock.monotonic_ns() + config.file_delete_delay_ms * 1_000_000
     state.writes.pending_deletes.add(loaded.left, due_ns)
-    state.durability.turns.writes_with(partial(write_row, state))
+    state.durability.turns.writes_with(partial(commit_queued, state))
     state.publish()
     return state
 
@@ -137,7 +137,7 @@ def end(state: LogState) -> bool:
     clean = state.health.is_good
     try:
         if clean:
-            write_row(state)
+            commit_queued(state)
             state.writes.appender.finish()
             remove_left(state, all_now=True)  # before the snapshot: it may free space on a full disk
             if (

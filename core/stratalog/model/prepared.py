@@ -8,11 +8,11 @@ from stratalog.extensions import extension
 from stratalog.model import prepared_py
 from stratalog.model.records import EXTENSIONS
 
-__all__ = ["PreparedBatches"]
+__all__ = ["PreparedBatches", "Rules"]
 
 _twin: Final = extension(EXTENSIONS[3]) or prepared_py
 
 if TYPE_CHECKING:
-    from stratalog.model.prepared_py import PreparedBatches  # the type of both twins
+    from stratalog.model.prepared_py import PreparedBatches, Rules  # the type of both twins
 else:
-    PreparedBatches = _twin.PreparedBatches
+    PreparedBatches, Rules = _twin.PreparedBatches, _twin.Rules

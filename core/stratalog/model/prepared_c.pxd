@@ -19,6 +19,20 @@ cdef struct BatchRow:  # in the order of BATCH_COLUMNS
     int64_t crc
 
 
+cdef class Rules:
+    cdef readonly int64_t max_batch_bytes
+    cdef readonly int64_t before_ms
+    cdef readonly int64_t after_ms
+    cdef readonly bint needs_keys
+    cdef readonly bint keeps_times
+    cdef readonly int64_t limit_bytes
+    cdef readonly int64_t overhead_bytes
+
+    cdef bint allow(
+        self, int64_t batch_bytes, int64_t least_ms, int64_t largest_ms, bint has_null_key, int64_t now_ms
+    ) noexcept
+
+
 cdef class PreparedBatches:
     cdef readonly int magic
     cdef readonly bytearray data

@@ -21,6 +21,33 @@ cdef inline int64_t span_of(int magic, const BatchRow* row) noexcept:
     return row.record_count if magic < 2 else row.last_offset - row.base_offset + 1
 
 
+cdef class Rules:
+    def __init__(
+        self,
+        *,
+        int64_t max_batch_bytes,
+        int64_t before_ms,
+        int64_t after_ms,
+        bint needs_keys,
+        bint keeps_times,
+        int64_t limit_bytes,
+        int64_t overhead_bytes,
+    ):
+        self.max_batch_bytes, self.before_ms, self.after_ms = max_batch_bytes, before_ms, after_ms
+        self.needs_keys, self.keeps_times = needs_keys, keeps_times
+        self.limit_bytes, self.overhead_bytes = limit_bytes, overhead_bytes
+
+    cdef bint allow(
+        self, int64_t batch_bytes, int64_t least_ms, int64_t largest_ms, bint has_null_key, int64_t now_ms
+    ) noexcept:
+        """Return True if batches of at most ``batch_bytes`` keep the rules. ``now_ms`` is not negative."""
+        if batch_bytes > self.max_batch_bytes or (has_null_key and self.needs_keys):
+            return False
+        if not self.keeps_times:
+            return True
+        return now_ms - self.before_ms <= least_ms and (largest_ms <= now_ms or largest_ms - now_ms <= self.after_ms)
+
+
 cdef class PreparedBatches:
     """Batches of one magic, as a log writes and indexes them: bytes, header fields, and sums of these."""
 

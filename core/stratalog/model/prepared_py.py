@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from stratalog.model.batches import BATCH_COLUMNS, CONTROL_BIT, NO_PRODUCER, BatchTable, ScanStop
@@ -11,6 +12,30 @@ _LAST_OFFSET: Final = BATCH_COLUMNS.index("last_offset")
 _BASE_OFFSET: Final = BATCH_COLUMNS.index("base_offset")
 _POSITION: Final = BATCH_COLUMNS.index("position")
 _RECORD_COUNT: Final = BATCH_COLUMNS.index("record_count")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Rules of a topic for the batches that a leader writes, for formats that compare them without Python objects.
+
+    Attributes:
+        max_batch_bytes: ``max.message.bytes``.
+        before_ms: oldest allowed timestamp, as a distance from the clock.
+        after_ms: newest allowed timestamp, as a distance from the clock.
+        needs_keys: True if every record needs a key.
+        keeps_times: True if records keep the producer's timestamps (CreateTime). Otherwise no timestamp breaks a rule.
+        limit_bytes: size limit of a new batch before compression: keys, values and headers, plus ``overhead_bytes``
+            for each record. A single record may be larger.
+        overhead_bytes: size added for each record.
+    """
+
+    max_batch_bytes: int
+    before_ms: int
+    after_ms: int
+    needs_keys: bool
+    keeps_times: bool
+    limit_bytes: int
+    overhead_bytes: int
 
 
 class PreparedBatches:

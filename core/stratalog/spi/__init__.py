@@ -42,7 +42,7 @@ from stratalog.model.events import (
     TinySegments,
 )
 from stratalog.model.offsets import EpochEntry, OffsetPosition, TimestampOffset
-from stratalog.model.prepared import PreparedBatches
+from stratalog.model.prepared import PreparedBatches, Rules
 from stratalog.model.records import Fields, Headers
 from stratalog.model.segment_info import AbortedTransaction, FileKind, FileSlice, ObjectSlice, SegmentInfo
 from stratalog.spi.cleanup import (
@@ -59,7 +59,7 @@ from stratalog.spi.cleanup import (
 from stratalog.spi.codecs import Codec, CodecTable
 from stratalog.spi.commands import CommandOutput, config_option, option_group, tier_option
 from stratalog.spi.extra import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader
-from stratalog.spi.formats import BatchHeader, BatchSurvey, PlainBatch, RecordFormat, Verdict
+from stratalog.spi.formats import BatchHeader, RecordFormat, Verdict
 from stratalog.spi.hooks import hookimpl
 from stratalog.spi.indexes import IndexBuilder, IndexFormat, IndexReader, IndexRole
 from stratalog.spi.layouts import (
@@ -103,7 +103,6 @@ __all__ = [
     "ArrowBuffers",
     "Backpressure",
     "BatchHeader",
-    "BatchSurvey",
     "BatchTable",
     "Buffer",
     "ByteSource",
@@ -151,7 +150,6 @@ __all__ = [
     "ObjectStore",
     "OffsetPosition",
     "OpenContext",
-    "PlainBatch",
     "PreparedBatches",
     "Provider",
     "RangeReader",
@@ -160,6 +158,7 @@ __all__ = [
     "RecordFormat",
     "Rewrite",
     "RewriteJob",
+    "Rules",
     "ScanStop",
     "Section",
     "SegmentEvicted",

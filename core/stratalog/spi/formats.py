@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from stratalog.model.arrow import arrow_batches
 from stratalog.model.batches import (
@@ -18,9 +18,9 @@ from stratalog.model.batches import (
     NO_TIMESTAMP,
     BatchTable,
     Buffer,
-    RecordBatch,
     TimestampType,
 )
+from stratalog.model.prepared import PreparedBatches, Rules
 from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.spi.codecs import Codec
 
@@ -53,44 +53,6 @@ class Verdict(IntEnum):
     KEEP = 0
     DROP = 1
     DROP_AT_HORIZON = 2
-
-
-class BatchSurvey(NamedTuple):
-    """A summary of all records of some batches.
-
-    Attributes:
-        attributes: all attribute bits that are set in at least one batch.
-        least_ms: the smallest timestamp.
-        largest_ms: the largest timestamp.
-        has_null_key: True if any key is null.
-        is_stamped: True if each batch header has the largest timestamp of its records.
-    """
-
-    attributes: int
-    least_ms: int
-    largest_ms: int
-    has_null_key: bool
-    is_stamped: bool
-
-
-class PlainBatch(NamedTuple):
-    """One whole data batch that a leader writes unchanged, except for base offset and leader epoch.
-
-    The offsets in the batch are 0, 1, 2, ... Its header has CreateTime, no producer and no codec.
-
-    Attributes:
-        data: the batch's bytes; the holder of this value may change them.
-        record_count: at least 1.
-        least_ms: the smallest timestamp.
-        largest_ms: the largest timestamp, as in the header; -1 if no record has a timestamp.
-        has_null_key: True if any key is null.
-    """
-
-    data: bytearray
-    record_count: int
-    least_ms: int
-    largest_ms: int
-    has_null_key: bool
 
 
 class RecordFormat(ABC):
@@ -151,21 +113,6 @@ class RecordFormat(ABC):
         for columns in self.decode(data, batches, limit_bytes=limit_bytes):
             yield from arrow_batches(columns, partition)
 
-    def survey(self, data: Buffer, batches: BatchTable) -> BatchSurvey | None:
-        """Return a summary of batches that a leader writes without decoding them.
-
-        Args:
-            data: the bytes that were scanned.
-            batches: rows of a scan of ``data``.
-
-        Returns:
-            None if the batches must be decoded: a batch is wrong, compressed, or not as this magic writes new batches.
-            This is the default. Otherwise the batches are uncompressed, their records fill them, and offsets ascend by
-            one.
-        """
-        del data, batches
-        return None
-
     def select(
         self,
         data: Buffer,
@@ -206,38 +153,42 @@ class RecordFormat(ABC):
         del data, base_offset, offset, max_bytes, bound, indexed_offset, check_crc, beyond_bytes
         return None
 
-    def plain_batch(self, data: Buffer) -> PlainBatch | None:
-        """Return a copy of ``data`` if it is exactly one batch that need not be decoded, as in most appends.
+    def prepare_records(self, records: Sequence[Record], rules: Rules, now_ms: int) -> PreparedBatches | None:
+        """Return all records as one uncompressed batch with CreateTime and no producer, with offsets from 0 on.
 
-        One call scans the batch, checks its CRC and surveys it.
-
-        Returns:
-            None if one call cannot decide this, or if anything is wrong. None is the default.
-        """
-        del data
-        return None
-
-    def encode_plain(
-        self, records: Sequence[Record], now_ms: int, *, limit_bytes: int, overhead_bytes: int
-    ) -> PlainBatch | None:
-        """Return the batch of ``encode`` with a plain header, if all records fit one batch.
+        The bytes are those of ``encode``. One call encodes the records and compares them with the rules.
 
         Args:
             records: any number of records.
-            now_ms: the timestamp for records without one.
-            limit_bytes: size limit of keys, values and headers, plus ``overhead_bytes`` per record; a single record may
-                be larger.
-            overhead_bytes: size added for each record.
+            rules: rules of the topic.
+            now_ms: the time of the clock, and the timestamp for records without one.
 
         Returns:
-            None if the records do not fit one batch, or if anything is wrong. None is the default.
+            None if one call cannot decide this: the records do not fit one batch, one of them may break a rule, or
+            anything is wrong. The log then encodes and checks the records with other methods. None is the default.
         """
-        del records, now_ms, limit_bytes, overhead_bytes
+        del records, rules, now_ms
         return None
 
-    def place(self, data: bytearray, base_offset: int, leader_epoch: int) -> None:
-        """Set offset and leader epoch of the single batch in ``data``, as ``assign`` does."""
-        self.assign(data, self.scan(data, 0, len(data), check_crc=False), base_offset, leader_epoch, None)
+    def prepare_batches(self, data: Buffer, rules: Rules, now_ms: int) -> PreparedBatches | None:
+        """Return a copy of ``data`` if it consists of batches that a leader writes without decoding them, as most are.
+
+        One call scans the batches, checks their CRCs, and compares their records with the rules. The batches are
+        whole, uncompressed, with CreateTime, without control records and delete horizons; their records fill them, and
+        offsets ascend by one; a batch with a producer id has a sequence. If ``rules.keeps_times``, each header has the
+        largest timestamp of its records.
+
+        Args:
+            data: what a client sent.
+            rules: rules of the topic.
+            now_ms: the time of the clock.
+
+        Returns:
+            None if one call cannot decide this, or if a record may break a rule. The log then decodes the batches.
+            None is the default.
+        """
+        del data, rules, now_ms
+        return None
 
     @abstractmethod
     def encode(
@@ -268,22 +219,13 @@ class RecordFormat(ABC):
         """
 
     @abstractmethod
-    def assign(
-        self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
-    ) -> BatchTable:
-        """Set the offsets of batches of ``data`` in place; the first record gets ``base_offset``.
+    def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
+        """Set the offsets of batches in place, in bytes and table; the first record gets ``base_offset``.
 
-        If ``append_time_ms`` is given, the batches become LogAppendTime; None leaves the timestamps. A CRC is computed
-        again only if a field that it covers changes.
+        If ``append_time_ms`` is given, the batches become LogAppendTime. If it is None, a header whose timestamp type
+        or largest timestamp differs from its row in ``batches.table`` gets those of the row: a leader corrects them
+        there. A CRC is computed again only if a field that it covers changes. A second call moves the batches again.
         """
-
-    def restamp(self, data: bytearray, batch: RecordBatch, max_timestamp_ms: int) -> bool:
-        """Set CreateTime and this maximum timestamp (ms) in a batch's header, in place; its records do not change.
-
-        Return False without a change if the format does not support that. The caller then encodes the batch again.
-        """
-        del data, batch, max_timestamp_ms
-        return False
 
     def retain(
         self,

@@ -10,15 +10,15 @@ from typing import Final
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError
 from stratalog.log.prepare.prepare_records import (
-    BATCH_BYTES_WANTED,
     RECORD_OVERHEAD_BYTES,
-    Prepared,
+    batch_limit_bytes,
     check_columns,
     codec_of,
     encoded,
     timestamp_type,
 )
 from stratalog.model.batches import NO_EPOCH, NO_TIMESTAMP, BatchTable
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.records import RecordColumns, int64_column
 from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
@@ -49,7 +49,7 @@ class Encoder:
             parts.codecs.by_name(config.compression_type)
         return cls(parts, config)
 
-    def batches(self, columns: RecordColumns, *, keep_offsets: bool) -> Iterator[Prepared]:
+    def batches(self, columns: RecordColumns, *, keep_offsets: bool) -> Iterator[PreparedBatches]:
         """Yield the records as batches of at most ``max.message.bytes``, about 1 MiB before compression.
 
         If offsets are kept, so are leader epochs; otherwise the batches begin at offset 0 and get their offsets later.
@@ -86,7 +86,7 @@ class Encoder:
         size = columns.count * RECORD_OVERHEAD_BYTES + sum(columns.key_size) + sum(columns.value_size)
         size += len(columns.header_key_size) * _HEADER_BYTES
         size += sum(columns.header_key_size) + sum(columns.header_value_size)
-        limit = min(BATCH_BYTES_WANTED, self.config.max_message_bytes, self.config.segment_bytes)
+        limit = batch_limit_bytes(self.config)
         rows = max(1, limit * columns.count // max(size, 1))
         for start, end in pairwise(_epoch_borders(columns) if keep_offsets else (0, columns.count)):
             for at in range(start, end, rows):
@@ -116,8 +116,8 @@ def placed_tables(
     for scanned in found.tables:
         table = scanned
         if base_offset is not None:
-            format_of = parts.formats.of(table.magic, "", 0)
-            table = format_of.assign(data, table, base_offset, leader_epoch, None)
-            base_offset = table.last_offset[-1] + 1
+            batches = PreparedBatches(scanned, data)
+            parts.formats.of(table.magic, "", 0).assign(batches, base_offset, leader_epoch, None)
+            table, base_offset = batches.table, batches.last_offset + 1
         end = table.position[-1] + table.size_bytes[-1]
         yield table, memoryview(data)[table.position[0] : end]

@@ -13,6 +13,7 @@ import pytest
 import twins
 from stratalog import Record
 from stratalog.errors import CorruptBatchError, InvalidRecordError
+from stratalog.model.prepared import PreparedBatches
 from stratalog.spi import BatchHeader, Buffer, Codec, RecordFormat, ScanStop
 from stratalog.testing.parts import entries_of, seal
 from stratalog_formats.kernels.choice import PYTHON
@@ -78,12 +79,13 @@ def test_wrappers_whose_offsets_lie_are_not_assigned(name: str, label: str, fiel
     messages = entries_of(bytes(form.encode([Record()] * 3, BatchHeader(), None, None)))
     contents = b"".join([*messages[:2], INT64.pack(field) + messages[2][8:]])
     data = form.encode([Record()], BatchHeader(base_offset=100), replacing(twins.CODECS[label], contents), None)
-    before, table = bytes(data), form.scan(data, 0, len(data), check_crc=True)
+    before, batches = bytes(data), PreparedBatches(form.scan(data, 0, len(data), check_crc=True), data)
     if field in {0, 1}:  # the messages before have these offsets, which plain reading does not mind
-        assert form.assign(data, table, 70, 0, None).last_offset[0] == 70 + field
+        form.assign(batches, 70, 0, None)
+        assert batches.last_offset == 70 + field
         return
     with pytest.raises(CorruptBatchError) as caught:
-        form.assign(data, table, 70, 0, None)
+        form.assign(batches, 70, 0, None)
     assert (caught.value.position, bytes(data)) == (0, before)
     with pytest.raises((InvalidRecordError, CorruptBatchError)):
         encoded_again(form, data)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stratalog import Record, TimestampType
 from stratalog.errors import StorageError
+from stratalog.model.prepared import PreparedBatches
 from stratalog.spi import BatchHeader, BatchTable, Codec, CodecTable, Fields, Headers, RecordFormat, ScanStop
 from stratalog_formats.codecs.gzip import GzipCodec
 from stratalog_formats.codecs.lz4 import Lz4Codec
@@ -79,9 +80,10 @@ def test_records_come_back_before_and_after_they_are_assigned(
     assert contents(found, magic) == expected
     assert [record.offset for record in found] == list(range(first, first + len(expected)))
 
-    assigned = form.assign(encoded, scanned(form, encoded), moved, 4, None)
-    assert list(assigned) == list(scanned(form, encoded))
-    found = read(form, encoded, assigned)
+    batches = PreparedBatches(scanned(form, encoded), encoded)
+    form.assign(batches, moved, 4, None)
+    assert list(batches.table) == list(scanned(form, encoded))
+    found = read(form, encoded, batches.table)
     assert contents(found, magic) == expected
     assert [record.offset for record in found] == list(range(moved, moved + len(expected)))
     assert {record.leader_epoch for record in found} == {4 if magic == 2 else -1}
@@ -95,7 +97,9 @@ def test_append_time_replaces_every_time_and_nothing_else(magic: int, name: str 
     given_records = data.draw(record_lists(magic))
     append_ms = data.draw(st.integers(0, LAST_MS))
     encoded = form.encode(given_records, BatchHeader(), codec, None)
-    found = read(form, encoded, form.assign(encoded, scanned(form, encoded), 0, 0, append_ms))
+    batches = PreparedBatches(scanned(form, encoded), encoded)
+    form.assign(batches, 0, 0, append_ms)
+    found = read(form, encoded, batches.table)
     assert found == read(form, encoded, scanned(form, encoded))
     assert {(record.timestamp_ms, record.timestamp_type) for record in found} == {
         (append_ms, TimestampType.LOG_APPEND_TIME)

@@ -15,6 +15,7 @@ import twins
 from stratalog import Record, RecordColumns
 from stratalog.errors import CorruptBatchError, InvalidRecordError
 from stratalog.model.batches import BATCH_COLUMNS
+from stratalog.model.prepared import PreparedBatches
 from stratalog.spi import BatchTable, Fields, ScanStop
 from stratalog_formats.kernels.choice import PYTHON, Kernels
 
@@ -358,7 +359,9 @@ def test_twins_assign_alike(
     assigned = []
     for kernels in (PYTHON, compiled):
         data = bytearray(joined)
-        kernels.assign_batches(data, kernels.scan_batches(data, 0, len(data), True), base_offset, epoch, stamp_ms)
+        batches = PreparedBatches(kernels.scan_batches(data, 0, len(data), True), data)
+        kernels.assign_batches(batches, base_offset, epoch, stamp_ms)
+        assert list(batches.table) == list(kernels.scan_batches(data, 0, len(data), True))
         assigned.append(data)
     assert assigned[0] == assigned[1]
     table = PYTHON.scan_batches(assigned[0], 0, len(joined), True)
@@ -372,20 +375,5 @@ def test_batches_that_are_not_inside_the_bytes_are_not_assigned(kernels: Kernels
     table = kernels.scan_batches(data, 0, len(data), True)
     short = data[:-1]
     with pytest.raises(IndexError, match="not inside"):
-        kernels.assign_batches(short, table, 5, 5, None)
+        kernels.assign_batches(PreparedBatches(table, short), 5, 5, None)
     assert short == data[:-1]
-
-
-@pytest.mark.parametrize("size", [0, 15, 60])
-def test_what_is_no_batch_gets_no_place(kernels: Kernels, size: int) -> None:
-    with pytest.raises(ValueError, match=f"a batch of {size} bytes"):
-        kernels.place_batch(bytearray(size), 1, 1)
-
-
-@given(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-(1 << 31), (1 << 31) - 1), st.integers(61, 99))
-def test_a_batch_gets_its_place(base_offset: int, leader_epoch: int, size: int) -> None:
-    for kernels in twins.twins():
-        data = bytearray(range(size))
-        kernels.place_batch(data, base_offset, leader_epoch)
-        front = INT64.pack(base_offset) + INT32.pack(size - 12) + INT32.pack(leader_epoch)
-        assert data == front + bytes(range(16, size))

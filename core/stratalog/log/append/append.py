@@ -1,102 +1,66 @@
-"""Appends of a leader: encode or check, write under the log's lock, then wait for the requested durability."""
+"""Appends of a leader: commit prepared batches, alone or together with others, then wait for the requested durability."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from stratalog.errors import ClosedError, InvalidRecordError
-from stratalog.log.append.append_queue import QueuedAppend, write_row
-from stratalog.log.append.commit import AppendResult, write_batch, write_prepared
+from stratalog.errors import ClosedError
+from stratalog.log.append.commit import AppendResult, commit
+from stratalog.log.append.group_commit import QueuedAppend, commit_queued
 from stratalog.log.durability.sync import sync_records, wait_until_durable
-from stratalog.log.prepare.prepare_batches import prepare_batches
-from stratalog.log.prepare.prepare_records import Prepared, prepare_records
 from stratalog.log.state.log_state import LogState
-from stratalog.model.batches import Buffer
 from stratalog.model.offsets import AppendOrigin, Durability
-from stratalog.model.records import Record
-from stratalog.spi.formats import PlainBatch, RecordFormat
+from stratalog.model.prepared import PreparedBatches
 
-_DURABLE: Final = Durability.DURABLE  # looked up at each append
+_CLIENT: Final = AppendOrigin.CLIENT  # looked up at each append
+_DURABLE: Final = Durability.DURABLE  # the same
 
 Sync: TypeAlias = Callable[[LogState, int], None]
 """Callback that makes the records of a log below an offset durable, or schedules it."""
 
 
-def append_records(
-    state: LogState, records: Sequence[Record], durability: Durability, sync: Sync | None = None
+def append(
+    state: LogState,
+    batches: PreparedBatches,
+    durability: Durability,
+    origin: AppendOrigin = _CLIENT,
+    sync: Sync | None = None,
 ) -> AppendResult:
-    """Encode and append records. Errors as ``prepare_records`` and ``write``."""
-    config, parts, rules = state.settings.config, state.settings.components, state.settings.rules
-    plain = rules.encoded(records)
-    if plain is not None:
-        return write_plain(state, rules.format, plain, durability, sync)
-    return write(state, prepare_records(records, config, parts), durability, sync)
-
-
-def append_batches(
-    state: LogState, data: Buffer, durability: Durability, origin: AppendOrigin = AppendOrigin.CLIENT
-) -> AppendResult:
-    """Append batches that the caller encoded. Errors as ``prepare_batches`` and ``write``."""
-    rules = state.settings.rules
-    plain = rules.taken(data)
-    if plain is not None:
-        return write_plain(state, rules.format, plain, durability)
-    prepared = prepare_batches(data, state.settings.config, state.settings.components, origin=origin)
-    if not prepared:
-        raise InvalidRecordError("no whole batch was given")
-    return write(state, prepared, durability, origin=origin)
-
-
-def write_plain(
-    state: LogState, found: RecordFormat, batch: PlainBatch, durability: Durability, sync: Sync | None = None
-) -> AppendResult:
-    """Write one plain batch, as ``write`` does."""
-    if durability is _DURABLE and sync is None and _may_line_up(state):
-        return _write_in_row(state, found, batch)
+    """Commit prepared batches; durable on return, if requested. Errors as ``commit`` and ``flush``."""
+    if durability is _DURABLE and sync is None and _may_queue(state, batches):
+        return _append_queued(state, batches)
     with state.lock:
-        result = write_batch(state, found, batch)
-        due = result[1] + 1 - state.durability.recovery_point >= state.settings.config.flush_messages
-    if due or durability is _DURABLE:
+        result = commit(state, batches, origin)
+        due = state.log_end - state.durability.recovery_point >= state.settings.config.flush_messages
+    if due or durability is _DURABLE:  # a retry also waits: its first try may not have waited
         (sync or sync_records)(state, result[1] + 1)
     return result
 
 
-def _may_line_up(state: LogState) -> bool:
-    """Return True if appends may share a write. False if an append may wait for room, because all would then wait."""
+def _may_queue(state: LogState, batches: PreparedBatches) -> bool:
+    """Return True if the batches may share a write.
+
+    Those of a producer may not, because they may be a retry. If an append may wait for room, all others would wait too.
+    """
+    if batches.has_producer or batches.is_control:
+        return False
     return state.settings.remote is None or state.settings.config.local_hard_limit_bytes < 0
 
 
-def _write_in_row(state: LogState, found: RecordFormat, batch: PlainBatch) -> AppendResult:
-    """Write a batch, possibly together with batches of other threads, and return when it is durable."""
-    waiter = QueuedAppend(found, batch)
+def _append_queued(state: LogState, batches: PreparedBatches) -> AppendResult:
+    """Commit batches, possibly together with those of other threads, and return when they are durable."""
+    waiter = QueuedAppend(batches)
+    turns = state.durability.turns
     try:
-        if state.durability.turns.line_up(waiter):
+        if turns.line_up(waiter):
             with state.lock:
-                write_row(state)
+                commit_queued(state)
         wait_until_durable(state, waiter)
     except BaseException:
-        state.durability.turns.leave(
-            waiter, state.durability.recovery_point
-        )  # otherwise the batch might still be written after this error was raised
+        # Otherwise the batches might still be written after this error was raised.
+        turns.leave(waiter, state.durability.recovery_point)
         raise
     if waiter.result is None:
         raise waiter.error or ClosedError(f"nothing was appended to {state.log}: who was to write it was interrupted")
     return waiter.result
-
-
-def write(
-    state: LogState,
-    prepared: Sequence[Prepared],
-    durability: Durability,
-    sync: Sync | None = None,
-    *,
-    origin: AppendOrigin = AppendOrigin.CLIENT,
-) -> AppendResult:
-    """Write as ``write_prepared`` does, and acquire the log's lock for it. Durable on return, if requested."""
-    with state.lock:
-        result = write_prepared(state, prepared, origin)
-        due = state.log_end - state.durability.recovery_point >= state.settings.config.flush_messages
-    if due or durability is _DURABLE:  # a retry also waits: its first try may not have waited
-        (sync or sync_records)(state, result.last_offset + 1)
-    return result

@@ -14,15 +14,16 @@ from stratalog.errors import (
     OffsetsOutOfOrderError,
     UnexpectedAppendOffsetError,
 )
-from stratalog.log.append.commit import Placed, by_segment, write_groups
+from stratalog.log.append.commit import commit_fetched
 from stratalog.log.change.delete import raise_log_start
 from stratalog.log.change.truncate import truncate_fully
 from stratalog.log.durability.sync import sync_records
 from stratalog.log.prepare.prepare_batches import whole_batches
 from stratalog.log.state.leadership import store_epochs
 from stratalog.log.state.log_state import LogState
-from stratalog.model.batches import Buffer
+from stratalog.model.batches import Buffer, RecordBatch
 from stratalog.model.offsets import MAX_OFFSET, Durability, LogOffsets
+from stratalog.model.prepared import PreparedBatches
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET
 
 
@@ -51,21 +52,25 @@ def append_as_follower(
         DiskFullError, LogDirOfflineError: as ``append.write``; segments that were full before stay written.
     """
     batches = _checked(state, data)
+    view = memoryview(data)
     with state.lock:
         state.role.check_follows()
         log_start = state.view.offsets.log_start
         straddles = _straddles(state, batches)
     if straddles:
-        truncate_fully(state, batches[0][1].base_offset)
+        truncate_fully(state, batches[0].base_offset)
     with state.lock:
         state.health.check_writable()
         state.role.check_follows()
         batches = _of_this_epoch(state, batches)
         if batches:
             _check_begin(state, batches)
-            if any(batch.magic < 2 for _, batch in batches):
+            if any(batch.magic < 2 for batch in batches):
                 store_epochs(state, EpochCache())  # their epochs are unknown: no epochs are better than wrong ones
-            write_groups(state, _groups(state, batches))
+            for group in _groups(state, batches):
+                own = bytearray(view[group[0].position : group[-1].position + group[-1].size_bytes])
+                found = state.settings.components.formats.of(group[0].magic, "append", group[0].position)
+                commit_fetched(state, PreparedBatches(found.scan(own, 0, len(own), check_crc=False), own))
         state.role.set_watermark(min(leader_high_watermark, state.log_end))
         state.publish()
         raise_log_start(state, max(min(max(leader_log_start, log_start), state.view.offsets.high_watermark), 0))
@@ -75,13 +80,11 @@ def append_as_follower(
     return offsets
 
 
-def _checked(state: LogState, data: Buffer) -> list[Placed]:
+def _checked(state: LogState, data: Buffer) -> list[RecordBatch]:
     """Return the whole batches of ``data`` after checks; ignore a partial batch at the end, as fetches have."""
-    view = memoryview(data)
-    tables = whole_batches(data, state.settings.components)
-    batches = [(view[batch.position : batch.position + batch.size_bytes], batch) for table in tables for batch in table]
+    batches = [batch for table in whole_batches(data, state.settings.components) for batch in table]
     after = -1
-    for _, batch in batches:
+    for batch in batches:
         if not after < batch.base_offset <= batch.last_offset:
             reason = f"offsets {batch.base_offset} to {batch.last_offset} do not follow {after} log={state.log}"
             raise OffsetsOutOfOrderError(f"{reason} position={batch.position}")
@@ -91,36 +94,49 @@ def _checked(state: LogState, data: Buffer) -> list[Placed]:
     return batches
 
 
-def _of_this_epoch(state: LogState, batches: list[Placed]) -> list[Placed]:
-    later = (index for index, (_, batch) in enumerate(batches) if batch.leader_epoch > state.role.leader_epoch)
+def _of_this_epoch(state: LogState, batches: list[RecordBatch]) -> list[RecordBatch]:
+    later = (index for index, batch in enumerate(batches) if batch.leader_epoch > state.role.leader_epoch)
     return batches[: next(later, len(batches))]
 
 
-def _straddles(state: LogState, batches: Sequence[Placed]) -> bool:
+def _straddles(state: LogState, batches: Sequence[RecordBatch]) -> bool:
     if not batches or state.log_end != state.view.offsets.log_start:
         return False
-    first = batches[0][1]
+    first = batches[0]
     return first.base_offset < state.log_end <= first.last_offset
 
 
-def _check_begin(state: LogState, batches: Sequence[Placed]) -> None:
-    first = batches[0][1]
+def _check_begin(state: LogState, batches: Sequence[RecordBatch]) -> None:
+    first = batches[0]
     if first.base_offset < state.log_end:
-        raise UnexpectedAppendOffsetError(str(state.log), first.base_offset, batches[-1][1].last_offset, state.log_end)
+        raise UnexpectedAppendOffsetError(str(state.log), first.base_offset, batches[-1].last_offset, state.log_end)
 
 
-def _groups(state: LogState, batches: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
-    """Yield groups that are written together.
+def _groups(state: LogState, batches: Sequence[RecordBatch]) -> Iterator[Sequence[RecordBatch]]:
+    """Yield groups that are written together: batches of one magic that fit one segment.
 
-    Control batches are separate groups: the transaction that they end is known after the data before them is written.
+    Other reasons to roll are checked for each group. Control batches are separate groups: the transaction that they end
+    is known after the data before them is written.
     """
-    run: list[Placed] = []
-    for placed in batches:
-        batch = placed[1]
-        too_far = bool(run) and batch.last_offset - run[0][1].base_offset > MAX_RELATIVE_OFFSET
-        if run and (batch.is_control or run[-1][1].is_control or too_far):
-            yield from by_segment(state, run)
-            run = []
-        run.append(placed)
-    if run:
-        yield from by_segment(state, run)
+    limit_bytes, size, group = state.settings.config.segment_bytes, 0, list[RecordBatch]()
+    for batch in batches:
+        if group and not _may_follow(batch, group):
+            yield group
+            group = []
+        if not group:
+            size = state.writes.segments[-1].size_bytes
+        if size and size + batch.size_bytes > limit_bytes:
+            if group:
+                yield group
+            group, size = [], 0
+        group.append(batch)
+        size += batch.size_bytes
+    if group:
+        yield group
+
+
+def _may_follow(batch: RecordBatch, group: Sequence[RecordBatch]) -> bool:
+    """Return True if a batch may be written together with those before it, if there is room."""
+    if batch.is_control or group[-1].is_control or batch.magic != group[0].magic:
+        return False
+    return batch.last_offset - group[0].base_offset <= MAX_RELATIVE_OFFSET

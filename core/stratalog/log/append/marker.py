@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Final
 
 from stratalog.errors import ConfigError
-from stratalog.log.append.append import write
+from stratalog.log.append.append import append
 from stratalog.log.append.commit import AppendResult
-from stratalog.log.prepare.prepare_records import Prepared
 from stratalog.log.state.log_state import LogState
 from stratalog.model.messages.control import EndMarker
 from stratalog.model.offsets import AppendOrigin, Durability
+from stratalog.model.prepared import PreparedBatches
 from stratalog.segment.control_batches import CONTROL_MAGIC, control_batch
 
 _BITS: Final = {"producer_id": 63, "producer_epoch": 15, "coordinator_epoch": 31}  # of Kafka's fields, without the sign
@@ -22,7 +22,7 @@ _BITS: Final = {"producer_id": 63, "producer_epoch": 15, "coordinator_epoch": 31
 def append_marker(
     state: LogState, producer_id: int, producer_epoch: int, marker: EndMarker, durability: Durability
 ) -> AppendResult:
-    """Append an end marker, in magic 2 for any topic, because older magics have no markers. Errors as ``write``.
+    """Append an end marker, in magic 2 for any topic, because older magics have no markers. Errors as ``append``.
 
     Raises:
         ConfigError: a number is negative, or too large for its field.
@@ -39,4 +39,4 @@ def append_marker(
         producer_epoch=producer_epoch,
     )
     table = form.scan(data, 0, len(data), check_crc=False)
-    return write(state, [Prepared(form, data, table)], durability, origin=AppendOrigin.COORDINATOR)
+    return append(state, PreparedBatches(table, data), durability, AppendOrigin.COORDINATOR)

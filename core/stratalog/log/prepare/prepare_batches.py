@@ -7,25 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError, InvalidRecordError, RecordTooLargeError
 from stratalog.log.prepare.prepare_records import (
-    NOT_COMPRESSED,
-    Prepared,
     check_columns,
     codec_of,
     counted,
     encoded,
     is_create_time,
-    may_break_a_rule,
     timestamp_type,
 )
 from stratalog.model.batches import (
-    CODEC_MASK,
-    CONTROL_BIT,
-    DELETE_HORIZON_BIT,
+    BATCH_COLUMNS,
     NO_PRODUCER,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_BIT,
@@ -33,15 +27,13 @@ from stratalog.model.batches import (
     Buffer,
     RecordBatch,
     ScanStop,
-    TimestampType,
 )
 from stratalog.model.offsets import AppendOrigin
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.segment.components import Components
 from stratalog.segment.framing import MIN_SIZE, OVERHEAD_BYTES, scan
 from stratalog.spi.formats import BatchHeader, RecordFormat
-
-_UNUSUAL: Final = CODEC_MASK | TIMESTAMP_TYPE_BIT | CONTROL_BIT | DELETE_HORIZON_BIT  # bits of attributes
 
 
 @dataclass(slots=True)
@@ -66,7 +58,7 @@ class _Set:
 
 def prepare_batches(
     data: Buffer, config: TopicConfig, parts: Components, *, origin: AppendOrigin = AppendOrigin.CLIENT
-) -> list[Prepared]:
+) -> list[PreparedBatches]:
     """Check encoded batches. Batches that fit the topic stay unchanged; others are encoded again.
 
     Consecutive plain messages of magic 0 or 1 become one batch if the topic's magic has batches. A trailing partial
@@ -79,11 +71,8 @@ def prepare_batches(
         InvalidRecordError: a batch or record breaks a rule of the topic, or cannot be written in its magic.
         UnsupportedCompressionError: the topic's magic does not have the codec.
     """
-    prepared: list[Prepared] = []
+    prepared: list[PreparedBatches] = []
     for table in whole_batches(data, parts):
-        if (sent := _as_sent(data, table, config, parts)) is not None:
-            prepared.append(sent)
-            continue
         for batch in table:
             _check_batch(batch, config, origin)
         for start, end in _together(table):
@@ -102,25 +91,6 @@ def whole_batches(data: Buffer, parts: Components) -> tuple[BatchTable, ...]:
     if not partial and found.stop is not ScanStop.END:
         raise CorruptBatchError(found.reason or found.stop.value, "append", found.stop_position)
     return found.tables
-
-
-def _as_sent(data: Buffer, table: BatchTable, config: TopicConfig, parts: Components) -> Prepared | None:
-    """Return the batches unchanged if they surely break no rule, as most do; None if each batch must be checked."""
-    if table.magic != config.record_version or config.compression_type not in NOT_COMPRESSED:
-        return None
-    found = parts.formats.of(table.magic, "append", 0)
-    seen = found.survey(data, table)
-    if seen is None or seen.attributes & _UNUSUAL or max(table.size_bytes) > config.max_message_bytes:
-        return None
-    if may_break_a_rule(seen.least_ms, seen.largest_ms, seen.has_null_key, config, parts.env.clock.now_ms()):
-        return None
-    if not seen.is_stamped and is_create_time(config):
-        return None
-    if max(table.producer_id) > NO_PRODUCER and min(table.base_sequence) < 0:
-        return None
-    start, end = table.position[0], table.position[-1] + table.size_bytes[-1]
-    own = bytearray(memoryview(data)[start:end])
-    return Prepared(found, own, table if start == 0 else found.scan(own, 0, len(own), check_crc=False))
 
 
 def _bad_size(data: Buffer, position: int) -> bool:
@@ -163,7 +133,7 @@ def _copied(data: Buffer, table: BatchTable, start: int, end: int, config: Topic
     return _Set(found, own, found.scan(own, 0, len(own), check_crc=False), position, config, parts)
 
 
-def _prepared(given: _Set) -> list[Prepared]:
+def _prepared(given: _Set) -> list[PreparedBatches]:
     config, parts = given.config, given.parts
     limit_bytes = parts.limits.decompressed_bytes
     try:
@@ -179,9 +149,8 @@ def _prepared(given: _Set) -> list[Prepared]:
         checked += columns.count
     base_offset = given.first.base_offset
     offsets = fields[0] if is_wrapper else [offset - base_offset for offset in decoded[0].offset]
-    if len(decoded) == 1 and _fits(given, offsets) and _restamped(given, decoded[0]):
-        table = given.format.scan(given.data, 0, len(given.data), check_crc=False)
-        return [Prepared(given.format, given.data, counted(table, decoded[0].count))]
+    if len(decoded) == 1 and _fits(given, offsets):
+        return [PreparedBatches(_restamped(given, decoded[0]), given.data)]
     return [piece for columns in decoded for piece in _rebuilt(given, columns, now)]
 
 
@@ -217,26 +186,27 @@ def _fits(given: _Set, offsets: list[int]) -> bool:
     return first.magic > 0 and offsets == list(range(len(offsets)))
 
 
-def _restamped(given: _Set, columns: RecordColumns) -> bool:
-    """Correct the times in the headers of CreateTime batches; return True if all headers are correct now.
+def _restamped(given: _Set, columns: RecordColumns) -> BatchTable:
+    """Return the table with the record count, and with CreateTime and the largest timestamps of CreateTime batches.
 
-    With LogAppendTime, the times are written later, together with the offsets.
+    ``RecordFormat.assign`` writes them to the headers. With LogAppendTime, it writes the append time.
     """
-    if not is_create_time(given.config):
-        return True
-    if len(given.table) == columns.count:
+    table = counted(given.table, columns.count)
+    if not is_create_time(given.config) or not table.magic:
+        return table
+    if len(table) == columns.count:
         largest = columns.timestamp_ms.tolist()
     else:
         largest = [max(columns.timestamp_ms, default=NO_TIMESTAMP)]
-    for batch, stamp in zip(given.table, largest, strict=True):
-        right = max(stamp, NO_TIMESTAMP)
-        wrong = batch.timestamp_type is TimestampType.LOG_APPEND_TIME or batch.max_timestamp_ms != right
-        if wrong and not given.format.restamp(given.data, batch, right):
-            return False
-    return True
+    changed = {
+        "attributes": [attributes & ~TIMESTAMP_TYPE_BIT for attributes in table.attributes],
+        "max_timestamp_ms": [max(stamp, NO_TIMESTAMP) for stamp in largest],
+    }
+    listed = (changed.get(name, column) for name, column in zip(BATCH_COLUMNS, table.columns, strict=True))
+    return BatchTable.from_rows(table.magic, zip(*listed, strict=True), table.stop, table.stop_position)
 
 
-def _rebuilt(given: _Set, columns: RecordColumns, now_ms: int) -> list[Prepared]:
+def _rebuilt(given: _Set, columns: RecordColumns, now_ms: int) -> list[PreparedBatches]:
     """Return the records encoded again, with the topic's magic, codec and level, for consecutive offsets."""
     first, config = given.first, given.config
     header = BatchHeader(

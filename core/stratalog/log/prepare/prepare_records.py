@@ -6,12 +6,12 @@ Source: apache/kafka LogValidator.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 from stratalog.model.batches import BATCH_COLUMNS, NO_TIMESTAMP, BatchTable, TimestampType
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.records import Record, RecordColumns, Survey, int64_column, survey
 from stratalog.segment.components import Components
 from stratalog.spi.codecs import Codec
@@ -28,18 +28,9 @@ _COUNT_COLUMN: Final = BATCH_COLUMNS.index("record_count")
 _LEAST_MS: Final = -(1 << 63)
 
 
-@dataclass(slots=True)
-class Prepared:
-    """Checked batches with relative offsets. Positions of ``table`` are positions in ``data``."""
-
-    format: RecordFormat
-    data: bytearray
-    table: BatchTable
-
-
 def prepare_records(
     records: Sequence[Record], config: TopicConfig, parts: Components, *, source_codec: int = 0
-) -> list[Prepared]:
+) -> list[PreparedBatches]:
     """Encode records as batches no larger than ``max.message.bytes``, in the topic's format and codec.
 
     A record without a timestamp gets the time of the clock.
@@ -51,7 +42,7 @@ def prepare_records(
     if not records:
         raise InvalidRecordError("no records were given")
     now = parts.env.clock.now_ms()
-    limit = min(BATCH_BYTES_WANTED, config.max_message_bytes, config.segment_bytes)
+    limit = batch_limit_bytes(config)
     groups = list(_groups(records, limit))
     if min(group.least_ms for group in groups) == NO_TIMESTAMP:
         records = [
@@ -66,7 +57,7 @@ def prepare_records(
     header = BatchHeader(timestamp_type=timestamp_type(config), append_time_ms=now)
     codec, level = codec_of(config, parts, source_codec)
     found = parts.formats.of(config.record_version, "", 0)
-    prepared: list[Prepared] = []
+    prepared: list[PreparedBatches] = []
     start = 0
     for group in groups:
         part = records if len(groups) == 1 else records[start : group.end]
@@ -77,6 +68,11 @@ def prepare_records(
         prepared.extend(encoded(len(part), encode, found, config))
         start = group.end
     return prepared
+
+
+def batch_limit_bytes(config: TopicConfig) -> int:
+    """Return the wanted size limit of a new batch before compression."""
+    return min(BATCH_BYTES_WANTED, config.max_message_bytes, config.segment_bytes)
 
 
 def _groups(records: Sequence[Record], limit: int) -> Iterator[Survey]:
@@ -99,18 +95,18 @@ def may_break_a_rule(least_ms: int, largest_ms: int, null_key: object, config: T
 
 def encoded(
     count: int, encode: Callable[[int, int], bytearray], found: RecordFormat, config: TopicConfig
-) -> list[Prepared]:
+) -> list[PreparedBatches]:
     """Encode ``count`` records as batches no larger than ``max.message.bytes``; ``encode`` encodes [start, end).
 
     Raises:
         RecordTooLargeError: one record alone is above ``max.message.bytes``.
     """
 
-    def pieces(start: int, end: int) -> list[Prepared]:
+    def pieces(start: int, end: int) -> list[PreparedBatches]:
         data = encode(start, end)
         table = found.scan(data, 0, len(data), check_crc=False)
         if max(table.size_bytes) <= config.max_message_bytes:
-            return [Prepared(found, data, counted(table, end - start))]
+            return [PreparedBatches(counted(table, end - start), data)]
         if end - start == 1:
             raise RecordTooLargeError(
                 f"a record needs {max(table.size_bytes)} bytes, max.message.bytes is {config.max_message_bytes}"

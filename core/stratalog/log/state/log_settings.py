@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stratalog.config.topic import TopicConfig
-from stratalog.log.prepare.fast_path import PlainRules
+from stratalog.log.prepare.preparer import Preparer
 from stratalog.log.read.tier_view import RemoteLog
 from stratalog.segment.components import Components
 
@@ -26,6 +26,6 @@ class LogSettings:
     remote: RemoteLog | None = None
 
     @cached_property
-    def rules(self) -> PlainRules:
-        """The rules for plain batches, looked up at the first append."""
-        return PlainRules(self.config, self.components)
+    def preparer(self) -> Preparer:
+        """The maker of prepared batches, made at the first append."""
+        return Preparer(self.config, self.components)

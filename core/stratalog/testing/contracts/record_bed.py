@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from stratalog.model.batches import BatchTable
+from stratalog.model.prepared import PreparedBatches, Rules
 from stratalog.model.records import Fields, Record
 from stratalog.spi.codecs import Codec
 from stratalog.spi.formats import BatchHeader, RecordFormat
@@ -59,6 +60,25 @@ class RecordFormatBed:
             for number in range(count)
         ]
 
+    @staticmethod
+    def rules(
+        *,
+        max_batch_bytes: int = LIMIT_BYTES,
+        before_ms: int = 1 << 62,
+        after_ms: int = 1 << 62,
+        needs_keys: bool = False,
+    ) -> Rules:
+        """Return rules that the test records keep, except for those that are given."""
+        return Rules(
+            max_batch_bytes=max_batch_bytes,
+            before_ms=before_ms,
+            after_ms=after_ms,
+            needs_keys=needs_keys,
+            keeps_times=True,
+            limit_bytes=LIMIT_BYTES,
+            overhead_bytes=30,
+        )
+
     def expected(self, records: Sequence[Record], base_offset: int) -> list[Row]:
         """Return the rows that a reader must get for ``records`` if their first offset is ``base_offset``."""
         return [
@@ -79,6 +99,5 @@ class RecordFormatBed:
         """Return the bytes of one encoded append whose offsets and leader epoch (5) are assigned."""
         header = BatchHeader(base_offset=base_offset, leader_epoch=5)
         data = form.encode(self.records(count), header, codec, None)
-        table = form.scan(data, 0, len(data), check_crc=True)
-        form.assign(data, table, base_offset, 5, None)
+        form.assign(PreparedBatches(form.scan(data, 0, len(data), check_crc=True), data), base_offset, 5, None)
         return data

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import astuple, fields, replace
 from itertools import product
 
 import pytest
 
 from stratalog.errors import DecompressedSizeError, InvalidRecordError
-from stratalog.model.batches import ScanStop, TimestampType
+from stratalog.model.batches import TIMESTAMP_TYPE_BIT, BatchTable, ScanStop, TimestampType
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.segment.components import FormatTable
 from stratalog.segment.down_convert import convert
@@ -206,26 +207,30 @@ class RecordRewritingContract(RecordFormatBed):
         gaps = self.joined([columns.take(row, row + 1) for row in (0, 2, 5)])
         data = record_format.encode(gaps, BatchHeader(base_offset=100), codec, None, keep_offsets=True)
         data += self.written(record_format, codec, count=2, base_offset=200)
-        table = record_format.scan(data, 0, len(data), check_crc=True)
-        record_format.assign(data, table, 5000, 8, None)
+        batches = PreparedBatches(record_format.scan(data, 0, len(data), check_crc=True), data)
+        record_format.assign(batches, 5000, 8, None)
         assert [row[0] for row in self.rows(record_format, data)] == [5000, 5002, 5005, 5006, 5007]
 
-    def test_a_batchs_time_is_put_right_in_place(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``restamp`` sets CreateTime, the given maximum timestamp and a valid CRC, or returns False."""
+    def test_a_batch_gets_the_time_of_its_row(self, record_format: RecordFormat, codec: Codec) -> None:
+        """``assign`` writes the timestamp type and largest timestamp of the row, with a valid CRC."""
+        if not self.has_timestamps:
+            pytest.skip("the format has no timestamps")
         for used in (None, codec):
             data = self.written(record_format, used, count=1)
-            table = record_format.assign(data, record_format.scan(data, 0, len(data), check_crc=True), 7, 3, START_MS)
-            before = bytes(data)
-            if not record_format.restamp(data, table[0], START_MS + 8):
-                assert bytes(data) == before
-                continue
-            (batch,) = again = record_format.scan(data, 0, len(data), check_crc=True)
+            batches = PreparedBatches(record_format.scan(data, 0, len(data), check_crc=True), data)
+            record_format.assign(batches, 7, 3, START_MS)
+            (batch,) = batches.table
+            assert (batch.timestamp_type, batch.max_timestamp_ms) == (TimestampType.LOG_APPEND_TIME, START_MS)
+            counted = replace(batch, attributes=batch.attributes & ~TIMESTAMP_TYPE_BIT, max_timestamp_ms=START_MS + 8)
+            rows = BatchTable.from_rows(batch.magic, [astuple(counted)[1:]], ScanStop.END, len(data))
+            changed = PreparedBatches(rows, data)
+            record_format.assign(changed, 7, 3, None)
+            (found,) = again = record_format.scan(data, 0, len(data), check_crc=True)
             assert again.stop is ScanStop.END
-            assert (batch.base_offset, batch.last_offset) == (7, 7)
-            if self.has_timestamps:
-                assert (batch.timestamp_type, batch.max_timestamp_ms) == (TimestampType.CREATE_TIME, START_MS + 8)
+            assert (found.base_offset, found.last_offset) == (7, 7)
+            assert (found.timestamp_type, found.max_timestamp_ms) == (TimestampType.CREATE_TIME, START_MS + 8)
             unchanged = bytes(data)
-            assert record_format.restamp(data, batch, batch.max_timestamp_ms)
+            record_format.assign(changed, 7, 3, None)
             assert bytes(data) == unchanged
 
     # --- conversion --------------------------------------------------------------------------------------------------

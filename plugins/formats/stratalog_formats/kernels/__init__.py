@@ -1,6 +1,6 @@
 """Loops over bytes, each in two equivalent forms: compiled, and pure Python for systems without the extension.
 
-``NAME.py`` is the reference, and ``NAME_c.pyx`` its compiled twin; ``choice`` selects one. ``pack_c``, ``survey_c`` and
+``NAME.py`` is the reference, and ``NAME_c.pyx`` its compiled twin; ``choice`` selects one. ``pack_c``, ``prepare_c`` and
 ``select_c`` have no twin: each does in one pass what other functions do in two.
 """
 
@@ -12,7 +12,7 @@ EXTENSIONS: Final = (
     "stratalog_formats.kernels.scan_c",
     "stratalog_formats.kernels.decode_c",
     "stratalog_formats.kernels.pack_c",
-    "stratalog_formats.kernels.survey_c",
+    "stratalog_formats.kernels.prepare_c",
     "stratalog_formats.kernels.encode_c",
     "stratalog_formats.kernels.buffers_c",
     "stratalog_formats.kernels.retain_c",

@@ -10,13 +10,13 @@ from typing import Any, Final, cast
 from stratalog import Record, RecordColumns
 from stratalog.spi import (
     ArrowBuffers,
-    BatchSurvey,
     BatchTable,
     Buffer,
     Fields,
     IndexBuilder,
     OffsetPosition,
-    PlainBatch,
+    PreparedBatches,
+    Rules,
     extension,
 )
 from stratalog_formats.kernels import EXTENSIONS, buffers, decode, encode, entries, scan, search
@@ -33,12 +33,10 @@ class Kernels:
     name: str
     scan_batches: Callable[[Buffer, int, int, bool], BatchTable]
     scan_messages: Callable[[int, Buffer, int, int, bool], BatchTable]
-    assign_batches: Callable[[bytearray, BatchTable, int, int, int | None], None]
-    place_batch: Callable[[bytearray, int, int], None]
+    assign_batches: Callable[[PreparedBatches, int, int, int | None], None]
     seal_batch: Callable[[bytearray, int, int, int, int, int, int, int, int, int, int], None]
     decode_batches: Callable[[Buffer, BatchTable, memoryview | None, Fields], RecordColumns]
     pack_batches: Callable[[Buffer, BatchTable, memoryview | None, int, Callable[..., Any]], ArrowBuffers | None] | None
-    survey_batches: Callable[[Buffer, BatchTable], BatchSurvey | None] | None
     encode_records: Callable[[Sequence[Record]], Body]
     encode_columns: Callable[[RecordColumns, bool], Body]
     room: Callable[[int], bytearray]
@@ -55,8 +53,8 @@ class Kernels:
     retain_plain: (
         Callable[[Buffer, BatchTable, Sequence[Buffer], int | None, Sequence[bool] | None], bytearray] | None
     ) = None
-    plain_batch: Callable[[Buffer], PlainBatch | None] | None = None
-    encode_plain: Callable[[Sequence[Record], int, int, int], PlainBatch | None] | None = None
+    prepare_batches: Callable[[Buffer, Rules, int], PreparedBatches | None] | None = None
+    prepare_records: Callable[[Sequence[Record], Rules, int], PreparedBatches | None] | None = None
 
 
 PYTHON: Final = Kernels(
@@ -64,11 +62,9 @@ PYTHON: Final = Kernels(
     scan_batches=scan.scan_batches,
     scan_messages=scan.scan_messages,
     assign_batches=scan.assign_batches,
-    place_batch=scan.place_batch,
     seal_batch=scan.seal_batch,
     decode_batches=decode.decode_batches,
     pack_batches=None,
-    survey_batches=None,
     encode_records=encode.encode_records,
     encode_columns=encode.encode_columns,
     room=buffers.room,
@@ -85,7 +81,7 @@ def _compiled() -> Kernels | None:
     modules = [extension(module) for module in EXTENSIONS]
     if None in modules:
         return None
-    scan_c, decode_c, pack_c, survey_c, encode_c, buffers_c, retain_c, select_c, search_c, entries_c = cast(
+    scan_c, decode_c, pack_c, prepare_c, encode_c, buffers_c, retain_c, select_c, search_c, entries_c = cast(
         list[ModuleType], modules
     )
     if encode_c.RECORD is not Record:
@@ -95,11 +91,9 @@ def _compiled() -> Kernels | None:
         scan_batches=scan_c.scan_batches,
         scan_messages=scan_c.scan_messages,
         assign_batches=scan_c.assign_batches,
-        place_batch=scan_c.place_batch,
         seal_batch=scan_c.seal_batch,
         decode_batches=decode_c.decode_batches,
         pack_batches=pack_c.pack_batches,
-        survey_batches=survey_c.survey_batches,
         encode_records=encode_c.encode_records,
         encode_columns=encode_c.encode_columns,
         room=buffers_c.room,
@@ -110,8 +104,8 @@ def _compiled() -> Kernels | None:
         time_entries=entries_c.TimeEntries,
         select_batches=select_c.select_batches,
         retain_plain=retain_c.retain_plain,
-        plain_batch=survey_c.plain_batch,
-        encode_plain=encode_c.encode_plain,
+        prepare_batches=prepare_c.prepare_batches,
+        prepare_records=encode_c.prepare_records,
     )
 
 

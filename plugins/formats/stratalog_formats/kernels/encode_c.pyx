@@ -11,15 +11,17 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
 from stratalog.errors import InvalidRecordError
-from stratalog.spi import PlainBatch
 
+from stratalog.model.prepared_c cimport BatchRow, PreparedBatches, Rules
 from stratalog.model.record_c cimport Record
 from stratalog.model.views cimport Source, inside
 from stratalog_formats.kernels.scan_c cimport Header, seal
 from stratalog_formats.kernels.wire cimport (
+    BATCH_CRC_POSITION,
     BATCH_HEADER_BYTES,
     MAX_INT32,
     at_start,
+    big_32,
     column,
     field_size,
     flat,
@@ -168,23 +170,34 @@ def encode_records(records):
     return Body(buffer, len(rows), len(rows) - 1, told.base_ms, told.largest_ms)
 
 
-def encode_plain(records, int64_t now_ms, int64_t limit_bytes, int64_t overhead_bytes):
-    """Encode records as ``RecordFormat.encode_plain`` documents."""
+def prepare_records(records, Rules rules, int64_t now_ms):
+    """Prepare as ``RecordFormat.prepare_records`` documents."""
     cdef list rows = listed(records)
+    cdef int64_t count = len(rows)
     cdef Told told
     cdef Header header
+    cdef PreparedBatches made
+    cdef BatchRow* row
     try:
-        buffer = write_records(rows, now_ms, limit_bytes, overhead_bytes, &told)
+        buffer = write_records(rows, now_ms, rules.limit_bytes, rules.overhead_bytes, &told)
     except (InvalidRecordError, TypeError):  # the caller reports it together with other errors
         return None
-    if buffer is None:
+    if buffer is None or not rules.allow(len(buffer), told.least_ms, told.largest_ms, told.has_null_key, now_ms):
         return None
     header.base_offset, header.leader_epoch, header.attributes = 0, -1, 0
-    header.last_offset_delta, header.record_count = len(rows) - 1, len(rows)
+    header.last_offset_delta, header.record_count = count - 1, count
     header.base_timestamp_ms, header.max_timestamp_ms = told.base_ms, told.largest_ms
     header.producer_id = header.producer_epoch = header.base_sequence = -1
     seal(at_start(buffer), len(buffer), &header)
-    return PlainBatch(buffer, len(rows), told.least_ms, told.largest_ms, told.has_null_key)
+    made = PreparedBatches.__new__(PreparedBatches)
+    made.magic, made.data, made.size_bytes, made.batch_count = 2, buffer, len(buffer), 1
+    row = made.rows()
+    row.size_bytes, row.last_offset, row.record_count = made.size_bytes, count - 1, count
+    row.base_timestamp_ms, row.max_timestamp_ms = told.base_ms, told.largest_ms
+    row.leader_epoch = row.producer_id = row.producer_epoch = row.base_sequence = -1
+    row.crc = big_32(at_start(buffer) + BATCH_CRC_POSITION)
+    made.sum_up()
+    return made
 
 
 # --- columns -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ Source: apache/kafka DefaultRecordBatch, LegacyRecord, ByteBufferLogInputStream.
 
 from __future__ import annotations
 
-from struct import Struct
 from zlib import crc32
 
 from crc32c import crc32c
@@ -18,6 +17,7 @@ from stratalog.spi import (
     TIMESTAMP_TYPE_BIT,
     BatchTable,
     Buffer,
+    PreparedBatches,
     ScanStop,
 )
 from stratalog_formats.kernels.layout import (
@@ -36,8 +36,6 @@ from stratalog_formats.kernels.layout import (
 )
 
 _LOW_BYTE = 0xFF  # readers use only this byte of the attributes
-_INT32_MAX = (1 << 31) - 1
-_FRONT = Struct(">qii")  # base offset, size, leader epoch
 _LEADER_EPOCH_POSITION, _ATTRIBUTES_POSITION, _MAX_TIMESTAMP_POSITION = 12, 21, 35
 
 
@@ -120,40 +118,31 @@ def _check_range(view: memoryview, start: int, end: int) -> None:
         raise IndexError(f"[{start}, {end}) is not inside a buffer of {view.nbytes} bytes")
 
 
-def assign_batches(
-    data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
-) -> None:
-    """Set base offset and leader epoch, which no CRC covers. LogAppendTime also changes attributes, maximum and CRC.
+def assign_batches(batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
+    """Set offsets and leader epoch, which no CRC covers, and the timestamp fields of the rows, with a new CRC.
 
     Raises:
-        IndexError: a batch is not inside ``data``.
+        IndexError: a batch is not inside its data.
     """
-    for at, size in zip(batches.position, batches.size_bytes, strict=True):
+    data, table = batches.data, batches.table
+    for at, size in zip(table.position, table.size_bytes, strict=True):
         if at < 0 or not BATCH_HEADER_BYTES <= size <= len(data) - at:
             raise IndexError(f"a batch of {size} bytes at {at} is not inside a buffer of {len(data)} bytes")
-    rows = zip(
-        batches.position, batches.size_bytes, batches.base_offset, batches.last_offset, batches.attributes, strict=True
-    )
-    for at, size, base, last, attributes in rows:
+    for batch in table:
+        at = batch.position
         INT64.pack_into(data, at, base_offset)
         INT32.pack_into(data, at + _LEADER_EPOCH_POSITION, leader_epoch)
+        attributes, stamp = batch.attributes & _LOW_BYTE, batch.max_timestamp_ms
         if append_time_ms is not None:
-            flags = (attributes | TIMESTAMP_TYPE_BIT).to_bytes(2, "big")
-            data[at + _ATTRIBUTES_POSITION : at + _ATTRIBUTES_POSITION + 2] = flags
-            INT64.pack_into(data, at + _MAX_TIMESTAMP_POSITION, append_time_ms)
-            _put_crc(data, at, at + size)
-        base_offset += last - base + 1
-
-
-def place_batch(data: bytearray, base_offset: int, leader_epoch: int) -> None:
-    """Write offset, size and leader epoch of the one batch in ``data``. No CRC covers them.
-
-    Raises:
-        ValueError: ``data`` is shorter than a header, or larger than 2 GiB.
-    """
-    if not BATCH_HEADER_BYTES <= len(data) <= _INT32_MAX:
-        raise ValueError(f"a batch of {len(data)} bytes")
-    _FRONT.pack_into(data, 0, base_offset, len(data) - OVERHEAD_BYTES, leader_epoch)
+            attributes, stamp = attributes | TIMESTAMP_TYPE_BIT, append_time_ms
+        is_stamped = INT64.unpack_from(data, at + _MAX_TIMESTAMP_POSITION)[0] == stamp
+        if data[at + _ATTRIBUTES_POSITION + 1] != attributes or not is_stamped:
+            data[at + _ATTRIBUTES_POSITION : at + _ATTRIBUTES_POSITION + 2] = attributes.to_bytes(2, "big")
+            INT64.pack_into(data, at + _MAX_TIMESTAMP_POSITION, stamp)
+            _put_crc(data, at, at + batch.size_bytes)
+        base_offset += batch.last_offset - batch.base_offset + 1
+    end = table.position[-1] + table.size_bytes[-1]
+    batches.replace_table(scan_batches(data, table.position[0], end, False))
 
 
 def seal_batch(

@@ -9,6 +9,7 @@ from libc.stdlib cimport free, realloc
 
 from stratalog.spi import BatchTable, ScanStop
 
+from stratalog.model.prepared_c cimport BatchRow, PreparedBatches
 from stratalog_formats.kernels.wire cimport (
     ANOTHER_MAGIC,
     BAD_CRC,
@@ -239,46 +240,36 @@ def scan_messages(int magic, data, int64_t start, int64_t end, bint check_crc):
     return table_of(magic, &found, stop, view, position)
 
 
-def assign_batches(bytearray data, batches, int64_t base_offset, int leader_epoch, append_time_ms):
-    cdef int64_t count = len(batches), i, at, size, room = len(data)
-    cdef int64_t append_ms = -1 if append_time_ms is None else append_time_ms
+def assign_batches(PreparedBatches batches, int64_t base_offset, int leader_epoch, append_time_ms):
+    cdef int64_t i, room = len(batches.data), append_ms = -1 if append_time_ms is None else append_time_ms
     cdef bint stamped = append_time_ms is not None
-    positions, sizes = column(batches.position, "q", count), column(batches.size_bytes, "q", count)
-    bases, lasts = column(batches.base_offset, "q", count), column(batches.last_offset, "q", count)
-    cdef const int64_t* position = <const int64_t*>start_of(positions)
-    cdef const int64_t* size_bytes = <const int64_t*>start_of(sizes)
-    cdef const int64_t* base = <const int64_t*>start_of(bases)
-    cdef const int64_t* last = <const int64_t*>start_of(lasts)
-    held = memoryview(data)  # prevents a resize meanwhile
-    cdef uint8_t* source = at_start(data)
-    for i in range(count):
-        at, size = position[i], size_bytes[i]
-        if not 0 <= at <= room - BATCH_HEADER_BYTES or not BATCH_HEADER_BYTES <= size <= room - at:
-            raise IndexError(f"a batch of {size} bytes at {at} is not inside a buffer of {room} bytes")
-    with nogil:
-        for i in range(count):
-            at, size = position[i], size_bytes[i]
-            put_64(source + at, base_offset)
-            put_32(source + at + 12, leader_epoch)
-            if stamped:
-                source[at + 21] = 0
-                source[at + 22] |= LOG_APPEND_TIME
-                put_64(source + at + 35, append_ms)
-                put_32(
-                    source + at + BATCH_CRC_POSITION,
-                    crc32c_of(source + at + BATCH_CHECKED_FROM, size - BATCH_CHECKED_FROM),
-                )
-            base_offset = add(base_offset, last[i] - base[i] + 1)
-    held.release()
-
-
-def place_batch(bytearray data, int64_t base_offset, int leader_epoch):
-    cdef uint8_t* at = at_start(data)
-    if not BATCH_HEADER_BYTES <= len(data) <= MAX_INT32:
-        raise ValueError(f"a batch of {len(data)} bytes")
-    put_64(at, base_offset)
-    put_32(at + 8, <uint32_t>(len(data) - OVERHEAD_BYTES))
-    put_32(at + 12, leader_epoch)
+    cdef uint8_t* source = at_start(batches.data)
+    cdef uint8_t* at
+    cdef BatchRow* row = batches.rows()
+    for i in range(batches.batch_count):
+        if not 0 <= row[i].position <= room - BATCH_HEADER_BYTES or (
+            not BATCH_HEADER_BYTES <= row[i].size_bytes <= room - row[i].position
+        ):
+            raise IndexError(
+                f"a batch of {row[i].size_bytes} bytes at {row[i].position} is not inside a buffer of {room} bytes"
+            )
+    for i in range(batches.batch_count):
+        at = source + row.position
+        put_64(at, base_offset)
+        put_32(at + 12, leader_epoch)
+        row.base_offset, row.last_offset = base_offset, add(base_offset, row.last_offset - row.base_offset)
+        row.leader_epoch = leader_epoch
+        if stamped:
+            row.attributes, row.max_timestamp_ms = row.attributes | LOG_APPEND_TIME, append_ms
+        if at[22] != <uint8_t>row.attributes or <int64_t>big_64(at + 35) != row.max_timestamp_ms:
+            at[21], at[22] = 0, <uint8_t>row.attributes
+            put_64(at + 35, row.max_timestamp_ms)
+            row.crc = crc32c_of(at + BATCH_CHECKED_FROM, row.size_bytes - BATCH_CHECKED_FROM)
+            put_32(at + BATCH_CRC_POSITION, <uint32_t>row.crc)
+        base_offset = row.last_offset + 1
+        row += 1
+    batches.known = None
+    batches.sum_up()
 
 
 def seal_batch(

@@ -18,21 +18,21 @@ from stratalog.spi import (
     TRANSACTIONAL_BIT,
     ArrowBuffers,
     BatchHeader,
-    BatchSurvey,
     BatchTable,
     Buffer,
     Codec,
     CodecTable,
     Fields,
-    PlainBatch,
+    PreparedBatches,
     RecordBatch,
     RecordFormat,
+    Rules,
     arrow_batches,
 )
 from stratalog_formats.kernels.choice import KERNELS, Kernels
 from stratalog_formats.kernels.encode import Body
 from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES
-from stratalog_formats.records.retain import restamp_batch, retain_batches
+from stratalog_formats.records.retain import retain_batches
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - used only as a type
@@ -152,11 +152,6 @@ class BatchFormat(RecordFormat):
         start, end = run.position[row] + BATCH_HEADER_BYTES, run.position[row] + run.size_bytes[row]
         return decompressed(self._codecs, run[row], view[start:end], limit_bytes)
 
-    def survey(self, data: Buffer, batches: BatchTable) -> BatchSurvey | None:
-        """Return the survey of a compiled kernel, or None."""
-        look = self._kernels.survey_batches
-        return None if look is None else look(data, batches)
-
     def select(
         self,
         data: Buffer,
@@ -175,11 +170,6 @@ class BatchFormat(RecordFormat):
             return None
         return select(data, base_offset, offset, max_bytes, bound, indexed_offset, check_crc, beyond_bytes)
 
-    def plain_batch(self, data: Buffer) -> PlainBatch | None:
-        """Return the batch as a compiled kernel read it in one call, or None."""
-        look = self._kernels.plain_batch
-        return None if look is None else look(data)
-
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def encode(
@@ -195,13 +185,6 @@ class BatchFormat(RecordFormat):
         if isinstance(records, RecordColumns):
             return self._sealed(self._kernels.encode_columns(records, keep_offsets), header, codec, level)
         return self._sealed(self._kernels.encode_records(records), header, codec, level)
-
-    def encode_plain(
-        self, records: Sequence[Record], now_ms: int, *, limit_bytes: int, overhead_bytes: int
-    ) -> PlainBatch | None:
-        """Return the batch that a compiled kernel encoded in one pass, or None."""
-        encode = self._kernels.encode_plain
-        return None if encode is None else encode(records, now_ms, limit_bytes, overhead_bytes)
 
     def _sealed(self, body: Body, header: BatchHeader, codec: Codec | None, level: int | None) -> bytearray:
         buffer, attributes = body.buffer, 0
@@ -231,23 +214,19 @@ class BatchFormat(RecordFormat):
         )
         return buffer
 
-    def place(self, data: bytearray, base_offset: int, leader_epoch: int) -> None:
-        """Write base offset and leader epoch, which no CRC covers."""
-        self._kernels.place_batch(data, base_offset, leader_epoch)
+    def prepare_records(self, records: Sequence[Record], rules: Rules, now_ms: int) -> PreparedBatches | None:
+        """Return the batch that a compiled kernel encoded in one pass, or None."""
+        prepare = self._kernels.prepare_records
+        return None if prepare is None else prepare(records, rules, now_ms)
 
-    def assign(
-        self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
-    ) -> BatchTable:
-        """Set base offset and leader epoch, which no CRC covers. LogAppendTime also changes attributes and maximum."""
-        if not len(batches):
-            return batches
-        self._kernels.assign_batches(data, batches, base_offset, leader_epoch, append_time_ms)
-        end = batches.position[-1] + batches.size_bytes[-1]
-        return self.scan(data, batches.position[0], end, check_crc=False)
+    def prepare_batches(self, data: Buffer, rules: Rules, now_ms: int) -> PreparedBatches | None:
+        """Return the batches as a compiled kernel read them in one pass, or None."""
+        prepare = self._kernels.prepare_batches
+        return None if prepare is None else prepare(data, rules, now_ms)
 
-    def restamp(self, data: bytearray, batch: RecordBatch, max_timestamp_ms: int) -> bool:
-        """Change the largest timestamp in the header; the records keep their deltas."""
-        return restamp_batch(data, batch, max_timestamp_ms)
+    def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
+        """Set offsets and leader epoch, which no CRC covers. Other timestamp fields need a new CRC."""
+        self._kernels.assign_batches(batches, base_offset, leader_epoch, append_time_ms)
 
     def retain(
         self,

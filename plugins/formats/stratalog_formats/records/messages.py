@@ -30,6 +30,7 @@ from stratalog.spi import (
     Codec,
     CodecTable,
     Fields,
+    PreparedBatches,
     RecordBatch,
     RecordFormat,
     Verdict,
@@ -260,9 +261,7 @@ class MessageFormat(RecordFormat):
 
     # --- in place ----------------------------------------------------------------------------------------------------
 
-    def assign(
-        self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
-    ) -> BatchTable:
+    def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
         """Set the offsets of entries one after the other.
 
         A wrapper takes the offsets that it spans; its own is the last one.
@@ -271,15 +270,18 @@ class MessageFormat(RecordFormat):
         the wrapper is not decompressed.
         """
         del leader_epoch
-        start = end = batches.position[0] if len(batches) else 0
-        for batch in batches:
-            end = batch.position + batch.size_bytes
+        data, table = batches.data, batches.table
+        end = table.position[-1] + table.size_bytes[-1]
+        for batch in table:
             span = self._span(data, batch)
             INT64.pack_into(data, batch.position, base_offset + span - 1)
-            if append_time_ms is not None and self.magic:
-                self._stamp(data, batch, batch.attributes | TIMESTAMP_TYPE_BIT, append_time_ms)
+            if self.magic:
+                if append_time_ms is None:
+                    self._stamp(data, batch, batch.attributes, batch.max_timestamp_ms)
+                else:
+                    self._stamp(data, batch, batch.attributes | TIMESTAMP_TYPE_BIT, append_time_ms)
             base_offset += span
-        return self.scan(data, start, end, check_crc=False)
+        batches.replace_table(self.scan(data, table.position[0], end, check_crc=False))
 
     def _span(self, data: bytearray, batch: RecordBatch) -> int:
         if batch.record_count >= 0:
@@ -287,16 +289,15 @@ class MessageFormat(RecordFormat):
         offsets = self._decode_wrapper(data, batch, Fields.OFFSET, self._limit_bytes).offset
         return distance_in(offsets[0], offsets[-1], batch) + 1
 
-    def restamp(self, data: bytearray, batch: RecordBatch, max_timestamp_ms: int) -> bool:
-        """Set the timestamp: of a plain message its own, of a wrapper the largest inside."""
-        is_right = batch.max_timestamp_ms == max_timestamp_ms and not batch.attributes & TIMESTAMP_TYPE_BIT
-        if self.magic and not is_right:
-            self._stamp(data, batch, batch.attributes & ~TIMESTAMP_TYPE_BIT, max_timestamp_ms)
-        return True
-
     @staticmethod
     def _stamp(data: bytearray, batch: RecordBatch, attributes: int, stamp: int) -> None:
+        """Set attributes and timestamp, with a new CRC, unless the message has them already."""
         at, end = batch.position, batch.position + batch.size_bytes
+        if (data[at + _ATTRIBUTES_POSITION], *INT64.unpack_from(data, at + MESSAGE_HEADER_BYTES)) == (
+            attributes,
+            stamp,
+        ):
+            return
         data[at + _ATTRIBUTES_POSITION] = attributes
         INT64.pack_into(data, at + MESSAGE_HEADER_BYTES, stamp)
         with memoryview(data) as view:

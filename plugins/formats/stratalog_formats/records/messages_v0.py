@@ -10,7 +10,7 @@ from functools import partial
 from struct import Struct
 from typing import ClassVar, Final
 
-from stratalog.spi import NO_TIMESTAMP, BatchTable, RecordBatch
+from stratalog.spi import NO_TIMESTAMP, PreparedBatches, RecordBatch
 from stratalog_formats.kernels.layout import INT64
 from stratalog_formats.records.message_set import distance_in, messages_in
 from stratalog_formats.records.messages import MessageFormat
@@ -31,14 +31,14 @@ class MessageFormatV0(MessageFormat):
         del wrapper, last_field
         return 0
 
-    def assign(
-        self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
-    ) -> BatchTable:
+    def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
         """Assign as for magic 1, but compress wrappers again, because the offsets inside them are absolute."""
-        if not any(batch.codec_id for batch in batches):
-            return super().assign(data, batches, base_offset, leader_epoch, append_time_ms)
-        start, end, moved = batches.position[0], batches.position[-1] + batches.size_bytes[-1], bytearray()
-        for batch in batches:
+        data, table = batches.data, batches.table
+        if not any(batch.codec_id for batch in table):
+            super().assign(batches, base_offset, leader_epoch, append_time_ms)
+            return
+        start, end, moved = table.position[0], table.position[-1] + table.size_bytes[-1], bytearray()
+        for batch in table:
             if batch.codec_id:
                 piece, last_offset = self._moved(data, batch, base_offset)
             else:
@@ -47,7 +47,7 @@ class MessageFormatV0(MessageFormat):
             moved += piece
             base_offset = last_offset + 1
         data[start:end] = moved
-        return self.scan(data, start, start + len(moved), check_crc=False)
+        batches.replace_table(self.scan(data, start, start + len(moved), check_crc=False))
 
     def _moved(self, data: bytearray, wrapper: RecordBatch, base_offset: int) -> tuple[bytearray, int]:
         """Return a wrapper with its messages moved to ``base_offset``, and the offset of its last message.

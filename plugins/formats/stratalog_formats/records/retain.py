@@ -235,17 +235,3 @@ def _seal(out: bytearray, batch: RecordBatch, attributes: int, base_ms: int, max
         batch.base_sequence,
         count,
     )
-
-
-def restamp_batch(data: bytearray, batch: RecordBatch, max_timestamp_ms: int) -> bool:
-    """Change the largest timestamp as ``RecordFormat.restamp`` documents, for magic 2.
-
-    Only the header changes; the records keep their deltas.
-    """
-    if batch.timestamp_type is TimestampType.CREATE_TIME and batch.max_timestamp_ms == max_timestamp_ms:
-        return True
-    piece = data[batch.position : batch.position + batch.size_bytes]
-    attributes = batch.attributes & (_FLAGS | CODEC_MASK | DELETE_HORIZON_BIT) & ~TIMESTAMP_TYPE_BIT
-    _seal(piece, batch, attributes, batch.base_timestamp_ms, max_timestamp_ms, batch.record_count)
-    data[batch.position : batch.position + batch.size_bytes] = piece
-    return True

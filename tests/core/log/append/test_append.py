@@ -480,3 +480,11 @@ def test_the_view_after_an_append_is_that_of_the_whole_state(bed: LogBed, change
         seen = log.view()
         log._state.publish()
         assert seen == log.view()
+
+
+@pytest.mark.parametrize(("version", "epochs"), [(1, []), (2, [0])])
+def test_messages_of_magic_0_and_1_begin_no_leader_epoch(bed: LogBed, version: int, epochs: list[int]) -> None:
+    bed.topic = TopicConfig(record_version=version)
+    log = bed.open()
+    log.append(records(3))
+    assert [entry.epoch for entry in log.view().epochs.entries] == epochs

@@ -13,11 +13,11 @@ import pytest
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
 from stratalog.errors import ClosedError, DiskFullError, LogDirOfflineError, NotLeaderOrFollowerError
-from stratalog.log.append.append_queue import QueuedAppend
+from stratalog.log.append.group_commit import QueuedAppend
 from stratalog.log.log import Log
+from stratalog.log.prepare.preparer import Preparer
 from stratalog.log.state.sync_turns import SyncTurns, Waiter
 from stratalog.model.names import LOG_SUFFIX
-from stratalog.spi.formats import BatchHeader, PlainBatch
 from stratalog.testing.faults import FaultyVfs, failing
 from stratalog.testing.logs import LogBed, offsets_in, records
 
@@ -37,10 +37,7 @@ def lined_up(
 ) -> QueuedAppend:
     """An append of another thread that waits in the row."""
     made = records(count, start=start, timestamp_ms=timestamp_ms, value_bytes=value_bytes)
-    form = bed.parts.formats.of(2, "", 0)
-    data = form.encode(made, BatchHeader(), None, None)
-    stamps = [record.timestamp_ms for record in made]
-    waiter = QueuedAppend(form, PlainBatch(data, count, min(stamps), max(stamps), has_null_key=False))
+    waiter = QueuedAppend(Preparer(bed.topic, bed.parts).records(made))
     log._state.durability.turns.line_up(waiter)
     return waiter
 
@@ -153,9 +150,6 @@ def test_a_log_that_follows_or_failed_refuses_each(bed: LogBed, files: FaultyVfs
 def test_threads_that_come_during_a_write_are_written_together(bed: LogBed, files: FaultyVfs) -> None:
     log = bed.open()
     log.append(records(1, start=99))
-    form = bed.parts.formats.of(2, "", 0)
-    if form.encode_plain(records(1), 0, limit_bytes=1 << 20, overhead_bytes=0) is None:
-        pytest.skip("without kernels appends do not line up")
     turns, began = log._state.durability.turns, log_writes(files)
 
     def rule(operation: str, path: str) -> None:

@@ -1,0 +1,86 @@
+"""Group commit: concurrent durable appends are written together, with one call to the disk.
+
+Each thread puts its batches at the end of a queue (the "row"). The first thread in the queue also writes the batches that
+arrive while it writes. Therefore a thread waits only once, until its batch is durable, and waits for no lock before
+that: 64 threads that acquire the interpreter's lock and the log's lock in turn spend more time on the locks than on
+their work. A syncing thread first writes the batches that are still in the queue, so the queue is empty at each sync.
+
+The result is the same as with single appends: the same segments, and for each append its own offsets or its own error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, cast
+
+from stratalog.errors import StorageError
+from stratalog.log.append.commit import AppendResult, commit
+from stratalog.log.state.log_state import LogState
+from stratalog.log.state.sync_turns import NOT_WRITTEN, REFUSED, Waiter
+from stratalog.model.offsets import MAX_OFFSET
+from stratalog.model.prepared import PreparedBatches
+
+_TOGETHER_BYTES: Final = 1 << 20  # limit of one write, because the batches are copied for it
+_CREATE_TIME: Final = "CreateTime"
+
+
+class QueuedAppend(Waiter):
+    """Batches to write, with the thread that waits until they are durable. ``end`` is the outcome."""
+
+    __slots__ = ("batches", "error", "result")
+
+    def __init__(self, batches: PreparedBatches) -> None:
+        super().__init__(NOT_WRITTEN)
+        self.batches = batches
+        self.result: AppendResult | None = None
+        self.error: Exception | None = None
+
+    def written(self, result: AppendResult) -> None:
+        """Record that the batches were written to the log."""
+        self.result, self.end = result, result.last_offset + 1
+
+    def refused(self, error: Exception) -> None:
+        """Fail this waiter with ``error``."""
+        self.error, self.end = error, REFUSED
+
+
+def commit_queued(state: LogState) -> None:
+    """Write all queued batches, under the log's lock. The thread that waits for batches gets their error."""
+    while came := state.durability.turns.called():
+        try:
+            _commit_all(state, cast(list[QueuedAppend], came))
+        except BaseException as error:  # such as Ctrl-C: no thread would write the batches taken from the queue
+            state.health.ended_early("an append", error)
+            raise
+
+
+def _commit_all(state: LogState, came: Sequence[QueuedAppend]) -> None:
+    if len(came) > 1 and _committed_together(state, came):
+        return
+    for waiter in came:
+        try:
+            waiter.written(commit(state, waiter.batches))
+        except Exception as error:  # noqa: BLE001 - the waiting thread raises it
+            waiter.refused(error)
+
+
+def _committed_together(state: LogState, came: Sequence[QueuedAppend]) -> bool:
+    """Write batches with one call if each of them fits the active segment. Otherwise return False and write nothing."""
+    pieces = [waiter.batches for waiter in came]
+    size, base, settings = sum(piece.size_bytes for piece in pieces), state.log_end, state.settings
+    end, largest_ms = base + sum(piece.span for piece in pieces), max(piece.largest_ms for piece in pieces)
+    if not state.takes_appends or settings.remote is not None or end > MAX_OFFSET or size > _TOGETHER_BYTES:
+        return False
+    if settings.config.message_timestamp_type != _CREATE_TIME or {piece.magic for piece in pieces} != {2}:
+        return False
+    try:
+        appender = state.writes.appender
+        if not appender.segment.size_bytes or appender.should_roll(size, end - 1, largest_ms):
+            return False
+        result = commit(state, PreparedBatches.joined(pieces))
+    except StorageError:  # nothing was written: a single write of each append gives that append its own result
+        return False
+    for waiter in came:
+        waiter.written(AppendResult(base, base + waiter.batches.span - 1, result.append_time_ms))
+        base += waiter.batches.span
+    return True

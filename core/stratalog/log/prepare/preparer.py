@@ -1,0 +1,75 @@
+"""Preparation of what a leader appends: checked batches, ready to be written. Runs outside the log's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import InvalidRecordError
+from stratalog.log.prepare.prepare_batches import prepare_batches
+from stratalog.log.prepare.prepare_records import (
+    COMPACT,
+    NOT_COMPRESSED,
+    RECORD_OVERHEAD_BYTES,
+    batch_limit_bytes,
+    is_create_time,
+    prepare_records,
+)
+from stratalog.model.batches import Buffer
+from stratalog.model.offsets import AppendOrigin
+from stratalog.model.prepared import PreparedBatches, Rules
+from stratalog.model.records import Record
+from stratalog.segment.components import Components
+
+
+class Preparer:
+    """Maker of prepared batches with the settings of one topic. Immutable and thread-safe.
+
+    A record format prepares nearly all appends in one call. What needs a closer look is encoded or decoded, and each
+    record is checked.
+
+    Raises:
+        CorruptBatchError: no format of the topic's ``record.version`` is installed.
+    """
+
+    __slots__ = ("_components", "_config", "_format", "_is_direct", "_now_ms", "_rules")
+
+    def __init__(self, config: TopicConfig, components: Components) -> None:
+        self._config, self._components = config, components
+        self._format = components.formats.of(config.record_version, "", 0)
+        self._is_direct = config.compression_type in NOT_COMPRESSED
+        self._now_ms = components.env.clock.now_ms
+        self._rules = Rules(
+            max_batch_bytes=config.max_message_bytes,
+            before_ms=config.message_timestamp_before_max_ms,
+            after_ms=config.message_timestamp_after_max_ms,
+            needs_keys=COMPACT in config.cleanup_policy,
+            keeps_times=is_create_time(config),
+            limit_bytes=batch_limit_bytes(config),
+            overhead_bytes=RECORD_OVERHEAD_BYTES,
+        )
+
+    def records(self, records: Sequence[Record]) -> PreparedBatches:
+        """Encode records. Errors as ``prepare_records``."""
+        if self._is_direct:
+            batches = self._format.prepare_records(records, self._rules, self._now_ms())
+            if batches is not None:
+                return batches
+        return PreparedBatches.joined(prepare_records(records, self._config, self._components))
+
+    def batches(self, data: Buffer, origin: AppendOrigin) -> PreparedBatches:
+        """Check encoded batches, and encode those again that do not fit the topic. Errors as ``prepare_batches``.
+
+        Raises:
+            InvalidRecordError: there is no whole batch, or control batches come together with messages of magic 0 or 1.
+        """
+        if self._is_direct:
+            batches = self._format.prepare_batches(data, self._rules, self._now_ms())
+            if batches is not None:
+                return batches
+        pieces = prepare_batches(data, self._config, self._components, origin=origin)
+        if not pieces:
+            raise InvalidRecordError("no whole batch was given")
+        if len({piece.magic for piece in pieces}) > 1:
+            raise InvalidRecordError("an append has batches of one magic")
+        return PreparedBatches.joined(pieces)
