@@ -85,7 +85,7 @@ class Log(LogReader):
 
     def view(self) -> LogView:
         """Return the current state as one immutable value."""
-        return self._state.view
+        return self._state.published.view
 
     @overload
     def append(self, records: Sequence[Record], durability: str | None = None) -> AppendResult: ...

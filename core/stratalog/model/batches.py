@@ -143,7 +143,18 @@ class BatchTable:
     """
 
     column_names: ClassVar[tuple[str, ...]] = BATCH_COLUMNS
-    __slots__ = (*BATCH_COLUMNS, "_ascends", "_columns", "_count", "magic", "reason", "stop", "stop_position")
+    __slots__ = (
+        *BATCH_COLUMNS,
+        "_ascends",
+        "_columns",
+        "_count",
+        "_first",
+        "_step",
+        "magic",
+        "reason",
+        "stop",
+        "stop_position",
+    )
 
     position: memoryview
     size_bytes: memoryview
@@ -171,17 +182,20 @@ class BatchTable:
     ) -> None:
         self.magic, self.stop, self.stop_position, self.reason = magic, stop, stop_position, reason
         self._ascends, self._columns = ascends, columns
-        self._count = len(columns) // _COLUMNS if isinstance(columns, memoryview) else len(columns[0])
+        # the table's rows begin at ``_first`` of each column; a single memoryview has a column every ``_step`` items
+        self._step = self._count = len(columns) // _COLUMNS if isinstance(columns, memoryview) else len(columns[0])
+        self._first = 0
 
     def __getattr__(self, name: str) -> memoryview:
         """Make a column; it becomes an attribute."""
-        number, columns = _COLUMN_NUMBERS.get(name), self._columns
+        number, columns, first = _COLUMN_NUMBERS.get(name), self._columns, self._first
         if number is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         if isinstance(columns, memoryview):
-            column = columns[number * self._count : (number + 1) * self._count]
+            first += number * self._step
         else:
-            column = columns[number]
+            columns = columns[number]
+        column = columns[first : first + self._count]
         setattr(self, name, column)
         return column
 
@@ -219,9 +233,11 @@ class BatchTable:
 
     def take(self, start: int, end: int) -> BatchTable:
         """Return the rows [start, end), with shared memory. The stop is still that of the whole scan."""
-        columns = [column[start:end] for column in self.columns]
         ascends = self._ascends or None  # a part may ascend even if the whole table does not
-        return BatchTable(self.magic, columns, self.stop, self.stop_position, self.reason, ascends=ascends)
+        taken = BatchTable(self.magic, self._columns, self.stop, self.stop_position, self.reason, ascends=ascends)
+        rows = range(self._count)[start:end]
+        taken._first, taken._count = self._first + rows.start, len(rows)
+        return taken
 
     def keep(self, wanted: Sequence[bool]) -> BatchTable:
         """Return a table of the rows whose entry in ``wanted`` is true."""

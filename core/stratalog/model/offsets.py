@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -130,6 +131,12 @@ class LogOffsets(NamedTuple):
 
     def bound(self, isolation: Isolation) -> int:
         """Return the exclusive end offset of a reader with this isolation."""
-        if isolation is Isolation.LOG_END:
-            return self.log_end
-        return self.high_watermark if isolation is Isolation.READ_UNCOMMITTED else self.last_stable
+        return self[BOUND_FIELDS[isolation]]
+
+
+BOUND_FIELDS: Final[Mapping[str, int]] = {
+    Isolation.LOG_END: LogOffsets._fields.index("log_end"),
+    Isolation.READ_UNCOMMITTED: LogOffsets._fields.index("high_watermark"),
+    Isolation.READ_COMMITTED: LogOffsets._fields.index("last_stable"),
+}
+"""The field of ``LogOffsets`` that bounds readers of each isolation."""

@@ -131,9 +131,8 @@ def _read_at(segment: ReadableSegment, place: _Place, parts: Components, asked: 
         behind_bytes = max_bytes + _HEAD_BYTES if max_bytes <= NEAR_BYTES else _FIRST_BYTES
     data = segment.read(position, lead_bytes + behind_bytes)
     base_offset, read_bytes = segment.base_offset, len(data)
-    found = parts.formats.get(data[FRAME_BYTES - 1]) if read_bytes >= FRAME_BYTES else None
     selected = None
-    if found is not None:
+    if read_bytes >= FRAME_BYTES and (found := parts.formats.opened.get(data[FRAME_BYTES - 1])) is not None:
         selected = found.select(
             data,
             base_offset=base_offset,

@@ -29,10 +29,13 @@ class FormatTable:
     Args:
         formats: formats that are already open.
         offers: formats that are opened when one of them is first needed.
+
+    Attributes:
+        opened: the formats that are open already, by magic; replaced as a whole.
     """
 
     def __init__(self, formats: Iterable[RecordFormat] = (), offers: Offers[RecordFormat] | None = None) -> None:
-        self._by_magic = {found.magic: found for found in formats}
+        self.opened: Mapping[int, RecordFormat] = {found.magic: found for found in formats}
         self._offers = offers or Offers[RecordFormat]("record format", "magic", MAGICS)
 
     def get(self, magic: int) -> RecordFormat | None:
@@ -43,22 +46,22 @@ class FormatTable:
             UnknownComponentError: the magic is Kafka's and its format is not installed, or a format that may have it is in
                 quarantine. Bytes that another engine can read are no damage, so recovery must not truncate them.
         """
-        found = self._by_magic.get(magic)
+        found = self.opened.get(magic)
         return found if found is not None else self._looked_up(magic)
 
     def of(self, magic: int, file: str, position: int) -> RecordFormat:
         """Return the format of this magic; raise CorruptBatchError if there is none, other errors as ``get``."""
-        found = self._by_magic.get(magic) or self.get(magic)
+        found = self.opened.get(magic) or self.get(magic)
         if found is None:
             raise CorruptBatchError(f"unknown magic {magic}", file, position)
         return found
 
     def _looked_up(self, magic: int) -> RecordFormat | None:
         opened = self._offers.opened()
-        if not opened.by_number.keys() <= self._by_magic.keys():
-            self._by_magic = {**opened.by_number, **self._by_magic}
-        if magic in self._by_magic:
-            return self._by_magic[magic]
+        if not opened.by_number.keys() <= self.opened.keys():
+            self.opened = {**opened.by_number, **self.opened}
+        if magic in self.opened:
+            return self.opened[magic]
         if magic in opened.clashes:
             raise opened.clashes[magic].with_traceback(None)
         if opened.failures or magic in _KAFKA_MAGICS:

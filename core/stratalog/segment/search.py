@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import compress, count
 from typing import TYPE_CHECKING, Final, cast
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
@@ -247,9 +248,10 @@ def _late_record(
     limit_bytes = parts.limits.decompressed_bytes
     try:
         for columns in found.decode(chunk.data, batch, fields=_PLACE_FIELDS, limit_bytes=limit_bytes):
-            for offset, stamp in zip(columns.offset, columns.timestamp_ms, strict=True):
-                if stamp >= timestamp_ms and offset >= min_offset:
-                    return TimestampOffset(stamp, offset)
+            stamps, first = columns.timestamp_ms, bisect_left(columns.offset, min_offset)
+            late = next(compress(count(first), map(timestamp_ms.__le__, stamps[first:])), None)
+            if late is not None:
+                return TimestampOffset(stamps[late], columns.offset[late])
     except CorruptBatchError as error:
         raise _named(error, chunk, segment) from error
     return None

@@ -27,7 +27,7 @@ class FetchRequest(NamedTuple):
 
     offset: int
     max_bytes: int
-    isolation: Isolation
+    isolation: str
     min_one_batch: bool = True
     current_leader_epoch: int | None = None
     last_fetched_epoch: int | None = None
@@ -137,7 +137,7 @@ def _divergence(view: LogView, asked: FetchRequest, last_fetched_epoch: int) -> 
 
 def _fetch(view: LogView, parts: Components, asked: FetchRequest, *, whole: bool) -> Fetched:
     offset, max_bytes, isolation, min_one_batch, *_ = asked
-    bound = view.offsets.bound(isolation)
+    bound = view.bound(isolation)
     segment = view.segment_at(offset) if offset < bound else None
     while segment is not None:
         local = segment if isinstance(segment, Segment) else None
@@ -158,7 +158,7 @@ def _fetch(view: LogView, parts: Components, asked: FetchRequest, *, whole: bool
         if not size_bytes or (size_bytes > max_bytes and not min_one_batch):
             break
         aborted: tuple[AbortedTransaction, ...] = ()
-        if isolation is Isolation.READ_COMMITTED:
+        if isolation == Isolation.READ_COMMITTED:
             aborted = hidden_transactions(view, parts, offset, last_offset + 1)
         piece = FileSlice.of(data or b"", position) if local is None else local.slice(position, size_bytes, data)
         return Fetched((piece,), last_offset + 1, view.offsets, offset, parts, aborted)

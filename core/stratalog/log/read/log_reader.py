@@ -17,7 +17,7 @@ from stratalog.log.read.transfer import Transfer, transfer
 from stratalog.log.read.view import LogView
 from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets
+from stratalog.model.offsets import EpochEnd, LogOffsets
 from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.model.segment_info import share_bytes
 from stratalog.segment.components import Components
@@ -159,9 +159,7 @@ class LogReader(CheckedArguments, ABC):
                 not known here.
             StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is not the log's.
         """
-        asked = FetchRequest(
-            offset, max_bytes, Isolation.of(isolation), min_one_batch, current_leader_epoch, last_fetched_epoch
-        )
+        asked = FetchRequest(offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
         return fetch(self.view, self.parts, asked)
 
     def transfer(
@@ -178,9 +176,7 @@ class LogReader(CheckedArguments, ABC):
 
         The size in bytes is known at once, for callers that must send it first. Arguments and errors as ``fetch``.
         """
-        asked = FetchRequest(
-            offset, max_bytes, Isolation.of(isolation), min_one_batch, current_leader_epoch, last_fetched_epoch
-        )
+        asked = FetchRequest(offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
         return transfer(self.view, self.parts, asked)
 
     def send_to(

@@ -19,7 +19,7 @@ from stratalog.errors import (
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import TopicPartition
-from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets
+from stratalog.model.offsets import BOUND_FIELDS, EpochEnd, Isolation, LogOffsets
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 
@@ -177,4 +177,5 @@ class LogView(NamedTuple):
 
     def bound(self, isolation: str) -> int:
         """Return the exclusive upper bound of offsets for a reader of this isolation."""
-        return self.offsets.bound(Isolation.of(isolation))
+        number = BOUND_FIELDS.get(isolation)
+        return self.offsets[number] if number is not None else self.offsets.bound(Isolation.of(isolation))

@@ -57,6 +57,7 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
 
     def __init__(self, kernels: Kernels = KERNELS) -> None:
         self._kernels = kernels
+        self.around = kernels.offsets_around  # type: ignore[assignment, method-assign]  # saves a frame
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
         """Return a builder that continues after ``entries``."""
@@ -67,12 +68,6 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
     def reader(self, entries: Buffer, base_offset: int) -> IndexReader[OffsetPosition]:
         """Return a reader over ``entries``."""
         return OffsetReader(entries, base_offset)
-
-    def around(
-        self, entries: Buffer, base_offset: int, target: int
-    ) -> tuple[OffsetPosition | None, OffsetPosition | None, OffsetPosition | None]:
-        """Return the last entry at or below an offset, and the two entries after it."""
-        return self._kernels.offsets_around(entries, base_offset, target)
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
         """Return the size of the entries with an offset below ``end_offset``."""
