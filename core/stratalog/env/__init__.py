@@ -6,19 +6,34 @@ An ``Env`` has the real ones by default; tests replace them.
 from __future__ import annotations
 
 import random
+from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
 
 from stratalog.env.clock import Clock, SystemClock
+from stratalog.env.helpers import Helpers
 from stratalog.env.vfs import PosixVfs, Vfs
+
+_SPARE_BUFFERS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """Clock, files and random source of an engine."""
+    """Clock, files and random source of an engine, and what its readers share.
+
+    Attributes:
+        clock: source of the time.
+        files: file system.
+        chance: source of random numbers.
+        helpers: threads that help a reader of a long range.
+        spare_buffers: buffers of reads that have ended, for the next reads.
+    """
 
     clock: Clock = field(default_factory=SystemClock)
     files: Vfs = field(default_factory=PosixVfs)
     chance: random.Random = field(default_factory=random.SystemRandom)
+    helpers: Helpers = field(default_factory=Helpers)
+    spare_buffers: deque[bytearray] = field(default_factory=lambda: deque(maxlen=_SPARE_BUFFERS))
 
 
 __all__ = ["Clock", "Env", "PosixVfs", "SystemClock", "Vfs"]

@@ -44,21 +44,19 @@ class Helpers:
 
     A caller never depends on a helper: the caller works on items itself until none is left, and waits only for items
     that a helper has started. If all cores are busy, the caller's thread does all the work. Thread-safe, also in the
-    child of a
-    fork: the child starts with an empty pool.
+    child of a fork: the child starts with an empty pool.
 
     Args:
         most: maximum number of threads.
         idle_s: how long an idle thread waits for work before it ends.
     """
 
-    def __init__(self, most: int, idle_s: float = _IDLE_S) -> None:
+    def __init__(self, most: int = _MOST, idle_s: float = _IDLE_S) -> None:
         self._most, self._idle_s = most, idle_s
-        self._forget()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
+        self._begin()
 
-    def _forget(self) -> None:
+    def _begin(self) -> None:
+        self._process = os.getpid()
         self._offers = queue.SimpleQueue[_Offer]()
         self._lock = threading.Lock()  # over both numbers
         self._count = self._idle = 0
@@ -75,6 +73,8 @@ class Helpers:
             Exception: the exception of the first item that failed; later items may not have been started.
             BaseException: an interrupt. Work in progress is finished first, and no further work starts.
         """
+        if self._process != os.getpid():  # the threads of the parent do not exist here
+            self._begin()
         shared = SharedWork(items, work, ends_on_error=True)
         offers = list[_Offer]()
         try:
@@ -127,7 +127,3 @@ def _results(found: Iterable[R | Exception]) -> Iterator[R]:
         if isinstance(outcome, Exception):
             raise outcome
         yield outcome
-
-
-HELPERS: Final = Helpers(_MOST)
-"""The helpers of this process: all engines share them, because engines share the cores."""

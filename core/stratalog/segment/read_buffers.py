@@ -12,7 +12,6 @@ from typing import Final, Protocol, Self, runtime_checkable
 from stratalog.env.forks import ends_with_fork
 
 _MOST: Final = 4  # maximal number of buffers of one reader that are in use at once
-_SPARE: Final[deque[bytearray]] = deque(maxlen=_MOST)  # buffers of readers that have ended; its operations are atomic
 
 
 @runtime_checkable
@@ -34,10 +33,11 @@ class ReusedReads:
 
     Args:
         usual_bytes: size of a usual read; larger ones get their own memory.
+        spare: buffers of readers that have ended. Several readers may share it, because its operations are atomic.
     """
 
-    def __init__(self, usual_bytes: int) -> None:
-        self._usual_bytes = usual_bytes
+    def __init__(self, usual_bytes: int, spare: deque[bytearray]) -> None:
+        self._usual_bytes, self._spare = usual_bytes, spare
         self._buffers: list[bytearray] = []
 
     def of(self, segment: ReadsOver) -> Callable[[int, int], memoryview]:
@@ -57,14 +57,14 @@ class ReusedReads:
                 return buffer
         if len(self._buffers) == _MOST:
             return None
-        made = self._spare() or bytearray(self._usual_bytes)
+        made = self._found() or bytearray(self._usual_bytes)
         self._buffers.append(made)
         return made
 
-    def _spare(self) -> bytearray | None:
-        while _SPARE:
+    def _found(self) -> bytearray | None:
+        while self._spare:
             try:
-                found = _SPARE.pop()
+                found = self._spare.pop()
             except IndexError:  # another thread was faster
                 return None
             if len(found) == self._usual_bytes and is_free(found):
@@ -77,7 +77,7 @@ class ReusedReads:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _SPARE.extend(self._buffers)
+        self._spare.extend(self._buffers)
         self._buffers.clear()
 
 

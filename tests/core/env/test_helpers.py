@@ -15,11 +15,12 @@ WAIT_S = 30.0
 
 FORKS = """
 import os
-from stratalog.env.helpers import HELPERS
-assert HELPERS.results(range(8), lambda n: n + 1, 2) == list(range(1, 9))
+from stratalog.env.helpers import Helpers
+helpers = Helpers()
+assert helpers.results(range(8), lambda n: n + 1, 2) == list(range(1, 9))
 child = os.fork()
 if child == 0:
-    found = HELPERS.results(range(8), lambda n: n + 1, 2)
+    found = helpers.results(range(8), lambda n: n + 1, 2)
     os._exit(0 if found == list(range(1, 9)) else 1)
 assert os.waitpid(child, 0)[1] == 0
 """

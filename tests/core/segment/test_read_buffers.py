@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -11,6 +12,7 @@ from stratalog.testing.logs import LogBed, records
 
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
 USUAL_BYTES = 64
+SPARE = deque[bytearray]()
 
 
 @pytest.fixture
@@ -20,7 +22,7 @@ def segment(bed: LogBed, make_segment: MakeSegment) -> Segment:
 
 def test_what_is_read_is_what_the_segment_has(segment: Segment) -> None:
     size = segment.size_bytes
-    with ReusedReads(USUAL_BYTES) as reads:
+    with ReusedReads(USUAL_BYTES, SPARE) as reads:
         read = reads.of(segment)
         for position in (0, 1, size - 5, size, size + 5):
             for size_bytes in (0, 1, USUAL_BYTES, USUAL_BYTES + 1, 2 * size):
@@ -31,7 +33,7 @@ def test_nobody_sees_bytes_change(segment: Segment) -> None:
     """However many reads are kept, whole or in part, and by whomever they are kept after the reader has ended."""
     kept, seen = [], []
     for turn in range(3):
-        with ReusedReads(USUAL_BYTES) as reads:
+        with ReusedReads(USUAL_BYTES, SPARE) as reads:
             read = reads.of(segment)
             for position in range(turn, 12):
                 view = read(position, USUAL_BYTES)
@@ -46,7 +48,7 @@ def test_memory_is_used_again(segment: Segment) -> None:
     """By the next read, and by the next reader, once nobody looks at it."""
     owners = list[object]()
     for _ in range(3):
-        with ReusedReads(USUAL_BYTES) as reads:
+        with ReusedReads(USUAL_BYTES, SPARE) as reads:
             read = reads.of(segment)
             for position in range(5):
                 owners.append(read(position, USUAL_BYTES).obj)
@@ -54,7 +56,7 @@ def test_memory_is_used_again(segment: Segment) -> None:
 
 
 def test_readers_of_one_time_have_memory_of_their_own(segment: Segment) -> None:
-    with ReusedReads(USUAL_BYTES) as one, ReusedReads(USUAL_BYTES) as other:
+    with ReusedReads(USUAL_BYTES, SPARE) as one, ReusedReads(USUAL_BYTES, SPARE) as other:
         first, second = one.of(segment)(0, USUAL_BYTES), other.of(segment)(7, USUAL_BYTES)
         assert bytes(first) == bytes(segment.read(0, USUAL_BYTES))
         assert bytes(second) == bytes(segment.read(7, USUAL_BYTES))

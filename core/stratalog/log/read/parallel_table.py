@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stratalog.env.helpers import HELPERS
 from stratalog.errors import CorruptIndexError
 from stratalog.log.read.columns import planned_arrow
 from stratalog.log.read.read_plan import ReadPlan, plan_read
@@ -41,7 +40,7 @@ def read_table(
     def read(span: range) -> list[pyarrow.RecordBatch]:
         return list(planned_arrow(plan, views, parts, span, partition))
 
-    return arrow_table(chain.from_iterable(HELPERS.results(spans or [plan.span], read, threads)))
+    return arrow_table(chain.from_iterable(parts.env.helpers.results(spans or [plan.span], read, threads)))
 
 
 class _Share(NamedTuple):

@@ -15,7 +15,7 @@ import pytest
 
 from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
-from stratalog.env.helpers import HELPERS
+from stratalog.env.helpers import Helpers
 from stratalog.errors import CorruptBatchError
 from stratalog.log.read import parallel_table
 from stratalog.log.read.columns import read_arrow
@@ -93,18 +93,18 @@ def test_any_range_of_a_log(wide: LogBed, pieces: list[list[range]], codec: str 
 def test_two_threads_read(wide: LogBed, monkeypatch: pytest.MonkeyPatch) -> None:
     wide.write_segment(0, batches(wide))
     log, meeting, readers = wide.open(clean=False), threading.Barrier(2, timeout=30), set[int]()
-    results = HELPERS.results
+    results = Helpers.results
 
-    def met(items: list[range], work: Callable[[range], object], threads: int) -> list[object]:
+    def met(helpers: Helpers, items: list[range], work: Callable[[range], object], threads: int) -> list[object]:
         def meets(item: range) -> object:
             if threading.get_ident() not in readers:
                 readers.add(threading.get_ident())
                 meeting.wait()
             return work(item)
 
-        return results(items, meets, threads)
+        return results(helpers, items, meets, threads)
 
-    monkeypatch.setattr(HELPERS, "results", met)
+    monkeypatch.setattr(Helpers, "results", met)
     same(log)
     assert len(readers) == 2
 
