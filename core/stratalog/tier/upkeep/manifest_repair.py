@@ -65,24 +65,24 @@ class ManifestRepair:
             StoreError: the store failed or refused; call again.
             UnknownComponentError: a newer stratalog wrote an object, or a layout is not installed.
         """
-        bad = self._look()
+        bad = self._read_roots()
         newest = max(self._heads, default=0)
         for version in sorted(self._replaced):
-            self._keep_aside(version)
+            self._quarantine(version)
             self._delete(version)
             yield Repair(bad.pop(version), "a repair before has made another root in its place")
-        yield from self._cut_history({version: text for version, text in bad.items() if version <= newest})
+        yield from self._drop_history({version: text for version, text in bad.items() if version <= newest})
         yield from self._make_head({version: text for version, text in bad.items() if version > newest})
         if not self._heads:
             return
         head = self._heads[max(self._heads)]
         found = list(self._walk(head.root.pages))
-        remade = "" if all(repair.done for repair in found) else self._remake(head)
-        yield from (replace(repair, done=repair.done or remade) for repair in found)
+        replaced = "" if all(repair.done for repair in found) else self._replace_head(head)
+        yield from (replace(repair, done=repair.done or replaced) for repair in found)
 
     # --- roots -------------------------------------------------------------------------------------------------------
 
-    def _look(self) -> dict[int, Finding]:
+    def _read_roots(self) -> dict[int, Finding]:
         """Read every root; return by version those that are damaged or do not follow the root before."""
         found = dict[int, Finding]()
         for version, _ in self._finder.roots_above(0):
@@ -106,7 +106,7 @@ class ManifestRepair:
                 found[version] = self._finding(FindingKind.ROOT, key, f"it does not follow version {before} as it is")
         return found
 
-    def _cut_history(self, bad: Mapping[int, Finding]) -> Iterator[Repair]:
+    def _drop_history(self, bad: Mapping[int, Finding]) -> Iterator[Repair]:
         """Delete roots until the rest is a chain of good roots that ends in the newest one."""
         if not bad:
             return
@@ -115,7 +115,7 @@ class ManifestRepair:
         )  # a good root stays; those before it are deleted
         for version, finding in bad.items():
             if version not in self._heads:
-                self._keep_aside(version)
+                self._quarantine(version)
             yield Repair(finding, f"history begins at version {first} now")
         for version in sorted({*bad, *self._heads}):  # oldest first, as in the collector
             if version < first:
@@ -127,7 +127,7 @@ class ManifestRepair:
             return
         before, version = self._heads.get(max(self._heads, default=0)), max(bad) + 1
         try:
-            made = self._next(before, version, max(self._told_epoch(found) for found in bad))
+            made = self._next(before, version, max(self._stored_epoch(found) for found in bad))
         except StoreError:
             raise
         except StorageError as failure:
@@ -135,7 +135,7 @@ class ManifestRepair:
                 yield Repair(replace(finding, text=f"{finding.text}; it cannot be made again: {failure}"), "")
             return
         for found in bad:
-            self._keep_aside(found)
+            self._quarantine(found)
         self._heads[version] = self._created(made)
         source = "from footers alone" if before is None else f"from version {before.root.version} and footers"
         for found, finding in sorted(bad.items()):
@@ -156,7 +156,7 @@ class ManifestRepair:
                 return there
         raise StoreTimeoutError("the store does not say whether a manifest root was created", key)
 
-    def _told_epoch(self, version: int) -> int:
+    def _stored_epoch(self, version: int) -> int:
         """Return the leader epoch in a damaged root, 0 if unreadable; writers that the root fenced stay fenced."""
         found = _EPOCH.search(self._read(version))
         return min(int(found[1]), MAX_EPOCH) if found else 0
@@ -208,7 +208,7 @@ class ManifestRepair:
             created_ms=self._env.clock.now_ms(),
         )
 
-    def _keep_aside(self, version: int) -> None:
+    def _quarantine(self, version: int) -> None:
         key = manifest_key(self._finder.prefix, version)
         self._store.put(quarantined_key(self._finder.prefix, key), Whole(self._read(version)))
 
@@ -230,14 +230,14 @@ class ManifestRepair:
                 key = ref.key(self._finder.prefix)
                 position = getattr(error, "position", 0)
                 text = f"{error.reason}, of offsets [{ref.base_offset}, {ref.end_offset})"
-                done = "made again, with the same bytes" if self._mend(ref) else ""
+                done = "made again, with the same bytes" if self._rewrite_page(ref) else ""
                 yield Repair(self._finding(FindingKind.PAGE, key, text, position), done)
                 if not done:
                     continue
                 items = self._pages.read(ref)
             yield from self._walk([item for item in items if isinstance(item, PageRef)])
 
-    def _remake(self, head: Head) -> str:
+    def _replace_head(self, head: Head) -> str:
         """Create a new head with new pages that names all segments found by footers; return what was done, or ""."""
         root, chain = (
             head.root,
@@ -257,7 +257,7 @@ class ManifestRepair:
             f"version {made.version} names its segments, found by their footers" if created is Created.CREATED else ""
         )
 
-    def _mend(self, ref: PageRef) -> bool:
+    def _rewrite_page(self, ref: PageRef) -> bool:
         """Write a page again if its items are found elsewhere; return True if they were."""
         log, topic_id = self._finder.log, self._finder.topic_id
         for items in islice(_chains(self._candidates(ref), ref.base_offset, ref.end_offset), _TRIES):
