@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from stratalog import Engine, Record, TopicPartition, open_engine
+from stratalog.segment.components import Components
 from stratalog.segment.finding import FindingKind
+from stratalog.segment.segment import Segment
+from stratalog.segment.segment_check import StoredIndex, stored_indexes
+from stratalog.spi.indexes import IndexRole
 
 NAME = TopicPartition("orders", 0)
 
@@ -87,3 +91,18 @@ def test_an_engine_without_a_tier_checks_local_disk(tmp_path: Path) -> None:
         log.append([Record(value=b"v")])
         log.roll()
         assert [(result.segments, result.ok) for result in engine.verify(repair=True)] == [(1, True)]
+
+
+def test_a_segment_that_retention_deletes_during_the_check_is_not_reported(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = engine.log("orders", 0)
+
+    def after_deletion(segment: Segment, components: Components) -> dict[IndexRole, StoredIndex]:
+        log.delete_records(3)
+        engine.apply_retention()
+        return stored_indexes(segment, components)
+
+    monkeypatch.setattr("stratalog.engine.duties.verify_logs.stored_indexes", after_deletion)
+    (result,) = engine.verify()
+    assert (result.segments, result.repairs) == (4, ())
