@@ -24,7 +24,7 @@ _FOUND: Final = Message[tuple[int, int, list[Finding]]]("found", tuple[int, int,
 class VerifyReport:
     """Result of a check of a tier.
 
-    ``wrong`` are flaws that affect readers. ``orphans`` are objects that no manifest names, which the collector will
+    ``wrong`` are findings that affect readers. ``orphans`` are objects that no manifest names, which the collector will
     delete. ``size_bytes`` is the size of the ``.log`` files read.
     """
 
@@ -70,7 +70,7 @@ def verify(
     plan = plan_checks(source, topics=topics, deep=deep, checks=task_count(spark))
 
     def work(task: Check) -> tuple[int, int, list[Finding]]:
-        return _look(source, task)
+        return _checked(source, task)
 
     done = run_tasks(spark, plan.checks, work, task=_CHECK, result=_FOUND, progress=progress)
     found = [*plan.found, *(item for _, _, items in done for item in items)]
@@ -83,7 +83,7 @@ def verify(
     )
 
 
-def _look(source: ReadSource, task: Check) -> tuple[int, int, list[Finding]]:
+def _checked(source: ReadSource, task: Check) -> tuple[int, int, list[Finding]]:
     segments, size_bytes, wrong = 0, 0, list[Finding]()
     for stored, found in check(source, task):
         segments, size_bytes = segments + 1, size_bytes + (stored.info.size_bytes if task.deep else 0)
