@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from log_bed import LogBed
 from ordered_locks import checked_lock_order, violations
 from stratalog.registry.registry import Registry
-from stratalog.testing.logs import LogBed
 
 
 @pytest.fixture(scope="session")

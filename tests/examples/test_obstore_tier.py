@@ -21,7 +21,7 @@ from stratalog.spi import BytesSource, CodecTable, Created, Env, HandlePool, Obj
 from stratalog.testing.contracts import ObjectStoreContract
 from stratalog.testing.faultproxy import FaultProxy, Misdeed, ProxyFault, fault_proxy
 from stratalog.testing.s3 import LocalS3
-from stratalog.testing.tiers import TierBed
+from tier_bed import TierBed
 
 CANARY = "cAnArY9876543210"
 OpenStore = Callable[..., ObjectStore]

@@ -13,10 +13,10 @@ import cleaning_logs
 from cleaning_logs import Script
 from kafka_cleaner import KafkaCleaner
 from kafka_tools import KafkaTools
+from log_bed import LogBed
 from stratalog.cleaning.compact.compaction_round import CleanerLimits
 from stratalog.config.topic import TopicConfig
 from stratalog.registry.registry import Registry
-from stratalog.testing.logs import LogBed
 
 _PROGRAM = Path(__file__).with_name("java") / "KafkaCleaner.java"
 SEGMENT_FILES = {".log", ".index", ".timeindex", ".txnindex"}

@@ -10,10 +10,10 @@ import pytest
 
 from kafka_cleaner import KafkaCleaner
 from kafka_tools import KafkaTools
+from log_bed import LogBed
 from stratalog.config.topic import TopicConfig
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
-from stratalog.testing.logs import LogBed
 
 _PROGRAM = Path(__file__).with_name("java") / "KafkaCleaner.java"
 COMPARED = {".log", ".index", ".timeindex", ".txnindex"}

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from log_bed import LogBed
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, CompactionResult, compact
 from stratalog.cleaning.compact.throttle import Throttle
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, plan_parts
@@ -15,7 +16,6 @@ from stratalog.model.batches import BatchTable
 from stratalog.model.records import Fields, Record
 from stratalog.segment.framing import scan
 from stratalog.spi import CleanupPolicy
-from stratalog.testing.logs import LogBed
 
 LIMITS = CleanerLimits(memory_bytes=1 << 20, load_factor=0.9, read_bytes=1 << 18)
 DAY_MS = 86_400_000

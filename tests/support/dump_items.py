@@ -7,12 +7,12 @@ import json
 import re
 from typing import Any, Final
 
+from dump_parser import DumpedBatch, DumpedFile, DumpedRecord
 from stratalog.model.batches import TimestampType
 from stratalog.model.messages.offsets_topic import OffsetsType
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.snapshot import ProducerEntry
-from stratalog.testing.oracle import DumpedBatch, DumpedFile, DumpedRecord
 
 Item = dict[str, Any]
 _TYPES: Final = {str(kind): kind for kind in TimestampType}

@@ -25,9 +25,9 @@ from typing import Final
 import pytest
 
 import twins
+from hostile_batches import Mutant, lie, scramble, shrink
 from stratalog import Record, TimestampType
 from stratalog.spi import BatchHeader, Fields, RecordFormat
-from stratalog.testing.hostile import Mutant, lie, scramble, shrink
 from stratalog_formats.kernels.choice import PYTHON
 
 SEED: Final = os.environ.get("STRATALOG_FUZZ_SEED", "stratalog")

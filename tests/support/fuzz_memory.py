@@ -16,9 +16,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 import twins
+from entry_parts import seal
 from stratalog import Record
 from stratalog.spi import BatchHeader, Codec, RecordFormat
-from stratalog.testing.parts import seal
 from stratalog_formats.kernels.choice import PYTHON, Kernels
 
 LIMIT_BYTES: Final = 8 << 20

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 import stratalog
+from dump_parser import DumpedBatch
 from golden_data import Expected, Golden
 from golden_reading import hashes
 from stratalog import Record, TopicPartition
 from stratalog.errors import StorageError
 from stratalog.model.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE
-from stratalog.testing.oracle import DumpedBatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from dump_parser import Dump, DumpedFile, parse_dump
 from stratalog import Record, TimestampType, TopicPartition
 from stratalog.model.names import parse_partition_folder
-from stratalog.testing.oracle import Dump, DumpedFile, parse_dump
 
 ARCHIVES: Final = Path(__file__).parent.parent / "golden" / "data"
 FOLDER_VARIABLE: Final = "GOLDEN_FOLDER"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from log_bed import LOG, TOPIC_ID, LogBed, records
 from stratalog.epochs.checkpoint import format_epochs, format_offsets
 from stratalog.log.folder.directory_state import format_topic_id
 from stratalog.model.batches import BatchTable
@@ -24,7 +25,6 @@ from stratalog.model.names import (
 )
 from stratalog.model.offsets import EpochEntry
 from stratalog.segment.framing import scan
-from stratalog.testing.logs import LOG, TOPIC_ID, LogBed, records
 
 START_MS: Final = 1_700_000_000_000
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from stratalog.testing.oracle import parse_dump
+from dump_parser import parse_dump
 
 JAVA_MAJOR: Final = 17
 _FETCH_S: Final = 1200  # 200 MB, on a slow line

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from sim_objects import ObjectFault, SimBucket, SimRequest
 from sim_tier import URI, SimTier
 from stratalog import Engine, Record, open_engine
 from stratalog.env import Env, PosixVfs, Vfs
@@ -16,7 +17,6 @@ from stratalog.env.clock import ManualClock
 from stratalog.log.log import Log
 from stratalog.model.events import EpochFenced, TierAvailable, TierUnavailable
 from stratalog.spi import hookimpl
-from stratalog.testing.simobjects import ObjectFault, SimBucket, SimRequest
 from stratalog.tier.store.availability import RETRY_MS
 
 CONFIG: Final = {"file.delete.delay.ms": 0, "local.retention.bytes": 1, "retention.bytes": -1, "retention.ms": -1}

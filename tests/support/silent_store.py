@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sim_objects import ObjectFault, SimObjectStore
 from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
-from stratalog.testing.simobjects import ObjectFault, SimObjectStore
 
 
 def _opened(context: OpenContext) -> ObjectStore:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from sim_objects import Faults, SimBucket, SimObjectStore, SimRequest, no_faults
 from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
-from stratalog.testing.simobjects import Faults, SimBucket, SimObjectStore, SimRequest, no_faults
 
 URI: Final = "sim://bucket"
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from sim_objects import Faults, ObjectFault, SimBucket, SimObjectStore, no_faults, scripted_faults
 from stratalog.config.settings_sources import Settings
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
@@ -14,7 +15,6 @@ from stratalog.model.records import Record, RecordColumns
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.tier_reader import BucketReader
 from stratalog.registry.registry import Registry
-from stratalog.testing.simobjects import Faults, ObjectFault, SimBucket, SimObjectStore, no_faults, scripted_faults
 from stratalog.tier.manifest.root import WriteMark
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog

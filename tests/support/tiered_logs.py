@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from sim_objects import SimBucket
 from sim_tier import URI, SimTier
 from stratalog import Engine, Record, open_engine
 from stratalog.env import Env, PosixVfs, Vfs
@@ -14,7 +15,6 @@ from stratalog.env.clock import ManualClock
 from stratalog.log.log import Log
 from stratalog.log.read.log_reader import LogReader
 from stratalog.log.read.tier_view import RemoteView
-from stratalog.testing.simobjects import SimBucket
 
 CONFIG: Final = {
     "cleanup.policy": "compact",

@@ -12,6 +12,7 @@ import pytest
 
 import cleaning_logs
 from cleaning_logs import Script
+from log_bed import LogBed
 from powerloss import Image, LazyNames, LazySync, PowerLossVfs
 from stratalog.errors import StorageError
 from stratalog.log.folder import folder
@@ -19,7 +20,6 @@ from stratalog.log.folder.swap_recovery import SwapPlan, plan_swap
 from stratalog.log.log import Log
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
-from stratalog.testing.logs import LogBed
 
 SAMPLES = 2
 ABORTED = "read_committed"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from log_bed import LogBed
 from stratalog import Record, open_engine
 from stratalog.cleaning.plan.retention import RetentionResult, apply_retention
 from stratalog.config.topic import TopicConfig
@@ -19,7 +20,6 @@ from stratalog.log.log import Log
 from stratalog.model.names import DELETED_SUFFIX
 from stratalog.spi import Action, CleanupPolicy, DeletePrefix, LogSummary, Provider, hookimpl
 from stratalog.testing.faults import FaultyVfs
-from stratalog.testing.logs import LogBed
 from stratalog_compaction.delete import DeletePolicy
 
 SMALL = {"segment.bytes": 250, "file.delete.delay.ms": 0}

@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 import stratalog
+from sim_objects import ObjectFault, SimRequest
 from sim_tier import URI
 from stratalog import Engine, Record
 from stratalog.cleaning.compact.tier_range import TierSource
@@ -24,7 +25,6 @@ from stratalog.model.events import SegmentEvicted
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.faults import FaultyVfs
-from stratalog.testing.simobjects import ObjectFault, SimRequest
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.upkeep.collect import GRACE_MS

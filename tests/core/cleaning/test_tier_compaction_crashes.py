@@ -17,6 +17,7 @@ import pytest
 
 import stratalog
 from powerloss import PowerLossVfs
+from sim_objects import ObjectFault, SimBucket, random_faults
 from sim_tier import URI, SimTier
 from stratalog import Engine, Record
 from stratalog.cleaning.compact.tier_range import CommittedPublisher
@@ -24,7 +25,6 @@ from stratalog.errors import StorageError, StoreError
 from stratalog.log.log import Log
 from stratalog.log.read.log_reader import LogReader
 from stratalog.spi import ByteSource, ObjectInfo
-from stratalog.testing.simobjects import ObjectFault, SimBucket, random_faults
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upkeep.collect import GRACE_MS
 from tiered_logs import CONFIG, TieredLogs, remote_of

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sim_objects import SimObjectStore
 from stratalog.cli import bench
 from stratalog.cli.app import run
 from stratalog.config.settings_sources import Settings
@@ -18,7 +19,6 @@ from stratalog.errors import StorageError, StoreError
 from stratalog.reading.open_reader import open_settled
 from stratalog.reading.reader import Reader
 from stratalog.spi import ObjectInfo
-from stratalog.testing.simobjects import SimObjectStore
 
 LOCAL = {
     "write 4 KiB and fsync": "ms",

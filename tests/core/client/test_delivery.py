@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from log_bed import LOG, LogBed
 from stratalog import Record
 from stratalog.client.delivery import RETRY_BACKOFF_MS, Delivery, DeliveryOptions
 from stratalog.client.log_access import Logs
@@ -26,7 +27,6 @@ from stratalog.errors import (
 from stratalog.log.append.commit import AppendResult
 from stratalog.log.log import Log
 from stratalog.model.batches import Buffer
-from stratalog.testing.logs import LOG, LogBed
 
 WAIT_S = 30
 TIMEOUT_MS = 1000

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from outages import Place
+from sim_objects import ObjectFault, SimRequest
 from sim_tier import URI, SimTier
 from stratalog import Reader, Record, TopicPartition, open_engine, open_reader
 from stratalog.engine.restore.restore import restore
@@ -15,11 +16,11 @@ from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import FencedEpochError
 from stratalog.model.events import EpochFenced
-from stratalog.testing.simobjects import ObjectFault, SimRequest
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.upkeep.collect import GRACE_MS
 from stratalog.tier.upkeep.tier_check import TierLogCheck
+from tier_bed import TierBed
 
 T0 = TopicPartition("t", 0)
 

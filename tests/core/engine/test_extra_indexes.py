@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from extra_indexes import ExtraPlugin, SetReader
+from sim_objects import SimBucket, SimRequest
 from sim_tier import URI, SimTier
 from stratalog import Engine, Record, open_engine, open_reader
 from stratalog.env import Env
@@ -19,7 +20,6 @@ from stratalog.log.read.log_reader import LogReader
 from stratalog.model.names import EXTRA_SUFFIX
 from stratalog.model.segment_info import FileKind
 from stratalog.spi import StoredSegment
-from stratalog.testing.simobjects import SimBucket, SimRequest
 from stratalog.tier.read.remote_segment import RemoteSegment
 from tiered_logs import remote_of
 

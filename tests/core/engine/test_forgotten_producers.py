@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import stratalog
+from log_bed import LogBed, records
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import OutOfOrderSequenceError
-from stratalog.testing.logs import LogBed, records
 
 
 def test_a_duty_forgets_who_was_silent_for_the_time_that_is_set(tmp_path: Path, bed: LogBed) -> None:

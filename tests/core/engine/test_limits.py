@@ -18,23 +18,18 @@ from stratalog.config.engine_settings import Limits
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.restore.restore import Wanted, restore
-from stratalog.errors import (
-    ConfigError,
-    CorruptManifestError,
-    CorruptObjectError,
-    EpochsExhaustedError,
-    StorageError,
-)
+from stratalog.errors import ConfigError, CorruptManifestError, CorruptObjectError, EpochsExhaustedError, StorageError
 from stratalog.model.names import TopicPartition, log_prefix, segments_prefix
 from stratalog.model.offsets import MAX_EPOCH, next_epoch
 from stratalog.model.segment_info import FileKind
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.segment.finding import FindingKind
 from stratalog.spi.layouts import StoredSegment
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.tier import Tier
 from stratalog.tier.upkeep.tier_check import TierLogCheck
 from stratalog.writing.write_target import WriteTarget
+from tier_bed import TierBed
 
 MOST_BYTES: Final = 48 << 20
 HUGE_BYTES: Final = 3 << 30

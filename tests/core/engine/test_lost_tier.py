@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from outages import Place, fill, numbers, tiered
+from sim_objects import SimBucket
 from stratalog.env.clock import ManualClock
 from stratalog.errors import CorruptManifestError, StorageError
-from stratalog.testing.simobjects import SimBucket
 
 
 @pytest.fixture

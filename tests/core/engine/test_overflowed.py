@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from log_bed import LOG, TOPIC_ID, LogBed
 from stratalog import Record, open_engine, open_reader
 from stratalog.cli.app import run
 from stratalog.epochs.checkpoint import format_offsets
@@ -20,7 +21,6 @@ from stratalog.model.names import (
     RECOVERY_POINTS_FILE,
 )
 from stratalog.reading import OffsetRange, ReadSource, plan_splits, scan
-from stratalog.testing.logs import LOG, TOPIC_ID, LogBed
 
 SPAN = 1 << 31
 STARTS = (0, 5, SPAN + 100, SPAN + 110, 3 * SPAN)

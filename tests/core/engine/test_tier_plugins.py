@@ -33,8 +33,8 @@ from stratalog.spi import (
     hookimpl,
 )
 from stratalog.spi.objects import BytesSource
-from stratalog.testing.tiers import PairLayout
 from stratalog.tier.upkeep.tier_check import TierLogCheck
+from tier_bed import PairLayout
 
 TOPIC = TopicPartition("t", 0)
 LIES = ("stores three bytes", "flips a bit", "claims zeros", "raises")

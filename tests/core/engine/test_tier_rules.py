@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sim_objects import ObjectFault, SimBucket
 from sim_tier import URI, SimTier
 from stratalog import Engine, Record, open_engine
 from stratalog.env import Env
@@ -15,7 +16,6 @@ from stratalog.errors import LocalLimitError, StoreError
 from stratalog.model.events import Backpressure
 from stratalog.model.names import TopicPartition
 from stratalog.spi import hookimpl
-from stratalog.testing.simobjects import ObjectFault, SimBucket
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.store.store import TierStore
 

@@ -16,6 +16,7 @@ from typing import Final
 
 import pytest
 
+from sim_objects import ObjectFault, SimBucket, random_faults
 from sim_tier import URI, SimTier
 from stratalog import Engine, Record, open_engine
 from stratalog.cleaning.plan import retention
@@ -27,7 +28,6 @@ from stratalog.model.segment_info import FileKind
 from stratalog.spi import ByteSource, ObjectInfo
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.faults import FaultyVfs
-from stratalog.testing.simobjects import ObjectFault, SimBucket, random_faults
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.page_codec import parse_page
 from stratalog.tier.manifest.root import PageRef, Root, object_keys

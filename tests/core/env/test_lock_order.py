@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
+from log_bed import LogBed, records
 from ordered_locks import LockOrderError, OrderedLock, checked_lock_order, violations
 from stratalog.env.lock_order import LockRank
-from stratalog.testing.logs import LogBed, records
 
 
 def test_locks_are_acquired_in_the_order_of_their_ranks() -> None:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
-from stratalog.testing.logs import LogBed, records
 
 BATCHES, EACH = 6, 3
 

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import (
     DiskFullError,
@@ -20,7 +21,6 @@ from stratalog.errors import (
 from stratalog.log.log import Log
 from stratalog.model.records import Record
 from stratalog.testing.faults import FaultyVfs
-from stratalog.testing.logs import LogBed, records
 
 PRODUCER = 7
 LAST_SEQUENCE = (1 << 31) - 1

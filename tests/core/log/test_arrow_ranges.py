@@ -6,12 +6,12 @@ from struct import Struct
 
 import pytest
 
+from entry_parts import seal
+from log_bed import LogBed, records
 from stratalog.errors import CorruptBatchError
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.messages.control import ControlType
 from stratalog.model.records import Record
-from stratalog.testing.logs import LogBed, records
-from stratalog.testing.parts import seal
 
 LAST_DELTA = Struct(">i")
 LAST_DELTA_POSITION = 23

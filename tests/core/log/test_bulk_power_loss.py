@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from log_bed import LogBed, offsets_in, records
 from powerloss import Image, LazyNames, LazySync, PowerLossVfs
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import OffsetsOutOfOrderError, StorageError
@@ -17,7 +18,6 @@ from stratalog.log.log import Log
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.testing.faults import FaultyVfs
-from stratalog.testing.logs import LogBed, offsets_in, records
 
 SAMPLES = 3
 WRITER = "query"

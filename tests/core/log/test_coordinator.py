@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.errors import (
     ConfigError,
     InvalidProducerEpochError,
@@ -15,7 +16,6 @@ from stratalog.errors import (
 )
 from stratalog.model.messages.control import ControlType, control_key
 from stratalog.model.records import Record
-from stratalog.testing.logs import LogBed, records
 
 PRODUCER = 7
 INT_MAX = (1 << 31) - 1

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.errors import UnsupportedCompressionError
 from stratalog.model.messages.control import ControlType
 from stratalog.model.records import Fields
 from stratalog.segment.framing import scan
-from stratalog.testing.logs import LogBed, records
 
 
 def test_an_old_consumer_reads_a_log_fetch_by_fetch(bed: LogBed) -> None:

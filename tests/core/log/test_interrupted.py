@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from log_bed import LogBed
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ClosedError
 from stratalog.model.records import Record
-from stratalog.testing.logs import LogBed
 
 MODULES = (
     "log/append/append.py",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.errors import OffsetsExhaustedError
-from stratalog.testing.logs import LogBed, records
 
 LAST_END = (1 << 63) - 1
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from log_bed import LogBed, offsets_in
 from stratalog.env import PosixVfs
 from stratalog.errors import CorruptBatchError, StorageError
 from stratalog.model.records import Record
-from stratalog.testing.logs import LogBed, offsets_in
 
 COUNT, EACH = 18, 3
 

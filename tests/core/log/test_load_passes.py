@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
+from log_bed import LogBed, offsets_in, records
 from stratalog.config.topic import TopicConfig
 from stratalog.model.messages.control import ControlType
 from stratalog.model.names import segment_file
 from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
-from stratalog.testing.logs import LogBed, offsets_in, records
 
 EACH, SEGMENTS = 3, 4
 COUNT = EACH * SEGMENTS

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptCheckpointError
 from stratalog.model.offsets import EpochEntry
 from stratalog.producers.snapshot import ProducerEntry, decode_snapshot, encode_snapshot
-from stratalog.testing.logs import LogBed, records
 
 BATCHES, EACH = 6, 3
 COUNT = BATCHES * EACH

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from entry_parts import seal
+from log_bed import LogBed, records
 from stratalog.log.log_check import CheckpointOffset, check_log
 from stratalog.log.log_repair import is_repairable, repair_log
 from stratalog.segment.finding import FindingKind
-from stratalog.testing.logs import LogBed, records
-from stratalog.testing.parts import seal
 
 SPAN = 1 << 31
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import InvalidProducerEpochError, InvalidRecordError
 from stratalog.log.log import Log
@@ -19,7 +20,6 @@ from stratalog.model.messages.control import ControlType
 from stratalog.model.offsets import LogOffsets, Watermark
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
-from stratalog.testing.logs import LogBed, records
 
 START_MS = 1_700_000_000_000
 ISOLATIONS = ("read_uncommitted", "read_committed")

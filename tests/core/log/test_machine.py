@@ -10,11 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from log_bed import LogBed
 from stratalog.config.topic import TopicConfig
 from stratalog.log.log import Log
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
-from stratalog.testing.logs import LogBed
 
 SUFFIXES = (".index", ".timeindex", ".snapshot")
 codecs = st.sampled_from([None, "gzip", "lz4"])

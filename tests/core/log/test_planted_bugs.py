@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from log_bed import LogBed
 from power_search import PowerSearch
 from powerloss import PowerLossVfs
 from stratalog.errors import StorageError
@@ -20,7 +21,6 @@ from stratalog.segment import recover
 from stratalog.segment.appender import Appender
 from stratalog.segment.framing import walk
 from stratalog.segment.segment import Segment
-from stratalog.testing.logs import LogBed
 
 SEEDS = 8
 

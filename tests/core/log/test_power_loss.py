@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from log_bed import LogBed
 from power_search import PowerSearch
 from powerloss import LazyNames, LazySync, PowerLossVfs
 from stratalog.errors import LogDirOfflineError, StorageError
 from stratalog.model.records import Record
 from stratalog.testing.faults import FaultyVfs, failing
-from stratalog.testing.logs import LogBed
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import (
     InvalidProducerEpochError,
@@ -22,7 +23,6 @@ from stratalog.errors import (
 )
 from stratalog.log.log import Log
 from stratalog.registry.registry import Registry
-from stratalog.testing.logs import LogBed, records
 
 SEQUENCES = 1 << 31
 NEAR_THE_WRAP = SEQUENCES - 4

@@ -14,13 +14,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from log_bed import LogBed, records
 from replication import replicate
 from stratalog.config.topic import TopicConfig
 from stratalog.log.log import Log
 from stratalog.model.offsets import EpochEnd, Watermark
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
-from stratalog.testing.logs import LogBed, records
 
 
 def held(log: Log) -> list[tuple[int, int, bytes | None]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from log_bed import LogBed, records
 from powerloss import Image, LazyNames, PowerLossVfs
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
@@ -15,7 +16,6 @@ from stratalog.log.read.log_reader import LogReader
 from stratalog.model.messages.control import ControlType
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.registry.registry import Registry
-from stratalog.testing.logs import LogBed, records
 
 SPAN = 1 << 31
 FAR = SPAN + 100

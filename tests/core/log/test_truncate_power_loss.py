@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from log_bed import LogBed
 from powerloss import Image, LazyNames, LazySync, PowerLossVfs
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
@@ -17,7 +18,6 @@ from stratalog.log.log import Log
 from stratalog.model.records import Record
 from stratalog.producers.state import ProducerState
 from stratalog.registry.registry import Registry
-from stratalog.testing.logs import LogBed
 
 STEPS = 14
 PRODUCER = 7

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from sim_objects import SimBucket, SimObjectStore
 from sim_tier import URI, SimTier
 from stratalog import Reader, Record, open_engine, open_reader
 from stratalog.env import SystemClock
 from stratalog.errors import CorruptionError
-from stratalog.testing.simobjects import SimBucket, SimObjectStore
 
 
 class FlippingStore(SimObjectStore):

@@ -5,9 +5,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from log_bed import LogBed
 from stratalog.model.batches import Buffer
 from stratalog.segment.segment import Segment
-from stratalog.testing.logs import LogBed
 
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from log_bed import LogBed, records
 from stored_batches import prepared
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
@@ -23,7 +24,6 @@ from stratalog.segment.framing import walk
 from stratalog.segment.search import find_timestamp
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
-from stratalog.testing.logs import LogBed, records
 from vectors import VECTORS
 
 SCENARIOS = {case["name"]: case for case in VECTORS["index_scenarios"] if "then_truncate_to" not in case}

@@ -6,6 +6,7 @@ import hashlib
 
 import pytest
 
+from log_bed import LogBed
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import OffsetsOutOfOrderError
 from stratalog.model.batches import Buffer
@@ -13,7 +14,6 @@ from stratalog.model.names import LOG_SUFFIX
 from stratalog.model.records import Record
 from stratalog.segment.build import BuiltSegment, RollingBuilder, SegmentBuilder, copy_batches
 from stratalog.spi.indexes import IndexRole
-from stratalog.testing.logs import LogBed
 
 DENSE = TopicConfig(index_interval_bytes=0)
 

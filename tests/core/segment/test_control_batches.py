@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from log_bed import LogBed
 from stratalog.model.batches import CONTROL_BIT, BatchTable, ScanStop
 from stratalog.model.messages.control import ControlRecord, ControlType, EndMarker, KraftVersion, SnapshotFooter
 from stratalog.model.records import Record
 from stratalog.segment.control_batches import CONTROL_MAGIC, control_batch, read_control, without_markers
 from stratalog.segment.framing import scan
-from stratalog.testing.logs import LogBed
 from vectors import VECTORS
 
 START_MS = 1_700_000_000_000

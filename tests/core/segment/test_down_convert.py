@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.errors import CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError
 from stratalog.model.batches import TimestampType
 from stratalog.model.messages.control import ControlType
 from stratalog.model.records import Fields, Record
 from stratalog.segment.down_convert import Converted, convert
 from stratalog.segment.framing import scan
-from stratalog.testing.logs import LogBed, records
 from vectors import VECTORS
 
 CASES = {case["name"]: case for case in VECTORS["down_conversion"]}

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.config.engine_settings import Limits
 from stratalog.errors import CorruptBatchError
 from stratalog.model.batches import BatchTable, Buffer, ScanStop
@@ -15,7 +16,6 @@ from stratalog.segment.components import FormatTable
 from stratalog.segment.framing import FRAME, FRAME_BYTES, EpochSetter, scan, walk
 from stratalog.segment.segment import Segment
 from stratalog.spi.formats import RecordFormat
-from stratalog.testing.logs import LogBed, records
 
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
 

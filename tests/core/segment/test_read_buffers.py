@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.model.batches import Buffer
 from stratalog.segment.read_buffers import BufferPool, ReusedReads
 from stratalog.segment.segment import Segment
-from stratalog.testing.logs import LogBed, records
 
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
 USUAL_BYTES = 64

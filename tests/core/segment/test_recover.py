@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.model.batches import BatchTable, Buffer
 from stratalog.model.segment_info import AbortedTransaction
@@ -13,7 +14,6 @@ from stratalog.segment.framing import Chunk
 from stratalog.segment.recover import recovered
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
-from stratalog.testing.logs import LogBed, records
 from vectors import VECTORS
 
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]

@@ -9,6 +9,7 @@ from struct import pack
 
 import pytest
 
+from log_bed import LogBed
 from stored_batches import added, stored_batch
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError
@@ -30,7 +31,6 @@ from stratalog.segment.search import (
 )
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
-from stratalog.testing.logs import LogBed
 
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
 

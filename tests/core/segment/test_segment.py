@@ -6,6 +6,7 @@ from struct import pack
 
 import pytest
 
+from log_bed import LogBed, records
 from stored_batches import prepared
 from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
@@ -14,7 +15,6 @@ from stratalog.model.batches import Buffer
 from stratalog.segment.appender import Appender
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
-from stratalog.testing.logs import LogBed, records
 
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
 

@@ -7,6 +7,8 @@ from functools import partial
 
 import pytest
 
+from entry_parts import seal
+from log_bed import LogBed, records
 from stratalog.log.load.producer_replay import replay_table
 from stratalog.model.batches import Buffer
 from stratalog.model.messages.control import ControlType
@@ -16,8 +18,6 @@ from stratalog.segment.index_entries import rebuilt_entries
 from stratalog.segment.segment import Segment
 from stratalog.segment.segment_check import StoredIndex, check_segment, stored_indexes
 from stratalog.spi.indexes import IndexRole
-from stratalog.testing.logs import LogBed, records
-from stratalog.testing.parts import seal
 
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
 

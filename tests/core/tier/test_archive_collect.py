@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from kafka_folder import KafkaFolder
+from log_bed import LOG, TOPIC_ID, LogBed
+from sim_objects import ObjectFault, SimObjectStore
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StoreTimeoutError
 from stratalog.model.names import log_prefix, manifest_prefix, segment_key
 from stratalog.registry.registry import Registry
-from stratalog.testing.logs import LOG, TOPIC_ID, LogBed
-from stratalog.testing.simobjects import ObjectFault, SimObjectStore
-from stratalog.testing.tiers import TierBed
 from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.takeover.archive import ArchivePlan, Archiver
 from stratalog.tier.upkeep.collect import GRACE_MS, CollectReport
+from tier_bed import TierBed
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from sim_objects import SimObjectStore
 from stratalog.config.engine_settings import Limits
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.indexes import IndexRole
-from stratalog.testing.simobjects import SimObjectStore
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier import Tier
+from tier_bed import TierBed
 
 CHUNK_BYTES = 4096
 SEGMENTS = 40

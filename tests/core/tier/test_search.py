@@ -18,14 +18,14 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from sim_objects import ObjectFault, SimObjectStore, SimRequest, random_faults
 from stratalog.errors import FencedEpochError, ObjectNotFoundError, StorageError, StoreError
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.batches import Buffer
 from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.objects import ByteSource, Created, ObjectInfo
-from stratalog.testing.simobjects import ObjectFault, SimObjectStore, SimRequest, random_faults
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, source_bytes
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment, source_bytes
 from stratalog.tier.commit.committer import Committer, CreateOutcome, Decide
 from stratalog.tier.commit.trim_change import ExpireReport
 from stratalog.tier.manifest import entry_tree, root_codec
@@ -39,6 +39,7 @@ from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector
 from stratalog.tier.upkeep.orphans import OrphanCollector
 from stratalog.tier.upload import uploader
+from tier_bed import TierBed
 
 LOSSES = (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, ObjectFault.THROTTLED)
 SEEDS = 800

@@ -13,13 +13,14 @@ from dataclasses import replace
 
 import pytest
 
+from sim_objects import ObjectFault, SimObjectStore, SimRequest, random_faults
 from stratalog.errors import FencedEpochError, StorageError, StoreError
 from stratalog.spi.layouts import SegmentSource
-from stratalog.testing.simobjects import ObjectFault, SimObjectStore, SimRequest, random_faults
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, source_bytes
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment, source_bytes
 from stratalog.tier.commit.committer import Committer
 from stratalog.tier.manifest import entry_tree, root_codec
 from stratalog.tier.upkeep.collect import GRACE_MS
+from tier_bed import TierBed
 
 SEEDS = 2_000
 LOSSES = (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, ObjectFault.THROTTLED)

@@ -4,19 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from stratalog.errors import (
-    BucketNotFoundError,
-    ClosedError,
-    StoreError,
-    StorePermissionError,
-    StoreTimeoutError,
-)
+from sim_objects import ObjectFault, SimBucket, SimObjectStore
+from stratalog.errors import BucketNotFoundError, ClosedError, StoreError, StorePermissionError, StoreTimeoutError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix
 from stratalog.spi.objects import Capability
-from stratalog.testing.simobjects import ObjectFault, SimBucket, SimObjectStore
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.store.store import LIST_LIMIT
 from stratalog.tier.tier import Tier, TierLogName
+from tier_bed import TierBed
 
 OTHER_ID = TopicId("AAAAAAAAAAAAAAAAAAAAAg")
 

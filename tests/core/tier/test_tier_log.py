@@ -4,13 +4,14 @@ import threading
 
 import pytest
 
+from sim_objects import ObjectFault, SimObjectStore, SimRequest
 from stratalog.errors import CorruptManifestError, FencedEpochError, StoreTimeoutError
 from stratalog.log.read.tier_view import RemoteLog
 from stratalog.model.names import log_prefix, manifest_key
 from stratalog.model.offsets import EpochEntry
-from stratalog.testing.simobjects import ObjectFault, SimObjectStore, SimRequest
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.tier_log import TierLog
+from tier_bed import TierBed, made_segments
 
 
 def offload(log: TierLog, *bounds: int, epoch: int = 0) -> None:

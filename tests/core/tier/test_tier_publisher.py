@@ -7,7 +7,7 @@ import pytest
 from stratalog.config.topic import TopicConfig
 from stratalog.model.names import log_prefix, segments_prefix
 from stratalog.spi.layouts import StoredSegment
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, made_segments
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.commit.replace_change import SegmentSwap
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.entry_tree import walk
@@ -15,6 +15,7 @@ from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.read.paged_segments import PagedSegments
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
+from tier_bed import TierBed, made_segments
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 

@@ -6,20 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from stratalog.errors import (
-    FencedEpochError,
-    ObjectNotFoundError,
-    OffsetsOutOfOrderError,
-    StorageError,
-    StoreError,
-)
+from sim_objects import ObjectFault
+from stratalog.errors import FencedEpochError, ObjectNotFoundError, OffsetsOutOfOrderError, StorageError, StoreError
 from stratalog.model.records import Record, RecordColumns
 from stratalog.model.segment_info import FileKind
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.reading.tier_reader import BucketReader
 from stratalog.registry.registry import Registry
-from stratalog.testing.simobjects import ObjectFault
-from stratalog.testing.tiers import made_segment
+from stratalog.testing.contracts.made_segments import made_segment
 from stratalog.tier.commit.append_change import Appending, EndMovedError
 from stratalog.tier.manifest.root import MAX_MARKS, ChangeKind, WriteMark, marked
 from stratalog.tier.tier_log import TierLog

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaning_logs import LIMITS, local_plan
+from log_bed import LogBed
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, CompactionResult, compact
 from stratalog.cleaning.compact.throttle import Throttle
 from stratalog.cleaning.plan.log_summary import summarise
@@ -20,7 +21,6 @@ from stratalog.model.records import Headers, Record
 from stratalog.registry.registry import Registry
 from stratalog.spi import CleanupPolicy, DeletePrefix
 from stratalog.testing.contracts import CleanupPolicyContract
-from stratalog.testing.logs import LogBed
 from stratalog_compaction.latest import LatestByHeaderPolicy, LatestByTimestampPolicy
 from stratalog_compaction.sections import HeaderSection, TtlSection
 from stratalog_compaction.ttl import TtlPolicy

@@ -11,11 +11,11 @@ from struct import Struct
 import pytest
 
 import twins
+from entry_parts import entries_of, seal
 from stratalog import Record
 from stratalog.errors import CorruptBatchError, InvalidRecordError
 from stratalog.model.prepared import PreparedBatches
 from stratalog.spi import BatchHeader, Buffer, Codec, RecordFormat, ScanStop
-from stratalog.testing.parts import entries_of, seal
 from stratalog_formats.kernels.choice import PYTHON
 
 LIMIT_BYTES = 1 << 20

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import stratalog
+from log_bed import LogBed, records
 from stratalog.errors import ConfigError, CorruptBatchError, CorruptObjectError, StorageError
 from stratalog.registry.registry import Registry
-from stratalog.testing.logs import LogBed, records
 
 FOLDER = "orders-0-AAAAAAAAAAAAAAAAAAAAAQ"
 SEGMENT = "BBBBBBBBBBBBBBBBBBBBBA"

@@ -19,9 +19,9 @@ from stratalog.reading.open_reader import open_reader
 from stratalog.spi import BytesSource, Created, ObjectStore
 from stratalog.testing.contracts import ObjectStoreContract
 from stratalog.testing.contracts.object_store import raced
-from stratalog.testing.tiers import TierBed
 from stratalog_s3.checksums import CHECKSUMS, Checksum
 from stratalog_s3.settings import MIN_PART_BYTES, S3Section
+from tier_bed import TierBed
 from versitygw import Gateway
 
 OpenStore = Callable[..., ObjectStore]

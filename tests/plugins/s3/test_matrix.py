@@ -19,10 +19,10 @@ from stratalog import TopicId
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.errors import StorageError, StoreError, StoreTimeoutError
 from stratalog.spi import BytesSource, Created, Env, ObjectStore, StoredSegment
+from stratalog.testing.contracts.made_segments import LOG, made_segment
 from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, a_segment, joined
 from stratalog.testing.faultproxy import FaultProxy, Misdeed, ProxyFault
 from stratalog.testing.s3 import LocalS3
-from stratalog.testing.tiers import LOG, TierBed, made_segment
 from stratalog.tier.store.probe import probe
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
@@ -33,6 +33,7 @@ from stratalog_s3.s3 import _name_of
 from stratalog_s3.secret import SecretOptions
 from stratalog_s3.settings import MIN_PART_BYTES
 from stratalog_s3.store import FsspecStore
+from tier_bed import TierBed
 
 DEADLINE_MS: Final = 400
 LONGER: Final = 4  # times so long, when a busy machine did not come to the faulty request in time

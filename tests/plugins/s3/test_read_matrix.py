@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from log_bed import LOG, TOPIC_ID, LogBed
 from s3_faults import ANSWERED, FAULTS, FOR_GOOD
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
@@ -26,14 +27,13 @@ from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
 from stratalog.spi import Env, ObjectStore
 from stratalog.testing.faultproxy import FaultProxy, Misdeed, ProxyFault
-from stratalog.testing.logs import LOG, TOPIC_ID, LogBed
-from stratalog.testing.tiers import TierBed
 from stratalog.tier.read.fetcher import Fetcher
 from stratalog.tier.store.availability import TierAvailability
 from stratalog.tier.store.probe import ProbeResult
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
 from stratalog_formats.layouts.single import SingleLayout
+from tier_bed import TierBed
 
 DEADLINE_MS: Final = 1_000
 PATIENT_MS: Final = 3_000  # where the second try must have time enough

@@ -10,10 +10,11 @@ import pytest
 
 from stratalog.errors import FencedEpochError
 from stratalog.spi import FileKind, ObjectStore
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.testing.s3 import LocalS3
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
 from stratalog.tier.tier import Tier
 from stratalog_formats.layouts.single import SingleLayout
+from tier_bed import TierBed
 
 OpenStore = Callable[..., ObjectStore]
 DATA = bytes(range(256)) * 200

@@ -20,7 +20,7 @@ from stratalog.model.names import is_segment_key, log_prefix, segment_key
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import HashedLog, RangeReader, SegmentSource, StoredSegment, TierLayout
 from stratalog.spi.objects import ByteSource, ObjectInfo
-from stratalog.testing.tiers import LOG, TOPIC_ID, made_segment, source_bytes
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment, source_bytes
 
 PREFIX: Final = log_prefix(LOG, TOPIC_ID)
 FILES: Final = {

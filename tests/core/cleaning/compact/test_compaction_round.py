@@ -9,6 +9,7 @@ import pytest
 
 import cleaning_logs
 from cleaning_logs import LIMITS, Script, local_plan
+from log_bed import LogBed
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, CompactionResult, compact
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError
 from stratalog.cleaning.compact.throttle import Throttle
@@ -21,7 +22,6 @@ from stratalog.model.records import Record, RecordColumns
 from stratalog.segment.framing import scan
 from stratalog.spi import Action, CleanupPolicy, LogSummary, RecordFilter, Rewrite, RewriteJob
 from stratalog.testing.faults import FaultyVfs, failing
-from stratalog.testing.logs import LogBed
 
 
 def filled(bed: LogBed, *values: tuple[bytes | None, bytes | None], **settings: object) -> Log:

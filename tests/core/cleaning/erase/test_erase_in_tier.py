@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import stratalog
+from sim_objects import ObjectFault, SimRequest
 from sim_tier import URI
 from stratalog import Engine, Record
 from stratalog.cleaning.erase.erasure_report import EraseResult
 from stratalog.errors import ConfigError, FencedEpochError, StoreTimeoutError
 from stratalog.log.log import Log
-from stratalog.testing.simobjects import ObjectFault, SimRequest
 from stratalog.tier.upkeep.collect import GRACE_MS
 from tiered_logs import TieredLogs, append, committed, filled, letters, remote_of
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from log_bed import LogBed
 from stratalog import Record, open_engine
 from stratalog.cleaning.erase.erase_key import erase
 from stratalog.cli.app import run
@@ -17,7 +18,6 @@ from stratalog.errors import DiskFullError, StorageError
 from stratalog.log.log import Log
 from stratalog.segment.framing import scan
 from stratalog.testing.faults import FaultyVfs
-from stratalog.testing.logs import LogBed
 
 KEPT, GONE = b"kept", b"gone"
 

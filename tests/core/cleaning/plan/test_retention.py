@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from log_bed import LogBed
 from stratalog.cleaning.plan.log_summary import evictable, summarise
 from stratalog.cleaning.plan.retention import RetentionResult, apply_retention
 from stratalog.config.topic import TopicConfig
@@ -13,7 +14,6 @@ from stratalog.model.events import LogUncleanable, SegmentsDeleted
 from stratalog.model.offsets import Watermark
 from stratalog.model.records import Record
 from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, Rewrite
-from stratalog.testing.logs import LogBed
 from stratalog_compaction.delete import DeletePolicy
 
 COUNT = 8

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog import Record, open_engine, open_reader
 from stratalog.cli.app import run
 from stratalog.model.messages.control import ControlType
-from stratalog.testing.logs import LogBed, records
 
 Call = Callable[..., tuple[int, list[dict[str, object]], str]]
 SMALL = {"segment.bytes": 600, "index.interval.bytes": 0}

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from entry_parts import seal
+from log_bed import LogBed, records
 from stratalog.cli.app import run
-from stratalog.testing.logs import LogBed, records
-from stratalog.testing.parts import seal
 
 COUNT_POSITION = 57
 LAST_DELTA_POSITION = 23

@@ -10,13 +10,13 @@ from typing import cast
 import pytest
 
 import stratalog
+from log_bed import LogBed, records
 from stratalog import Record, TopicPartition
 from stratalog.engine.open.log_loading import Loading, LogProgress, load_all
 from stratalog.env import Env, PosixVfs
 from stratalog.env.clock import ManualClock
 from stratalog.errors import CorruptCheckpointError
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
-from stratalog.testing.logs import LogBed, records
 
 LOGS = 6
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from outages import CONFIG, Place, away, fill, numbers, tiered
+from sim_objects import ObjectFault, SimRequest
 from sim_tier import URI
 from stratalog import Engine, Record
 from stratalog.engine.duties.scheduler import DutyStatus
@@ -23,7 +24,6 @@ from stratalog.errors import (
 )
 from stratalog.model.events import EpochFenced, TierAvailable, TierUnavailable
 from stratalog.model.names import TIER_NOTE_FILE, TopicPartition
-from stratalog.testing.simobjects import ObjectFault, SimRequest
 
 
 @pytest.fixture

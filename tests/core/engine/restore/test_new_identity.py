@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog import CommittedOffset, Engine, Record, open_engine, open_reader
 from stratalog.engine.restore.restore import Wanted, restore
 from stratalog.env import Env
 from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC, OffsetCommit, parse_offsets_record
 from stratalog.model.names import TopicPartition
 from stratalog.testing.faults import FaultyVfs
-from stratalog.testing.logs import LogBed, records
 
 T0 = TopicPartition("t", 0)
 NOW_MS = Env().clock.now_ms()

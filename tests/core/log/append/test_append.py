@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
 from stratalog.errors import (
@@ -24,7 +25,6 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.model.records import Record
 from stratalog.spi.indexes import IndexRole
 from stratalog.testing.faults import FaultyVfs
-from stratalog.testing.logs import LogBed, records
 
 
 def values(log: Log, start: int = 0, end: int | None = None) -> list[tuple[int, bytes | None]]:

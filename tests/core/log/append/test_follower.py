@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import (
     CorruptBatchError,
@@ -16,7 +17,6 @@ from stratalog.log.log import Log
 from stratalog.model.messages.control import ControlType
 from stratalog.model.offsets import EpochEntry, Watermark
 from stratalog.model.segment_info import AbortedTransaction
-from stratalog.testing.logs import LogBed, records
 
 FAR = 1 << 32
 

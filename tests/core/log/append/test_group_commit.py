@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from log_bed import LogBed, offsets_in, records
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
 from stratalog.errors import ClosedError, DiskFullError, LogDirOfflineError, NotLeaderOrFollowerError
@@ -19,7 +20,6 @@ from stratalog.log.prepare.preparer import Preparer
 from stratalog.log.state.sync_turns import SyncTurns, Waiter
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.testing.faults import FaultyVfs, failing
-from stratalog.testing.logs import LogBed, offsets_in, records
 
 TIMESTAMP_MS = 1_700_000_000_000
 THREADS = 8

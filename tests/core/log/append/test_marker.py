@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.errors import InvalidProducerEpochError
 from stratalog.log.log import Log
 from stratalog.model.messages.control import ControlType
 from stratalog.segment.control_batches import read_control
 from stratalog.segment.framing import scan
-from stratalog.testing.logs import LogBed, records
 
 PRODUCER = 7
 

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import InvalidTopicError, OffsetOutOfRangeError, PolicyViolationError
 from stratalog.log.change.delete import check_may_delete
 from stratalog.log.log import Log
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.records import Record
-from stratalog.testing.logs import LogBed, records
 
 COUNT = 12
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from log_bed import LogBed, offsets_in, records
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import (
     ClosedError,
@@ -22,7 +23,6 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.testing.faults import FaultyVfs, failing
-from stratalog.testing.logs import LogBed, offsets_in, records
 
 COUNT = 12
 

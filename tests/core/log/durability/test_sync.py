@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from log_bed import LOG, TOPIC_ID, LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, LogDirOfflineError, StorageError
 from stratalog.log.log import Log
@@ -16,7 +17,6 @@ from stratalog.log.state.log_settings import LogSettings
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.model.offsets import LogOffsets, Watermark
 from stratalog.testing.faults import FaultyVfs, failing
-from stratalog.testing.logs import LOG, TOPIC_ID, LogBed, records
 
 WRITERS = 16
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from log_bed import LogBed
 from stratalog.errors import CorruptCheckpointError, LogDirNotFoundError
 from stratalog.log.folder.directory_state import (
     check_log_directory,
@@ -18,7 +19,6 @@ from stratalog.log.folder.directory_state import (
 )
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.spi.segment_store import SegmentStore
-from stratalog.testing.logs import LogBed
 from vectors import VECTORS
 
 METADATA = [case for case in VECTORS["text_files"] if case["file"] == "partition.metadata"]

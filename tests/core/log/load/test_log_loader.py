@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
+from log_bed import LogBed, offsets_in, records
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
 from stratalog.errors import CorruptBatchError
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.offsets import EpochEntry
-from stratalog.testing.logs import LogBed, offsets_in, records
 
 BATCHES, EACH = 6, 3
 COUNT = BATCHES * EACH

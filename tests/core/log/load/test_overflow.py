@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from log_bed import LogBed
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError, DiskFullError, LogDirOfflineError
 from stratalog.log.read.log_reader import LogReader
@@ -17,7 +18,6 @@ from stratalog.model.records import Record
 from stratalog.segment.framing import walk
 from stratalog.spi.indexes import IndexRole
 from stratalog.testing.faults import FaultyVfs, failing
-from stratalog.testing.logs import LogBed
 
 SPAN = 1 << 31  # offsets that one segment can hold
 FAR = SPAN + 100

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from log_bed import LogBed, records
 from stratalog.log.load.producer_replay import replay, replay_table
 from stratalog.model.batches import BatchTable, ScanStop
 from stratalog.model.messages.control import ControlType
 from stratalog.producers.state import ProducerState
 from stratalog.segment.framing import scan
-from stratalog.testing.logs import LogBed, records
 
 Batch = tuple[int, int, bool, ControlType | None]
 """Producer id and epoch, whether it is transactional, and the kind of the marker if it is one."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (
@@ -26,7 +27,6 @@ from stratalog.model.records import Record
 from stratalog.segment.framing import scan
 from stratalog.spi.codecs import Codec
 from stratalog.spi.formats import BatchHeader
-from stratalog.testing.logs import LogBed, records
 from vectors import VECTORS
 
 CASES = {case["name"]: case for case in VECTORS["append_validation"]}

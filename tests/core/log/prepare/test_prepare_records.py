@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 from stratalog.log.prepare.prepare_records import prepare_records
 from stratalog.model.batches import TimestampType
 from stratalog.model.records import Record
-from stratalog.testing.logs import LogBed, records
 
 
 def test_records_without_a_timestamp_get_the_clocks(bed: LogBed) -> None:

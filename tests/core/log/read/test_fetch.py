@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from log_bed import LogBed, records
 from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.env.vfs import PosixVfs
@@ -22,7 +23,6 @@ from stratalog.model.messages.control import ControlType
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.segment.framing import scan
-from stratalog.testing.logs import LogBed, records
 from stratalog_formats.kernels.choice import KERNELS
 
 COUNT = 30

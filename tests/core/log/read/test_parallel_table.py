@@ -13,6 +13,8 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
+from entry_parts import seal
+from log_bed import LogBed, records
 from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.env.helpers import Helpers
@@ -25,8 +27,6 @@ from stratalog.log.read.view import LogView
 from stratalog.model.messages.control import ControlType
 from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
-from stratalog.testing.logs import LogBed, records
-from stratalog.testing.parts import seal
 
 BATCHES = 60
 SPAN = 5  # records a batch

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
+from log_bed import LogBed
 from stratalog.errors import CorruptBatchError, SegmentGoneError
 from stratalog.log.read.retry_read import ReadRetry
 from stratalog.model.records import Record
 from stratalog.segment.readable import ReadableSegment
-from stratalog.testing.logs import LogBed
 
 GONE = SegmentGoneError("the file is closed or gone", "a.log")
 

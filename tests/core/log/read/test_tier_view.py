@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from stratalog.log.read.tier_view import RemoteView, merged_epochs
 from stratalog.model.offsets import EpochEntry
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
+from tier_bed import TierBed, made_segments
 
 
 def view_of(*bounds: int, log_start: int = 0) -> RemoteView:

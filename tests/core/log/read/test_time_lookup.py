@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from log_bed import LogBed
 from stratalog.config.topic import TopicConfig
 from stratalog.log.read.time_lookup import TimeFences
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.segment.readable import ReadableSegment
-from stratalog.testing.logs import LogBed
 
 
 def stamped(*stamps: int) -> list[Record]:

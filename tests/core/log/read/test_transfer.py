@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
 from stratalog.errors import OffsetOutOfRangeError, SegmentGoneError, StaleLeaderEpochError
@@ -20,7 +21,6 @@ from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets, Watermark
 from stratalog.model.segment_info import FileSlice
 from stratalog.segment.components import Components
 from stratalog.testing.faults import FaultyVfs
-from stratalog.testing.logs import LogBed, records
 from stratalog_formats.kernels.choice import KERNELS
 
 COUNT = 24

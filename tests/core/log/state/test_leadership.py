@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import (
     ConfigError,
@@ -17,7 +18,6 @@ from stratalog.errors import (
 from stratalog.log.log import Log
 from stratalog.model.offsets import EpochEntry, Watermark
 from stratalog.testing.faults import FaultyVfs, failing
-from stratalog.testing.logs import LogBed, records
 
 
 def test_a_log_leads_when_it_is_opened(bed: LogBed) -> None:

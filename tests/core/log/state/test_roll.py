@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
@@ -19,7 +20,6 @@ from stratalog.model.records import Record
 from stratalog.segment.appender import Appender
 from stratalog.spi.indexes import IndexRole
 from stratalog.testing.faults import FaultyVfs
-from stratalog.testing.logs import LogBed, records
 
 STEP_MS = 1000
 OF_A_ROLL = ("create", "write", "sync", "rename", "sync folder", "truncate")

@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
+from log_bed import LogBed
 from stratalog.log.folder.tier_note import read_note
 from stratalog.log.read.tier_view import RemoteLog, RemoteView
 from stratalog.model.batches import Buffer
-from stratalog.testing.logs import LogBed
 
 
 class Growing:

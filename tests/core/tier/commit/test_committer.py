@@ -4,16 +4,17 @@ from collections.abc import Callable
 
 import pytest
 
+from sim_objects import ObjectFault, SimBucket, SimObjectStore, SimRequest, scripted_faults
 from stratalog.errors import ConfigError, CorruptManifestError, FencedEpochError, StoreThrottledError, StoreTimeoutError
 from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
-from stratalog.testing.simobjects import ObjectFault, SimBucket, SimObjectStore, SimRequest, scripted_faults
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.commit.committer import Committer, Decide
 from stratalog.tier.manifest.head import HeadFinder
 from stratalog.tier.manifest.pages import PageCache, Pages
 from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Root
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector
+from tier_bed import TierBed
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 

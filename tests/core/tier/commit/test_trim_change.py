@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from stratalog.errors import FencedEpochError, StorageError
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.tier_log import TierLog
+from tier_bed import TierBed, made_segments
 
 
 def filled(bed: TierBed, *bounds: int, epoch: int = 0) -> TierLog:

@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import pytest
 
+from sim_objects import SimObjectStore
 from stratalog.errors import ConfigError, CorruptManifestError, TamperedManifestError
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.names import log_prefix, manifest_key
 from stratalog.spi.layouts import ManifestAuthenticator, Unauthenticated
-from stratalog.testing.simobjects import SimObjectStore
-from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_segments
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.manifest.root import Root, RootMac
 from stratalog.tier.manifest.root_codec import encode_root, parse_root
 from stratalog.tier.tier_log import TierLog
+from tier_bed import PairLayout, TierBed, made_segments
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 

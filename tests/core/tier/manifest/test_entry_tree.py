@@ -9,13 +9,13 @@ from itertools import pairwise
 
 import pytest
 
+from sim_objects import SimObjectStore
 from stratalog.errors import CorruptManifestError, ObjectNotFoundError, StorageError, UnknownComponentError
 from stratalog.model.names import log_prefix, pages_prefix, parse_page_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.layouts import StoredSegment
-from stratalog.testing.simobjects import SimObjectStore
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.entry_tree import walk, walk_back
 from stratalog.tier.manifest.json_fields import sha256_of
@@ -23,6 +23,7 @@ from stratalog.tier.manifest.pages import PageCache
 from stratalog.tier.manifest.root import PAGE_ITEMS, Change, ChangeKind, Head, Root, object_keys
 from stratalog.tier.manifest.root_codec import encode_root, next_root, parse_root
 from stratalog.tier.manifest.root_diff import removed_objects
+from tier_bed import TierBed
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 LIMIT_BYTES = 1 << 20

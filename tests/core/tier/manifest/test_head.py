@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from sim_objects import SimObjectStore, SimRequest
 from stratalog.errors import CorruptManifestError
 from stratalog.model.names import log_prefix, manifest_key
-from stratalog.testing.simobjects import SimObjectStore, SimRequest
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.manifest.head import WARM_HEAD_MS, WARM_HITS, HeadFinder
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier_log import TierLog
+from tier_bed import TierBed, made_segments
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 LIMIT_BYTES = 1 << 20

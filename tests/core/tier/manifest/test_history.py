@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from sim_objects import SimObjectStore
 from stratalog.errors import ConfigError
 from stratalog.model.names import log_prefix, manifest_key
-from stratalog.testing.simobjects import SimObjectStore
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import GRACE_MS
+from tier_bed import TierBed, made_segments
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 

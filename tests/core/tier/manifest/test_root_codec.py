@@ -11,7 +11,7 @@ from stratalog.errors import CorruptManifestError, StorageError, UnknownComponen
 from stratalog.model.names import TopicPartition, log_prefix, manifest_key
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import StoredSegment
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.manifest.json_fields import canonical, sha256_of
 from stratalog.tier.manifest.root import (
     RECENT_COMMITS,
@@ -32,6 +32,7 @@ from stratalog.tier.manifest.root_codec import (
     parse_root,
     sealed,
 )
+from tier_bed import TierBed
 
 LIMIT_BYTES = 1 << 20
 

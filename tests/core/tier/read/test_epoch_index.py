@@ -5,7 +5,7 @@ from __future__ import annotations
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.layouts import StoredSegment
-from stratalog.testing.tiers import LOG, TOPIC_ID
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.read.epoch_index import EpochIndex, with_records
 
 

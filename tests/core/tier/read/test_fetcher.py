@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from sim_objects import ALL_CAPABILITIES, ObjectFault, SimObjectStore, scripted_faults
 from stratalog.config.engine_settings import Limits
 from stratalog.errors import CorruptObjectError, ObjectNotFoundError, UnknownComponentError
 from stratalog.model.names import is_segment_key, log_prefix
@@ -13,10 +14,10 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import RangeReader, SegmentSource, StoredSegment
 from stratalog.spi.objects import Capability
-from stratalog.testing.simobjects import ALL_CAPABILITIES, ObjectFault, SimObjectStore, scripted_faults
-from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_segment, source_bytes
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment, source_bytes
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier import Tier
+from tier_bed import PairLayout, TierBed
 
 CHUNK_BYTES = 4096
 DATA = bytes(number * 7 % 251 for number in range(3 * CHUNK_BYTES + 100))

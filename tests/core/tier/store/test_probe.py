@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from sim_objects import ObjectFault, SimBucket, SimObjectStore, scripted_faults
 from stratalog.errors import BucketNotFoundError, StoreError, StorePermissionError, StoreTimeoutError
 from stratalog.model.batches import Buffer
 from stratalog.spi.objects import Capability, Created
-from stratalog.testing.simobjects import ObjectFault, SimBucket, SimObjectStore, scripted_faults
-from stratalog.testing.tiers import TierBed
 from stratalog.tier.store.probe import ProbeResult, probe
 from stratalog.tier.store.store import TierStore
+from tier_bed import TierBed
 
 
 def tried(store: SimObjectStore) -> ProbeResult:

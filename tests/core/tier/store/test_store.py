@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from sim_objects import ObjectFault, SimBucket, SimObjectStore, SimRequest, scripted_faults
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.env.clock import ManualClock
 from stratalog.env.deadlines import DeadlineCalls
@@ -21,9 +22,8 @@ from stratalog.model.batches import Buffer
 from stratalog.registry.guard import Guard
 from stratalog.spi import BytesSource
 from stratalog.spi.objects import ByteSource, Created, ObjectInfo
-from stratalog.testing.simobjects import ObjectFault, SimBucket, SimObjectStore, SimRequest, scripted_faults
-from stratalog.testing.tiers import TierBed
 from stratalog.tier.store.store import DELETE_LIMIT, LIST_LIMIT, UPLOAD_STEP_BYTES, RetryBudget, TierStore
+from tier_bed import TierBed
 
 
 def over(

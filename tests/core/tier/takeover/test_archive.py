@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from kafka_folder import KafkaFolder
+from log_bed import LOG, TOPIC_ID, LogBed, offsets_in, records
+from sim_objects import ObjectFault, SimObjectStore, scripted_faults
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError, FencedEpochError, SegmentGoneError, StorageError, StoreTimeoutError
 from stratalog.model.names import (
@@ -24,12 +26,10 @@ from stratalog.reading.reader import StaticLog
 from stratalog.reading.tier_reader import tier_view
 from stratalog.registry.registry import Registry
 from stratalog.testing.faults import FaultyVfs
-from stratalog.testing.logs import LOG, TOPIC_ID, LogBed, offsets_in, records
-from stratalog.testing.simobjects import ObjectFault, SimObjectStore, scripted_faults
-from stratalog.testing.tiers import TierBed
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.takeover.archive import ArchivedLog, ArchiveGapError, ArchivePlan, Archiver, derived_topic_id
 from stratalog.tier.tier import Tier
+from tier_bed import TierBed
 
 READS = {"open", "read", "send", "map"}
 

@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from sim_objects import ObjectFault, SimObjectStore, SimRequest, scripted_faults
 from stratalog.errors import ConfigError, StorePermissionError, StoreTimeoutError
 from stratalog.model.names import log_prefix, manifest_key, manifest_prefix, segments_prefix
-from stratalog.testing.simobjects import ObjectFault, SimObjectStore, SimRequest, scripted_faults
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.manifest.root import object_keys
 from stratalog.tier.manifest.root_codec import encode_root
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import GRACE_MS, LEAST_GRACE_MS, CollectReport
+from tier_bed import TierBed, made_segments
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 

@@ -7,7 +7,7 @@ import pytest
 from stratalog.config.topic import TopicConfig
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import StoredSegment
-from stratalog.testing.tiers import made_segment
+from stratalog.testing.contracts.made_segments import made_segment
 from stratalog.tier.upkeep.cost import COMMIT_WRITES, Bill, Prices, bill, estimate, tiny_segments, upload_writes
 
 MIB = 1 << 20

@@ -8,17 +8,18 @@ from dataclasses import replace
 
 import pytest
 
+from sim_objects import ObjectFault, SimObjectStore, scripted_faults
 from stratalog.errors import ConfigError, FencedEpochError, StoreThrottledError, StoreTimeoutError
 from stratalog.model.names import log_prefix
 from stratalog.spi.layouts import ObjectSink, SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
-from stratalog.testing.simobjects import ObjectFault, SimObjectStore, scripted_faults
-from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_segments, source_bytes
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, source_bytes
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.entry_tree import walk
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.key_rotation import RewrapReport
+from tier_bed import PairLayout, TierBed, made_segments
 
 BOUNDS = range(0, 111, 10)
 

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from log_bed import LogBed
+from sim_objects import ObjectFault, SimObjectStore, SimRequest
 from stratalog.errors import StoreError, StoreTimeoutError
 from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
 from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Repair
-from stratalog.testing.logs import LogBed
-from stratalog.testing.simobjects import ObjectFault, SimObjectStore, SimRequest
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.upkeep.tier_check import TierLogCheck
 from stratalog.tier.upkeep.tier_repair import TierRepair
 from stratalog_formats.layouts.single import SingleLayout
+from tier_bed import TierBed, made_segments
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 

@@ -6,15 +6,16 @@ import logging
 
 import pytest
 
+from sim_objects import ObjectFault, SimObjectStore, SimRequest
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, ObjectNotFoundError, StorePermissionError, StoreTimeoutError
 from stratalog.model.names import log_prefix, manifest_prefix, segments_prefix
-from stratalog.testing.simobjects import ObjectFault, SimObjectStore, SimRequest
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, made_segments
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.manifest.root import ChangeKind, object_keys
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.tier.upkeep.collect import GRACE_MS, CollectReport
+from tier_bed import TierBed, made_segments
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 PAIR = TopicConfig(tier_layout="pair")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import stratalog
+from log_bed import LogBed
 from stratalog import Record
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
@@ -21,13 +22,13 @@ from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding, FindingKind
 from stratalog.spi.layouts import StoredSegment
-from stratalog.testing.logs import LogBed
-from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.json_fields import canonical
 from stratalog.tier.manifest.root_codec import sealed
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.tier_check import TierLogCheck
+from tier_bed import TierBed
 
 SMALL = {"segment.bytes": 3000, "index.interval.bytes": 500, "retention.ms": -1}
 LAYOUTS = ("single", "plain", "chunked")

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 import pytest
 
+from sim_objects import ObjectFault, SimObjectStore
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptObjectError, PluginError, StorageError, StoreTimeoutError
@@ -18,15 +19,15 @@ from stratalog.spi.layouts import ObjectSink, RangeReader, SegmentSource, Stored
 from stratalog.spi.objects import ByteSource, BytesSource, Created, ObjectInfo
 from stratalog.spi.providers import Section
 from stratalog.testing.contracts import ObjectStoreContract, TierLayoutContract
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.testing.contracts.tier_layout import FILES, MemoryObjects, a_segment
-from stratalog.testing.simobjects import ObjectFault, SimObjectStore
-from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_segment, made_segments
 from stratalog.tier.commit.replace_change import SegmentSwap
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.store.read_back import Verification
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.tier.upkeep.tier_repair import TierRepair
+from tier_bed import PairLayout, TierBed, made_segments
 
 PREFIX: Final = segments_prefix(log_prefix(LOG, TOPIC_ID))
 PAIR: Final = TopicConfig(tier_layout="pair")

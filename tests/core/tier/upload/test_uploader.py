@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from sim_objects import ObjectFault, SimObjectStore, scripted_faults
 from stratalog.errors import (
     FencedEpochError,
     ReadOnlyError,
@@ -20,11 +21,11 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import ObjectSink, SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
-from stratalog.testing.simobjects import ObjectFault, SimObjectStore, scripted_faults
-from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_segment, made_segments, source_bytes
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment, source_bytes
 from stratalog.tier.manifest.root import object_keys
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upload.uploader import OffloadReport
+from tier_bed import PairLayout, TierBed, made_segments
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 

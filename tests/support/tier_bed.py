@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import pairwise
-from typing import Final
 
+from sim_objects import SimBucket, SimObjectStore
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.offsets import EpochEntry
-from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
+from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.registry.component_kinds import TIER_LAYOUTS
 from stratalog.registry.resolve import Catalogue, Offer
 from stratalog.spi.layouts import ObjectSink, RangeReader, SegmentSource, StoredSegment, TierLayout
-from stratalog.spi.objects import ByteSource, BytesSource, ObjectStore
+from stratalog.spi.objects import BytesSource, ObjectStore
 from stratalog.spi.providers import Provider, Section
-from stratalog.testing.simobjects import SimBucket, SimObjectStore
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.manifest.pages import PageCache, Pages
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
-
-LOG: Final = TopicPartition("orders", 0)
-TOPIC_ID: Final = TopicId("AAAAAAAAAAAAAAAAAAAAAQ")
 
 
 class PairLayout(TierLayout):
@@ -60,40 +55,9 @@ class PairLayout(TierLayout):
         return None if place is None else bytes(fetch(place.key, place.position, place.position + place.size_bytes))
 
 
-def made_segment(
-    base_offset: int,
-    end_offset: int,
-    *,
-    data: bytes | None = None,
-    files: Mapping[FileKind, bytes] | None = None,
-    leader_epoch: int = 0,
-    max_timestamp_ms: int = 1_000,
-    log: TopicPartition = LOG,
-    topic_id: TopicId = TOPIC_ID,
-) -> SegmentSource:
-    """Return a closed segment with ``data``, or with bytes that name its offsets; a tier does not parse them."""
-    content = f"[{base_offset}, {end_offset}) ".encode() * 8 if data is None else data
-    info = SegmentInfo(
-        log,
-        topic_id,
-        base_offset,
-        end_offset,
-        len(content),
-        max_timestamp_ms,
-        modified_ms=2_000,
-        leader_epochs=(EpochEntry(leader_epoch, base_offset),),
-    )
-    return SegmentSource(info, BytesSource(content), {FileKind.OFFSET_INDEX: b"index"} if files is None else files)
-
-
 def made_segments(*bounds: int, leader_epoch: int = 0) -> list[SegmentSource]:
     """Return adjacent closed segments with these bounds: one segment less than there are bounds."""
     return [made_segment(base, end, leader_epoch=leader_epoch) for base, end in pairwise(bounds)]
-
-
-def source_bytes(source: ByteSource) -> bytes:
-    """Return all bytes of a source."""
-    return b"".join(source.chunks(1 << 20))
 
 
 @dataclass(slots=True)

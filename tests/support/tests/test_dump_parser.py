@@ -5,12 +5,12 @@ from typing import Final
 
 import pytest
 
+from dump_parser import Dump, DumpedBatch, DumpedFile, DumpedRecord, parse_dump
 from stratalog import Record, TimestampType
 from stratalog.model.batches import RecordBatch
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.snapshot import ProducerEntry
-from stratalog.testing.oracle import Dump, DumpedBatch, DumpedFile, DumpedRecord, parse_dump
 
 LOG: Final = "00000000000000000007.log"
 BATCH_LINE: Final = (

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from sim_objects import ObjectFault, SimBucket, SimObjectStore, SimRequest, random_faults, scripted_faults
 from stratalog.env.clock import SystemClock
 from stratalog.errors import (
     ClosedError,
@@ -13,15 +14,7 @@ from stratalog.errors import (
 from stratalog.spi import BytesSource
 from stratalog.spi.objects import Created
 from stratalog.testing.contracts.object_store import ObjectStoreContract
-from stratalog.testing.simobjects import (
-    ObjectFault,
-    SimBucket,
-    SimObjectStore,
-    SimRequest,
-    random_faults,
-    scripted_faults,
-)
-from stratalog.testing.tiers import TierBed
+from tier_bed import TierBed
 
 DEADLINE_NS = 1 << 62
 

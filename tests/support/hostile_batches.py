@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
-from stratalog.spi.codecs import Codec
-from stratalog.testing.parts import (
+from entry_parts import (
     BATCH_ATTRIBUTES_POSITION,
     MAGIC_POSITION,
     OVERHEAD_BYTES,
@@ -28,6 +27,7 @@ from stratalog.testing.parts import (
     seal,
     take_varint,
 )
+from stratalog.spi.codecs import Codec
 
 _CONTENTS: Final = frozenset({"records", "key", "value", "header key", "header value", "rest"})
 _INTERESTING: Final = bytes((0, 1, 2, 7, 127, 128, 129, 254, 255))

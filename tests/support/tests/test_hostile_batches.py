@@ -9,10 +9,10 @@ import pytest
 from crc32c import crc32c
 
 import twins
+from entry_parts import entries_of, parts_of_entry, parts_of_records, seal
+from hostile_batches import lie, scramble, shrink
 from stratalog import Record
 from stratalog.spi import BatchHeader
-from stratalog.testing.hostile import lie, scramble, shrink
-from stratalog.testing.parts import entries_of, parts_of_entry, parts_of_records, seal
 from stratalog_formats.kernels.choice import PYTHON
 
 FORMATS = twins.formats(PYTHON)
