@@ -37,14 +37,17 @@ class FetchRequest(NamedTuple):
 class Fetched:
     """Raw whole batches, unchanged from the log. Release it (or leave its ``with`` block) after use.
 
+    The bytes of a small fetch from local disk are read when ``data`` of a slice, or ``read``, is first used. They are
+    available until the release, even if the segment is deleted. SegmentGoneError is raised if the log was truncated or
+    closed before the bytes were read.
+
     Attributes:
         slices: the bytes, in order; empty at the isolation's bound. The first batch may begin below the requested
-        offset; a
-            reader drops those records.
+            offset; a reader drops those records.
         next_offset: the next offset to fetch; the requested offset if nothing was returned.
         offsets: all bounds of the log, of the same view.
-        diverging: the end of the replica's last epoch in this log, if the replica must truncate its log; otherwise
-        None.
+        diverging: the end of the replica's last epoch in this log, if the replica must truncate its log;
+            otherwise None.
         aborted_transactions: for read_committed, the aborted transactions with data in the range; otherwise empty.
         offset: the requested offset.
         parts: the log's components, which ``converted`` uses.
