@@ -22,6 +22,11 @@ from stratalog.tier.manifest.root import WriteMark
 from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritten, StagedSegment
 
 
+def only_engine(log: TopicPartition | str) -> ConfigError:
+    """Return the error for a replacement of segments that only the engine of a directory makes."""
+    return ConfigError(f"segments of {log} in a directory are replaced by its engine alone: Engine.run_cleaner")
+
+
 class Stage(CheckedArguments, ABC):
     """Staging of records of one log, in one process. A context manager that discards after an error. For one thread."""
 
@@ -65,7 +70,10 @@ class Stage(CheckedArguments, ABC):
 
 
 class BulkWriter(CheckedArguments, Closeable):
-    """A target, opened in one process to stage, to publish, or both. A context manager. Not thread-safe."""
+    """A target, opened in one process to stage, to publish, or both. A context manager. Not thread-safe.
+
+    For a directory, ``span`` and the methods that stage or publish a replacement of segments raise ConfigError.
+    """
 
     @abstractmethod
     def topics(self) -> Mapping[str, int]:
@@ -147,7 +155,6 @@ class BulkWriter(CheckedArguments, Closeable):
             StoreError: the store failed or refused. Call again with the same mark: this publishes only once.
         """
 
-    @abstractmethod
     def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> ReplaceSpan | None:
         """Return the closed segments of a log within [start, end), for a job that replaces them; None if there are none.
 
@@ -155,8 +162,9 @@ class BulkWriter(CheckedArguments, Closeable):
             UnknownTopicError: the log does not exist.
             FencedEpochError: an engine writes to the log.
         """
+        del start, end
+        raise only_engine(log)
 
-    @abstractmethod
     def rewrite(
         self,
         span: ReplaceSpan,
@@ -183,6 +191,8 @@ class BulkWriter(CheckedArguments, Closeable):
             StorageError: the segments have changed since the span was planned.
             StoreError: the store failed.
         """
+        del part, filters, now_ms, keeps_tombstones
+        raise only_engine(span.log)
 
     def compact(self, span: ReplaceSpan, *, now_ms: int, memory_bytes: int) -> Rewritten:
         """Stage the kept records of a whole span by ``cleanup.policy=compact``: both passes of a round of the cleaner.
@@ -200,9 +210,8 @@ class BulkWriter(CheckedArguments, Closeable):
             Others as ``rewrite``.
         """
         del now_ms, memory_bytes
-        raise ConfigError(f"the segments of {span.log} are compacted by its engine alone")
+        raise only_engine(span.log)
 
-    @abstractmethod
     def recode(
         self, span: ReplaceSpan, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
     ) -> Rewritten:
@@ -221,15 +230,17 @@ class BulkWriter(CheckedArguments, Closeable):
             UnknownComponentError: there is no such codec, or layout.
             Others as ``rewrite``.
         """
+        del part, compression, layout
+        raise only_engine(span.log)
 
-    @abstractmethod
     def plan_merge(self, log: TopicPartition, limit_bytes: int) -> MergePlan | None:
         """Return the runs of small closed segments, anywhere in a log, that could be merged to ``limit_bytes`` each.
 
         None if there are none. Errors as ``span``.
         """
+        del limit_bytes
+        raise only_engine(log)
 
-    @abstractmethod
     def merge(self, span: ReplaceSpan, groups: Sequence[tuple[int, int]]) -> Rewritten:
         """Stage one segment for each group of a plan: their unchanged batches, one after the other.
 
@@ -242,6 +253,8 @@ class BulkWriter(CheckedArguments, Closeable):
         Raises:
             As ``rewrite``.
         """
+        del groups
+        raise only_engine(span.log)
 
     @abstractmethod
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
@@ -264,7 +277,6 @@ class BulkWriter(CheckedArguments, Closeable):
             Others as ``append``. Records that were appended before stay published in any case.
         """
 
-    @abstractmethod
     def replace(
         self,
         span: ReplaceSpan,
@@ -287,6 +299,8 @@ class BulkWriter(CheckedArguments, Closeable):
             StorageError: the segments have changed since the span was planned; nothing was changed.
             Others as ``append``.
         """
+        del staged, reason, first_dirty_offset, keeps_others
+        raise only_engine(span.log)
 
     @abstractmethod
     def discard(self, staged: Iterable[StagedSegment]) -> None:

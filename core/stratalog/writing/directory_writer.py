@@ -40,17 +40,15 @@ from stratalog.reading.reader import TopicInfo
 from stratalog.segment.build import BuiltSegment, RollingBuilder, SegmentBuilder
 from stratalog.segment.framing import walk
 from stratalog.segment.segment import Segment
-from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.segment_store import LogFiles, SegmentStore
 from stratalog.tier.manifest.root import WriteMark
-from stratalog.writing.bulk_writer import BulkWriter
+from stratalog.writing.bulk_writer import BulkWriter, only_engine
 from stratalog.writing.column_encoder import Encoder, placed_tables
 from stratalog.writing.merge_segments import end_group, merge_group, mergeable
 from stratalog.writing.segment_stage import SegmentStage
-from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritten, StagedSegment
+from stratalog.writing.staged import Published, StagedSegment
 
 NO_OPTIONS: Final[Mapping[str, object]] = {}
-_ENGINES_OWN: Final = "segments of {} in a directory are replaced by its engine alone: Engine.run_cleaner"
 LOCK_WAIT_MS: Final = 10_000  # maximal wait for the lock of a directory, for example if another process publishes
 _LOCK_PAUSE_MS: Final = 100
 OLD_MS: Final = 7 * 86_400_000  # age of unpublished staged files from which they count as abandoned
@@ -134,7 +132,7 @@ class DirectoryWriter(BulkWriter):
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
         """See ``BulkWriter.check``."""
         if layout is not None:
-            raise ConfigError(_ENGINES_OWN.format(topic))
+            raise only_engine(topic)
         found = self._topic(topic)
         Encoder.of(self._host.parts(found.config), found.config, compression)
         waited_ms = 0
@@ -258,41 +256,6 @@ class DirectoryWriter(BulkWriter):
             if found.name.startswith(STAGED_PREFIX) and found.is_file and found.modified_ms < before_ms:
                 files.remove(found.name)
 
-    def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> ReplaceSpan | None:
-        """Raise ConfigError: only the engine of a directory replaces segments."""
-        del start, end
-        raise ConfigError(_ENGINES_OWN.format(log))
-
-    def rewrite(
-        self,
-        span: ReplaceSpan,
-        part: tuple[int, int],
-        filters: Sequence[RecordFilter],
-        *,
-        now_ms: int,
-        keeps_tombstones: bool = False,
-    ) -> Rewritten:
-        """Raise ConfigError: only the engine of a directory replaces segments."""
-        del part, filters, now_ms, keeps_tombstones
-        raise ConfigError(_ENGINES_OWN.format(span.log))
-
-    def recode(
-        self, span: ReplaceSpan, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
-    ) -> Rewritten:
-        """Raise ConfigError: only the engine of a directory replaces segments."""
-        del part, compression, layout
-        raise ConfigError(_ENGINES_OWN.format(span.log))
-
-    def plan_merge(self, log: TopicPartition, limit_bytes: int) -> MergePlan | None:
-        """Raise ConfigError: only the engine of a directory replaces segments."""
-        del limit_bytes
-        raise ConfigError(_ENGINES_OWN.format(log))
-
-    def merge(self, span: ReplaceSpan, groups: Sequence[tuple[int, int]]) -> Rewritten:
-        """Raise ConfigError: only the engine of a directory replaces segments."""
-        del groups
-        raise ConfigError(_ENGINES_OWN.format(span.log))
-
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
         """See ``BulkWriter.merge_end``."""
         own = self._own().log(*log)
@@ -306,19 +269,6 @@ class DirectoryWriter(BulkWriter):
             return None
         size_bytes = sum(segment.size_bytes for group in done for segment in group)
         return Published(log, done[0][0].base_offset, done[-1][-1].end_offset, len(done), size_bytes)
-
-    def replace(
-        self,
-        span: ReplaceSpan,
-        staged: Sequence[StagedSegment],
-        *,
-        reason: str,
-        first_dirty_offset: int | None = None,
-        keeps_others: bool = False,
-    ) -> Published:
-        """Raise ConfigError: only the engine of a directory replaces segments."""
-        del staged, reason, first_dirty_offset, keeps_others
-        raise ConfigError(_ENGINES_OWN.format(span.log))
 
     def discard(self, staged: Iterable[StagedSegment]) -> None:
         """See ``BulkWriter.discard``."""
