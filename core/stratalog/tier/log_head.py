@@ -16,7 +16,6 @@ from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import TopicId, TopicPartition, manifest_key, segments_prefix
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.commit.append_change import check_stored
 from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.entry_tree import walk
 from stratalog.tier.manifest.head import HeadFinder
@@ -28,6 +27,7 @@ from stratalog.tier.read.paged_segments import PagedSegments
 from stratalog.tier.store.availability import TierAvailability
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.store import TierStore
+from stratalog.tier.upload.stored_check import check_stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class LogHead(CheckedArguments):
         return {info.key for info in self._store.list_all(segments_prefix(self._finder.prefix))}
 
     def check_stored(self, entries: Iterable[StoredSegment]) -> None:
-        """Raise unless the objects of stored segments exist completely, as ``append_change.check_stored``."""
+        """Raise unless the objects of stored segments exist completely, as ``stored_check.check_stored``."""
         check_stored(self._store, segments_prefix(self._finder.prefix), entries)
 
     def expect(self, version: int, identity: str) -> None:

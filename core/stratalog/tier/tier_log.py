@@ -11,9 +11,9 @@ from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import next_epoch
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
-from stratalog.tier.commit.append_change import settled
+from stratalog.tier.commit.append_change import LogBounds, created, is_unknown
 from stratalog.tier.commit.committer import Committer, Decide
-from stratalog.tier.commit.trim_change import ExpireReport, Expiry
+from stratalog.tier.commit.trim_change import ExpireReport, Expiry, claimed, cutting, settled
 from stratalog.tier.log_head import LogHead, TierParts
 from stratalog.tier.manifest.pages import Pages
 from stratalog.tier.manifest.root import BULK, ChangeKind, Root, TopicNote, object_keys
@@ -21,15 +21,7 @@ from stratalog.tier.upkeep.collect import GRACE_MS, Collector, CollectReport
 from stratalog.tier.upkeep.key_rotation import Rewrapping, RewrapReport, authenticated, spans
 from stratalog.tier.upkeep.manifest_rebuild import adding
 from stratalog.tier.upkeep.orphans import Owner
-from stratalog.tier.upload.uploader import (
-    LogBounds,
-    OffloadReport,
-    SegmentUploader,
-    claimed,
-    created,
-    cutting,
-    is_unknown,
-)
+from stratalog.tier.upload.uploader import OffloadReport, SegmentUploader
 from stratalog.tier.upload.uploads import Uploads
 
 

@@ -14,10 +14,10 @@ from stratalog.segment.build import BuiltSegment
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.tier.commit.append_change import Appending
 from stratalog.tier.commit.replace_change import Replacing, SegmentSwap, SwapDecision
+from stratalog.tier.commit.trim_change import claimed
 from stratalog.tier.manifest.root import BULK, PAGE_ITEMS, Change, ChangeKind, Root
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upload.segment_source import SegmentFacts, built_source
-from stratalog.tier.upload.uploader import claimed
 
 MOST_SWAPS: Final = PAGE_ITEMS
 """The most swaps for one commit; a larger change would need more memory and more repeated work after a crash."""

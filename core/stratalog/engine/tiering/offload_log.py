@@ -21,11 +21,12 @@ from stratalog.model.segment_info import SegmentInfo, share_bytes
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.segment.segment import Segment
 from stratalog.spi.layouts import INDEX_KINDS, SegmentSource
+from stratalog.tier.commit.append_change import parted_error
 from stratalog.tier.manifest.root import TopicNote
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upload.closed_segment import ClosedSegment
 from stratalog.tier.upload.segment_source import segment_source
-from stratalog.tier.upload.uploader import OffloadReport, parted_error
+from stratalog.tier.upload.uploader import OffloadReport
 
 
 @dataclass(frozen=True, slots=True)

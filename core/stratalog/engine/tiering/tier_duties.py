@@ -19,13 +19,13 @@ from stratalog.errors import PluginError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.tier.collect_all import TierCollection
+from stratalog.tier.commit.append_change import is_unknown
 from stratalog.tier.manifest.root import ChangeKind, TopicNote
 from stratalog.tier.store.store import is_of_store
 from stratalog.tier.tier import Tier, TierLogName
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import CollectReport
 from stratalog.tier.upload.copy_rate import CopyRate
-from stratalog.tier.upload.uploader import is_unknown
 
 _LOGGER: Final = logging.getLogger(__name__)
 _FIRST_PAUSE_MS: Final = 1000

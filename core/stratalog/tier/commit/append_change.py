@@ -1,19 +1,24 @@
-"""Commits of bulk writers: jobs and sinks of queries that write many segments at once and have no local log.
+"""Appends to a tiered log: the changes that commits of an engine's offload and of bulk writers make on top of the head.
 
-A bulk writer uses only the state of the head at its commit. Therefore several of them may write to one log in the same
+Bulk writers are jobs and sinks of queries that write many segments at once and have no local log. A bulk writer uses only the
+state of the head at its commit. Therefore several of them may write to one log in the same
 leader epoch. A running engine must not write to that log: it holds records that the tier does not have yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stratalog.errors import EngineAheadError, LogInUseError, ObjectNotFoundError, StorageError
-from stratalog.model.offsets import next_epoch
+from stratalog.epochs.epoch_cache import EpochCache
+from stratalog.epochs.lineage import first_divergence
+from stratalog.errors import EngineAheadError, LogInUseError, StorageError
+from stratalog.model.names import TopicPartition
+from stratalog.model.offsets import EpochEntry, next_epoch
+from stratalog.model.segment_info import SegmentInfo
 from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.commit.committer import Decide
 from stratalog.tier.manifest.root import BULK, Change, ChangeKind, Root, TopicNote, WriteMark
-from stratalog.tier.store.store import TierStore
 
 
 class EndMovedError(StorageError):
@@ -61,44 +66,6 @@ class Appending:
         )
 
 
-def settled(root: Root | None) -> Change | None:
-    """Return a change that repeats the root before, and so uses up its version; a later attempt to create it fails."""
-    if root is None:
-        return None
-    return Change(
-        kind=ChangeKind.APPEND,
-        reason="a write was given up",
-        log_start=root.log_start,
-        high_watermark=root.high_watermark,
-        first_dirty_offset=root.first_dirty_offset,
-    )
-
-
-def check_stored(store: TierStore, prefix: str, entries: Iterable[StoredSegment]) -> None:
-    """Raise unless the objects of stored segments exist completely; lists from the first of their keys.
-
-    Raises:
-        ObjectNotFoundError: an object is missing, or shorter than its slices need.
-        StoreError: the store failed or refused.
-    """
-    needed: dict[str, int] = {}
-    for entry in entries:
-        for place in entry.slices.values():
-            needed[place.key] = max(needed.get(place.key, 0), place.position + place.size_bytes)
-        for key in entry.keys:
-            needed.setdefault(key, 0)
-    if not needed:
-        return
-    last = max(needed)
-    for info in store.list_all(prefix, after=min(needed)[:-1]):
-        if info.key > last:
-            break
-        if info.size_bytes >= needed.get(info.key, 0):
-            needed.pop(info.key, None)
-    if needed:
-        raise ObjectNotFoundError("what was staged is not there any more, or not whole", min(needed))
-
-
 def is_unused(root: Root) -> bool:
     """Return True if the log never had a record, according to its tier."""
     return not root.segments and root.high_watermark == 0
@@ -129,3 +96,115 @@ def check_alone(root: Root | None, *, take_over: bool) -> int:
             f"an engine wrote to {root.log} last, in leader epoch {root.leader_epoch}, and may be running"
         )
     return next_epoch(root.leader_epoch, root.log)
+
+
+# --- offload ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """State of the log when segments are offloaded; committed offsets never fall below earlier ones."""
+
+    leader_epoch: int
+    log_start: int
+    high_watermark: int
+    topic: TopicNote | None = None
+
+
+def offloading(stored: StoredSegment, at: LogBounds) -> Decide:
+    """Return a decision to append an entry, unless the tier has it already."""
+
+    def decide(root: Root | None) -> Change | None:
+        if is_covered(root, stored.info, at):
+            return None
+        check_joins(root, stored.info, at)
+        log_start = max(at.log_start, root.log_start if root else 0)
+        return Change(
+            kind=ChangeKind.OFFLOAD,
+            reason=f"segment [{stored.info.base_offset}, {stored.info.end_offset})",
+            added=(stored,),
+            log_start=log_start,
+            high_watermark=max(at.high_watermark, root.high_watermark if root else 0),
+            first_dirty_offset=root.first_dirty_offset if root else 0,
+            topic=at.topic,
+        )
+
+    return decide
+
+
+def is_covered(root: Root | None, info: SegmentInfo, at: LogBounds) -> bool:
+    """Return True if the tier has the whole segment; offsets below the log start are not needed."""
+    if root is not None and root.segments and info.base_offset < root.end_offset:
+        _check_lineage(root, info)
+    return info.end_offset <= max(at.log_start, root.end_offset if root else 0)
+
+
+def _check_lineage(root: Root, info: SegmentInfo) -> None:
+    """Raise if leader epochs show that the tier has other records at the segment's offsets.
+
+    Two leaders can have written different records at the same offsets. A segment must not be skipped if the tier has
+    the records of the other leader.
+    """
+    start, end = max(info.base_offset, root.start_offset), min(info.end_offset, root.end_offset)
+    offset = first_divergence(info.leader_epochs, root.leader_epochs, start, end)
+    if offset is not None:
+        raise parted_error(info.log, offset, info.leader_epochs, root.leader_epochs)
+
+
+def parted_error(
+    log: TopicPartition, offset: int, ours: Sequence[EpochEntry], theirs: Sequence[EpochEntry]
+) -> StorageError:
+    """Return the error for the leader of a log whose tier has other records from ``offset`` on."""
+    return StorageError(
+        f"{log} and its tier have different records from offset {offset} on: leader epoch {EpochCache(ours).at(offset)} "
+        f"here, {EpochCache(theirs).at(offset)} there; attach again to go on with what the tier has, or set "
+        "unclean.leader.election.enable=true to cut it off there and lose that"
+    )
+
+
+def check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
+    """Raise unless the segment begins where the tier ends."""
+    span = f"segment [{info.base_offset}, {info.end_offset}) of {info.log}"
+    if info.end_offset > at.high_watermark:
+        raise StorageError(f"{span} reaches past the high watermark {at.high_watermark}: it is not offloaded")
+    log_start = max(at.log_start, root.log_start if root else 0)
+    end = root.end_offset if root else log_start
+    if end > log_start and info.base_offset != end:
+        advice = (
+            "roll the log there, or attach again"
+            if info.base_offset < end
+            else f"bring its newest state back, or give up what is between with delete_records({info.base_offset})"
+        )
+        raise StorageError(f"{span} does not go on where the tier ends, at {end}: {advice}")
+    if end <= log_start < info.base_offset:
+        raise StorageError(f"{span} leaves a gap behind the log start {log_start}")
+
+
+# --- logs without segments -------------------------------------------------------------------------------------------
+
+
+def created(at: LogBounds) -> Decide:
+    """Return a decision to make a log known to its tier before its first segment; a known log does not change.
+
+    A log that left the tier (``clear``) is unknown until this commit.
+    """
+
+    def decide(root: Root | None) -> Change | None:
+        if not is_unknown(root):
+            return None
+        log_start = max(at.log_start, root.log_start if root else 0)
+        return Change(
+            kind=ChangeKind.CREATE,
+            reason="the log has a tier from now on",
+            log_start=log_start,
+            high_watermark=max(at.high_watermark, log_start, root.high_watermark if root else 0),
+            first_dirty_offset=root.first_dirty_offset if root else 0,
+            topic=at.topic,
+        )
+
+    return decide
+
+
+def is_unknown(root: Root | None) -> bool:
+    """Return True if a tier with this head does not list the log."""
+    return root is None or root.change == ChangeKind.CLEAR

@@ -1,4 +1,6 @@
-"""Removal of the oldest part of a tiered log: one commit raises the log start and drops the segments below it.
+"""Changes of a tiered log that add no segment: trims at both ends, the begin of an epoch, and an empty change.
+
+One commit raises the log start and drops the segments below it.
 
 The collector deletes the objects later. Readers of an older root can therefore finish.
 """
@@ -7,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stratalog.errors import StorageError
+from stratalog.tier.commit.committer import Decide
 from stratalog.tier.manifest.root import Change, ChangeKind, Root
 
 
@@ -57,3 +61,51 @@ class Expiry:
             return ExpireReport(head.log_start if head else 0)
         before = self._before
         return ExpireReport(head.log_start, before.segments - head.segments, before.size_bytes - head.size_bytes)
+
+
+def claimed(root: Root | None, reason: str) -> Change | None:
+    """Return a change that only begins a new epoch, which stops the previous writer at its next commit."""
+    if root is None:
+        return None
+    return Change(
+        kind=ChangeKind.CLAIM,
+        reason=reason,
+        log_start=root.log_start,
+        high_watermark=root.high_watermark,
+        first_dirty_offset=root.first_dirty_offset,
+    )
+
+
+def cutting(offset: int, reason: str) -> Decide:
+    """Return a decision to remove the segments from ``offset`` on, if there are any."""
+
+    def decide(root: Root | None) -> Change | None:
+        if root is None or root.end_offset <= offset:
+            return None
+        if offset < root.log_start:
+            raise StorageError(
+                f"{root.log} begins at offset {root.log_start} in its tier: it cannot be cut at {offset}"
+            )
+        return Change(
+            kind=ChangeKind.TRUNCATE,
+            reason=reason,
+            log_start=root.log_start,
+            high_watermark=root.high_watermark,
+            first_dirty_offset=min(root.first_dirty_offset, offset),
+            kept_end=offset if offset > root.log_start else root.start_offset,
+        )
+
+    return decide
+
+
+def settled(root: Root | None) -> Change | None:
+    """Return a change that repeats the root before, and so uses up its version; a later attempt to create it fails."""
+    if root is None:
+        return None
+    return Change(
+        kind=ChangeKind.APPEND,
+        reason="a write was given up",
+        log_start=root.log_start,
+        high_watermark=root.high_watermark,
+        first_dirty_offset=root.first_dirty_offset,
+    )

@@ -183,3 +183,28 @@ def _malformed(stored: StoredSegment) -> str:
     except (TypeError, ValueError, CorruptionError) as error:
         return f"returned an entry that no manifest can hold: {error}"
     return "" if same else "returned an entry that changes in a manifest: its extra must hold JSON values"
+
+
+def check_stored(store: TierStore, prefix: str, entries: Iterable[StoredSegment]) -> None:
+    """Raise unless the objects of stored segments exist completely; lists from the first of their keys.
+
+    Raises:
+        ObjectNotFoundError: an object is missing, or shorter than its slices need.
+        StoreError: the store failed or refused.
+    """
+    needed: dict[str, int] = {}
+    for entry in entries:
+        for place in entry.slices.values():
+            needed[place.key] = max(needed.get(place.key, 0), place.position + place.size_bytes)
+        for key in entry.keys:
+            needed.setdefault(key, 0)
+    if not needed:
+        return
+    last = max(needed)
+    for info in store.list_all(prefix, after=min(needed)[:-1]):
+        if info.key > last:
+            break
+        if info.size_bytes >= needed.get(info.key, 0):
+            needed.pop(info.key, None)
+    if needed:
+        raise ObjectNotFoundError("what was staged is not there any more, or not whole", min(needed))

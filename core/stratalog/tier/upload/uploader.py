@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from stratalog.env import Env
-from stratalog.epochs.epoch_cache import EpochCache
-from stratalog.epochs.lineage import first_divergence
-from stratalog.errors import ClosedError, PluginError, StorageError
-from stratalog.model.names import TopicPartition, segment_key, upload_id
-from stratalog.model.offsets import EpochEntry
-from stratalog.model.segment_info import SegmentInfo
+from stratalog.errors import ClosedError, PluginError
+from stratalog.model.names import segment_key, upload_id
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.providers import Section
+from stratalog.tier.commit.append_change import LogBounds, check_joins, is_covered, offloading
 from stratalog.tier.commit.committer import Decide
-from stratalog.tier.manifest.root import Change, ChangeKind, Root, TopicNote
+from stratalog.tier.commit.trim_change import claimed
+from stratalog.tier.manifest.root import Root
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upload.stored_check import GivenSegment, PutObjects
@@ -36,16 +33,6 @@ class OffloadReport:
     def size_bytes(self) -> int:
         """The size of the committed ``.log`` files."""
         return sum(entry.info.size_bytes for entry in self.committed)
-
-
-@dataclass(frozen=True, slots=True)
-class LogBounds:
-    """State of the log when segments are offloaded; committed offsets never fall below earlier ones."""
-
-    leader_epoch: int
-    log_start: int
-    high_watermark: int
-    topic: TopicNote | None = None
 
 
 class SegmentSink:
@@ -159,15 +146,15 @@ class SegmentUploader:
         committed: list[StoredSegment] = []
         skipped = 0
         for source in sources:
-            if _is_covered(head, source.info, at):
+            if is_covered(head, source.info, at):
                 skipped += 1
                 continue
-            _check_joins(head, source.info, at)
+            check_joins(head, source.info, at)
             if head is not None and head.leader_epoch < at.leader_epoch:
-                head = self._commit(at.leader_epoch, lambda root: claimed(root, _CLAIM_REASON))
+                head = self._commit(at.leader_epoch, lambda root: claimed(root, "a new leader epoch begins"))
             stored = self.upload(source, prefix, at.leader_epoch)
             try:
-                head = self._commit(at.leader_epoch, _adding(stored, at))
+                head = self._commit(at.leader_epoch, offloading(stored, at))
             except BaseException:
                 self.uploads.leave(stored.keys)
                 raise
@@ -216,137 +203,3 @@ class SegmentUploader:
             put_objects.check()  # raises if the store is the cause
             raise
         self._store.verification.passed(self._label)
-
-
-_CLAIM_REASON: Final = "a new leader epoch begins"
-
-
-def claimed(root: Root | None, reason: str) -> Change | None:
-    """Return a change that only begins a new epoch, which stops the previous writer at its next commit."""
-    if root is None:
-        return None
-    return Change(
-        kind=ChangeKind.CLAIM,
-        reason=reason,
-        log_start=root.log_start,
-        high_watermark=root.high_watermark,
-        first_dirty_offset=root.first_dirty_offset,
-    )
-
-
-def created(at: LogBounds) -> Decide:
-    """Return a decision to make a log known to its tier before its first segment; a known log does not change.
-
-    A log that left the tier (``clear``) is unknown until this commit.
-    """
-
-    def decide(root: Root | None) -> Change | None:
-        if not is_unknown(root):
-            return None
-        log_start = max(at.log_start, root.log_start if root else 0)
-        return Change(
-            kind=ChangeKind.CREATE,
-            reason="the log has a tier from now on",
-            log_start=log_start,
-            high_watermark=max(at.high_watermark, log_start, root.high_watermark if root else 0),
-            first_dirty_offset=root.first_dirty_offset if root else 0,
-            topic=at.topic,
-        )
-
-    return decide
-
-
-def is_unknown(root: Root | None) -> bool:
-    """Return True if a tier with this head does not list the log."""
-    return root is None or root.change == ChangeKind.CLEAR
-
-
-def cutting(offset: int, reason: str) -> Decide:
-    """Return a decision to remove the segments from ``offset`` on, if there are any."""
-
-    def decide(root: Root | None) -> Change | None:
-        if root is None or root.end_offset <= offset:
-            return None
-        if offset < root.log_start:
-            raise StorageError(
-                f"{root.log} begins at offset {root.log_start} in its tier: it cannot be cut at {offset}"
-            )
-        return Change(
-            kind=ChangeKind.TRUNCATE,
-            reason=reason,
-            log_start=root.log_start,
-            high_watermark=root.high_watermark,
-            first_dirty_offset=min(root.first_dirty_offset, offset),
-            kept_end=offset if offset > root.log_start else root.start_offset,
-        )
-
-    return decide
-
-
-def _adding(stored: StoredSegment, at: LogBounds) -> Decide:
-    """Return a decision to append an entry, unless the tier has it already."""
-
-    def decide(root: Root | None) -> Change | None:
-        if _is_covered(root, stored.info, at):
-            return None
-        _check_joins(root, stored.info, at)
-        log_start = max(at.log_start, root.log_start if root else 0)
-        return Change(
-            kind=ChangeKind.OFFLOAD,
-            reason=f"segment [{stored.info.base_offset}, {stored.info.end_offset})",
-            added=(stored,),
-            log_start=log_start,
-            high_watermark=max(at.high_watermark, root.high_watermark if root else 0),
-            first_dirty_offset=root.first_dirty_offset if root else 0,
-            topic=at.topic,
-        )
-
-    return decide
-
-
-def _is_covered(root: Root | None, info: SegmentInfo, at: LogBounds) -> bool:
-    """Return True if the tier has the whole segment; offsets below the log start are not needed."""
-    if root is not None and root.segments and info.base_offset < root.end_offset:
-        _check_lineage(root, info)
-    return info.end_offset <= max(at.log_start, root.end_offset if root else 0)
-
-
-def _check_lineage(root: Root, info: SegmentInfo) -> None:
-    """Raise if leader epochs show that the tier has other records at the segment's offsets.
-
-    Two leaders can have written different records at the same offsets. A segment must not be skipped if the tier has
-    the records of the other leader.
-    """
-    start, end = max(info.base_offset, root.start_offset), min(info.end_offset, root.end_offset)
-    offset = first_divergence(info.leader_epochs, root.leader_epochs, start, end)
-    if offset is not None:
-        raise parted_error(info.log, offset, info.leader_epochs, root.leader_epochs)
-
-
-def parted_error(
-    log: TopicPartition, offset: int, ours: Sequence[EpochEntry], theirs: Sequence[EpochEntry]
-) -> StorageError:
-    """Return the error for the leader of a log whose tier has other records from ``offset`` on."""
-    return StorageError(
-        f"{log} and its tier have different records from offset {offset} on: leader epoch {EpochCache(ours).at(offset)} "
-        f"here, {EpochCache(theirs).at(offset)} there; attach again to go on with what the tier has, or set "
-        "unclean.leader.election.enable=true to cut it off there and lose that"
-    )
-
-
-def _check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
-    """Raise unless the segment begins where the tier ends."""
-    span = f"segment [{info.base_offset}, {info.end_offset}) of {info.log}"
-    if info.end_offset > at.high_watermark:
-        raise StorageError(f"{span} reaches past the high watermark {at.high_watermark}: it is not offloaded")
-    log_start = max(at.log_start, root.log_start if root else 0)
-    end = root.end_offset if root else log_start
-    if end > log_start and info.base_offset != end:
-        advice = (
-            "roll the log there, or attach again"
-            if info.base_offset < end
-            else f"bring its newest state back, or give up what is between with delete_records({info.base_offset})"
-        )
-        raise StorageError(f"{span} does not go on where the tier ends, at {end}: {advice}")
-    if end <= log_start < info.base_offset:
-        raise StorageError(f"{span} leaves a gap behind the log start {log_start}")
