@@ -209,11 +209,18 @@ class PosixVfs:
 
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
         """Write, and continue after short writes until all is written or the disk is full."""
-        count = written = _write_some(descriptor, position, parts)
-        if len(parts) == 1 and written == (
-            len(parts[0]) if type(parts[0]) is bytearray else memoryview(parts[0]).nbytes
-        ):
-            return written  # the usual case
+        try:
+            if len(parts) == 1:
+                data = parts[0]
+                count = written = os.pwrite(descriptor, data, position)
+                if written == (len(data) if type(data) is bytearray else memoryview(data).nbytes):
+                    return written  # the usual case, without a further call
+            else:
+                count = written = os.pwritev(descriptor, parts[:_MAX_PARTS], position)
+        except OSError as error:
+            if error.errno in FULL_ERRNOS:
+                return 0
+            raise
         left = [memoryview(part).cast("B") for part in parts]
         first = 0
         while True:

@@ -120,12 +120,12 @@ class Log(LogReader):
         """
         if type(records) is not list and type(records) is not tuple:
             _check_sequence(records)
-        wanted, ends = self._durability_of(durability), list[int]()
+        wanted = self._durability if durability is None else Durability.of(durability)
         if wait is True:
             return append(self._state, self._state.settings.preparer.records(records), wanted)
         if wait is not False:
             raise wrong_type("wait of append()", "True or False", wait)
-        batches = self._state.settings.preparer.records(records)
+        batches, ends = self._state.settings.preparer.records(records), list[int]()
         result = append(self._state, batches, wanted, sync=lambda _, end: ends.append(end))
         return self._background.when_durable(self._state, ends[0] if ends else 0, result)
 

@@ -63,6 +63,7 @@ class Appender:
         "_is_full",
         "_is_ready",
         "_jitter_ms",
+        "_largest_ms",
         "_latest_ms",
         "_parts",
         "_room_bytes",
@@ -75,6 +76,7 @@ class Appender:
         self.segment, self._parts, self._config, self._jitter_ms = segment, parts, config, jitter_ms
         self._created_ms = parts.env.clock.now_ms()
         self._first_timestamp_ms: int | None = None
+        self._largest_ms = -2  # at most the segment's largest timestamp, which is looked up when a batch is later
         self._latest_ms: int | None = None  # latest timestamp before a roll; None: decided by the clock, or not known
         self._builders: tuple[IndexBuilder, ...] = ()  # one a role of ``parts.indexes``, in its order
         self._growing: tuple[
@@ -176,8 +178,10 @@ class Appender:
         except StorageError:
             self._take_back(start)
             raise
-        if batches.largest_ms > segment.largest.timestamp_ms:
-            segment.largest = TimestampOffset(batches.largest_ms, batches.largest_offset)
+        if batches.largest_ms > self._largest_ms:
+            if batches.largest_ms > segment.largest.timestamp_ms:
+                segment.largest = TimestampOffset(batches.largest_ms, batches.largest_offset)
+            self._largest_ms = segment.largest.timestamp_ms
         if self._first_timestamp_ms is None:
             self._begins_at(batches.table.max_timestamp_ms[0])
         segment.end_offset = batches.last_offset + 1

@@ -360,7 +360,7 @@ def test_twins_assign_alike(
     for kernels in (PYTHON, compiled):
         data = bytearray(joined)
         batches = PreparedBatches(kernels.scan_batches(data, 0, len(data), True), data)
-        kernels.assign_batches(batches, base_offset, epoch, stamp_ms)
+        kernels.assign(batches, base_offset, epoch, stamp_ms)
         assert list(batches.table) == list(kernels.scan_batches(data, 0, len(data), True))
         assigned.append(data)
     assert assigned[0] == assigned[1]
@@ -375,5 +375,5 @@ def test_batches_that_are_not_inside_the_bytes_are_not_assigned(kernels: Kernels
     table = kernels.scan_batches(data, 0, len(data), True)
     short = data[:-1]
     with pytest.raises(IndexError, match="not inside"):
-        kernels.assign_batches(PreparedBatches(table, short), 5, 5, None)
+        kernels.assign(PreparedBatches(table, short), 5, 5, None)
     assert short == data[:-1]

@@ -32,7 +32,10 @@ def append(
         return _append_queued(state, batches)
     with state.lock:
         result = commit(state, batches, origin)
-        due = state.log_end - state.durability.recovery_point >= state.settings.config.flush_messages
+        due = (
+            state.writes.segments[-1].end_offset - state.durability.recovery_point
+            >= state.settings.config.flush_messages
+        )
     if due or durability is _DURABLE:  # a retry also waits: its first try may not have waited
         (sync or sync_records)(state, result[1] + 1)
     return result

@@ -66,37 +66,48 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
         LogDirOfflineError: writing failed; the log is out of service.
         KeyboardInterrupt and other foreign exceptions: the log is out of service; the next opening recovers it.
     """
-    state.health.check_writable()
-    state.role.check_leads()
-    if batches.size_bytes > state.settings.config.segment_bytes:
-        limit_bytes = state.settings.config.segment_bytes
+    health, settings = state.health, state.settings
+    if health.closed or health.failure or health.damage or not state.role.is_leader:
+        health.check_writable()  # raises, as the next line does if the log follows; calls that nearly all appends save
+        state.role.check_leads()
+    if batches.size_bytes > settings.config.segment_bytes:
+        limit_bytes = settings.config.segment_bytes
         raise RecordBatchTooLargeError(f"an append of {batches.size_bytes} bytes, segment.bytes is {limit_bytes}")
+    is_numbered = batches.has_producer and origin is _CLIENT
+    result = _duplicate(state, batches) if is_numbered else None
+    if result is not None:
+        return result
+    # Markers do not wait: an open transaction blocks the offload to the tier.
+    if (settings.remote is not None or state.tier.is_pressed) and not batches.is_control:
+        has_waited = wait_for_room(state, batches.size_bytes)
+        result = _duplicate(state, batches) if has_waited and is_numbered else None
+        if result is not None:
+            return result  # another try was written during the wait
+    base, epoch = state.writes.segments[-1].end_offset, state.role.leader_epoch
+    if base > MAX_OFFSET - batches.span:
+        raise OffsetsExhaustedError(f"log {state.log} ends at offset {base}")
+    # The clock is read under the lock: then timestamps ascend with offsets, and the result has the stored time.
+    now_ms, found = settings.components.env.clock.now_ms(), settings.preparer.format
+    if found.magic != batches.magic:  # markers in a topic of magic 0 or 1
+        found = settings.components.formats.of(batches.magic, "append", 0)
+    found.assign(batches, base, epoch, None if settings.config.message_timestamp_type == _CREATE_TIME else now_ms)
     if batches.has_producer:
-        return _commit_of_producers(state, batches, origin)
-    if (state.settings.remote is not None or state.tier.is_pressed) and not batches.is_control:
-        wait_for_room(state, batches.size_bytes)
-    base, now_ms = _assigned(state, batches)
-    _write(state, batches, base, state.role.leader_epoch)
+        _write(state, batches, base, epoch, *_admitted(state, batches, in_sequence=is_numbered))
+    else:
+        _write(state, batches, base, epoch)
     return _of(AppendResult, (base, batches.last_offset, now_ms, False))
 
 
-def _commit_of_producers(state: LogState, batches: PreparedBatches, origin: AppendOrigin) -> AppendResult:
-    """Commit batches of which at least one has a producer id: recognise a retry, check sequences, note transactions."""
-    is_client = origin is _CLIENT
-    result = _duplicate(state, batches) if is_client else None
-    # Markers do not wait: an open transaction blocks the offload to the tier.
-    if result is None and not batches.is_control and wait_for_room(state, batches.size_bytes) and is_client:
-        result = _duplicate(state, batches)  # another try may have been written during the wait
-    if result is not None:
-        return result
-    base, now_ms = _assigned(state, batches)
+def _admitted(
+    state: LogState, batches: PreparedBatches, *, in_sequence: bool
+) -> tuple[ProducerState, dict[int, AbortedTransaction]]:
+    """Check batches against the producers' state. Return a draft of that state after them, and aborted transactions."""
     draft, aborted = state.writes.producers.draft(), dict[int, AbortedTransaction]()
     for batch in batches.table:
-        ended = admit(draft, batches.data, batch, state.settings.components, in_sequence=is_client)
+        ended = admit(draft, batches.data, batch, state.settings.components, in_sequence=in_sequence)
         if ended is not None:
             aborted[batch.last_offset] = ended
-    _write(state, batches, base, state.role.leader_epoch, draft, aborted)
-    return AppendResult(base, batches.last_offset, now_ms)
+    return draft, aborted
 
 
 def commit_fetched(state: LogState, batches: PreparedBatches) -> None:
@@ -150,21 +161,6 @@ def _write(
         state.publish_end()
     else:
         state.publish()
-
-
-def _assigned(state: LogState, batches: PreparedBatches) -> tuple[int, int]:
-    """Assign the next offsets and the leader epoch; return the first offset and the append time.
-
-    The clock is read under the lock: then timestamps ascend with offsets, and the result has the stored time.
-    """
-    base, settings = state.writes.segments[-1].end_offset, state.settings
-    if base > MAX_OFFSET - batches.span:
-        raise OffsetsExhaustedError(f"log {state.log} ends at offset {base}")
-    now_ms = settings.components.env.clock.now_ms()
-    append_time_ms = None if settings.config.message_timestamp_type == _CREATE_TIME else now_ms
-    found = settings.components.formats.of(batches.magic, "append", 0)
-    found.assign(batches, base, state.role.leader_epoch, append_time_ms)
-    return base, now_ms
 
 
 def _duplicate(state: LogState, batches: PreparedBatches) -> AppendResult | None:

@@ -28,15 +28,18 @@ class Preparer:
     A record format prepares nearly all appends in one call. What needs a closer look is encoded or decoded, and each
     record is checked.
 
+    Attributes:
+        format: the record format of the topic's ``record.version``.
+
     Raises:
         CorruptBatchError: no format of the topic's ``record.version`` is installed.
     """
 
-    __slots__ = ("_components", "_config", "_format", "_is_direct", "_now_ms", "_rules")
+    __slots__ = ("_components", "_config", "_is_direct", "_now_ms", "_rules", "format")
 
     def __init__(self, config: TopicConfig, components: Components) -> None:
         self._config, self._components = config, components
-        self._format = components.formats.of(config.record_version, "", 0)
+        self.format = components.formats.of(config.record_version, "", 0)
         self._is_direct = config.compression_type in NOT_COMPRESSED
         self._now_ms = components.env.clock.now_ms
         self._rules = Rules(
@@ -52,7 +55,7 @@ class Preparer:
     def records(self, records: Sequence[Record]) -> PreparedBatches:
         """Encode records. Errors as ``prepare_records``."""
         if self._is_direct:
-            batches = self._format.prepare_records(records, self._rules, self._now_ms())
+            batches = self.format.prepare_records(records, self._rules, self._now_ms())
             if batches is not None:
                 return batches
         return PreparedBatches.joined(prepare_records(records, self._config, self._components))
@@ -64,7 +67,7 @@ class Preparer:
             InvalidRecordError: there is no whole batch, or control batches come together with messages of magic 0 or 1.
         """
         if self._is_direct:
-            batches = self._format.prepare_batches(data, self._rules, self._now_ms())
+            batches = self.format.prepare_batches(data, self._rules, self._now_ms())
             if batches is not None:
                 return batches
         pieces = prepare_batches(data, self._config, self._components, origin=origin)

@@ -22,20 +22,19 @@ class PublishedView:
 
     After an append, only the log end differs. The full view is then built when a reader first requests it, because
     reads are rarer than appends.
+
+    Attributes:
+        base: the last view that ``replace`` received. Only its offsets may be old.
     """
 
-    __slots__ = ("_built", "_current", "_on_moved")
+    __slots__ = ("_built", "_current", "_on_moved", "base")
 
     def __init__(self, view: LogView) -> None:
         # (base view, log end or None if the base view is current, recovery point), and the view built from such a value
         self._current: tuple[LogView, int | None, int] = (view, None, 0)
+        self.base = view
         self._built: tuple[object, LogView] = (self._current, view)
         self._on_moved: Callable[[], None] | None = None
-
-    @property
-    def base(self) -> LogView:
-        """The last view that ``replace`` received. Only its offsets may be old."""
-        return self._current[0]
 
     @property
     def view(self) -> LogView:
@@ -52,7 +51,7 @@ class PublishedView:
     def replace(self, view: LogView) -> None:
         """Publish ``view``, and call the subscriber if bounds have moved."""
         before = None if self._on_moved is None else self.view.offsets
-        self._current = (view, None, 0)
+        self._current, self.base = (view, None, 0), view
         if self._on_moved is not None and view.offsets != before:
             self._on_moved()
 

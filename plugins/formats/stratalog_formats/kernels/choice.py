@@ -33,7 +33,7 @@ class Kernels:
     name: str
     scan_batches: Callable[[Buffer, int, int, bool], BatchTable]
     scan_messages: Callable[[int, Buffer, int, int, bool], BatchTable]
-    assign_batches: Callable[[PreparedBatches, int, int, int | None], None]
+    assign: Callable[[PreparedBatches, int, int, int | None], None]
     seal_batch: Callable[[bytearray, int, int, int, int, int, int, int, int, int, int], None]
     decode_batches: Callable[[Buffer, BatchTable, memoryview | None, Fields], RecordColumns]
     pack_batches: Callable[[Buffer, BatchTable, memoryview | None, int, Callable[..., Any]], ArrowBuffers | None] | None
@@ -61,7 +61,7 @@ PYTHON: Final = Kernels(
     name="python",
     scan_batches=scan.scan_batches,
     scan_messages=scan.scan_messages,
-    assign_batches=scan.assign_batches,
+    assign=scan.assign_batches,
     seal_batch=scan.seal_batch,
     decode_batches=decode.decode_batches,
     pack_batches=None,
@@ -90,7 +90,7 @@ def _compiled() -> Kernels | None:
         name="compiled",
         scan_batches=scan_c.scan_batches,
         scan_messages=scan_c.scan_messages,
-        assign_batches=scan_c.assign_batches,
+        assign=scan_c.assign_batches,
         seal_batch=scan_c.seal_batch,
         decode_batches=decode_c.decode_batches,
         pack_batches=pack_c.pack_batches,
