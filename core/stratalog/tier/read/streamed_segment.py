@@ -9,41 +9,20 @@ from stratalog.spi.layouts import StoredSegment
 
 
 class StreamedSegment:
-    """A segment as a ReadableSegment over bytes that are read once, in order; supports no index lookups."""
+    """A ReadableSegment over bytes that are read once, in order; supports no index lookups.
+
+    Args:
+        stored: the entry in the manifest; it gives the bounds, size and timestamps.
+        pieces: the bytes of the ``.log`` file.
+    """
 
     def __init__(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> None:
-        self._stored, self._pieces = stored, iter(pieces)
+        info = stored.info
+        self.base_offset, self.end_offset, self.size_bytes = info.base_offset, info.end_offset, info.size_bytes
+        self.max_timestamp_ms, self.age_from_ms = info.max_timestamp_ms, info.modified_ms
+        self.label = stored.log_key
+        self._pieces = iter(pieces)
         self._held, self._start = bytearray(), 0  # bytes not passed yet, and their position
-
-    @property
-    def base_offset(self) -> int:
-        """The first offset that the segment may hold."""
-        return self._stored.info.base_offset
-
-    @property
-    def end_offset(self) -> int:
-        """The exclusive end offset of the segment."""
-        return self._stored.info.end_offset
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of the original ``.log`` file."""
-        return self._stored.info.size_bytes
-
-    @property
-    def max_timestamp_ms(self) -> int:
-        """The largest timestamp in the entry."""
-        return self._stored.info.max_timestamp_ms
-
-    @property
-    def age_from_ms(self) -> int:
-        """The file's time in the entry."""
-        return self._stored.info.modified_ms
-
-    @property
-    def label(self) -> str:
-        """The key of the object."""
-        return self._stored.log_key
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Return bytes from ``position``, which must not decrease between calls."""
