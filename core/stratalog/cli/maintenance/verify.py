@@ -118,7 +118,7 @@ def _log_of(host: ComponentHost, path: Path) -> TopicPartition | None:
 
 
 @dataclass(slots=True)
-class _Left:
+class _Counts:
     """Number of problems that remain, and of those that were repaired."""
 
     wrong: int = 0
@@ -146,7 +146,7 @@ class _Verification:
         )
         folders = partition_folders(store)
         self._folders = folders if single is None else {single: str(single)}
-        self._count, self._sizes, self._records = _Left(), 0, 0
+        self._count, self._sizes, self._records = _Counts(), 0, 0
         self._checkpoints = {name: self._read(name) for name in CHECKPOINTS}
 
     def run(self) -> int:
@@ -184,11 +184,11 @@ class _Verification:
             self._store.remove_small(CLEAN_SHUTDOWN_FILE)
             log_start = self._checkpoints[LOG_STARTS_FILE].get(name)
             for repair in repair_log(files, components, config, report, log_start):
-                self._tell(repair.finding, repaired=True)
+                self._report(repair.finding, repaired=True)
                 self._count.repaired += 1
             report = check_log(files, components, records=self._deep, checkpoints=checkpoints)
         for finding in report.findings:
-            self._tell(finding, repaired=False)
+            self._report(finding, repaired=False)
         self._count.wrong += len(report.findings)
         self._sizes += report.size_bytes
         self._records += report.records or 0
@@ -209,7 +209,7 @@ class _Verification:
                 }
             )
 
-    def _tell(self, finding: Finding, *, repaired: bool) -> None:
+    def _report(self, finding: Finding, *, repaired: bool) -> None:
         if self._output.as_json:
             item = {"problem": finding.kind.value, "file": finding.place, "position": finding.position}
             self._output.item({**item, "text": finding.text, "repaired": repaired})
@@ -223,6 +223,6 @@ class _Verification:
         try:
             return parse_offsets(self._store.read_small(name) or b"", self._store.path(name))
         except CorruptCheckpointError as error:
-            self._tell(Finding(FindingKind.BOUNDS, error.file, error.position, error.reason), repaired=False)
+            self._report(Finding(FindingKind.BOUNDS, error.file, error.position, error.reason), repaired=False)
             self._count.wrong += 1
             return {}

@@ -173,22 +173,22 @@ class _Run:
             for done in repair.manifest():  # the check finds the remaining problems again, and leaves notes on them
                 if done.done:
                     self._repaired += 1
-                    self._tell(done.finding, done.done)
+                    self._report(done.finding, done.done)
         check = TierLogCheck(log, self._components, contents=self._asked.deep)
         begun = list(check.roots())
         if not start:
-            self._take(repair, begun)
+            self._handle(repair, begun)
         checked = 0
         for found in check.segments(start):
             if isinstance(found, Finding):
-                self._take(repair, [found])
+                self._handle(repair, [found])
                 continue
             if checked and self._is_spent():
                 self._state.log, self._state.offset = label, found.info.base_offset
                 return checked, True
-            self._take(repair, check.check(found))
+            self._handle(repair, check.check(found))
             checked += 1
-        self._left(log, list(check.orphans()))
+        self._report_orphans(log, list(check.orphans()))
         if self._output.as_json:
             self._output.item({"topic": name.log.topic, "partition": name.log.partition, "segments": checked})
         return checked, False
@@ -197,12 +197,12 @@ class _Run:
         folders = ((store, partition_folders(store).get(log.log)) for store in self._stores)
         return [FolderCopies(store.open_log(folder), log, self._components) for store, folder in folders if folder]
 
-    def _take(self, repair: TierRepair | None, findings: Sequence[Finding]) -> None:
+    def _handle(self, repair: TierRepair | None, findings: Sequence[Finding]) -> None:
         """Report findings. With ``--repair``, repair what is possible, and leave notes on the rest."""
         self._state.wrong += len(findings)
         if repair is None:
             for finding in findings:
-                self._tell(finding, "")
+                self._report(finding, "")
             return
         for result in repair.segments(findings):
             if result.failure:
@@ -210,17 +210,17 @@ class _Run:
             if result.done:
                 self._repaired += 1
                 self._state.wrong -= 1
-            self._tell(result.finding, result.done or f"noted in {repair.note(result.finding)}")
+            self._report(result.finding, result.done or f"noted in {repair.note(result.finding)}")
 
-    def _left(self, log: TierLog, orphans: Sequence[Finding]) -> None:
+    def _report_orphans(self, log: TierLog, orphans: Sequence[Finding]) -> None:
         """Report orphans; with ``--repair``, the collector deletes those that its rules allow."""
         for finding in orphans:
-            self._tell(finding, "")
+            self._report(finding, "")
         self._orphans += len(orphans)
         if self._asked.repair and orphans:
             self._collected += log.collect().orphans
 
-    def _tell(self, finding: Finding, done: str) -> None:
+    def _report(self, finding: Finding, done: str) -> None:
         if self._output.as_json:
             self._output.item(
                 {
