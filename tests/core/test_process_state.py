@@ -1,0 +1,46 @@
+"""State belongs to an object that an engine, a reader or a store owns, and not to a module, which a process has once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import stratalog
+
+CORE = Path(stratalog.__file__).parent
+FOLDERS = (CORE, CORE.parents[1] / "plugins")
+CHANGING = {"bytearray", "deque", "dict", "list", "set", "Counter", "defaultdict", "Condition", "Event", "Lock", "RLock", "Thread"}  # fmt: skip
+CHANGING |= {"ThreadPoolExecutor", "WeakSet", "WeakKeyDictionary", "WeakValueDictionary", "ContextVar", "local"}
+ALLOWED = {"env/forks.py"}  # a fork is one of the whole process
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for folder in FOLDERS:
+        for path in folder.rglob("*.py"):
+            yield path.relative_to(folder).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def called(node: ast.stmt) -> str:
+    """The last word of the function whose result a statement of a module or a class keeps, or ""."""
+    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+    if not isinstance(value, ast.Call):
+        return ""
+    function = value.func.value if isinstance(value.func, ast.Subscript) else value.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def test_no_module_and_no_class_keeps_locks_threads_or_collections() -> None:
+    found = [
+        (name, node.lineno, called(node))
+        for name, tree in modules()
+        for body in [tree.body, *(node.body for node in tree.body if isinstance(node, ast.ClassDef))]
+        for node in body
+        if called(node) in CHANGING and name not in ALLOWED
+    ]
+    assert found == []
+
+
+def test_no_function_assigns_a_name_of_its_module() -> None:
+    found = [(name, node.lineno) for name, tree in modules() for node in ast.walk(tree) if isinstance(node, ast.Global)]
+    assert found == []
