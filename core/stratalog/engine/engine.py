@@ -260,9 +260,9 @@ class Engine(EngineLogs):
         self._check_open()
         state = EngineState(
             logs=self._duties.chosen(None),
-            failed_logs=len(self._shelf.failed),
+            failed_logs=len(self._open_logs.failed),
             dirs=self._dirs,
-            unreached=tuple(self._shelf.unreached),
+            unreached=tuple(self._open_logs.unreached),
             duties=self._duties.status(),
             open_files=self._host.handles.open_count,
             listener_failures=self._host.registry.listener_failures,

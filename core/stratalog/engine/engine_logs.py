@@ -21,7 +21,7 @@ from stratalog.engine.open.log_loading import LogProgress
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.notifier import Notifier
 from stratalog.engine.open.offline_tier import check_known
-from stratalog.engine.open.open_logs import LogShelf
+from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.tiering.attach_tier import Attach, Attacher, check_not_interrupted
 from stratalog.engine.tiering.tier_duties import Tiering
 from stratalog.engine.topics.move_log import settle_moves
@@ -92,8 +92,8 @@ class EngineLogs(CheckedArguments, Closeable):
                 owned.callback(tier.close)
             self._notifier = Notifier(host.registry, settings.engine.service_stop_ms)
             owned.callback(self._notifier.close)
-            self._shelf = LogShelf(self._notifier)
-            self._dirs = self._shelf.dirs
+            self._open_logs = OpenLogs(self._notifier)
+            self._dirs = self._open_logs.dirs
             self._open_dirs(owned)
             background = Background()
             owned.callback(background.close)
@@ -110,17 +110,17 @@ class EngineLogs(CheckedArguments, Closeable):
             )
             self._clients = Clients(self, host.available_parts(TopicConfig())[0], self._compact)
             self._changes = TopicChanges(
-                self._shelf, self._topics, self._opener, host, self._clients.offsets.forget_topic
+                self._open_logs, self._topics, self._opener, host, self._clients.offsets.forget_topic
             )
             clock = host.env.clock
             self._tiering = None if tier is None else Tiering(tier, self._opener, settings.engine, clock)
             self._cleaner = Cleaner(
-                settings.engine, clock, self._policies, self._tier_of, self._shelf.write_cleaner_checkpoint
+                settings.engine, clock, self._policies, self._tier_of, self._open_logs.write_cleaner_checkpoint
             )
             self._duties = Duties(
                 settings.engine,
                 clock,
-                self._shelf,
+                self._open_logs,
                 self._opener,
                 self._policies,
                 self._cleaner,
@@ -135,11 +135,11 @@ class EngineLogs(CheckedArguments, Closeable):
                 if inventory is not None:
                     self._opener.partitions = inventory.partitions
                 for directory in self._dirs:
-                    self._open_logs(directory, inventory)
+                    self._open_logs_of(directory, inventory)
                 if inventory is not None:
                     self._note_unreached(inventory)
             elif tier is not None:
-                self._shelf.check_all_reached("attach needs all log directories")
+                self._open_logs.check_all_reached("attach needs all log directories")
                 self.attached = self._take_over(tier, attach)
             self._keep_inventory()
             self._create_in_tier()
@@ -149,7 +149,7 @@ class EngineLogs(CheckedArguments, Closeable):
 
     def partitions(self) -> tuple[TopicPartition, ...]:
         """Return the names of all logs, sorted, including logs that could not be opened."""
-        return self._shelf.names()
+        return self._open_logs.names()
 
     def topics(self) -> dict[str, TopicInfo]:
         """Return all topics, by name."""
@@ -168,9 +168,9 @@ class EngineLogs(CheckedArguments, Closeable):
         """
         self._check_open()
         name = TopicPartition(topic, partition)
-        if isinstance(self._shelf.failed.get(name), SystemLimitError):
+        if isinstance(self._open_logs.failed.get(name), SystemLimitError):
             self._open_again(name)
-        return self._shelf.log(name)
+        return self._open_logs.log(name)
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """Create a topic; each partition goes to the log directory with the fewest logs.
@@ -242,7 +242,7 @@ class EngineLogs(CheckedArguments, Closeable):
         """
         with self._changing:
             self._check_open()
-            return self._changes.move(self._shelf.log(TopicPartition(topic, partition)), os.fspath(log_dir))
+            return self._changes.move(self._open_logs.log(TopicPartition(topic, partition)), os.fspath(log_dir))
 
     def left_folders(self) -> tuple[str, ...]:
         """Return the paths of folders that a broker set aside (``-stray``, ``-future``) and the engine does not use."""
@@ -269,7 +269,7 @@ class EngineLogs(CheckedArguments, Closeable):
         self._owned.close()
 
     def _close_dir(self, directory: LogDir) -> None:
-        directory.close(failed=any(name in directory.folders for name in self._shelf.failed))
+        directory.close(failed=any(name in directory.folders for name in self._open_logs.failed))
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -286,12 +286,12 @@ class EngineLogs(CheckedArguments, Closeable):
             except (CorruptCheckpointError, LogDirError) as error:
                 if isinstance(error, LogDirLockedError | SystemLimitError):
                     raise
-                self._shelf.unreached[store.path()] = error
+                self._open_logs.unreached[store.path()] = error
                 self._lacks_first = self._lacks_first or number == 0
                 continue
             self._dirs.append(directory)
             owned.callback(self._close_dir, directory)
-        for path, problem in self._shelf.unreached.items():
+        for path, problem in self._open_logs.unreached.items():
             if not self._dirs:
                 raise problem
             _LOGGER.error("a log directory is out of reach, the others are served: path=%s error=%s", path, problem)
@@ -308,68 +308,70 @@ class EngineLogs(CheckedArguments, Closeable):
         Raises:
             StorageError: the first directory cannot be opened, and no other directory has the topics' settings.
         """
-        if not self._shelf.unreached:
+        if not self._open_logs.unreached:
             return None
         found = read_inventory(directory.store for directory in self._dirs)
         if found is None and self._lacks_first:
-            raise next(iter(self._shelf.unreached.values()))
+            raise next(iter(self._open_logs.unreached.values()))
         return found
 
     def _note_unreached(self, inventory: Inventory) -> None:
         """Record partitions that are in no available directory as failed."""
-        known = {*self._shelf.logs, *self._shelf.failed}
-        self._shelf.failed.update(
-            (name, self._shelf.unreached_error(f"the log directory of {name} is out of reach"))
+        known = {*self._open_logs.logs, *self._open_logs.failed}
+        self._open_logs.failed.update(
+            (name, self._open_logs.unreached_error(f"the log directory of {name} is out of reach"))
             for name in inventory.names()
             if name not in known
         )
 
     def _keep_inventory(self) -> None:
-        if len(self._dirs) > 1 and not self._shelf.unreached:
-            keep_inventory([found.store for found in self._shelf.online()], self._topics.entries, self._shelf.names())
+        if len(self._dirs) > 1 and not self._open_logs.unreached:
+            keep_inventory(
+                [found.store for found in self._open_logs.online()], self._topics.entries, self._open_logs.names()
+            )
 
     def _take_over(self, tier: Tier, attach: Attach) -> tuple[AttachedLog, ...]:
         """Take over the logs of a tier into empty directories; raises the errors of ``Attacher.run``."""
         settings = self._settings.engine
-        attached = Attacher(tier, settings, self._host, self._shelf, self._topics, self._opener, attach).run()
+        attached = Attacher(tier, settings, self._host, self._open_logs, self._topics, self._opener, attach).run()
         if settings.tier_outage_open == "serve":
             tier.availability.serve_without()
         return attached
 
-    def _open_logs(self, directory: LogDir, inventory: Inventory | None) -> None:
+    def _open_logs_of(self, directory: LogDir, inventory: Inventory | None) -> None:
         if (
             inventory is not None and self._lacks_first
         ):  # under other settings records could be deleted, or sent to a tier
             for name in directory.folders:
                 if name.topic not in inventory.partitions:
                     reason = f"the settings of {name} are in a log directory out of reach"
-                    self._shelf.failed[name] = self._shelf.unreached_error(reason)
-        duplicates = [name for name in directory.folders if name in self._shelf.logs]
+                    self._open_logs.failed[name] = self._open_logs.unreached_error(reason)
+        duplicates = [name for name in directory.folders if name in self._open_logs.logs]
         for name in duplicates:
-            self._shelf.failed[name] = ConfigError(
+            self._open_logs.failed[name] = ConfigError(
                 f"{name} is in {directory.store.path()} and in another log directory"
             )
         opened, failed = self._opener.open_all(
-            directory, [name for name in directory.folders if name not in self._shelf.failed]
+            directory, [name for name in directory.folders if name not in self._open_logs.failed]
         )
-        self._shelf.failed.update(failed)
-        self._shelf.publish((directory, log) for log in opened)
+        self._open_logs.failed.update(failed)
+        self._open_logs.publish((directory, log) for log in opened)
 
     def _create_in_tier(self, topic: str | None = None) -> None:
         """Create the logs of a topic, or all logs, in the tier."""
         if self._tiering is not None:
             self._tiering.create(
-                log for name, log in list(self._shelf.logs.items()) if topic is None or name.topic == topic
+                log for name, log in list(self._open_logs.logs.items()) if topic is None or name.topic == topic
             )
 
     def _open_again(self, name: TopicPartition) -> None:
         """Open a log that could not be opened before because the process had too many open files."""
         with self._changing:
             self._check_open()
-            if not isinstance(self._shelf.failed.get(name), SystemLimitError):
+            if not isinstance(self._open_logs.failed.get(name), SystemLimitError):
                 return  # another thread was first
             directory = next(found for found in self._dirs if name in found.folders)
-            self._shelf.publish([(directory, self._opener.open(directory, name, directory.request(name)))])
+            self._open_logs.publish([(directory, self._opener.open(directory, name, directory.request(name)))])
 
     def _policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
         return {name: self._host.policy(name) for name in config.cleanup_policy}

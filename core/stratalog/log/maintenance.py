@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, StorageError
-from stratalog.log.change.delete import drop_segments, raise_log_start, remove_left
+from stratalog.log.change.delete import delete_expired, drop_segments, raise_log_start
 from stratalog.log.change.extra_indexes import ExtrasResult, make_extras
 from stratalog.log.change.local_publisher import LocalPublisher
 from stratalog.log.durability.sync import flush, is_sync_due
@@ -153,9 +153,9 @@ class LogMaintenance:
         """Build the EXTRA indexes (``index.extra``) that closed local segments lack; errors as ``make_extras``."""
         return make_extras(self._state)
 
-    def remove_left(self) -> int:
+    def delete_expired(self) -> int:
         """Delete the ``.deleted`` files whose delay is over; return the number of deleted files."""
-        return remove_left(self._state)
+        return delete_expired(self._state)
 
     def pending_deletes(self) -> list[tuple[str, int]]:
         """Return the paths of the remaining ``.deleted`` ``.log`` files, each with its due time (ms since 1970)."""

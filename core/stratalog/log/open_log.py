@@ -10,7 +10,7 @@ from functools import partial
 from stratalog.env.lock_order import LockRank
 from stratalog.errors import StorageError
 from stratalog.log.append.group_commit import commit_queued
-from stratalog.log.change.delete import remove_left
+from stratalog.log.change.delete import delete_expired
 from stratalog.log.durability.subscribers import Background
 from stratalog.log.durability.sync import flush
 from stratalog.log.load.loaded_log import LoadedLog
@@ -139,7 +139,7 @@ def end(state: LogState) -> bool:
         if clean:
             commit_queued(state)
             state.writes.appender.finish()
-            remove_left(state, all_now=True)  # before the snapshot: it may free space on a full disk
+            delete_expired(state, all_now=True)  # before the snapshot: it may free space on a full disk
             if (
                 state.writes.snapshot_offset != state.log_end
             ):  # otherwise a snapshot exists there; as in Kafka, it may contain producers that were forgotten since

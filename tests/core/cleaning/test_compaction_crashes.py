@@ -64,7 +64,7 @@ class Search:
         self.bed.clock.advance_ms(20_000)
         log.maintenance.resume_cleaning(0)
         assert cleaning_logs.clean(self.bed, log) is not None
-        log.maintenance.remove_left()
+        log.maintenance.delete_expired()
         self.bed.close()
 
     def look(self, what: str) -> None:

@@ -172,10 +172,10 @@ def test_files_stay_under_another_name_for_their_delay_and_readers_go_on(bed: Lo
         left = [name for name in bed.names() if name.endswith(DELETED_SUFFIX)]
         assert sum(".log" in name for name in left) == 3
         bed.clock.advance_ms(4999)
-        log.maintenance.remove_left()
+        log.maintenance.delete_expired()
         assert [name for name in bed.names() if name.endswith(DELETED_SUFFIX)] == left
         bed.clock.advance_ms(1)
-        log.maintenance.remove_left()
+        log.maintenance.delete_expired()
         assert not [name for name in bed.names() if name.endswith(DELETED_SUFFIX)]
         assert len(held.read()) == held.size_bytes > 0
 

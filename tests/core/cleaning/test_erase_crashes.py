@@ -91,7 +91,7 @@ def run_erasure(search: Search) -> None:
     search.check = never_has_it_again
     for _ in range(4):
         search.look("after the proof was given")
-    log.maintenance.remove_left()
+    log.maintenance.delete_expired()
     search.bed.close()
 
 
@@ -129,7 +129,7 @@ def test_deleting_leaves_a_log_without_holes(tmp_path: Path, installed: Registry
     search.check = is_a_suffix
     result = apply_retention(log, {"delete": search.bed.host.policy("delete")}, None, now_ms=search.bed.clock.now_ms())
     assert result.deleted_segments == len(sizes) // 2
-    log.maintenance.remove_left()
+    log.maintenance.delete_expired()
     search.look("after all of it")
     search.bed.close()
     assert search.checked > 2

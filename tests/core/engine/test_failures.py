@@ -319,7 +319,9 @@ def test_retention_that_fails_for_one_log_stores_what_it_did_to_others(
             engine.log("orders", partition).append([Record(value=b"x" * 100)] * 3)
             engine.log("orders", partition).delete_records(before=2)
         with monkeypatch.context() as patch:
-            patch.setattr(engine.log("orders", 0).maintenance, "remove_left", refusal(LogDirOfflineError("no", "file")))
+            patch.setattr(
+                engine.log("orders", 0).maintenance, "delete_expired", refusal(LogDirOfflineError("no", "file"))
+            )
             with pytest.raises(LogDirOfflineError, match="file"):
                 engine.apply_retention()
         assert "orders 1 2" in (tmp_path / "log-start-offset-checkpoint").read_text()

@@ -172,9 +172,9 @@ def test_segments_behind_damage_are_set_aside_and_go_after_the_delay(produced: L
     left = sorted(name for name in produced.names() if name.endswith(".deleted"))
     assert {name[:20] for name in left} == {f"{base:020d}" for base in (2 * EACH, 3 * EACH)}
     produced.clock.advance_ms(produced.topic.file_delete_delay_ms - 1)
-    assert log.maintenance.remove_left() == 0
+    assert log.maintenance.delete_expired() == 0
     produced.clock.advance_ms(1)
-    assert log.maintenance.remove_left() == len(left)
+    assert log.maintenance.delete_expired() == len(left)
     assert not [name for name in produced.names() if name.endswith(".deleted")]
 
 

@@ -284,4 +284,4 @@ def _execute(
             notify(SegmentEvicted(log=log.name, base_offset=segment.base_offset, size_bytes=segment.size_bytes))
     if result.rolled:
         log.roll()
-    log.maintenance.remove_left()
+    log.maintenance.delete_expired()

@@ -12,7 +12,7 @@ from stratalog.engine.duties.cleaner import Cleaner, Policies
 from stratalog.engine.duties.scheduler import Duty, DutyStatus, Scheduler
 from stratalog.engine.for_each_log import for_each
 from stratalog.engine.open.log_opener import LogOpener
-from stratalog.engine.open.open_logs import LogShelf
+from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.tiering.offload_log import OffloadResult
 from stratalog.engine.tiering.tier_duties import Tiering
 from stratalog.env import Clock
@@ -35,7 +35,7 @@ class Duties:
     Args:
         settings: intervals of the duties, and numbers of threads.
         clock: clock that decides which duties are due.
-        shelf: logs of the engine.
+        open_logs: logs of the engine.
         opener: returns the tier of a log.
         policies: opens the cleanup policies of a topic.
         cleaner: compacts logs.
@@ -47,14 +47,14 @@ class Duties:
         self,
         settings: EngineConfig,
         clock: Clock,
-        shelf: LogShelf,
+        open_logs: OpenLogs,
         opener: LogOpener,
         policies: Policies,
         cleaner: Cleaner,
         tiering: Tiering | None,
         abort_expired: Callable[[], object],
     ) -> None:
-        self._settings, self._clock, self._shelf, self._opener = settings, clock, shelf, opener
+        self._settings, self._clock, self._open_logs, self._opener = settings, clock, open_logs, opener
         self._policies, self._cleaner, self._tiering = policies, cleaner, tiering
         self._schedulers = (
             Scheduler(clock, self._everyday(abort_expired)),
@@ -143,22 +143,22 @@ class Duties:
         for_each(self._serving(), lambda log: log.maintenance.roll_if_due())
 
     def _delete_due(self) -> None:
-        for_each(self._serving(), lambda log: log.maintenance.remove_left())
-        for directory in self._shelf.dirs:
-            directory.remove_left()
+        for_each(self._serving(), lambda log: log.maintenance.delete_expired())
+        for directory in self._open_logs.dirs:
+            directory.delete_expired()
 
     def _write_high_watermarks(self) -> None:
         with contextlib.ExitStack() as stack:
-            for directory in self._shelf.dirs:
+            for directory in self._open_logs.dirs:
                 stack.callback(directory.write_high_watermarks)
 
     # --- on request --------------------------------------------------------------------------------------------------
 
     def chosen(self, names: Iterable[TopicPartition] | None) -> list[Log]:
-        """Return logs by name; None means all open logs, sorted. Raises the errors of ``LogShelf.log``."""
+        """Return logs by name; None means all open logs, sorted. Raises the errors of ``OpenLogs.log``."""
         if names is None:
-            return [log for _, log in sorted(self._shelf.logs.items())]
-        return [self._shelf.log(name) for name in names]
+            return [log for _, log in sorted(self._open_logs.logs.items())]
+        return [self._open_logs.log(name) for name in names]
 
     def flush(self) -> None:
         """Make all written records durable, and store the checkpoints."""
@@ -170,7 +170,7 @@ class Duties:
     def write_checkpoints(self) -> None:
         """Store the checkpoint files of all directories."""
         with contextlib.ExitStack() as stack:  # if one directory fails, the others are still written
-            for directory in self._shelf.dirs:
+            for directory in self._open_logs.dirs:
                 stack.callback(directory.write_checkpoints)
 
     def offload(self, logs: Sequence[Log]) -> tuple[OffloadResult, ...]:

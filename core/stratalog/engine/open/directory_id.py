@@ -41,10 +41,10 @@ def read_identity(store: SegmentStore) -> dict[str, str]:
 def check_identities(directories: Sequence[tuple[str, dict[str, str]]]) -> None:
     """Raise ConfigError if directories, given as (path, properties), cannot belong together."""
     for names in _SHARED:
-        told = [(path, value) for path, found in directories if (value := _first(found, names))]
-        for path, value in told:
-            if value != told[0][1]:
-                raise ConfigError(f"{names[0]} is {told[0][1]} in {told[0][0]}, but {value} in {path}")
+        stored = [(path, value) for path, found in directories if (value := _first(found, names))]
+        for path, value in stored:
+            if value != stored[0][1]:
+                raise ConfigError(f"{names[0]} is {stored[0][1]} in {stored[0][0]}, but {value} in {path}")
     seen: dict[str, str] = {}
     for path, found in directories:
         own = found.get("directory.id")

@@ -64,7 +64,7 @@ class LogDir:
             raise
         self.dirty_starts = dict(self._state.dirty_starts)  # from the checkpoint, for logs that are opened later
         self.arriving: dict[TopicPartition, LogOffsets] = {}  # bounds of logs that are being moved here
-        self._leaving: dict[str, int] = {}  # folders to remove, and when (monotonic ns)
+        self._pending_deletes: dict[str, int] = {}  # folders to remove, and when (monotonic ns)
         for name in [name for name, fate in self.left.items() if fate == "delete"]:
             self.remove_later(name, DELETE_DELAY_MS)
         self.logs: dict[TopicPartition, Log] = {}
@@ -110,18 +110,18 @@ class LogDir:
     def remove_later(self, folder: str, delay_ms: int) -> None:
         """Schedule the removal of a folder that is no longer a log: after ``delay_ms``, or at a clean stop."""
         self.left.pop(folder, None)
-        self._leaving[folder] = self._env.clock.monotonic_ns() + delay_ms * 1_000_000
+        self._pending_deletes[folder] = self._env.clock.monotonic_ns() + delay_ms * 1_000_000
 
-    def remove_left(self, *, all_now: bool = False) -> int:
+    def delete_expired(self, *, all_now: bool = False) -> int:
         """Remove the folders whose delay is over, or all, and return how many are due.
 
         A directory that is out of service is not changed.
         """
         now = self._env.clock.monotonic_ns()
-        due = [name for name, due_ns in list(self._leaving.items()) if all_now or due_ns <= now]
+        due = [name for name, due_ns in list(self._pending_deletes.items()) if all_now or due_ns <= now]
         for name in due if self.failure is None else ():
             self.store.remove_log(name)
-            self._leaving.pop(name, None)
+            self._pending_deletes.pop(name, None)
         return len(due)
 
     def request(self, log: TopicPartition) -> LoadRequest:
@@ -219,7 +219,7 @@ class LogDir:
                 except StorageError as error:
                     errors.append(error)
             with contextlib.suppress(StorageError):  # the next open of the directory removes them
-                self.remove_left(all_now=True)  # first, because it frees space on a full disk
+                self.delete_expired(all_now=True)  # first, because it frees space on a full disk
             self.write_checkpoints()
             clean = clean and not errors and self.failure is None
             if clean:

@@ -45,10 +45,10 @@ class Loading:
         """Load the log; raises the errors of ``load``."""
         return load(self.files, self.parts, self.config, self.request, self._progress(progress))
 
-    def _progress(self, told: LogProgress | None) -> RecoveryProgress | None:
-        if told is None:
+    def _progress(self, report: LogProgress | None) -> RecoveryProgress | None:
+        if report is None:
             return None
-        return lambda done_bytes, total_bytes: told(self.name, done_bytes, total_bytes)
+        return lambda done_bytes, total_bytes: report(self.name, done_bytes, total_bytes)
 
 
 def load_all(

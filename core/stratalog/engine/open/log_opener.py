@@ -81,7 +81,7 @@ class LogOpener:
                     failed[loading.name] = error
         return opened, failed
 
-    def tell(self, event: Event) -> None:
+    def notify(self, event: Event) -> None:
         """Queue an event for the listeners."""
         self._notifier(event)
 

@@ -12,7 +12,7 @@ from stratalog.model.events import Event, LogOpened
 from stratalog.model.names import TopicPartition
 
 
-class LogShelf:
+class OpenLogs:
     """All logs of an engine and their directories. Changed only under the engine's lock.
 
     Attributes:

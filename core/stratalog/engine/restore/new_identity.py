@@ -42,12 +42,12 @@ from stratalog.tier.takeover.download import RestorePlan
 FIRST_EPOCH: Final = 0
 
 
-def goes_anew(plan: RestorePlan, files: LogFiles) -> bool:
+def gets_new_id(plan: RestorePlan, files: LogFiles) -> bool:
     """Return True if the topic id of the target folder differs from the tier's, or the folder, a broker's, has none."""
     return read_topic_id(files) != plan.topic_id
 
 
-def begin_anew(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
+def assign_new_id(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
     """Remove the old cluster's producers and epochs from a restored log, and return the log, opened again.
 
     The log gets an empty active segment: no recovery then replays the batches of the old cluster's producers.

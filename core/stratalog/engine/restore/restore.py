@@ -17,7 +17,7 @@ from stratalog.config.settings_sources import read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.notifier import Notifier
-from stratalog.engine.restore.new_identity import FIRST_EPOCH, begin_anew, goes_anew
+from stratalog.engine.restore.new_identity import FIRST_EPOCH, assign_new_id, gets_new_id
 from stratalog.engine.topics.new_topic import create_partition
 from stratalog.env import Env
 from stratalog.env.threads import outcomes
@@ -153,7 +153,7 @@ class _Restore:
 
     def run(self, path: str, *, dry_run: bool) -> tuple[RestoredLog, ...]:
         if dry_run:
-            return tuple(_told(plan) for plan in self._plans({}))
+            return tuple(_restored(plan) for plan in self._plans({}))
         notifier = Notifier(self._host.registry, self._host.settings.engine.service_stop_ms)
         try:
             directory = LogDir(self._host.segment_store(path, read_only=False), self._host.env, notifier)
@@ -240,7 +240,7 @@ class _Restore:
             folder = directory.folders.get(plan.target)
             keeps_epochs = plan.target.topic == plan.source.topic
             if folder is not None:
-                keeps_epochs = not goes_anew(plan, directory.store.open_log(folder))
+                keeps_epochs = not gets_new_id(plan, directory.store.open_log(folder))
             if keeps_epochs:
                 next_epoch(plan.leader_epoch, plan.source)
             if folder is None:
@@ -282,7 +282,7 @@ class _Restore:
         total, done, lock = sum(plan.size_bytes for plan in plans), 0, threading.Lock()
 
         def work(plan: RestorePlan) -> int:
-            def told(size_bytes: int) -> None:
+            def count_bytes(size_bytes: int) -> None:
                 nonlocal done
                 with lock:
                     done += size_bytes
@@ -290,8 +290,8 @@ class _Restore:
                     self._progress(plan.target, done, total)
 
             files = directory.store.open_log(directory.folders[plan.target])
-            only_epoch = FIRST_EPOCH if goes_anew(plan, files) else None
-            count = copy_segments(plan, files, told, only_epoch)
+            only_epoch = FIRST_EPOCH if gets_new_id(plan, files) else None
+            count = copy_segments(plan, files, count_bytes, only_epoch)
             write_epochs_of(plan, files, only_epoch)
             return count
 
@@ -315,11 +315,11 @@ class _Restore:
             held = (segment for segment in reversed(log.view().segments) if segment.size_bytes)
             end = next((batches_end(segment, self._parts) for segment in held), 0)
             log.truncate_to(max(end, plan.view.log_start))
-        found = replace(_told(plan), log_end=log.offsets().log_end, open_transactions=len(log.open_transactions()))
+        found = replace(_restored(plan), log_end=log.offsets().log_end, open_transactions=len(log.open_transactions()))
         files, epoch = directory.store.open_log(directory.folders[plan.target]), plan.leader_epoch
-        if goes_anew(plan, files):
+        if gets_new_id(plan, files):
             epoch = FIRST_EPOCH
-            log = begin_anew(log, files, lambda: self._open(directory, plan))
+            log = assign_new_id(log, files, lambda: self._open(directory, plan))
         write_next_epoch(files, next_epoch(epoch, plan.target), log.offsets().log_end)
         return found
 
@@ -389,7 +389,7 @@ def _clear(files: LogFiles) -> None:
     files.sync()
 
 
-def _told(plan: RestorePlan) -> RestoredLog:
+def _restored(plan: RestorePlan) -> RestoredLog:
     return RestoredLog(
         source=plan.source,
         log=plan.target,

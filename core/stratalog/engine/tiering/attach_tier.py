@@ -16,7 +16,7 @@ from stratalog.client.statetopic import CONFIG as STATE_TOPIC_CONFIG
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.log_opener import LogOpener
-from stratalog.engine.open.open_logs import LogShelf
+from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.topics.move_log import moved_request
 from stratalog.env.threads import outcomes
 from stratalog.errors import AttachError
@@ -76,7 +76,7 @@ class Attacher:
         tier: tier, opened for writing.
         settings: number of logs to take over in parallel.
         host: opens components.
-        shelf: the engine's directories, without logs.
+        open_logs: the engine's directories, without logs.
         topics: table of topics, empty.
         opener: opens the new logs.
         wanted: topics to take over.
@@ -87,17 +87,17 @@ class Attacher:
         tier: Tier,
         settings: EngineConfig,
         host: ComponentHost,
-        shelf: LogShelf,
+        open_logs: OpenLogs,
         topics: TopicTable,
         opener: LogOpener,
         wanted: Attach,
     ) -> None:
-        self._tier, self._settings, self._host, self._shelf = tier, settings, host, shelf
+        self._tier, self._settings, self._host, self._open_logs = tier, settings, host, open_logs
         self._topics, self._opener, self._wanted = topics, opener, wanted
-        self._first = shelf.dirs[0].store
+        self._first = open_logs.dirs[0].store
 
     def run(self) -> tuple[AttachedLog, ...]:
-        """Take over the logs of all topics, or of the wanted topics, and publish them on the shelf.
+        """Take over the logs of all topics, or of the wanted topics, and publish them on the open_logs.
 
         Raises:
             AttachError: a directory is not empty, or a topic name is ambiguous.
@@ -126,15 +126,15 @@ class Attacher:
                 made.maintenance.abandon()
             raise
         self._first.remove_small(ATTACH_NOTE_FILE)
-        self._shelf.publish(opened)
-        for directory in self._shelf.dirs:
+        self._open_logs.publish(opened)
+        for directory in self._open_logs.dirs:
             directory.arriving.clear()
         return tuple(found)
 
     def _make_room(self) -> None:
         """Remove the remains of an interrupted attach. A folder with a record is never removed."""
         note = self._first.read_small(ATTACH_NOTE_FILE)
-        folders = [(directory, log) for directory in self._shelf.dirs for log in directory.folders]
+        folders = [(directory, log) for directory in self._open_logs.dirs for log in directory.folders]
         if note is None:
             taken = [directory.store.path(directory.folders[log]) for directory, log in folders]
         else:
@@ -200,11 +200,11 @@ class Attacher:
         """Create all folders, then the checkpoints with the log starts, because the records are not on local disk."""
         placed = dict[TopicPartition, LogDir]()
         for log in found:
-            directory = placed[log.log] = min(self._shelf.online(), key=lambda candidate: len(candidate.folders))
+            directory = placed[log.log] = min(self._open_logs.online(), key=lambda candidate: len(candidate.folders))
             folder = directory.folders[log.log] = partition_folder(log.log)
             write_folder(directory.store.open_log(folder, create=True), log)
             directory.arriving[log.log] = log.offsets
-        for directory in self._shelf.dirs:
+        for directory in self._open_logs.dirs:
             directory.write_checkpoints()
         return placed
 

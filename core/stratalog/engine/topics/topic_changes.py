@@ -10,7 +10,7 @@ from typing import Final
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.log_opener import LogOpener
-from stratalog.engine.open.open_logs import LogShelf
+from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.topics.move_log import copy_log, finish_move, has_arrived, moved_request
 from stratalog.engine.topics.new_topic import altered, create_partition
 from stratalog.errors import ClosedError, ConfigError, StorageError, TopicExistsError, UnknownTopicError
@@ -47,20 +47,20 @@ class TopicChanges:
 
     def __init__(
         self,
-        shelf: LogShelf,
+        open_logs: OpenLogs,
         topics: TopicTable,
         opener: LogOpener,
         host: ComponentHost,
         forget_offsets: Callable[[str], None],
     ) -> None:
-        self._shelf, self._topics, self._opener, self._host = shelf, topics, opener, host
+        self._open_logs, self._topics, self._opener, self._host = open_logs, topics, opener, host
         self._forget_offsets = forget_offsets
 
     def info(self, topic: str, names: Sequence[TopicPartition]) -> TopicInfo:
         """Return the description of a topic with these partitions."""
         return TopicInfo(
             topic,
-            next((self._shelf.logs[name].topic_id for name in names if name in self._shelf.logs), None),
+            next((self._open_logs.logs[name].topic_id for name in names if name in self._open_logs.logs), None),
             tuple(name.partition for name in names),
             self._topics.config(topic),
         )
@@ -69,9 +69,9 @@ class TopicChanges:
         """Create a topic; see ``Engine.create_topic``."""
         check_topic(name)
         self._host.settings.limits.check_partitions(name, partitions)
-        if any(found.topic == name for found in self._shelf.names()):
+        if any(found.topic == name for found in self._open_logs.names()):
             raise TopicExistsError(f"topic {name} exists already")
-        self._shelf.check_all_reached(f"a log directory out of reach may hold topic {name}")
+        self._open_logs.check_all_reached(f"a log directory out of reach may hold topic {name}")
         checked = self._topics.checked(chosen, f"create_topic({name!r})")
         self._host.check_topic_config(checked)
         self._check_tier(chosen, checked)
@@ -85,7 +85,7 @@ class TopicChanges:
         try:
             self._topics.put(name, entry)
             for found in names:
-                directory = min(self._shelf.online(), key=lambda candidate: len(candidate.folders))
+                directory = min(self._open_logs.online(), key=lambda candidate: len(candidate.folders))
                 made[found] = directory, None
                 create_partition(directory, found, topic_id)
                 made[found] = directory, self._opener.open(directory, found, NEW_LOG)
@@ -94,7 +94,7 @@ class TopicChanges:
             with contextlib.suppress(StorageError):
                 self._topics.put(name, before)
             raise
-        self._shelf.publish((directory, log) for directory, log in made.values() if log is not None)
+        self._open_logs.publish((directory, log) for directory, log in made.values() if log is not None)
         self._tell_tiny(name, checked)
         return self.info(name, names)
 
@@ -102,7 +102,7 @@ class TopicChanges:
         """Notify listeners if the topic's small segments would cause far too many requests to the tier."""
         reason = tiny_segments(config) if self._opener.has_tier else ""
         if reason:
-            self._opener.tell(TinySegments(topic=name, segment_bytes=config.segment_bytes, reason=reason))
+            self._opener.notify(TinySegments(topic=name, segment_bytes=config.segment_bytes, reason=reason))
 
     def _check_tier(self, chosen: Mapping[str, object], checked: TopicConfig) -> None:
         """Raise ConfigError if tiered storage is enabled now and the engine has no tier.
@@ -123,7 +123,9 @@ class TopicChanges:
 
     def alter(self, name: str, config: Mapping[str, object]) -> TopicInfo:
         """Change a topic's settings; see ``Engine.alter_topic``."""
-        self._shelf.check_all_reached(f"the settings of topic {name} change only if all log directories are in reach")
+        self._open_logs.check_all_reached(
+            f"the settings of topic {name} change only if all log directories are in reach"
+        )
         names = self._names_of(name)
         now = self._topics.config(name)
         entry, checked = altered(self._topics, name, config, self.info(name, names).topic_id)
@@ -132,7 +134,7 @@ class TopicChanges:
         leaves = now.remote_storage_enable and not checked.remote_storage_enable
         if leaves and not checked.remote_log_delete_on_disable:
             raise ConfigError(LEAVES_TIER)
-        logs = [self._shelf.logs[found] for found in names if found in self._shelf.logs]
+        logs = [self._open_logs.logs[found] for found in names if found in self._open_logs.logs]
         if leaves:
             self._leave_tier(logs)
         if checked.remote_storage_enable and not now.remote_storage_enable:
@@ -165,22 +167,22 @@ class TopicChanges:
 
     def delete(self, name: str) -> None:
         """Delete a topic; see ``Engine.delete_topic``."""
-        self._shelf.check_all_reached(f"a log directory out of reach may hold partitions of topic {name}")
+        self._open_logs.check_all_reached(f"a log directory out of reach may hold partitions of topic {name}")
         names = self._names_of(name)
         delay_ms = self._topics.config(name).file_delete_delay_ms
-        for log in [self._shelf.logs[found] for found in names if found in self._shelf.logs]:
+        for log in [self._open_logs.logs[found] for found in names if found in self._open_logs.logs]:
             remote = self._opener.joined(log)
             if remote is not None and remote.root is not None:
                 remote.delete(leader_epoch=log.leader_epoch, reason="the topic was deleted")
         for found in names:
-            self._shelf.remove(found, delay_ms)
+            self._open_logs.remove(found, delay_ms)
         self._forget_offsets(name)
         self._topics.put(name, None)
 
     def move(self, log: Log, path: str) -> Log:
         """Move a log to another directory; see ``Engine.move_partition``."""
-        source = next(directory for directory in self._shelf.dirs if log.name in directory.logs)
-        target = self._shelf.directory_at(path)
+        source = next(directory for directory in self._open_logs.dirs if log.name in directory.logs)
+        target = self._open_logs.directory_at(path)
         if target is source:
             return log
         if target.failure is not None:
@@ -193,27 +195,27 @@ class TopicChanges:
             bounds = copy_log(log, source, target, self._host.env)
         except BaseException as error:
             if has_arrived(target, name):
-                self._shelf.fail(name, _as_ours(error, name))
+                self._open_logs.fail(name, _as_ours(error, name))
             elif log.healthy:
                 log.maintenance.abandon()
                 bounds = log.offsets()
                 request = moved_request(bounds)
                 if not isinstance(error, StorageError):  # Ctrl-C: the log may be half closed
                     request = dataclasses.replace(request, clean=False, recovery_point=bounds.recovery_point)
-                self._shelf.publish([(source, self._opener.open(source, name, request))])
+                self._open_logs.publish([(source, self._opener.open(source, name, request))])
             raise
         try:
             finish_move(name, source, target, log.config.file_delete_delay_ms)
         finally:
             source.logs.pop(name, None)
-            self._shelf.publish([(target, self._opener.open(target, name, moved_request(bounds)))])
+            self._open_logs.publish([(target, self._opener.open(target, name, moved_request(bounds)))])
             target.arriving.pop(name, None)
-        return self._shelf.logs[name]
+        return self._open_logs.logs[name]
 
     def _names_of(self, topic: str) -> list[TopicPartition]:
-        names = [found for found in self._shelf.names() if found.topic == topic]
+        names = [found for found in self._open_logs.names() if found.topic == topic]
         if not names and self._topics.entry(topic) is None:
-            raise UnknownTopicError(f"there is no topic {topic} in {self._shelf.places()}")
+            raise UnknownTopicError(f"there is no topic {topic} in {self._open_logs.places()}")
         return names
 
 

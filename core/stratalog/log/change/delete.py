@@ -83,16 +83,16 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         state.writes.replace_segments(0, len(gone), ())
         state.publish()
         for segment in gone:
-            leave(state, segment)
+            retire_segment(state, segment)
             # sync each: if a power loss restored this segment and not the next, the gap would hide segments of the tier
             if state.settings.remote is not None or segment is gone[-1]:
                 state.files.sync()
         state.tier.room.notify_all()
-    remove_left(state)
+    delete_expired(state)
     return gone
 
 
-def leave(state: LogState, segment: Segment, names: Collection[str] | None = None) -> None:
+def retire_segment(state: LogState, segment: Segment, names: Collection[str] | None = None) -> None:
     """Close a segment that is no longer part of the log; its files are deleted after ``file.delete.delay.ms``.
 
     ``names`` are the existing file names, if the caller knows them.
@@ -102,7 +102,7 @@ def leave(state: LogState, segment: Segment, names: Collection[str] | None = Non
     state.writes.pending_deletes.add(set_aside(state.files, segment, names=names), due_ns)
 
 
-def remove_left(state: LogState, *, all_now: bool = False) -> int:
+def delete_expired(state: LogState, *, all_now: bool = False) -> int:
     """Delete the ``.deleted`` files whose delay is over, or all of them; return the number of deleted files."""
     with state.lock:
         pending = state.writes.pending_deletes

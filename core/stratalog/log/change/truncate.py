@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import ConfigError, OffsetInTierError
-from stratalog.log.change.delete import leave
+from stratalog.log.change.delete import retire_segment
 from stratalog.log.folder.folder import file_names, write_index
 from stratalog.log.load.producer_replay import newest_snapshot, replay_range, snapshot_offsets, write_snapshot
 from stratalog.log.load.tier_producers import producers_at
@@ -171,7 +171,7 @@ def _cut_back(state: LogState, offset: int) -> None:
     _lower_bounds(state, offset)
     state.publish()  # readers see the remaining segments before the others are removed
     for segment in reversed(gone):
-        leave(state, segment, there)
+        retire_segment(state, segment, there)
         state.files.sync()
     segment = cut.made(state.settings.config.segment_index_bytes)
     appender = new_appender(segment, state.settings.components, state.settings.config)
@@ -325,7 +325,7 @@ def _begin_again(state: LogState, offset: int, log_start: int, known: _Known) ->
     state.writes.set_log_start(log_start)
     state.publish()
     for segment in old:
-        leave(state, segment)
+        retire_segment(state, segment)
     state.files.sync()
     state.writes.forget_epochs(known.epochs)
     state.publish()

@@ -30,7 +30,7 @@ class Background:
 
     def __init__(self) -> None:
         self._syncing = [Worker(f"stratalog-sync-{number}", _NO_LIMIT) for number in range(1, _SYNCING + 1)]
-        self._telling = Worker("stratalog-subscribers", _NO_LIMIT)
+        self._notifying = Worker("stratalog-subscribers", _NO_LIMIT)
 
     def when_durable(self, state: LogState, end: int, result: R) -> Future[R]:
         """Return a future of ``result`` that is done when the records below offset ``end`` are durable.
@@ -57,13 +57,13 @@ class Background:
             sync()  # the engine is about to close
         return done
 
-    def tell(self, job: Job) -> None:
+    def notify(self, job: Job) -> None:
         """Run ``job`` soon, on the thread that notifies subscribers."""
-        self._telling.submit(job)
+        self._notifying.submit(job)
 
     def close(self) -> None:
         """Finish the submitted jobs, then end the threads. May be called twice."""
-        for worker in (*self._syncing, self._telling):
+        for worker in (*self._syncing, self._notifying):
             worker.close()
 
 
@@ -82,7 +82,7 @@ class Subscribers:
         self._log_name, self._offsets, self._background = log, offsets, background
         self._lock = LockRank.LEAF.lock()
         self._callbacks: dict[object, Callable[[LogOffsets], object]] = {}  # replaced as a whole, under _lock
-        self._told = False  # True while a notification is scheduled; under _lock
+        self._is_scheduled = False  # True while a notification is scheduled; under _lock
         self.failures = 0
         ends_with_fork(self)
 
@@ -104,14 +104,14 @@ class Subscribers:
     def moved(self) -> None:
         """Schedule a notification that offsets have moved. Returns at once; the caller may hold any locks."""
         with self._lock:
-            if self._told or not self._callbacks:
+            if self._is_scheduled or not self._callbacks:
                 return
-            self._told = True
-        self._background.tell(self._tell)
+            self._is_scheduled = True
+        self._background.notify(self._notify)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         with self._lock:
-            self._told = False
+            self._is_scheduled = False
             callbacks = self._callbacks
         offsets = self._offsets()
         for name, callback in callbacks.items():

@@ -219,8 +219,8 @@ def with_next_epoch(epochs: EpochCache, files: LogFiles, log_end: int) -> EpochC
     Raises:
         CorruptCheckpointError: the file with the next epoch is malformed.
     """
-    told = parse_epochs(files.read_small(NEXT_EPOCH_FILE) or b"", files.path(NEXT_EPOCH_FILE))
-    latest = max((entry.epoch for entry in told), default=NO_EPOCH)
+    entries = parse_epochs(files.read_small(NEXT_EPOCH_FILE) or b"", files.path(NEXT_EPOCH_FILE))
+    latest = max((entry.epoch for entry in entries), default=NO_EPOCH)
     return epochs.assign(latest, log_end) if latest > epochs.latest else epochs
 
 

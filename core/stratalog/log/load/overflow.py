@@ -153,8 +153,8 @@ def _good_at(segment: Segment, position: int, parts: Components) -> tuple[Chunk,
     if len(head) < FRAME_BYTES:
         return None
     try:
-        told: int = FRAME.unpack_from(head)[0]
-        chunk = next(walk(segment, position, parts, relative_to=told, read_bytes=_PEEK_BYTES))
+        relative_to: int = FRAME.unpack_from(head)[0]
+        chunk = next(walk(segment, position, parts, relative_to=relative_to, read_bytes=_PEEK_BYTES))
     except CorruptBatchError:
         return None
     return chunk, chunk.tables[0].take(0, 1)

@@ -42,14 +42,14 @@ class SyncTurns:
     waiters wait for ever.
     """
 
-    __slots__ = ("_company", "_gathering", "_has_turn", "_is_called", "_lock", "_row", "_waiting", "write_row")
+    __slots__ = ("_expected", "_gathering", "_has_turn", "_is_called", "_lock", "_row", "_waiting", "write_row")
 
     def __init__(self) -> None:
         self.write_row: Callable[[], None] = _nothing  # writes the queued batches
         self._lock = LockRank.LEAF.lock()
         self._has_turn: Waiter | None = None
         self._waiting: list[Waiter] | None = None  # in order of arrival; None because most logs never have waiters
-        self._company = 0  # expected waiters: those released when the last turn ended, and those still waiting then
+        self._expected = 0  # expected waiters: those released when the last turn ended, and those still waiting then
         self._gathering = False
         self._row: list[Waiter] | None = None  # waiters with a batch to write, in order of arrival
         self._is_called = False  # True while a thread is responsible for calling ``called``
@@ -86,7 +86,7 @@ class SyncTurns:
             if self._waiting is None:
                 self._waiting = []
             self._waiting.append(waiter)
-            if self._gathering and len(self._waiting) >= self._company:
+            if self._gathering and len(self._waiting) >= self._expected:
                 self._gathering = False
                 self._has_turn.gate.release()  # it waits for this in gather()
             return False
@@ -94,7 +94,7 @@ class SyncTurns:
     def gather(self, waiter: Waiter, at_most_s: float) -> None:
         """Wait up to ``at_most_s`` for the waiters that shared the last turn, because they may return soon."""
         with self._lock:
-            if at_most_s <= 0 or len(self._waiting or ()) >= self._company:
+            if at_most_s <= 0 or len(self._waiting or ()) >= self._expected:
                 return
             self._gathering = True
         try:
@@ -120,6 +120,6 @@ class SyncTurns:
                 self._has_turn = left.pop(0)
                 woken.append(self._has_turn)
             self._waiting = left
-            self._company = len(left) + len(woken) - 1
+            self._expected = len(left) + len(woken) - 1
         for other in woken:
             other.gate.release()

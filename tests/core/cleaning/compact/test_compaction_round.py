@@ -279,7 +279,7 @@ def test_small_segments_become_one_with_the_time_of_the_last(bed: LogBed) -> Non
     cleaned(bed, log)
     assert [segment.base_offset for segment in log.segments()] == [0, 5]
     assert bed.path(0).stat().st_mtime == 1_600_000_004
-    log.maintenance.remove_left()
+    log.maintenance.delete_expired()
     assert [name for name in bed.names() if name.endswith((".log", ".cleaned", ".swap", ".deleted"))] == [
         "00000000000000000000.log",
         "00000000000000000005.log",
@@ -291,9 +291,9 @@ def test_old_files_stay_for_the_delay(bed: LogBed) -> None:
     cleaned(bed, log)
     assert "00000000000000000001.log.deleted" in bed.names()
     bed.clock.advance_ms(499)
-    assert not log.maintenance.remove_left()
+    assert not log.maintenance.delete_expired()
     bed.clock.advance_ms(1)
-    assert log.maintenance.remove_left()
+    assert log.maintenance.delete_expired()
     assert not [name for name in bed.names() if name.endswith(".deleted")]
 
 
@@ -316,7 +316,7 @@ def test_readers_that_are_at_it_go_on(bed: LogBed) -> None:
     with log.fetch(1) as fetched:
         before = fetched.read()
         cleaned(bed, log)
-        log.maintenance.remove_left()
+        log.maintenance.delete_expired()
         assert fetched.read() == before
     assert [record.offset for record in reading][-1] == 5
 

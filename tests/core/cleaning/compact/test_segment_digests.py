@@ -401,7 +401,7 @@ def test_rounds_leave_the_same_with_and_without(
             result = cleaned(one, log)
             spared += result.stats.segments_spared if one is bed else 0
             ends.append(result.end)
-            log.maintenance.remove_left()
+            log.maintenance.delete_expired()
             one.close()
         assert ends[0] == ends[1]
         dirty_start = ends[0]

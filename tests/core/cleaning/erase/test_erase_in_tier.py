@@ -113,7 +113,7 @@ def test_every_layout_and_not_a_byte_of_it_is_left_once_its_time_is_over(tmp_pat
     ]
     logs.clock.advance_ms(GRACE_MS + 1)
     engine.collect()
-    log.maintenance.remove_left()
+    log.maintenance.delete_expired()
     check = engine.check_erasure(proof, b"SECRET")
     assert (check.is_gone, check.remnants, check.holding) == (True, (), ())
     if layout in {"single", "plain"}:

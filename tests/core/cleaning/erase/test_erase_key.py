@@ -82,7 +82,7 @@ def test_what_was_set_aside_is_told_until_it_is_gone(bed: LogBed) -> None:
     second = erase(log, GONE)
     assert (second.segments, second.remnants) == ((), first.remnants)
     bed.clock.advance_ms(5000)
-    log.maintenance.remove_left()
+    log.maintenance.delete_expired()
     assert erase(log, GONE).remnants == ()
     assert not any(GONE in data for data in bed.contents().values())
 

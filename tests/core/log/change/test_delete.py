@@ -124,9 +124,9 @@ def test_files_stay_for_a_while_under_another_name(bed: LogBed, log: Log) -> Non
     assert not bed.path(2, ".snapshot").exists()
     assert bed.path(4, ".snapshot").exists()
     bed.clock.advance_ms(999)
-    assert log.maintenance.remove_left() == 0
+    assert log.maintenance.delete_expired() == 0
     bed.clock.advance_ms(1)
-    assert log.maintenance.remove_left() == len(deleted)
+    assert log.maintenance.delete_expired() == len(deleted)
     assert not [name for name in bed.names() if name.endswith(".deleted")]
 
 
@@ -167,7 +167,7 @@ def test_a_fetched_slice_outlives_its_segment(bed: LogBed, log: Log) -> None:
         before = fetched.read()
         log.maintenance.drop_local(COUNT)
         bed.clock.advance_ms(10_000)
-        log.maintenance.remove_left()
+        log.maintenance.delete_expired()
         assert fetched.read() == before != b""
         assert fetched.slices[0].fileno() is not None
     with pytest.raises(OffsetOutOfRangeError):

@@ -208,7 +208,7 @@ def test_files_go_after_the_delay(bed: LogBed, log: Log) -> None:
     log.truncate_to(3)
     assert len([name for name in bed.names() if name.endswith(".log.deleted")]) == 4
     bed.clock.advance_ms(1001)
-    assert log.maintenance.remove_left() > 0
+    assert log.maintenance.delete_expired() > 0
     assert not [name for name in bed.names() if name.endswith(".deleted")]
     assert offsets_in(log) == [0, 1, 2]
 

@@ -70,7 +70,7 @@ def test_an_engine_that_closes_leaves_no_future_behind(tmp_path: Path) -> None:
     assert all(future.done() for future in waiting)
     assert sorted(future.result().base_offset for future in waiting) == sorted([*range(10)] * 10)
     with pytest.raises(ClosedError):
-        engine._shelf.logs[next(iter(engine._shelf.logs))].append(ONE, "durable", wait=False)
+        engine._open_logs.logs[next(iter(engine._open_logs.logs))].append(ONE, "durable", wait=False)
 
 
 def test_a_sync_that_fails_is_told_to_all_who_hold_a_future(tmp_path: Path, files: FaultyVfs) -> None:

@@ -134,7 +134,7 @@ def test_the_bytes_of_a_fetch_outlive_their_segment_but_not_a_truncation(bed: Lo
     with log.fetch(0, 1) as deleted, log.fetch(last, 1) as truncated:
         log.delete_records(last)
         log.maintenance.drop_local(last)
-        log.maintenance.remove_left()
+        log.maintenance.delete_expired()
         assert deleted.read() == data[0]
         log.truncate_to(last)
         log.append(records(1, start=99, value_bytes=100))
