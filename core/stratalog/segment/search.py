@@ -244,7 +244,8 @@ def _late_record(
     min_offset: int,
 ) -> TimestampOffset | None:
     """Return the first such record of one batch; errors name the segment's file and the position in it."""
-    found, batch = parts.formats.of(table.magic, segment.label, chunk.position), table.take(row, row + 1)
+    found = parts.formats.get(table.magic) or parts.formats.of(table.magic, segment.label, chunk.position)
+    batch = table if len(table) == 1 else table.take(row, row + 1)
     limit_bytes = parts.limits.decompressed_bytes
     try:
         for columns in found.decode(chunk.data, batch, fields=_PLACE_FIELDS, limit_bytes=limit_bytes):

@@ -74,11 +74,11 @@ def read_all(
         ranges: returns the ranges to read of a view, from an offset on.
         read: yields pieces of one range, or None, each with the offset at which to continue after it.
     """
-    retry = ReadRetry(views, view)
+    retry: ReadRetry | None = None
     while True:
         segment: ReadableSegment | None = None
         try:
-            for part in ranges(retry.view, start):
+            for part in ranges(view, start):
                 segment = part.segment
                 for piece, next_offset in read(part):
                     start = next_offset  # a retry begins where the last piece ended
@@ -86,7 +86,9 @@ def read_all(
                         yield piece
                 start = max(start, part.end)
         except READ_ERRORS as error:
+            retry = retry or ReadRetry(views, view)
             if not retry.should_retry(error, segment):
                 raise
+            view = retry.view
         else:
             return
