@@ -1,4 +1,4 @@
-"""Writes what the documents repeat from the code: the references of settings and metrics, and the table of hooks.
+"""Writes the generated pages: the references of settings, metrics and errors, and the table of hooks.
 
 generate_docs.py [--check]; with --check nothing is written, stale pages are named and the exit code is 1.
 """
@@ -6,17 +6,22 @@ generate_docs.py [--check]; with --check nothing is written, stale pages are nam
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
 import sys
+import tempfile
 import types
 import typing
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import error_examples
+
 import stratalog_formats
 import stratalog_s3
+from stratalog import errors
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.config.keys import LONG_MAX, Key, Section
 from stratalog.config.settings_sources import CONFIG_VARIABLE, ENVIRONMENT_PREFIX
@@ -27,6 +32,7 @@ from stratalog.spi import hooks
 ROOT: Final = Path(__file__).resolve().parent.parent
 SETTINGS_PAGE: Final = Path("docs/reference/settings.md")
 METRICS_PAGE: Final = Path("docs/reference/metrics.md")
+ERRORS_PAGE: Final = Path("docs/reference/errors.md")
 PLUGINS_PAGE: Final = Path("docs/plugins.md")
 _BLOCK: Final = re.compile(
     r"(<!-- begin (?P<name>\w+): scripts/generate_docs.py -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL
@@ -160,6 +166,38 @@ def metrics_page() -> str:
     return f"{_METRICS_INTRO}\n{_table(['Metric', 'Kind', 'Labels', 'Meaning', 'In Kafka'], rows)}\n"
 
 
+_ERRORS_INTRO: Final = """\
+# Errors
+
+Generated from the code by `scripts/generate_docs.py`; edit the docstrings and the advice there.
+
+All errors are classes of `stratalog.errors`, below `StorageError`. A text has the problem, the place and, after the last
+colon, the advice. A retriable error can go away when the same call is repeated. The code is that of Kafka's protocol for
+the same condition. Commands print the text and end with exit code 2; with `--json` they print an object with `error` and
+`message`. The examples are the texts of real errors, with `data` as the folder."""
+
+
+@functools.cache
+def errors_page() -> str:
+    """Return the reference of all error classes. It raises each error that has an example."""
+    kinds: list[type[errors.StorageError]] = [
+        getattr(errors, name) for name in errors.__all__ if name.endswith("Error")
+    ]
+    return "\n\n".join([_ERRORS_INTRO, *map(_error_section, kinds)]) + "\n"
+
+
+def _error_section(kind: type[errors.StorageError]) -> str:
+    base = kind.__mro__[1].__name__
+    facts = [f"below `{base}`" if base != "Exception" else "base of all errors"]
+    facts += ["retriable"] if kind.retriable else []
+    facts += [f"Kafka's code {kind.kafka_code}"] if kind.kafka_code >= 0 else []
+    lines = [f"## {kind.__name__}", f"{inspect.getdoc(kind)}".replace("``", "`"), f"*{', '.join(facts)}*"]
+    if kind.__name__ in error_examples.EXAMPLES:
+        with tempfile.TemporaryDirectory() as folder:
+            lines.append(f"```\n{error_examples.text_of(kind.__name__, Path(folder))}\n```")
+    return "\n\n".join(lines)
+
+
 def hooks_table() -> str:
     """All hooks, with their arguments and when they are called."""
     rows = []
@@ -205,6 +243,7 @@ def pages(root: Path) -> dict[Path, str]:
     return {
         SETTINGS_PAGE: settings_page(),
         METRICS_PAGE: metrics_page(),
+        ERRORS_PAGE: errors_page(),
         PLUGINS_PAGE: with_blocks(plugins, {"hooks": hooks_table()}),
     }
 

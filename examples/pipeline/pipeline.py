@@ -26,7 +26,7 @@ PARTITIONS: Final = 2
 def main() -> None:
     """All steps, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("pipeline-out"), help="a folder that is not there yet")
+    parser.add_argument("--out", type=Path, default=Path("pipeline-out"), help="folder to create")
     parser.add_argument("--master", default="local[2, 4]")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True)
@@ -49,7 +49,7 @@ def run(out: Path, master: str) -> None:
     profiles = read_back(out)
     compare(rows, profiles)
     (out / "sessions.svg").write_text(picture(rows), encoding="utf-8")
-    print(f"the picture is {out / 'sessions.svg'}")
+    print(f"the chart is in {out / 'sessions.svg'}")
 
 
 def archive(out: Path) -> str:

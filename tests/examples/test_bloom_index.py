@@ -1,4 +1,4 @@
-"""The example that stands for every stranger's EXTRA index."""
+"""The example that stands for every stranger's extra index."""
 
 from __future__ import annotations
 

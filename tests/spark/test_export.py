@@ -276,7 +276,7 @@ def test_an_iceberg_table_has_a_snapshot_of_each_run(export: Export, data: Path,
         append(engine, range(10, 12))
     export(data, target, iceberg=table)
     assert found() == [2, *range(12)]
-    with pytest.raises(ConfigError, match="holds the export to"):
+    with pytest.raises(ConfigError, match="contains the export to"):
         export(data, tmp_path / "other", iceberg=table)
 
 
@@ -290,7 +290,7 @@ def test_what_does_not_fit_the_runs_before_is_refused(export: Export, data: Path
     with open_engine(data) as engine:
         engine.delete_topic("orders")
         engine.create_topic("orders", partitions=2)
-    with pytest.raises(ConfigError, match="deleted and made again"):
+    with pytest.raises(ConfigError, match="deleted and created again"):
         export(data, target)
 
 
@@ -357,7 +357,7 @@ def test_what_was_exported_becomes_records_again_each_once(
             append(engine, range(10, 15))
     with pytest.raises(ConfigError, match="there is no strangers"):
         imports.import_topics(None, str(tmp_path / "out"), target, topics=["strangers"])
-    with pytest.raises(ConfigError, match="nothing was exported"):
+    with pytest.raises(ConfigError, match="contains no export"):
         imports.import_topics(None, str(tmp_path / "data"), target)
 
 

@@ -27,7 +27,7 @@ def test_erased_keys_are_gone_and_nothing_else(jobs: Any, tmp_path: Path) -> Non
     assert sum(told.records.values()) == sum(done.records.values()) == gone > 0
     assert sum(found.records_before - found.records_after for found in done.logs) == gone
     assert jobs.erase(None, uri, keys).records == {}
-    with pytest.raises(ConfigError, match="which keys"):
+    with pytest.raises(ConfigError, match="no keys to erase"):
         jobs.erase(None, uri, [])
 
 
@@ -112,7 +112,7 @@ def test_small_segments_become_fewer_and_no_byte_changes(
 
     monkeypatch.setattr(merge, "SMALLEST_RUN_BYTES", 20_000)
     uri = fill(tmp_path, some, {"segment.bytes": 1_500, "retention.ms": -1}, later={"segment.bytes": 15_000})
-    with pytest.raises(FencedEpochError, match="take_over"):
+    with pytest.raises(FencedEpochError, match="take-over option"):
         jobs.merge(None, uri)
     before, commits = [raw(uri, partition) for partition in (0, 1)], versions(uri)
     done = jobs.merge(None, uri, topics=["orders"], segment_bytes=6_000, take_over=True)
@@ -127,7 +127,7 @@ def test_small_segments_become_fewer_and_no_byte_changes(
     assert set((tmp_path / "tier").rglob("*.seg")) == objects
     assert jobs.merge(None, uri).logs != (), "up to segment.bytes of the topic"
     assert jobs.merge(None, uri).logs == ()
-    with pytest.raises(ConfigError, match="1 byte or more"):
+    with pytest.raises(ConfigError, match="at least 1 byte"):
         jobs.merge(None, uri, segment_bytes=0)
     with open_engine(tmp_path / "third", tier=uri, attach=True) as engine:
         assert [row.offset for row in engine.log("orders", 0).records()] == list(range(600))

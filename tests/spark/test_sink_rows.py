@@ -124,7 +124,7 @@ def test_a_partition_that_a_row_names_is_taken() -> None:
     rows = [{"key": b"k", "value": b"v", "partition": number} for number in (2, None, 0)]
     assert partitions_of(arrow(rows), 3).tolist() == [2, partition_of_key(b"k", 3), 0]
     for wrong in (3, -1, -2):
-        with pytest.raises(InvalidRecordError, match=f"partition {wrong}, and the topic has 3"):
+        with pytest.raises(InvalidRecordError, match=f"partition {wrong}, but the topic has 3"):
             partitions_of(arrow([{"value": b"v", "partition": wrong}]), 3)
 
 
@@ -261,7 +261,7 @@ def test_what_failed_says_what_was_published_before(place: str) -> None:
         writer.discard(wrong)
     with pytest.raises(StorageError) as raised:
         publish(options, [message])
-    assert raised.value.__notes__ == ["published before it failed at orders-2: orders-0, orders-1"]
+    assert raised.value.__notes__ == ["already published when it failed at orders-2: orders-0, orders-1"]
     assert {record.partition for record in read(place)} == {0, 1}
 
 
@@ -309,10 +309,10 @@ def test_schemas_that_cannot_be_written_are_refused() -> None:
     check_schema(good.add("partition", IntegerType()).add("timestamp", TimestampType()), "orders")
     check_schema(StructType().add("value", StringType()).add("topic", StringType()), None)
     for schema, topic, message in (
-        (StructType().add("key", StringType()), "orders", "'value' is needed"),
+        (StructType().add("key", StringType()), "orders", "'value' is missing"),
         (StructType().add("value", LongType()), "orders", "'value' must be of type binary or string, not bigint"),
         (StructType().add("value", StringType()).add("offset", LongType()), "orders", "'offset' cannot be written"),
-        (StructType().add("value", StringType()), None, "where rows go"),
+        (StructType().add("value", StringType()), None, "no topic is given"),
     ):
         with pytest.raises(ConfigError, match=message):
             check_schema(schema, topic)
@@ -321,11 +321,11 @@ def test_schemas_that_cannot_be_written_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"path": ""}, "say where to write"),
-        ({"topic": "", "partitions": "3"}, "makes the topic"),
+        ({"path": ""}, "no target is given"),
+        ({"topic": "", "partitions": "3"}, "creates a topic"),
         ({"partitions": "0"}, "1 or more"),
-        ({"mergeBytes": "64 MiB"}, "mergeBytes='64 MiB' can not be understood"),
-        ({"writeId": "job"}, "go together"),
+        ({"mergeBytes": "64 MiB"}, "mergeBytes='64 MiB' is not valid"),
+        ({"writeId": "job"}, "need each other"),
         ({"takeOver": "maybe"}, "none of true, false"),
         ({"topics": "orders"}, "did you mean"),
     ],
@@ -340,7 +340,7 @@ def test_options_of_a_write_are_checked(options: dict[str, str], message: str) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"topic": "payments"}, "option partitions makes it"),
+        ({"topic": "payments"}, "option partitions to create it"),
         ({"compression": "rar"}, "rar"),
         ({"partitions": "5"}, "3 partitions, not 5"),
     ],
@@ -366,7 +366,7 @@ def test_the_driver_refuses_a_tier_that_an_engine_wrote_to_and_says_how_to_take_
     place, schema = (tmp_path / "tier").as_uri(), StructType().add("value", BinaryType())
     with open_engine(tmp_path / "data", tier=place) as engine:
         engine.create_topic("orders")
-    with pytest.raises(LogInUseError, match="takeOver=true in Spark"):
+    with pytest.raises(LogInUseError, match="take-over option"):
         BatchWriter(sink(place), schema)
     BatchWriter(sink(place, takeOver="true"), schema)
 

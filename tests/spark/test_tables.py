@@ -47,8 +47,8 @@ def test_options_of_a_query_count_before_those_of_the_table() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"tier.secret": "hush"}, "not kept in a table"),
-        ({"topic": "orders"}, "is of writes"),
+        ({"tier.secret": "hush"}, "not stored in a table"),
+        ({"topic": "orders"}, "is for writes"),
         ({"subscribe": "orders", "startingOffsets": "never"}, "startingOffsets"),
         ({}, "give one of subscribe"),
     ],
@@ -82,7 +82,7 @@ def test_metadata_that_this_source_did_not_write_are_refused() -> None:
 
     for metadata in ("text", {"subscribe": "a"}, {"path": 7}):
         schema = StructType().add("key", BinaryType(), nullable=True, metadata={"stratalog": metadata})
-        with pytest.raises(ConfigError, match="make the table again"):
+        with pytest.raises(ConfigError, match="create the table again"):
             with_table({}, schema, streaming=False)
 
 
@@ -130,11 +130,11 @@ def test_a_table_is_made_read_streamed_and_written(spark: Any, tmp_path: Path) -
         )
         query.awaitTermination()
         assert spark.table("streamed").count() == 3
-        with pytest.raises(PySparkException, match="does not hand the options of a table to a sink"):
+        with pytest.raises(PySparkException, match="does not pass the options of a table to a sink"):
             spark.sql("INSERT INTO orders (key, value) VALUES (cast('k' AS binary), cast('lost' AS binary))")
-        with pytest.raises(PySparkException, match="which the log gives"):
+        with pytest.raises(PySparkException, match="which the log assigns"):
             spark.sql(f"{into} (key, value, offset) VALUES (cast('k' AS binary), cast('v' AS binary), 17)")
-        with pytest.raises(PySparkException, match="only if it is made without a list of columns"):
+        with pytest.raises(PySparkException, match="only if it is created without a list of columns"):
             spark.table("saved").collect()
     finally:
         spark.sql("DROP TABLE IF EXISTS orders")

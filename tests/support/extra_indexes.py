@@ -1,4 +1,4 @@
-"""EXTRA indexes that tests put into an engine: they know exactly which keys and values a segment has, and fail when told to."""
+"""Extra indexes that tests put into an engine: they know exactly which keys and values a segment has, and fail when told to."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _load(commands: Shelf[Command], name: str) -> click.Command:
     except Exception as error:  # a plugin may raise anything
         raise PluginError(f"command {name!r} of a plugin cannot be loaded: {error!r}") from error
     if not isinstance(loaded, click.Command):
-        raise PluginError(f"command {name!r} of a plugin is no click command but {loaded!r}")
+        raise PluginError(f"command {name!r} of a plugin is not a click command but {loaded!r}")
     return loaded
 
 
@@ -90,7 +90,7 @@ Completion:  eval "$(_STRATALOG_COMPLETE=bash_source stratalog)", once a
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
 @click.version_option(stratalog.__version__, prog_name="stratalog")
 def app() -> None:
-    """Kafka's storage layer as a library: look into logs, move them to object stores, read them back."""
+    """Kafka's storage layer as a library: show logs, move them to object stores, and read them back."""
 
 
 def make_output(*, as_json: bool) -> CommandOutput:

@@ -54,9 +54,20 @@ class Figure:
 
 
 @click.command()
-@click.option("--size", "size_mib", default=64, show_default=True, type=click.IntRange(1), help="MiB of records.")
 @click.option(
-    "--value-bytes", default=100, show_default=True, type=click.IntRange(0, 1 << 20), help="A record's value."
+    "--size",
+    "size_mib",
+    default=64,
+    show_default=True,
+    type=click.IntRange(1),
+    help="MiB of records to write and read.",
+)
+@click.option(
+    "--value-bytes",
+    default=100,
+    show_default=True,
+    type=click.IntRange(0, 1 << 20),
+    help="Size of each record's value.",
 )
 @click.option(
     "--compression",
@@ -66,20 +77,24 @@ class Figure:
     help="compression.type",
 )
 @click.option(
-    "--threads", default=16, show_default=True, type=click.IntRange(1, 256), help="That append durably at once."
+    "--threads",
+    default=16,
+    show_default=True,
+    type=click.IntRange(1, 256),
+    help="Threads that append durably at the same time.",
 )
 @place_options
 @json_option
 def bench(place: LogPlace, output: Output, *, size_mib: int, value_bytes: int, compression: str, threads: int) -> int:
     """Measure a disk, and with a tier an object store, in a new folder below --dir and a new prefix below the URI.
 
-    Both are removed at the end. Nothing that is there is touched; other work on the machine shows in the figures.
+    The command removes both at the end, and touches no other data. Other work on the machine changes the figures.
     """
     parent = Path(place.directories[0] if place.directories else tempfile.gettempdir())
     if len(place.directories) > 1 or not parent.is_dir():
-        raise ConfigError("--dir names one directory that exists, to make a folder in")
+        raise ConfigError("give --dir one existing directory; the command creates a folder in it")
     if shutil.disk_usage(parent).free < _SPARE * (size_mib << 20):
-        raise DiskFullError(f"{_SPARE} x {size_mib} MiB do not fit here: take a smaller --size", str(parent))
+        raise DiskFullError(f"{_SPARE} x {size_mib} MiB do not fit on this disk: use a smaller --size", str(parent))
     name = f"stratalog-bench-{secrets.token_hex(4)}"
     with contextlib.ExitStack() as stack:
         folder = parent / name
@@ -286,7 +301,7 @@ def delete_all(store: ObjectStore, clock: Clock, patience_ns: int) -> None:
     after = ""
     while found := store.list("", after=after, limit=_DELETE_AT_ONCE, deadline_ns=clock.monotonic_ns() + patience_ns):
         if found[-1].key <= after:
-            raise StoreError(f"the store lists {found[-1].key!r} where keys above {after!r} were asked for", "")
+            raise StoreError(f"the store lists {found[-1].key!r} for a request of keys above {after!r}", "")
         after = found[-1].key
         left = store.delete([item.key for item in found], deadline_ns=clock.monotonic_ns() + patience_ns)
         for error in left.values():

@@ -13,10 +13,9 @@ from stratalog.registry.plugin_check import Severity, check_plugin
 @click.argument("name")
 @json_option
 def check(output: Output, name: str) -> int:
-    """Check the plugin NAME, an entry point or a module: is it well-formed, does it open lazily?
+    """Check that the plugin NAME, an entry point or a module, is well-formed and imports its dependencies lazily.
 
-    What its components do is checked by the contract classes of stratalog.testing. The exit code is 1 if something
-    is wrong.
+    The contract classes of stratalog.testing check its components. The exit code is 1 if something is wrong.
     """
     findings = check_plugin(name)
     rows = [(str(finding.severity), finding.where, finding.text) for finding in findings]

@@ -82,15 +82,21 @@ class DemoStep:
 
 
 @click.command()
-@click.option("--tier", metavar="URI", help="A real object store instead of the local S3 server that the demo starts.")
+@click.option("--tier", metavar="URI", help="Object store to use instead of the local S3 server that the demo starts.")
 @tier_option
-@click.option("--keep", is_flag=True, help="Leave the directory, and say how to look further.")
-@click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(1), help="Of its own to append.")
+@click.option("--keep", is_flag=True, help="Keep the directory, and print commands that show its contents.")
+@click.option(
+    "--records",
+    default=1_000_000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of records that the demo appends to a topic of its own.",
+)
 @json_option
 def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object], keep: bool, records: int) -> int:
-    """Take a directory that a real Kafka broker wrote, tier it to S3, evict, read back, compare; then a million records.
+    """Move a directory that a Kafka broker wrote to S3 and read it back; then do so with a million records.
 
-    The exit code is 1 if anything that comes back differs.
+    The exit code is 1 if a record that is read back differs.
     """
     folder = Path(tempfile.mkdtemp(prefix="stratalog-demo-"))
     with contextlib.ExitStack() as stack:
@@ -99,7 +105,7 @@ def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object]
         uri, options = tier, tier_options
         if uri is None:
             if options:
-                raise click.UsageError("--tier-option is for the store that --tier names")
+                raise click.UsageError("--tier-option needs --tier URI")
             output.note("starting a local S3 server")
             server = stack.enter_context(local_s3())
             uri, options = server.uri("demo"), server.options
@@ -185,7 +191,7 @@ class DemoRun:
                     for columns in log.columns():
                         expected = [_value(next(numbers)) for _ in range(columns.count)]
                         if columns.values() != expected:
-                            raise DemoMismatchError(f"{log.name} differs from offset {columns.offset[0]} on")
+                            raise DemoMismatchError(f"{log.name} differs at offset {columns.offset[0]} and after it")
                         seen += columns.count
                         bar.advance(columns.count)
             assert reader.tier is not None
@@ -259,14 +265,16 @@ class DemoRun:
             self._output.table("steps", ("step", "seconds", "records", "log", "MB/s", "requests"), rows)
         if keep:
             self._output.line(f"kept: {self._folder} ({size_text(_folder_bytes(self._folder))})")
-            self._output.line(f"look further: stratalog topics list --dir {self._folder / 'own'}")
+            self._output.line(f"show its contents: stratalog topics list --dir {self._folder / 'own'}")
             self._output.line(f"              stratalog dump {self._folder / KAFKA_FOLDER}/txn-0/*.log --deep")
             if is_local:
-                self._output.line("the bucket went with its local S3 server; --tier URI keeps one, to read it again")
+                self._output.line("the local S3 server and its bucket are gone; --tier URI uses a store that stays")
         if not is_local:
-            self._output.line(f"the tier stays: stratalog topics list --tier {self._uri}")
+            self._output.line(f"the tier stays; show its contents: stratalog topics list --tier {self._uri}")
         elif not keep:
-            self._output.line("look further: stratalog demo --keep leaves the directory, --tier URI uses a real store")
+            self._output.line(
+                "to keep the directory: stratalog demo --keep; to use a real store: stratalog demo --tier URI"
+            )
 
 
 def _record(number: int) -> Record:
@@ -303,7 +311,7 @@ def _make_bucket(folder: Path) -> None:
     try:
         folder.mkdir()
     except OSError as error:
-        raise BucketNotFoundError(f"{folder} cannot be made: {error.strerror}", str(folder.parent)) from error
+        raise BucketNotFoundError(f"folder {folder} cannot be created: {error.strerror}", str(folder.parent)) from error
 
 
 def _remove(folder: Path) -> None:

@@ -42,7 +42,7 @@ class LogPlace:
         """Open an engine as ``new_engine``, but raise ConfigError if a directory is missing."""
         for directory in self.directories or self.settings().engine.log_dirs:
             if not Path(directory).is_dir():
-                raise ConfigError(f"there is no directory {directory}: make it, or create a topic in it")
+                raise ConfigError(f"directory {directory} does not exist: create it with mkdir")
         return self.new_engine()
 
     @contextmanager
@@ -62,7 +62,7 @@ class LogPlace:
             try:
                 engine.close()
             except DiskFullError as error:
-                _LOGGER.warning("not stopped in order, so the next start recovers: %s", error)
+                _LOGGER.warning("the engine did not stop cleanly; the next start recovers its logs: %s", error)
 
     def reader(self, *, allow_offline: bool = False) -> Reader:
         """Open a reader of the directories and of the tier behind them, or of the tier alone if only a tier is given.
@@ -80,7 +80,7 @@ class LogPlace:
                 first, known, tier=tier, tier_options=self.tier_options, allow_offline=allow_offline, others=others
             )
         if tier is None:
-            raise ConfigError("say where the logs are: --dir DIRECTORY, --tier URI, or both")
+            raise ConfigError("no logs are named: add --dir DIRECTORY, --tier URI, or both")
         return TierPlace(tier, self.config, self.tier_options).reader()
 
     def settings(self) -> Settings:
@@ -89,7 +89,7 @@ class LogPlace:
 
     def _check_options(self, tier: str | None) -> None:
         if self.tier_options and tier is None:
-            raise ConfigError("--tier-option is for the store of a tier: name the tier with --tier URI")
+            raise ConfigError("--tier-option needs a tier: add --tier URI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class TierPlace:
     def reader(self) -> Reader:
         """Open a reader of the tier alone."""
         if "://" not in self.uri:
-            raise ConfigError(f"tier {self.uri!r} is no URI: s3://bucket/prefix or file:///folder are")
+            raise ConfigError(f"tier {self.uri!r} is not a URI: use a form like s3://bucket/prefix or file:///folder")
         return open_settled(self.uri, self.settings(), tier_options=self.tier_options)
 
 
@@ -126,7 +126,7 @@ class NamedPath(click.Path):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Convert the value as ``click.Path``, but fail if it is empty."""
         if value == "":
-            self.fail("the path is empty; the folder you are in is '.'", param, ctx)
+            self.fail("the path is empty: use . for the working directory", param, ctx)
         return super().convert(value, param, ctx)  # type: ignore[arg-type]  # click says what it takes, and checks it
 
 
@@ -135,7 +135,7 @@ place_options = option_group(
     LogPlace,
     config_option,
     tier_option,
-    click.option("--tier", metavar="URI", help="The object store behind the logs: s3://bucket/prefix."),
+    click.option("--tier", metavar="URI", help="URI of the tier, such as s3://bucket/prefix."),
     click.option(
         "--dir", "-d", "directories", multiple=True, type=NamedPath(), help="A log directory; can be repeated."
     ),
@@ -148,7 +148,7 @@ uri_options = option_group("place", TierPlace, config_option, tier_option, click
 
 
 json_option = option_group(
-    "output", Output, click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for machines.")
+    "output", Output, click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 )
 """``--json``: passed to the command as ``output``."""
 
@@ -170,7 +170,7 @@ def typed_bytes(text: str) -> bytes:
 
 def partition_option(function: CommandFunction) -> CommandFunction:
     """Add the option ``--partition``; without it, the command uses all partitions of the topic."""
-    return click.option("--partition", "-p", type=click.IntRange(0), help="One partition; all if not given.")(function)
+    return click.option("--partition", "-p", type=click.IntRange(0), help="Only this partition.")(function)
 
 
 def tier_logs(reader: Reader, topic: str | None, partition: int | None) -> list[TierLog]:

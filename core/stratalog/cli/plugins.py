@@ -39,9 +39,10 @@ _COLUMNS: Final = (
 def plugins(output: Output, config: str | None) -> int:
     """List installed plugins: distribution, kinds, names, versions, capabilities, and what failed to load.
 
-    Where compiled code can do the work, the columns say whether it does and, if not, why. The first row is the core.
+    The columns show if compiled code is used and, if not, why. The first row is the core.
 
-    Codecs, record formats and index formats are opened. One that cannot be opened is quarantined: the others work.
+    The command opens codecs, record formats and index formats. A component that cannot be opened is quarantined; the
+    others work.
 
     The exit code is 1 if a plugin failed, or if something is quarantined.
     """

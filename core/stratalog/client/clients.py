@@ -122,8 +122,8 @@ def _check_transactional(transactional_id: str, options: ProducerOptions) -> Non
     Source: apache/kafka ProducerConfig, its rules for ``transactional.id``.
     """
     if not transactional_id:
-        raise ConfigError("transactional_id is a name, not ''; None is no transactions")
+        raise ConfigError("transactional_id must not be empty: use None for a producer without transactions")
     if not options.idempotent:
         raise ConfigError(
-            f"a transactional producer is idempotent: transactional_id={transactional_id} idempotent=False"
+            f"a transactional producer must be idempotent: transactional_id={transactional_id} idempotent=False"
         )

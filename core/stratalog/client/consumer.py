@@ -41,7 +41,7 @@ class OffsetReset(StrEnum):
         try:
             return cls(value)
         except ValueError:
-            raise ConfigError(f"auto_offset_reset {value!r} is none of {', '.join(cls)}") from None
+            raise ConfigError(f"auto_offset_reset {value!r} is not one of {', '.join(cls)}") from None
 
 
 class Consumer(CheckedArguments, Closeable):
@@ -77,7 +77,7 @@ class Consumer(CheckedArguments, Closeable):
         auto_offset_reset: str,
     ) -> None:
         if group == "":
-            raise ConfigError("group is a name, not ''; None is no group")
+            raise ConfigError("group must not be empty: use None for a consumer without a group")
         self._clock, self._offsets, self._group = clock, offsets, group
         self._reset = OffsetReset.of(auto_offset_reset)
         seen = Isolation.of(isolation)
@@ -289,14 +289,14 @@ class Consumer(CheckedArguments, Closeable):
 
     def _named_group(self) -> str:
         if self._group is None:
-            raise ConfigError("the consumer has no group: engine.consumer(group=NAME, ...)")
+            raise ConfigError("the consumer has no group: create it with group=NAME")
         return self._group
 
     def _cursor(self, name: TopicPartition) -> Cursor:
         found = self._cursors.get(name)
         if found is None:
             raise UnknownTopicError(
-                f"{name} is not among what the consumer reads: {', '.join(map(str, self._cursors))}"
+                f"{name} is not one of the consumer's partitions: {', '.join(map(str, self._cursors))}"
             )
         return found
 

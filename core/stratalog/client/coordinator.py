@@ -96,7 +96,9 @@ class Coordinator:
         with self._lock:
             state = self._state_of(transactional_id, identity)
             if state.status in _PREPARED:
-                raise InvalidTxnStateError(f"the transaction is about to end transactional_id={transactional_id}")
+                raise InvalidTxnStateError(
+                    f"the end of the transaction has started transactional_id={transactional_id}"
+                )
             now = self._env.clock.now_ms()
             begins = state.status != TransactionStatus.ONGOING
             before = set() if begins else set(partitions_in(state))
@@ -180,7 +182,7 @@ class Coordinator:
                     known = max(found.coordinator_epoch, 0)  # an epoch below that of the last marker is fenced
                     log.end_transaction(found.producer_id, epoch, commit=False, coordinator_epoch=known)
         except StorageError:
-            _LOGGER.exception("a transaction of which nothing is known could not be aborted log=%s", name)
+            _LOGGER.exception("an unknown transaction could not be aborted log=%s", name)
 
     def abort_expired(self) -> tuple[str, ...]:
         """Abort transactions that are open longer than their timeout, and fence their producers.
@@ -231,10 +233,7 @@ class Coordinator:
     def _state_of(self, transactional_id: str, identity: ProducerId) -> TransactionState:
         state = self._topic.state(transactional_id)
         if state is None or (state.producer_id, state.producer_epoch) != identity:
-            now = (
-                "nobody" if state is None else f"producer_id={state.producer_id} producer_epoch={state.producer_epoch}"
-            )
-            raise ProducerFencedError(f"{now} has transactional_id={transactional_id}, not {identity}")
+            raise ProducerFencedError(f"another producer has taken over transactional_id={transactional_id}")
         return state
 
     def _abort(self, transactional_id: str, state: TransactionState) -> TransactionState:

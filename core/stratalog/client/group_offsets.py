@@ -112,7 +112,9 @@ class GroupOffsets(CheckedArguments):
             try:
                 self.commit(group, offsets, "durable")
             except StorageError:
-                _LOGGER.exception("committed offsets of a deleted topic stay group=%s topic=%s", group, topic)
+                _LOGGER.exception(
+                    "committed offsets of a deleted topic could not be removed group=%s topic=%s", group, topic
+                )
 
     def records(
         self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset | None]
@@ -154,7 +156,7 @@ def _record(group: str, name: TopicPartition, given: int | CommittedOffset | Non
         return Record(timestamp_ms=now_ms, key=key)
     found = CommittedOffset(given) if isinstance(given, int) else given
     if found.offset < 0:
-        raise ConfigError(f"a committed offset is at least 0, not {found.offset} group={group} partition={name}")
+        raise ConfigError(f"a committed offset must be at least 0, not {found.offset} group={group} partition={name}")
     value = OffsetCommit(
         offset=found.offset, leader_epoch=found.leader_epoch, metadata=found.metadata, commit_timestamp_ms=now_ms
     )

@@ -255,7 +255,7 @@ class Producer(CheckedArguments, Closeable):
 
     def _transactional(self) -> Transaction:
         if self._transaction is None:
-            raise InvalidTxnStateError("the producer is not transactional: engine.producer(transactional_id=NAME)")
+            raise InvalidTxnStateError("the producer is not transactional: create it with transactional_id=NAME")
         return self._transaction
 
     def _failed(self, error: BaseException, unsure: bool) -> None:  # noqa: FBT001 - of a callback

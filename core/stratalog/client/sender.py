@@ -87,9 +87,7 @@ class Sender:
     def check_outside(self) -> None:
         """Raise ConfigError on a thread of the producer, which cannot wait for itself."""
         if self._inside():
-            raise ConfigError(
-                "a callback of a producer's future cannot wait for the producer: let another thread do it"
-            )
+            raise ConfigError("a callback of a producer's future cannot wait for the producer: wait in another thread")
 
     @contextlib.contextmanager
     def _everything_due(self) -> Iterator[None]:

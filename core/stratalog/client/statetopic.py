@@ -156,7 +156,7 @@ class StateTopic(ABC):
             try:
                 self.refresh(name.partition)
             except StorageError:
-                _LOGGER.exception("what clients have stored cannot be read log=%s", name)
+                _LOGGER.exception("the stored state of clients cannot be read log=%s", name)
 
     def pending(self) -> Iterator[Record]:
         """Iterate over the records of open transactions that were read so far."""
@@ -190,7 +190,7 @@ class StateTopic(ABC):
             if self._compact is not None:
                 self._compact(log)
         except StorageError:
-            _LOGGER.exception("what clients have stored could not be compacted log=%s", log.name)
+            _LOGGER.exception("the stored state of clients could not be compacted log=%s", log.name)
 
     def _step(self, log: LogReader, partition: int, read: _Read) -> int:
         """Read some batches. Return the offset of the next step."""

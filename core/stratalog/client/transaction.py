@@ -79,7 +79,9 @@ class Transaction:
         with self._changed:
             self._check(_Stage.OPEN)
             if self._ends:  # some logs may have its marker already; later records there would be in no transaction
-                raise InvalidTxnStateError(f"the transaction is about to end: end it again transactional_id={self._id}")
+                raise InvalidTxnStateError(
+                    f"the end of the transaction has started: commit or abort it again transactional_id={self._id}"
+                )
             self._check_whole()
 
     @contextlib.contextmanager

@@ -19,69 +19,77 @@ class Limits(Section):
         "limits.open.files",
         4096,
         at_least=8,
-        doc="Descriptors and maps kept open, but no more than half of what the system allows; least used close first.",
+        doc="Maximum number of file descriptors and maps kept open, at most half of the system's limit. The least "
+        "recently used ones are closed first.",
     )
     read_bytes: int = key(
         "limits.read.bytes",
         1 << 20,
         at_least=1024,
-        doc="One read of a log, unless a batch is larger; Arrow tables are read in up to four times as much.",
+        doc="Size of one read of a log, unless a batch is larger. Arrow tables are read in pieces of up to four times "
+        "this size.",
     )
     arrow_threads: int = key(
         "limits.arrow.threads",
         2,
         at_least=1,
-        doc="Threads that read one long Arrow table, the caller's included; 1 takes longer, and less of the processor.",
+        doc="Number of threads that read one long Arrow table, including the caller's. With 1, a read takes longer and "
+        "uses less processor time.",
     )
     batch_bytes: int = key(
         "limits.batch.bytes",
         1 << 30,
         at_least=61,
         at_most=INT_MAX,
-        doc="The largest batch accepted from a file or object.",
+        doc="Maximum size of a batch in a file or object.",
     )
     decompressed_bytes: int = key(
-        "limits.decompressed.bytes", 1 << 28, at_least=1024, doc="The largest result of decompressing one batch."
+        "limits.decompressed.bytes", 1 << 28, at_least=1024, doc="Maximum size of one batch after decompression."
     )
-    manifest_bytes: int = key("limits.manifest.bytes", 64 << 20, at_least=1024, doc="The largest manifest root read.")
+    manifest_bytes: int = key("limits.manifest.bytes", 64 << 20, at_least=1024, doc="Maximum size of a manifest root.")
     checkpoint_bytes: int = key(
-        "limits.checkpoint.bytes", 64 << 20, at_least=1024, doc="The largest checkpoint file read."
+        "limits.checkpoint.bytes", 64 << 20, at_least=1024, doc="Maximum size of a checkpoint file."
     )
     index_bytes: int = key(
         "limits.index.bytes",
         128 << 20,
         at_least=1 << 20,
         at_most=INT_MAX,
-        doc="The largest index, producer snapshot or file of EXTRA indexes of a segment that is read into memory or sent to the "
-        "tier; not below segment.index.bytes.",
+        doc="Maximum size of an index, a producer snapshot or a file of extra indexes that is read into memory or "
+        "offloaded. At least segment.index.bytes.",
     )
     topic_partitions: int = key(
         "limits.topic.partitions",
         100_000,
         at_least=1,
         at_most=INT_MAX,
-        doc="The most partitions of one topic, when it is created and when a tier is taken over.",
+        doc="Maximum number of partitions of a topic, when it is created and when a tier is taken over.",
     )
     index_cache_bytes: int = key(
         "limits.index.cache.bytes",
         64 << 20,
         at_least=0,
-        doc="Index entries of closed segments kept in memory, of each tier.",
+        doc="Memory for index entries of closed segments, for each tier.",
     )
-    chunk_cache_bytes: int = key("limits.chunk.cache.bytes", 64 << 20, at_least=0, doc="Remote chunks kept in memory.")
+    chunk_cache_bytes: int = key(
+        "limits.chunk.cache.bytes", 64 << 20, at_least=0, doc="Memory for chunks read from the tier."
+    )
     prefetch_bytes: int = key(
         "limits.prefetch.bytes",
         32 << 20,
         at_least=0,
-        doc="Remote chunks read ahead of all sequential readers and not used yet; 0 reads nothing ahead.",
+        doc="Memory for chunks that were read ahead from the tier and are not used yet, over all readers; 0 turns "
+        "reading ahead off.",
     )
     upload_bytes: int = key(
         "limits.upload.bytes",
         192 << 20,
         at_least=5 << 20,
-        doc="Parts of uploads in memory at a time, over all uploads of a store; one part always is.",
+        doc="Memory for parts of uploads, over all uploads of a store. One part is always allowed.",
     )
-    fetch_chunk_bytes: int = key("limits.fetch.chunk.bytes", 4 << 20, at_least=4096, doc="One ranged read of the tier.")
+    fetch_chunk_bytes: int = key(
+        "limits.fetch.chunk.bytes", 4 << 20, at_least=4096, doc="Size of one ranged read from the tier."
+    )
 
     def check_partitions(self, topic: str, partitions: int) -> None:
         """Raise ConfigError if ``topic`` may not have this number of partitions."""
@@ -90,7 +98,7 @@ class Limits(Section):
         if partitions > self.topic_partitions:
             raise ConfigError(
                 f"topic {topic}: {partitions} partitions are above limits.topic.partitions={self.topic_partitions}: "
-                "raise the limit, or create fewer"
+                "raise the limit, or create fewer partitions"
             )
 
     def check_index(self, size_bytes: int, what: str) -> None:
@@ -105,7 +113,7 @@ def _not_pairs(words: tuple[str, ...]) -> str:
     wrong = [word for word in words if not all(word.partition("="))]
     schemes = [word.partition("=")[0].lower() for word in words]
     if wrong:
-        return f"must be scheme=name, and {wrong[0]!r} is not"
+        return f"must be a list of scheme=name, and {wrong[0]!r} is not of this form"
     return "" if len(set(schemes)) == len(schemes) else "must name each scheme once"
 
 
@@ -116,199 +124,220 @@ class EngineConfig(Section):
     title: ClassVar[str] = "Engine settings"
 
     log_dirs: tuple[str, ...] = key("log.dirs", (), doc="The log directories; the first also holds the topic settings.")
-    tier: str | None = key("tier", None, doc="URI of the object store and prefix for closed segments.")
+    tier: str | None = key("tier", None, doc="URI of the tier: object store, bucket and prefix for closed segments.")
     tier_outage_open: str = key(
         "tier.outage.open",
         "serve",
         choices=("serve", "refuse"),
-        doc="Opening while the store is away: serve what is on local disk and go on with the tier when it is back, or refuse.",
+        doc="If the store is unavailable when the engine opens: serve the records on local disk and use the tier when "
+        "it is back, or refuse to open.",
     )
     tier_verify: str = key(
         "tier.verify",
         "auto",
         choices=("auto", "first", "always", "never"),
-        doc="Read segments back through their layout before the tier counts as having them: the `first` of each layout of an "
-        "engine, `always` or `never`; `auto` is `never` if layout and store come with stratalog and the store checks "
-        "checksums or keeps local files, else `first`.",
+        doc="Read an offloaded segment back through its layout before it is committed: the `first` one of each layout "
+        "in an engine, `always` or `never`. `auto` means `never` if layout and store are built in and the store "
+        "checks checksums or is a local folder, and `first` otherwise.",
     )
     plugins_allow: tuple[str, ...] = key(
-        "plugins.allow", (), doc="If given, only these entry points are imported; first-party ones are named too."
+        "plugins.allow",
+        (),
+        doc="Import only these entry points; the list must include built-in ones. None imports all.",
     )
-    plugins_block: tuple[str, ...] = key("plugins.block", (), doc="Entry points that are never imported.")
+    plugins_block: tuple[str, ...] = key("plugins.block", (), doc="Entry points that are not imported.")
     plugins_modules: tuple[str, ...] = key(
-        "plugins.modules", (), doc="Modules that are plugins and not installed as such; found as Python finds modules."
+        "plugins.modules", (), doc="Modules that are plugins without an entry point, by their import names."
     )
     plugins_prefer: tuple[str, ...] = key(
         "plugins.prefer",
         (),
         check=_not_pairs,
-        doc="scheme=name: the store to use where several plugins serve a URI scheme.",
+        doc="scheme=name: the object store to use if several plugins serve a URI scheme.",
     )
     durability: str = key(
         "durability",
         "written",
         choices=("written", "durable"),
-        doc="What an append waits for unless it says otherwise.",
+        doc="Durability of an append that gives none.",
     )
     watermark: str = key(
         "watermark",
         "written",
         choices=("written", "durable", "external"),
-        doc="What moves the high watermark: writing, syncing, or a call of set_high_watermark.",
+        doc="Condition that moves the high watermark: records are written, records are synced, or set_high_watermark "
+        "is called.",
     )
     sync_interval_ms: int = key(
         "sync.interval.ms",
         1000,
         at_least=1,
-        doc="The background duties sync what was written about so long ago, and no append has waited for.",
+        doc="Sync interval of the background duties for records that no append has synced.",
     )
     store_deadline_ms: int = key(
-        "store.deadline.ms", 60_000, at_least=1, doc="One object store call, retries included."
+        "store.deadline.ms", 60_000, at_least=1, doc="Deadline of one call to the object store, including retries."
     )
-    store_retries: int = key("store.retries", 5, at_least=0, doc="Further tries of a call that may be repeated.")
+    store_retries: int = key(
+        "store.retries", 5, at_least=0, doc="Maximum number of retries of a repeatable call to the object store."
+    )
     checkpoint_interval_ms: int = key(
         "log.flush.offset.checkpoint.interval.ms",
         60_000,
         at_least=0,
-        doc="How often the background duties store recovery points and log starts.",
+        doc="Interval at which the background duties store recovery points and log start offsets.",
     )
     watermark_interval_ms: int = key(
         "replica.high.watermark.checkpoint.interval.ms",
         5000,
         at_least=1,
-        doc="How often the background duties store high watermarks.",
+        doc="Interval at which the background duties store high watermarks.",
     )
     retention_interval_ms: int = key(
         "log.retention.check.interval.ms",
         300_000,
         at_least=1,
-        doc="How often the background duties roll segments by time and apply retention.",
+        doc="Interval at which the background duties roll segments by time and apply retention.",
     )
     offload_interval_ms: int = key(
         "remote.log.manager.task.interval.ms",
         30_000,
         at_least=1,
-        doc="How often the background duties move closed segments to the tier.",
+        doc="Interval at which the background duties offload closed segments to the tier.",
     )
     copier_threads: int = key(
         "remote.log.manager.copier.thread.pool.size",
         4,
         at_least=1,
-        doc="How many partitions are moved to the tier at a time.",
+        doc="Number of partitions that are offloaded at the same time.",
     )
     copy_bytes_per_second: int = key(
         "remote.log.manager.copy.max.bytes.per.second",
         LONG_MAX,
         at_least=1,
-        doc="Moving to the tier begins no further segment while it is above this rate, over all partitions.",
+        doc="Maximum upload rate over all partitions. Above it, no further segment is offloaded.",
     )
     collect_interval_ms: int = key(
         "tier.collect.interval.ms",
         3_600_000,
         at_least=1,
-        doc="How often the background duties delete what the tier no longer needs; logs without news cost nothing.",
+        doc="Interval at which the background duties delete garbage from the tier. Logs without changes send no "
+        "requests.",
     )
     tier_history_ms: int = key(
         "tier.history.ms",
         3_600_000,
         at_least=0,
-        doc="How long a superseded state of a log's tier can be read (as_of), with all it names; at least an hour.",
+        doc="Time for which an earlier state of a log's tier can be read (as_of) after a newer one replaced it; at "
+        "least an hour.",
     )
     tier_cache_dir: str | None = key(
         "tier.cache.dir",
         None,
-        doc="A folder of its own, not inside a log directory, where chunks and indexes of the tier are kept over "
-        "restarts; without it they are kept in memory.",
+        doc="Folder for cached chunks and indexes of the tier, which survive restarts. It must not be inside a log "
+        "directory. Without it, they are cached in memory.",
     )
-    tier_cache_bytes: int = key(
-        "tier.cache.bytes", 4 << 30, at_least=0, doc="Chunks of the tier kept in tier.cache.dir."
-    )
+    tier_cache_bytes: int = key("tier.cache.bytes", 4 << 30, at_least=0, doc="Disk space for chunks in tier.cache.dir.")
     index_cache_file_bytes: int = key(
         "remote.log.index.file.cache.total.size.bytes",
         1 << 30,
         at_least=1,
-        doc="Indexes of the tier kept in tier.cache.dir.",
+        doc="Disk space for indexes in tier.cache.dir.",
     )
     reader_threads: int = key(
-        "remote.log.reader.threads", 10, at_least=1, doc="How many chunks of the tier are read ahead at a time."
+        "remote.log.reader.threads",
+        10,
+        at_least=1,
+        doc="Number of chunks that are read ahead from the tier at the same time.",
     )
     recovery_threads: int = key(
         "num.recovery.threads.per.data.dir",
         2,
         at_least=1,
-        doc="How many logs of one directory are loaded, and recovered after an unclean stop, at a time at the most.",
+        doc="Maximum number of logs of one directory that are loaded, and recovered after an unclean shutdown, at the "
+        "same time.",
     )
     producer_expiration_ms: int = key(
         "producer.id.expiration.ms",
         86_400_000,
         at_least=1,
-        doc="Idempotent producers are forgotten when their last batch is as old as this, unless a transaction is open.",
+        doc="Age of the last batch at which an idempotent producer expires, unless it has an open transaction.",
     )
     producer_expiration_interval_ms: int = key(
         "producer.id.expiration.check.interval.ms",
         600_000,
         at_least=1,
-        doc="How often the background duties forget producers; opening a log does, too.",
+        doc="Interval at which the background duties remove expired producers. Opening a log removes them, too.",
     )
 
     cleaner_enable: bool = key(
-        "log.cleaner.enable", True, doc="Whether the background duties compact topics whose cleanup.policy says so."
+        "log.cleaner.enable", True, doc="True if the background duties compact topics whose cleanup.policy requires it."
     )
     cleaner_threads: int = key(
-        "log.cleaner.threads", 1, at_least=1, doc="How many logs are compacted at a time; they share the memory."
+        "log.cleaner.threads",
+        1,
+        at_least=1,
+        doc="Number of logs that are compacted at the same time. They share the memory of "
+        "log.cleaner.dedupe.buffer.size.",
     )
     cleaner_dedupe_bytes: int = key(
         "log.cleaner.dedupe.buffer.size",
         128 << 20,
         at_least=1024,
-        doc="Memory for the keys of one round, 24 bytes each, of all threads together; a round ends when it is full.",
+        doc="Memory for the keys of one round over all threads, 24 bytes for each key. A round ends when the memory is "
+        "full.",
     )
     cleaner_load_factor: float = key(
-        "log.cleaner.io.buffer.load.factor", 0.9, at_least=0.1, at_most=0.99, doc="How full that memory may get."
+        "log.cleaner.io.buffer.load.factor",
+        0.9,
+        at_least=0.1,
+        at_most=0.99,
+        doc="Fill ratio at which log.cleaner.dedupe.buffer.size counts as full.",
     )
     cleaner_io_bytes: int = key(
         "log.cleaner.io.buffer.size",
         524_288,
         at_least=1024,
-        doc="How much compaction reads at a time, of all threads together, unless a batch is larger.",
+        doc="Size of the read buffers of compaction over all threads, unless a batch is larger.",
     )
     cleaner_bytes_per_second: float = key(
         "log.cleaner.io.max.bytes.per.second",
         1e15,
         at_least=1,
-        doc="What compaction reads and writes a second at most, of all threads together.",
+        doc="Maximum rate at which compaction reads and writes, over all threads.",
     )
     cleaner_backoff_ms: int = key(
         "log.cleaner.backoff.ms",
         15_000,
         at_least=1,
-        doc="How often the background duties look for a log that is to be compacted.",
+        doc="Interval at which the background duties look for logs to compact.",
     )
 
     extra_interval_ms: int = key(
         "index.extra.interval.ms",
         15_000,
         at_least=1,
-        doc="How often the background duties make EXTRA indexes (index.extra) of segments that were closed.",
+        doc="Interval at which the background duties build extra indexes (index.extra) of closed segments.",
     )
 
     services: tuple[str, ...] = key(
-        "services", (), doc="Services of plugins that run beside the engine, by name, in the order in which they start."
+        "services", (), doc="Names of the plugins' services that run in the engine, in the order in which they start."
     )
     service_stop_ms: int = key(
         "service.stop.ms",
         30_000,
         at_least=0,
-        doc="How long all services together have to stop when the engine closes, then all calls into other plugins that are "
-        "under way, and then all listeners. What takes longer is left to its thread, which the log names.",
+        doc="Time that all services together have to stop when the engine closes, then all calls in progress into "
+        "other plugins, and then all listeners. A call that takes longer is abandoned, and the log names its "
+        "thread.",
     )
 
     plugin_deadline_ms: int = key(
         "plugin.deadline.ms",
         300_000,
         at_least=1,
-        doc="One call into a cleanup policy or a tier layout that does not come with stratalog; a layout has it once more for "
-        "each 64 MiB of a segment, its uploads included. A call that takes longer fails, and is left to its thread.",
+        doc="Deadline of one call into a cleanup policy or a tier layout of another package. A layout gets this time "
+        "again for each 64 MiB of a segment, including uploads. A call that takes longer fails, and its thread is "
+        "abandoned.",
     )
 
     @property

@@ -147,7 +147,9 @@ def flat_names(values: Mapping[str, object], source: str, tables: Iterable[str] 
 def _leaves(values: Mapping[str, object], prefix: str, whole: frozenset[str]) -> Iterable[tuple[str, object]]:
     for name, value in values.items():
         if not isinstance(name, str):
-            raise ConfigError(f"the name of a setting is text, not {name!r}{f' in {prefix[:-1]}' if prefix else ''}")
+            raise ConfigError(
+                f"the name of a setting must be text, not {name!r}{f' in {prefix[:-1]}' if prefix else ''}"
+            )
         if isinstance(value, Mapping) and prefix + name not in whole:
             yield from _leaves(value, f"{prefix}{name}.", whole)
         else:

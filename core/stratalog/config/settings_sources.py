@@ -113,16 +113,16 @@ def load_settings(file: os.PathLike[str] | str) -> dict[str, object]:
     path = Path(file)
     try:
         if path.exists() and not path.is_file():  # opening a FIFO would block until its other end is opened
-            raise ConfigError(f"{path} is not a regular file: name a settings file")
+            raise ConfigError(f"{path} is not a regular file: give the path of a settings file")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        hint = ": a setting of one topic is given by --set KEY=VALUE" if "=" in path.name else ""
+        hint = ": use --set KEY=VALUE for a setting of one topic" if "=" in path.name else ""
         raise ConfigError(f"there is no settings file at {path}{hint}") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        hint = ': a name that goes on where another one ends is quoted, "tier.cache.dir" beside tier'
-        raise ConfigError(f"{path} is no valid TOML: {error}{hint if 'overwrite' in str(error) else ''}") from error
+        hint = ': quote a name that extends another one, such as "tier.cache.dir" beside tier'
+        raise ConfigError(f"{path} is not valid TOML: {error}{hint if 'overwrite' in str(error) else ''}") from error
 
 
 def _take_sections(tree: dict[str, object]) -> dict[str, Mapping[str, object]]:

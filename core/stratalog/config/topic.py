@@ -18,7 +18,7 @@ from stratalog.errors import UnknownSettingError
 
 USE_TOTAL: Final = -2  # local.retention.*: "the same as retention.*"
 UNLIMITED: Final = -1
-NO_EFFECT: Final = "no effect here"  # for settings that only a broker uses: they can be set, and are stored
+NO_EFFECT: Final = "no effect"  # for settings that only a broker uses: they can be set, and are stored
 COMPRESSION_CHOICES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 # A broker's default settings of topics whose names differ from the topic settings' names. All other such settings only
@@ -63,180 +63,202 @@ class TopicConfig(Section):
     title: ClassVar[str] = "Topic settings"
 
     cleanup_policy: tuple[str, ...] = key(
-        "cleanup.policy", ("delete",), doc="A comma list of cleanup policies; delete and compact are Kafka's."
+        "cleanup.policy", ("delete",), doc="Cleanup policies, as a list with commas. Kafka has delete and compact."
     )
     compression_type: str = key(
         "compression.type",
         "producer",
         choices=COMPRESSION_CHOICES,
-        doc="The codec on disk; producer keeps the client's.",
+        doc="Codec of stored batches; producer keeps the client's codec.",
     )
     compression_gzip_level: int = key(
-        "compression.gzip.level", -1, check=_gzip_level, doc="1 to 9; -1 is zlib's default."
+        "compression.gzip.level", -1, check=_gzip_level, doc="Level for gzip, 1 to 9; -1 is zlib's default."
     )
-    compression_lz4_level: int = key("compression.lz4.level", 9, at_least=1, at_most=17, doc="The level for lz4.")
-    compression_zstd_level: int = key(
-        "compression.zstd.level", 3, at_least=-131072, at_most=22, doc="The level for zstd."
-    )
+    compression_lz4_level: int = key("compression.lz4.level", 9, at_least=1, at_most=17, doc="Level for lz4.")
+    compression_zstd_level: int = key("compression.zstd.level", 3, at_least=-131072, at_most=22, doc="Level for zstd.")
     segment_bytes: int = key(
         "segment.bytes",
         1 << 30,
         at_least=14,
         at_most=INT_MAX,
-        doc="Roll before passing this size. Kafka's least is 1 MiB since 4.0, and was this before.",
+        doc="Maximum size of a segment; the log rolls before an append exceeds it. Kafka 4.0 raised the minimum from "
+        "14 bytes to 1 MiB.",
     )
-    segment_ms: int = key("segment.ms", 604_800_000, at_least=1, doc="Roll a segment whose records span this time.")
+    segment_ms: int = key(
+        "segment.ms", 604_800_000, at_least=1, doc="Maximum time span of a segment's records; then the log rolls."
+    )
     segment_jitter_ms: int = key(
-        "segment.jitter.ms", 0, at_least=0, doc="Up to this is taken off segment.ms at random, to spread rolls."
+        "segment.jitter.ms", 0, at_least=0, doc="Maximum random reduction of segment.ms, which spreads rolls over time."
     )
     segment_index_bytes: int = key(
-        "segment.index.bytes", 10_485_760, at_least=4, at_most=INT_MAX, doc="The largest size of an index file."
+        "segment.index.bytes", 10_485_760, at_least=4, at_most=INT_MAX, doc="Maximum size of an index file."
     )
     index_interval_bytes: int = key(
         "index.interval.bytes",
         4096,
         at_least=0,
         at_most=INT_MAX,
-        doc="An index entry about every so many bytes of log.",
+        doc="Approximate number of log bytes between two index entries.",
     )
-    preallocate: bool = key("preallocate", False, doc="Allocate a segment file at its full size when it is made.")
+    preallocate: bool = key("preallocate", False, doc="Allocate the full size of a segment file when it is created.")
     max_message_bytes: int = key(
-        "max.message.bytes", 1_048_588, at_least=0, at_most=INT_MAX, doc="The largest batch an append may hold."
+        "max.message.bytes", 1_048_588, at_least=0, at_most=INT_MAX, doc="Maximum size of an appended batch."
     )
     message_timestamp_type: str = key(
         "message.timestamp.type",
         "CreateTime",
         choices=("CreateTime", "LogAppendTime"),
-        doc="Whether records keep the producer's time or get the time of the append.",
+        doc="CreateTime keeps the producer's timestamps; LogAppendTime replaces them with the time of the append.",
     )
     message_timestamp_before_max_ms: int = key(
-        "message.timestamp.before.max.ms", LONG_MAX, at_least=0, doc="How far in the past a CreateTime may lie."
+        "message.timestamp.before.max.ms",
+        LONG_MAX,
+        at_least=0,
+        doc="Maximum difference by which a CreateTime may be in the past.",
     )
     message_timestamp_after_max_ms: int = key(
         "message.timestamp.after.max.ms",
         LONG_MAX,
         at_least=0,
-        doc="How far in the future a CreateTime may lie. Kafka's default is an hour (3600000) since 4.0, and was this before.",
+        doc="Maximum difference by which a CreateTime may be in the future. Kafka 4.0 changed its default from this "
+        "value to an hour (3600000).",
     )
     retention_ms: int = key(
         "retention.ms",
         604_800_000,
         at_least=UNLIMITED,
-        doc="Delete segments whose newest record is older; -1 keeps all.",
+        doc="Delete segments whose newest record is older than this; -1 means no limit.",
     )
     retention_bytes: int = key(
-        "retention.bytes", UNLIMITED, doc="Delete the oldest segments of a partition above this size; -1 keeps all."
+        "retention.bytes",
+        UNLIMITED,
+        doc="Delete the oldest segments of a partition that is above this size; -1 means no limit.",
     )
     local_retention_ms: int = key(
-        "local.retention.ms", USE_TOTAL, at_least=USE_TOTAL, doc="retention.ms for local disk; -2 means retention.ms."
+        "local.retention.ms",
+        USE_TOTAL,
+        at_least=USE_TOTAL,
+        doc="retention.ms for local disk; -2 means the value of retention.ms.",
     )
     local_retention_bytes: int = key(
         "local.retention.bytes",
         USE_TOTAL,
         at_least=USE_TOTAL,
-        doc="retention.bytes for local disk; -2 means retention.bytes.",
+        doc="retention.bytes for local disk; -2 means the value of retention.bytes.",
     )
-    remote_storage_enable: bool = key("remote.storage.enable", False, doc="Move closed segments to the engine's tier.")
+    remote_storage_enable: bool = key(
+        "remote.storage.enable", False, doc="Offload closed segments to the engine's tier."
+    )
     remote_log_copy_disable: bool = key(
-        "remote.log.copy.disable", False, doc="Stop copying; what is there stays readable."
+        "remote.log.copy.disable", False, doc="Stop offloading; segments in the tier stay readable."
     )
     remote_log_delete_on_disable: bool = key(
         "remote.log.delete.on.disable",
         False,
-        doc="Needed to turn remote.storage.enable off: all that the tier has of the topic is deleted then.",
+        doc="Required to turn remote.storage.enable off; all segments of the topic in the tier are deleted then.",
     )
     delete_retention_ms: int = key(
-        "delete.retention.ms", 86_400_000, at_least=0, doc="How long compaction keeps tombstones."
+        "delete.retention.ms", 86_400_000, at_least=0, doc="Time for which compaction keeps tombstones."
     )
     min_cleanable_dirty_ratio: float = key(
         "min.cleanable.dirty.ratio",
         0.5,
         at_least=0,
         at_most=1,
-        doc="Compact when more than this share of a log is dirty.",
+        doc="Compact a log if its dirty ratio is above this value.",
     )
     min_compaction_lag_ms: int = key(
-        "min.compaction.lag.ms", 0, at_least=0, doc="Leave segments with younger records uncompacted."
+        "min.compaction.lag.ms", 0, at_least=0, doc="Minimum age of a record before compaction removes it."
     )
     max_compaction_lag_ms: int = key(
         "max.compaction.lag.ms",
         LONG_MAX,
         at_least=1,
-        doc="Compact a log with an older dirty record however clean it is; a topic to be compacted rolls after this time.",
+        doc="Compact a log with a dirty record of this age, whatever its dirty ratio is. A compacted topic also rolls "
+        "after this time.",
     )
     file_delete_delay_ms: int = key(
-        "file.delete.delay.ms", 60_000, at_least=0, doc="How long a deleted segment's files stay under .deleted."
+        "file.delete.delay.ms",
+        60_000,
+        at_least=0,
+        doc="Time after which the .deleted files of a segment are removed from disk.",
     )
     flush_messages: int = key(
         "flush.messages",
         LONG_MAX,
         at_least=1,
-        doc="Sync when an append leaves so many records (offsets) that are not synced.",
+        doc="Number of records (offsets) that are not synced at which an append syncs.",
     )
     flush_ms: int = key(
         "flush.ms",
         LONG_MAX,
         at_least=0,
-        doc="The background duties sync after this time, looked at about once a second.",
+        doc="Time after which the background duties sync records; they check about once a second.",
     )
-    record_version: int = key("record.version", 2, at_least=0, at_most=2, doc="The record format that appends write.")
+    record_version: int = key("record.version", 2, at_least=0, at_most=2, doc="Record format of appended batches.")
     index_formats: tuple[str, ...] = key(
-        "index.formats", ("offset", "time", "transaction"), doc="The index formats of new segments, by name."
+        "index.formats", ("offset", "time", "transaction"), doc="Names of the index formats of new segments."
     )
     index_extra: tuple[str, ...] = key(
         "index.extra",
         (),
-        doc="EXTRA indexes of plugins, by name: made of closed segments in the background, and sent to the tier along.",
+        doc="Names of plugins' extra indexes. They are built from closed segments in the background, and offloaded "
+        "with the segment.",
     )
     segment_offload_delay_ms: int = key(
         "segment.offload.delay.ms",
         0,
         at_least=0,
-        doc="Move a closed segment to the tier only when it was last written to so long ago.",
+        doc="Time between the last write to a segment and its offload.",
     )
     local_hard_limit_bytes: int = key(
         "local.hard.limit.bytes",
         UNLIMITED,
         at_least=UNLIMITED,
-        doc="With a tier: what a partition may have on local disk. Above three quarters of it, segments leave that the tier "
-        "has; above all of it, tier.outage.policy says what appends do. -1 is no limit.",
+        doc="With a tier: maximum size of a partition on local disk. Above three quarters of it, segments that the "
+        "tier has are evicted. Above all of it, appends follow tier.outage.policy. -1 means no limit.",
     )
     tier_outage_policy: str = key(
         "tier.outage.policy",
         "grow",
         choices=("block", "reject", "grow"),
-        doc="Appends above local.hard.limit.bytes wait for room (tier.outage.block.ms), are refused, or go on.",
+        doc="Appends above local.hard.limit.bytes: block until there is room (at most tier.outage.block.ms), refuse "
+        "them, or let the log grow.",
     )
     tier_outage_block_ms: int = key(
         "tier.outage.block.ms",
         60_000,
         at_least=0,
-        doc="How long an append waits for room with tier.outage.policy=block; then it is refused.",
+        doc="Maximum time that an append waits for room with tier.outage.policy=block; then it is refused.",
     )
-    tier_layout: str = key("tier.layout", "single", doc="How a segment becomes objects, by the layout's name.")
+    tier_layout: str = key(
+        "tier.layout", "single", doc="Name of the tier layout, which defines the objects of a segment."
+    )
     min_insync_replicas: int = key(
-        "min.insync.replicas", 1, at_least=1, at_most=INT_MAX, doc=f"Has {NO_EFFECT}: a log has one replica."
+        "min.insync.replicas", 1, at_least=1, at_most=INT_MAX, doc=f"Has {NO_EFFECT}, because a log has one replica."
     )
     unclean_leader_election_enable: bool = key(
         "unclean.leader.election.enable",
         False,
-        doc="A log that leads, and lacks records that its tier has of leaders before, cuts them off the tier; else it is not "
-        "offloaded.",
+        doc="If a leader lacks records that earlier leaders offloaded: true truncates them in the tier, false stops "
+        "offloading.",
     )
     message_downconversion_enable: bool = key(
-        "message.downconversion.enable", True, doc=f"Has {NO_EFFECT}: a fetch gives batches as they are stored."
+        "message.downconversion.enable",
+        True,
+        doc=f"Has {NO_EFFECT}, because a fetch returns batches as they are stored.",
     )
     leader_replication_throttled_replicas: tuple[str, ...] = key(
         "leader.replication.throttled.replicas",
         (),
         check=_throttled,
-        doc=f"Has {NO_EFFECT}: nothing is sent to replicas.",
+        doc=f"Has {NO_EFFECT}, because the engine sends nothing to replicas.",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = key(
         "follower.replication.throttled.replicas",
         (),
         check=_throttled,
-        doc=f"Has {NO_EFFECT}: nothing is fetched from a leader.",
+        doc=f"Has {NO_EFFECT}, because the engine fetches nothing from a leader.",
     )
     sections: Mapping[str, Section] = dataclasses.field(default_factory=dict, hash=False)
 
@@ -253,7 +275,7 @@ class TopicConfig(Section):
             meant = _of_broker(name)
             nearest = meant or next(iter(difflib.get_close_matches(name, sorted(known), n=1)), "")
             is_foreign = is_of_plugin(name) and not meant
-            where = f"{source} (no plugin with such settings is installed)" if is_foreign else source
+            where = f"{source} (no installed plugin has this setting)" if is_foreign else source
             raise UnknownSettingError(name, where, nearest)
         return dataclasses.replace(Section.merged(self, flat, source), sections=sections)
 

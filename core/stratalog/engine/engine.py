@@ -142,7 +142,7 @@ class Engine(EngineLogs):
         return self._duties.apply_retention(self._duties.chosen(logs), dry_run=dry_run)
 
     def make_extra_indexes(self, logs: Iterable[TopicPartition] | None = None) -> tuple[ExtrasResult, ...]:
-        """Build the EXTRA indexes (``index.extra``) that closed local segments lack, as a background duty also does.
+        """Build the extra indexes (``index.extra``) that closed local segments lack, as a background duty also does.
 
         Args:
             logs: only these logs; None is all open logs.
@@ -298,6 +298,6 @@ class Engine(EngineLogs):
         self._check_open()
         topic, partition = proof.get("topic"), proof.get("partition")
         if not isinstance(topic, str) or type(partition) is not int:
-            raise ConfigError("the proof names no topic and partition")
+            raise ConfigError("the proof names no topic and partition: use the output of stratalog erase --json")
         log = self.log(topic, partition)
         return check_erasure(proof, log, key, self._opener.remote_of(log))

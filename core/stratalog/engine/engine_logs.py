@@ -139,7 +139,7 @@ class EngineLogs(CheckedArguments, Closeable):
                 if inventory is not None:
                     self._note_unreached(inventory)
             elif tier is not None:
-                self._open_logs.check_all_reached("attach needs all log directories")
+                self._open_logs.check_all_reached("attach needs all log directories to be available")
                 self.attached = self._take_over(tier, attach)
             self._keep_inventory()
             self._create_in_tier()
@@ -294,7 +294,7 @@ class EngineLogs(CheckedArguments, Closeable):
         for path, problem in self._open_logs.unreached.items():
             if not self._dirs:
                 raise problem
-            _LOGGER.error("a log directory is out of reach, the others are served: path=%s error=%s", path, problem)
+            _LOGGER.error("a log directory is unavailable, the others are in use: path=%s error=%s", path, problem)
             self._notifier(LogDirOffline(path=path, reason=str(problem)))
         if self._tier is not None:
             check_known(self._tier, [directory.store for directory in self._dirs])
@@ -319,7 +319,7 @@ class EngineLogs(CheckedArguments, Closeable):
         """Record partitions that are in no available directory as failed."""
         known = {*self._open_logs.logs, *self._open_logs.failed}
         self._open_logs.failed.update(
-            (name, self._open_logs.unreached_error(f"the log directory of {name} is out of reach"))
+            (name, self._open_logs.unreached_error(f"the log directory of {name} is unavailable"))
             for name in inventory.names()
             if name not in known
         )
@@ -344,12 +344,13 @@ class EngineLogs(CheckedArguments, Closeable):
         ):  # under other settings records could be deleted, or sent to a tier
             for name in directory.folders:
                 if name.topic not in inventory.partitions:
-                    reason = f"the settings of {name} are in a log directory out of reach"
+                    reason = f"the settings of {name} are in a log directory that is unavailable"
                     self._open_logs.failed[name] = self._open_logs.unreached_error(reason)
         duplicates = [name for name in directory.folders if name in self._open_logs.logs]
         for name in duplicates:
             self._open_logs.failed[name] = ConfigError(
-                f"{name} is in {directory.store.path()} and in another log directory"
+                f"{name} is in {directory.store.path()} and in another log directory: move one of them to another "
+                "folder"
             )
         opened, failed = self._opener.open_all(
             directory, [name for name in directory.folders if name not in self._open_logs.failed]

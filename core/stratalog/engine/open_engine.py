@@ -47,7 +47,7 @@ def open_engine(
         log_dirs: one or several directories, created if missing; None uses ``log.dirs`` of ``config``. If some of
             several cannot be opened, the engine serves the others. If none can be opened, the error of the first is
             raised.
-        tier: URI of the object store and prefix for closed segments.
+        tier: URI of the tier: object store, bucket and prefix for closed segments.
         tier_options: options for the client library of the store (credentials), and settings of its plugin by their
             names (``endpoint_url``, ``region``, ``allow_http``), which override ``[plugins.s3]``. They are never logged
             or stored.
@@ -98,9 +98,9 @@ def _open_tier(
     assert settings.tier is not None
     reason = ""
     if attaches:
-        reason = "only the tier knows where logs go on that are taken over from it"
+        reason = "only the tier knows the end of the logs that are taken over"
     elif settings.tier_outage_open == "refuse":
-        reason = "tier.outage.open=refuse says so: wait for the store, or set it to serve"
+        reason = "tier.outage.open is refuse: set it to serve, or wait for the store"
     try:
         return open_tier(host, settings.tier, options, read_only=False, allow_offline=not reason)
     except StoreError as error:
@@ -113,7 +113,7 @@ def _attach(attach: bool | Collection[str], progress: AttachProgress | None, set
     if attach is False:
         return None
     if settings.engine.tier is None:
-        raise ConfigError("attach takes over what is in a tier: open_engine(tier=URI), or tier in the settings")
+        raise ConfigError("attach needs a tier: set tier to its URI")
     return Attach(None if attach is True else tuple(attach), progress)
 
 
@@ -132,9 +132,7 @@ def _settings(
         values["tier"] = tier
     engine = settings.engine.replaced(values, "open_engine")
     if not engine.log_dirs:
-        raise ConfigError(
-            "say where the logs are: open_engine(DIRECTORY), --dir DIRECTORY, or log.dirs in the settings"
-        )
+        raise ConfigError("no log directory is configured: set log.dirs to a directory")
     _check_places(engine.log_dirs)
     defaults = {**settings.topic_defaults, **(topic_defaults or {})}
     plain = TopicConfig()  # the settings of plugins are checked when the plugins are loaded
@@ -148,6 +146,6 @@ def _check_places(log_dirs: Sequence[str]) -> None:
     for index, place in enumerate(places):
         for other, path in zip(places[:index], log_dirs, strict=False):
             if place == other:
-                raise ConfigError(f"a log directory is named twice: {path} and {log_dirs[index]}")
+                raise ConfigError(f"a log directory is given twice: {path} and {log_dirs[index]}")
             if place.is_relative_to(other) or other.is_relative_to(place):
-                raise ConfigError(f"of two log directories one lies in the other: {path} and {log_dirs[index]}")
+                raise ConfigError(f"one log directory is inside another: {path} and {log_dirs[index]}")

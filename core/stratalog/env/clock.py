@@ -70,5 +70,5 @@ class ManualClock:
     def advance_ms(self, duration_ms: int) -> None:
         """Advance the clock."""
         if duration_ms < 0:
-            raise ValueError("a clock does not go back")
+            raise ValueError("a clock cannot be set to an earlier time")
         self._now_ns += duration_ms * 1_000_000

@@ -62,7 +62,7 @@ class DeadlineCalls:
         """
         with self._lock:
             if self._laggards[component] >= self._most:
-                raise OverdueError(f"was not called: {self._most} calls before it are still running")
+                raise OverdueError(f"was not called: {self._most} earlier calls are still running")
         call = _Call(work, self._hurried)
         thread = OwnThread(call.run, f"{_NAME}-{method}")
         thread.start()
@@ -101,7 +101,9 @@ class DeadlineCalls:
                 return
             self._laggards[component] += 1
             call.when_over = lambda: self._returned(component)
-        _LOGGER.warning("a call is left behind: component=%s method=%s thread=%s", component, method, thread.name)
+        _LOGGER.warning(
+            "a call took too long and was abandoned: component=%s method=%s thread=%s", component, method, thread.name
+        )
 
     def _returned(self, component: str) -> None:
         """Remove one laggard from the count. The caller holds the lock."""

@@ -73,7 +73,7 @@ def _refuse_to_enter(owned: object) -> NoReturn:
 
 
 def _refusal(owned: object) -> ClosedError:
-    return ClosedError(f"the {type(owned).__name__} was opened before a fork: open it in the child")
+    return ClosedError(f"the {type(owned).__name__} was opened before a fork: open another one in the child process")
 
 
 def _describe(owned: object) -> str:

@@ -42,13 +42,17 @@ def parse_lines(data: bytes, words: int, file: str) -> list[CheckpointLine]:
         return []
     version = _integer(*lines[0], _INT_BITS, file)
     if version != VERSION:
-        raise CorruptCheckpointError(f"checkpoint version {version} is unknown", file, 0)
+        raise CorruptCheckpointError(f"checkpoint version {version} is unknown", file, 0).advised(
+            "install the release that wrote the file"
+        )
     if len(lines) == 1:
         return []
     expected = _integer(*lines[1], _INT_BITS, file)
     entries = [CheckpointLine(_words(line, position, words, file), position) for line, position in lines[2:]]
     if len(entries) != expected:
-        raise CorruptCheckpointError(f"{expected} entries are announced, {len(entries)} are there", file, lines[1][1])
+        raise CorruptCheckpointError(
+            f"the header announces {expected} entries, but the file has {len(entries)}", file, lines[1][1]
+        )
     return entries
 
 
@@ -115,7 +119,7 @@ def _lines(data: bytes) -> Iterator[tuple[bytes, int]]:
 def _words(line: bytes, position: int, count: int, file: str) -> tuple[bytes, ...]:
     found = re.split(rb"\s+", line.rstrip())
     if len(found) != count or not found[0]:
-        raise CorruptCheckpointError(f"a line of {count} words is expected, not {line[:80]!r}", file, position)
+        raise CorruptCheckpointError(f"the line must have {count} words, not {line[:80]!r}", file, position)
     return tuple(found)
 
 
@@ -129,5 +133,5 @@ def _text(word: bytes, position: int, file: str) -> str:
 def _integer(word: bytes, position: int, bits: int, file: str) -> int:
     limit = 1 << (bits - 1)
     if not _INTEGER.match(word) or len(word) > _MAX_DIGITS or not -limit <= int(word) < limit:
-        raise CorruptCheckpointError(f"a number of {bits} bits is expected, not {word[:80]!r}", file, position)
+        raise CorruptCheckpointError(f"the word must be a number of {bits} bits, not {word[:80]!r}", file, position)
     return int(word)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class StorageError(Exception):
@@ -10,11 +10,16 @@ class StorageError(Exception):
 
     retriable: ClassVar[bool] = False
     kafka_code: ClassVar[int] = -1
-    advice: ClassVar[str] = ""
+    advice: str = ""
 
     def __init__(self, reason: str, *details: object) -> None:
         super().__init__(reason, *details)  # unpickling passes these arguments to the constructor again
         self.reason = reason
+
+    def advised(self, advice: str) -> Self:
+        """Return this error with ``advice`` for its cause instead of the advice of its class."""
+        self.advice = advice
+        return self
 
     def _where(self) -> str:
         return ""

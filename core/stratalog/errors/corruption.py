@@ -21,46 +21,48 @@ class CorruptionError(StorageError):
 class CorruptBatchError(CorruptionError):
     """The bytes at ``position`` are not a valid record batch."""
 
-    advice = "restore this range from a replica or the tier; an engine cuts a damaged tail when it opens uncleanly"
+    advice = "run stratalog verify to list all damage, and restore the records from a replica or a copy"
 
 
 class CorruptIndexError(CorruptionError):
     """An index contradicts its log. Indexes are disposable: the index is rebuilt from the log."""
 
-    advice = "delete the index file, it is rebuilt from the .log at the next open"
+    advice = "delete the index file; the next open rebuilds it from the .log file"
 
 
 class CorruptSnapshotError(CorruptionError):
     """A producer snapshot is damaged. An older snapshot, or the log, is read instead."""
 
-    advice = "delete the snapshot, an older one or the log is read instead"
+    advice = "delete the snapshot file; an older snapshot or the log is read instead"
 
 
 class CorruptCheckpointError(CorruptionError):
     """A checkpoint file cannot be parsed."""
 
-    advice = "delete the file if its log can be scanned again, or restore it"
+    advice = "restore the file from a copy, or delete it if the records of its log can be scanned"
 
 
 class CorruptManifestError(CorruptionError):
     """A manifest root cannot be parsed, or does not continue the chain before it."""
 
-    advice = "do not write to this tier; compare the root with the one before it"
+    advice = "stop all writers of this tier, and run stratalog verify on its URI"
 
 
 class TamperedManifestError(CorruptManifestError):
     """A manifest fails its authentication with the key: it was changed, replaced, moved or rolled back."""
 
-    advice = "find out who wrote to the bucket, and bring back the newest state that the key authenticates"
+    advice = "find the program that wrote to the bucket, and restore the newest manifest that the key authenticates"
 
 
 class CorruptObjectError(CorruptionError):
     """An object of the tier differs from its description in the manifest."""
 
-    advice = "restore the object from a version or a copy of the bucket; never delete local data for it"
+    advice = (
+        "restore the object from a copy: stratalog verify URI --repair --dir DIRECTORY; do not delete local segments"
+    )
 
 
 class DecompressedSizeError(CorruptionError):
     """Compressed data would grow past the limit; nothing was allocated beyond it."""
 
-    advice = "if the data is genuine, raise limits.decompressed.bytes"
+    advice = "raise limits.decompressed.bytes if the data is genuine"

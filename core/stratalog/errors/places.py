@@ -21,31 +21,31 @@ class LogDirError(StorageError):
 class LogDirNotFoundError(LogDirError):
     """There is no log directory at this path."""
 
-    advice = "check the path; a log directory holds one folder a partition, named topic-partition"
+    advice = "check the path; a log directory contains one folder for each partition, named TOPIC-PARTITION"
 
 
 class LogDirLockedError(LogDirError):
     """Another engine or a running Kafka broker holds the directory."""
 
-    advice = "stop the process that has it open; to read the logs nothing needs to stop"
+    advice = "stop the engine or broker that uses the directory; commands that only read work while it runs"
 
 
 class LogDirPermissionError(LogDirError):
     """The operating system does not permit this user the operation."""
 
-    advice = "let this user read and write the directory, or read a copy of it"
+    advice = "give this user read and write access to the path"
 
 
 class LogDirOfflineError(LogDirError):
     """An I/O error took the directory out of service. Repair the disk, then open again."""
 
-    advice = "repair the disk and open the engine again; nothing is retried on a file that failed"
+    advice = "repair the disk, then open the engine again; a failed write is never retried"
 
 
 class NotAFileError(LogDirError):
     """A folder, FIFO, socket, device or symbolic link has the name of a file. Only the log of that file is affected."""
 
-    advice = "move it away, and restore the file from a copy if it held data"
+    advice = "move it to another folder, and restore the file from a copy if it contained records"
 
 
 class FileReplacedError(LogDirError):
@@ -54,7 +54,7 @@ class FileReplacedError(LogDirError):
     The log is out of service; other logs stay in service. Records that were not durable before this error may be lost.
     """
 
-    advice = "stop the process that changes files of the log, restore them, and open the engine again"
+    advice = "stop the process that changes files of the log, restore the files, then open the engine again"
 
 
 class OutOfResourcesError(LogDirError):
@@ -71,20 +71,20 @@ class SystemLimitError(OutOfResourcesError):
 class DiskFullError(OutOfResourcesError):
     """No space is left. The append was undone; reads still work."""
 
-    advice = "free space or offload and evict, then append again"
+    advice = "free space on this disk, then repeat the call"
 
 
 class SegmentGoneError(LogDirError):
     """Retention deleted a segment's file while it was read. Read again from the same offset."""
 
     retriable = True
-    advice = "read again from the same offset: retention took the file, the log goes on without it or from the tier"
+    advice = "read again from the same offset; retention deleted the segment, or only the tier has it"
 
 
 class ReadOnlyError(LogDirError):
     """A write was called on an object that was opened for reading."""
 
-    advice = "it was opened for reading alone: open it for writing"
+    advice = "open the log directory or the store with an engine, which can write"
 
 
 class StoreError(StorageError):
@@ -113,7 +113,7 @@ class StorePermissionError(StoreError):
 class BucketNotFoundError(StoreError):
     """The bucket, or the root folder of the store, is missing."""
 
-    advice = "create it first, or correct the tier URI; stratalog creates no buckets"
+    advice = "create the bucket or folder, or correct the tier URI; stratalog does not create buckets"
 
 
 class StoreTimeoutError(StoreError):
@@ -138,13 +138,13 @@ class TierUnavailableError(StoreError):
     """
 
     retriable = True
-    advice = "see to the store and the network; an engine that is open looks for the store by itself, then ask again"
+    advice = "check the store and the network, then repeat the call; an open engine reconnects by itself"
 
 
 class StoreUntrustedError(StoreError):
     """The store is available again but failed its checks. The engine does not use it until the next open."""
 
-    advice = "correct the store or the tier URI, then open the engine again; what is on local disk is served meanwhile"
+    advice = "correct the store or the tier URI, then open the engine again; until then only local disk is read"
 
 
 class LocalLimitError(StorageError):
@@ -152,4 +152,4 @@ class LocalLimitError(StorageError):
 
     retriable = True
     kafka_code = 89
-    advice = "see to the tier, or raise local.hard.limit.bytes, or set tier.outage.policy=grow"
+    advice = "check why offloading fails, raise local.hard.limit.bytes, or set tier.outage.policy=grow"

@@ -9,19 +9,21 @@ class FencedEpochError(StorageError):
     """Another writer owns this log's tier now. Stop acknowledging; never retry. Reopen to read the new records."""
 
     kafka_code = 74
-    advice = "another writer owns this log now: stop this one, or let it take the log over again"
+    advice = (
+        "another writer owns this log: stop this one, or attach the tier to an empty directory to take the log over"
+    )
 
 
 class LogInUseError(FencedEpochError):
     """A job or query cannot write to a tier's log while an engine may write to it. Stop the engine, then take over."""
 
-    advice = "stop the engine, then take the log over (take_over=True, takeOver=true in Spark, --take-over of commands)"
+    advice = "stop the engine that writes to the log, then repeat the call with the take-over option"
 
 
 class EngineAheadError(FencedEpochError):
     """An engine holds records of a log that its tier does not have. Let it offload them and stop, then repeat."""
 
-    advice = "let the engine offload its segments and stop, or write to its directory"
+    advice = "let the engine offload its segments and stop it, or write to its log directory"
 
 
 class ReplicaError(StorageError):
@@ -57,7 +59,7 @@ class OffsetInTierError(ReplicaError):
 class EpochsExhaustedError(ReplicaError):
     """The log is in the last possible leader epoch, 2^31 - 1. Restore it under another name."""
 
-    advice = "restore the topic under another name, where leader epochs begin at 0 (stratalog restore --as OLD=NEW)"
+    advice = "restore the topic under another name, where leader epochs start at 0: stratalog restore --as OLD=NEW"
 
 
 class ClosedError(StorageError):

@@ -36,7 +36,7 @@ from stratalog.segment.segment_check import check_segment, stored_indexes
 from stratalog.spi.segment_store import LogFiles
 
 _OVERFLOWS: Final = (
-    "offsets from here on are too far above the segment's base for any index: the next opening splits it"
+    "offsets from here on are too far above the base offset for an index: the next open splits the segment"
 )
 
 
@@ -187,7 +187,7 @@ def _left_over(files: LogFiles) -> Iterator[Finding]:
     for file in files.list():
         found = parse_segment_file(file.name)
         if found is not None and found.state in {CLEANED_SUFFIX, SWAP_SUFFIX}:
-            text = "left by a replacement of segments that was interrupted"
+            text = "left by an interrupted replacement of segments"
             yield Finding(FindingKind.LEFT_OVER, files.path(file.name), 0, text)
 
 
@@ -201,7 +201,10 @@ def _vanished(files: LogFiles, bases: Collection[int]) -> Iterator[Finding]:
         if found.base_offset not in known and min(bases, default=0) < found.base_offset:
             known.add(found.base_offset)
             path = files.path(segment_file(found.base_offset, LOG_SUFFIX))
-            text = f"the file is gone, {file.name} is there: restore its records, the next opening removes this trace"
+            text = (
+                f"the file is missing and {file.name} exists: restore the records before the next open, which removes "
+                "it"
+            )
             yield Finding(FindingKind.DAMAGE, path, 0, text)
 
 
@@ -214,7 +217,7 @@ def _snapshots(files: LogFiles, log_end: int) -> Iterator[Finding]:
             yield Finding(FindingKind.SNAPSHOT, error.file, error.position, error.reason)
         else:
             if offset > log_end:
-                yield Finding(FindingKind.SNAPSHOT, files.path(name), 0, f"is above the log's end, {log_end}")
+                yield Finding(FindingKind.SNAPSHOT, files.path(name), 0, f"is above the log end offset {log_end}")
 
 
 def _small_files(files: LogFiles) -> Iterator[Finding]:

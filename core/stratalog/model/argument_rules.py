@@ -71,7 +71,7 @@ def integer(name: str, value: Any, least: int = LONG_MIN, most: int = LONG_MAX) 
         raise wrong_type(name, "an integer", value) from None
     if not least <= number <= most:
         shown = f"{number}" if number.bit_length() <= 128 else f"a number of {number.bit_length()} bits"
-        raise ConfigError(f"{name} is from {least} to {most}, not {shown}")
+        raise ConfigError(f"{name} must be from {least} to {most}, not {shown}")
     return number
 
 
@@ -82,7 +82,7 @@ def wrong_type(name: str, words: str, value: object) -> WrongTypeError:
     except Exception:  # noqa: BLE001 - the repr of any object may raise anything
         shown = "..."
     shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
-    return WrongTypeError(f"{name} is {words}, not {shown} of type {type(value).__name__}")
+    return WrongTypeError(f"{name} must be {words}, not {shown} of type {type(value).__name__}")
 
 
 def _rule(kind: Any) -> Rule | None:
@@ -137,7 +137,7 @@ def _text(name: str, value: Any) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"{name} is no Unicode text: {value!r:.{_MOST_SHOWN}}") from None
+        raise ConfigError(f"{name} is not Unicode text: {value!r:.{_MOST_SHOWN}}") from None
     return value
 
 
@@ -150,7 +150,7 @@ def _path(name: str, value: Any) -> str:
     except UnicodeEncodeError:
         is_one = False
     if not is_one:
-        raise ConfigError(f"{name} is no path: {value!r:.{_MOST_SHOWN}}")
+        raise ConfigError(f"{name} is not a path: {value!r:.{_MOST_SHOWN}}")
     return value
 
 
@@ -236,7 +236,7 @@ def _mapping_rule(inner: Sequence[Any]) -> Rule:
 
 def _list_rule(origin: type[Any], element: Any) -> Rule:
     rule = _element_rule(element)
-    words = "a list" if rule is None else f"a list, with each item {rule.words}"
+    words = "a list" if rule is None else f"a list in which each item is {rule.words}"
     expected = origin if origin in {Sequence, Collection, list, tuple} else Iterable
 
     def check(name: str, value: Any) -> Any:

@@ -262,7 +262,7 @@ def _cuts(chunk: RecordColumns, limit: int) -> Iterator[int]:
     )
     for row, more in enumerate(sizes):
         if max(more) > limit:
-            raise OverflowError(f"record {row} of the columns needs more than Arrow's offsets of 32 bits can say")
+            raise OverflowError(f"record {row} does not fit Arrow's 32-bit offsets")
         used = [a + b for a, b in zip(used, more, strict=True)]
         if max(used) > limit:
             yield row

@@ -32,7 +32,7 @@ cdef int check(Fault fault, const Source* source, int64_t i, int64_t n) except -
     if fault == OUTSIDE_HEADERS:
         outside_headers(source.header_first[i], source.header_count[i], source.headers)
     if fault == TOO_LARGE:
-        raise OverflowError(f"record {i} of the columns needs more than Arrow's offsets of 32 bits can say")
+        raise OverflowError(f"record {i} does not fit Arrow's 32-bit offsets")
     if fault == OUTSIDE:
         if source.key_size[i] >= 0 and not inside(source.key_position[i], source.key_size[i], source.arena_bytes):
             outside(source.key_position[i], source.key_size[i])

@@ -20,7 +20,7 @@ TIME_INDEX_SUFFIX: Final = ".timeindex"
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 DIGEST_SUFFIX: Final = ".digest"  # compaction's digest of a segment; Kafka ignores it
-EXTRA_SUFFIX: Final = ".extra"  # EXTRA indexes of a closed segment; Kafka ignores it
+EXTRA_SUFFIX: Final = ".extra"  # Extra indexes of a closed segment; Kafka ignores it
 DESCRIBING_SUFFIXES: Final = (DIGEST_SUFFIX, EXTRA_SUFFIX)  # files that are valid for one state of a closed segment
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 DELETED_SUFFIX: Final = ".deleted"
@@ -85,7 +85,9 @@ class TopicId:
         # The pattern is checked first, because the decoder silently ignores foreign characters.
         raw = base64.urlsafe_b64decode(self.text[:22] + "==") if _TOPIC_ID.match(self.text) else bytes(16)
         if raw == bytes(16):
-            raise InvalidTopicError(f"{self.text!r} is no topic id: 22 characters of URL-safe base64 are expected")
+            raise InvalidTopicError(
+                f"{self.text!r} is not a topic id: use the 22 characters of URL-safe base64 that Kafka shows"
+            )
         # The last character has four unused bits. The text is encoded again, and thus equal ids have equal texts.
         object.__setattr__(self, "text", base64.urlsafe_b64encode(raw).decode()[:22])
 

@@ -21,5 +21,7 @@ def readable(data: bytes, parse: Callable[[bytes, str], object], place: str) -> 
     try:
         parse(data, place)
     except StorageError as error:
-        raise StorageError(f"a note is not stored, as it could not be read again; report this: {error}") from error
+        raise StorageError(
+            f"a note was not stored, because it could not be read back; report this as a bug: {error}"
+        ) from error
     return data

@@ -100,5 +100,5 @@ class Offers(Generic[C]):
     def _clash(self, number: int, names: list[str]) -> PluginClashError:
         who = " and ".join(f"{self._title} {name!r}" for name in names)
         return PluginClashError(
-            f"{who} have the same {self._attribute} {number}: block all but one plugin in plugins.block"
+            f"{who} have the same {self._attribute} {number}: add all but one plugin to plugins.block"
         )

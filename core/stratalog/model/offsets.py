@@ -24,7 +24,7 @@ class Isolation(StrEnum):
         """Return the isolation named ``value``; ConfigError if there is none."""
         found = _ISOLATIONS.get(value)
         if found is None:
-            raise ConfigError(f"isolation {value!r} is none of {', '.join(cls)}")
+            raise ConfigError(f"isolation {value!r} is not one of {', '.join(cls)}")
         return found
 
 
@@ -43,7 +43,7 @@ class Durability(StrEnum):
         try:
             return cls(value)
         except ValueError:
-            raise ConfigError(f"durability {value!r} is none of {', '.join(cls)}") from None
+            raise ConfigError(f"durability {value!r} is not one of {', '.join(cls)}") from None
 
 
 class AppendOrigin(StrEnum):
@@ -63,7 +63,7 @@ class AppendOrigin(StrEnum):
         try:
             return cls(value)
         except ValueError:
-            raise ConfigError(f"origin {value!r} is none of {', '.join(cls)}") from None
+            raise ConfigError(f"origin {value!r} is not one of {', '.join(cls)}") from None
 
 
 class Watermark(StrEnum):
@@ -109,7 +109,7 @@ def next_epoch(epoch: int, log: object) -> int:
         EpochsExhaustedError: ``epoch`` is the largest one.
     """
     if epoch >= MAX_EPOCH:
-        raise EpochsExhaustedError(f"{log} is in leader epoch {epoch}, and there is none above {MAX_EPOCH}")
+        raise EpochsExhaustedError(f"{log} is in leader epoch {epoch}, and the maximum is {MAX_EPOCH}")
     return epoch + 1
 
 

@@ -68,7 +68,7 @@ def _checked_headers(headers: Any) -> Headers:
 
 def _checked_header(header: Any) -> tuple[str, bytes | None]:
     if not isinstance(header, tuple | list) or len(header) != 2:
-        raise WrongTypeError(f"a header is a pair of name and value, not {header!r}")
+        raise WrongTypeError(f"a header must be a pair of name and value, not {header!r}")
     name, value = header
     if not isinstance(name, str):
         raise _wrong_type("a header's name", "a str", name)

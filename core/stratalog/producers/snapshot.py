@@ -46,10 +46,14 @@ def decode_snapshot(data: bytes, file: str) -> list[ProducerEntry]:
         CorruptSnapshotError: another version, a size that does not fit the count, or a bad CRC.
     """
     if len(data) < _HEAD.size:
-        raise CorruptSnapshotError(f"a snapshot has at least {_HEAD.size} bytes, this one {len(data)}", file, len(data))
+        raise CorruptSnapshotError(
+            f"a snapshot has at least {_HEAD.size} bytes, this file has {len(data)}", file, len(data)
+        )
     version, crc, count = _HEAD.unpack_from(data)
     if version != VERSION:
-        raise CorruptSnapshotError(f"snapshot version {version} is unknown", file, 0)
+        raise CorruptSnapshotError(f"snapshot version {version} is unknown", file, 0).advised(
+            "install the release that wrote the file"
+        )
     if count < 0 or len(data) != _HEAD.size + count * _ENTRY.size:
         raise CorruptSnapshotError(f"{len(data)} bytes do not fit {count} entries", file, _CHECKED_FROM)
     if crc32c(data[_CHECKED_FROM:]) != crc:

@@ -64,17 +64,18 @@ class ProducerHistory:
         """Check a batch of this producer; errors as ``ProducerState.check``."""
         who = f"producer_id={self.producer_id} producer_epoch={batch.producer_epoch}"
         if batch.producer_epoch < self.epoch:
-            raise InvalidProducerEpochError(f"epoch {self.epoch} has written already {who}")
+            raise InvalidProducerEpochError(f"a newer epoch, {self.epoch}, has already written {who}")
         if batch.is_control:
             if marker is not None and marker.coordinator_epoch < self.coordinator_epoch:
                 raise TransactionCoordinatorFencedError(
-                    f"coordinator epoch {self.coordinator_epoch} has written already, not {marker.coordinator_epoch} {who}"
+                    f"coordinator epoch {self.coordinator_epoch} has already written, so {marker.coordinator_epoch} is "
+                    f"stale {who}"
                 )
             return  # a marker has no sequence, and may come without an open transaction
         if in_sequence and batch.base_sequence >= 0 and self.epoch >= 0:
             self._check_sequence(batch, who)
         if self.transaction_first_offset is not None and not batch.is_transactional:
-            raise InvalidTxnStateError(f"a plain batch inside an open transaction {who}")
+            raise InvalidTxnStateError(f"a non-transactional batch in an open transaction {who}")
 
     def _check_sequence(self, batch: RecordBatch, who: str) -> None:
         last = self.batches[-1].last_sequence if self.batches else -1

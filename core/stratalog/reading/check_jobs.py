@@ -69,7 +69,7 @@ def plan_checks(
         StoreError: the tier cannot be read.
     """
     if not split_scheme(source.location)[0] or source.as_of is not None:
-        raise ConfigError("what is checked is a tier as it is now: give its URI, and no as_of")
+        raise ConfigError("checks need the current state of a tier: give its URI without as_of")
     found, segments, logs = (
         list[Finding](),
         list[tuple[TopicPartition, TopicId, StoredSegment]](),

@@ -60,7 +60,7 @@ class ComponentHost(Closeable):
         self._policies: dict[str, CleanupPolicy] = {}
         self._parts: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
         self._stood_in: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
-        self._reported = set[str]()  # missing EXTRA indexes that were reported
+        self._reported = set[str]()  # missing extra indexes that were reported
         self._layouts: LayoutTable | None = None
         self._index_cache = ByteCache(settings.limits.index_cache_bytes)
         self._failed: dict[tuple[str, str], StorageError] = {}  # components in quarantine; under _opening
@@ -91,7 +91,8 @@ class ComponentHost(Closeable):
     def available_parts(self, config: TopicConfig) -> tuple[Components, PluginError | None]:
         """Return components for logs with these settings, and the error if such logs can only be read; otherwise None.
 
-        EXTRA indexes that cannot be opened are left out. Other index formats that cannot be opened are replaced: without
+        extra indexes that cannot be opened are left out. Other index formats that cannot be opened are replaced:
+        without
         them, opening and searching a log takes longer.
 
         Raises:
@@ -119,7 +120,7 @@ class ComponentHost(Closeable):
         except PluginError as error:
             if name not in self._reported:
                 self._reported.add(name)
-                _LOGGER.warning("logs are opened without EXTRA index %s, and read all the same: %s", name, error)
+                _LOGGER.warning("logs are opened without extra index %s, and can be read: %s", name, error)
             return False
         return True
 
@@ -141,7 +142,7 @@ class ComponentHost(Closeable):
         return {**STAND_INS, **found}
 
     def reading_parts(self, config: TopicConfig | None = None) -> Components:
-        """Return the components of a reader: indexes, and all installed EXTRA indexes, which are opened at first use.
+        """Return the components of a reader: indexes, and all installed extra indexes, which are opened at first use.
 
         ``config`` has the settings of the topic if they are known; None means the default index formats.
         """
@@ -291,7 +292,7 @@ class ComponentHost(Closeable):
         for name in names:
             index = self._open(catalogue, catalogue.by_name(name))
             if index.role is IndexRole.EXTRA:
-                raise UnknownComponentError(f"index.formats names {name!r}, an EXTRA index; name it in index.extra")
+                raise UnknownComponentError(f"index.formats names {name!r}, an extra index: move it to index.extra")
             if index.role in found:
                 raise UnknownComponentError(f"index.formats names two formats of role {index.role}")
             found[index.role] = index

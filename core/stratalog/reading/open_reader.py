@@ -90,7 +90,7 @@ def open_settled(
             opened = open_tier(host, text, tier_options, read_only=True)
             return BucketReader(text, host, opened, as_of)
         if as_of is not None:
-            raise ConfigError("as_of is for a tier that is read alone: give its URI")  # noqa: TRY301 - closes the host
+            raise ConfigError("as_of needs a tier without a directory: give the tier's URI")  # noqa: TRY301 - closes the host
         if tier is not None:
             opened = open_tier(host, tier, tier_options, read_only=True, allow_offline=allow_offline)
         paths = (text, *others)
@@ -129,7 +129,7 @@ def open_tier(
     """
     scheme, _ = split_scheme(uri)
     if not scheme:
-        raise ConfigError(f"tier {uri!r} is no URI: s3://bucket/prefix or file:///folder are")
+        raise ConfigError(f"tier {uri!r} is not a URI: use a form like s3://bucket/prefix or file:///folder")
     catalogue = host.registry.object_stores()
     provider = catalogue.by_scheme(scheme)
     store = catalogue.open(provider, host.context(provider, location=uri, options=options, read_only=read_only))

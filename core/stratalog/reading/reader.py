@@ -142,7 +142,7 @@ class Reader(CheckedArguments, Closeable):
             ConfigError: the reader is of a directory, which must be opened again instead, or of an earlier state.
             StoreError, CorruptManifestError: the refresh failed; logs that it had not yet reached are unchanged.
         """
-        raise ConfigError(f"{self.location} is read as it was: open it again for what has changed")
+        raise ConfigError(f"{self.location} is read in its state at the open: open it again to read changes")
 
     def close(self) -> None:
         """Close all files and connections. A second call does nothing."""

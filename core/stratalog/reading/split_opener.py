@@ -61,7 +61,9 @@ class SplitOpener:
         files = self._local().open_log(str(piece.log))
         topic_id = read_topic_id(files)
         if topic_id is not None and topic_id != piece.topic_id:
-            raise SegmentGoneError("its topic has been made again since the plan was made", files.path(piece.place))
+            raise SegmentGoneError(
+                "the topic was deleted and created again after the plan was made", files.path(piece.place)
+            ).advised("plan the read again")
         log = files.open_segment(piece.place)
         segment = Segment(
             files,
@@ -76,7 +78,9 @@ class SplitOpener:
         try:
             planned_bytes = piece.file_bytes or piece.size_bytes
             if log.size_bytes < planned_bytes or (not piece.is_active and log.size_bytes != planned_bytes):
-                raise SegmentGoneError("it has been replaced or cut since the plan was made", segment.label)
+                raise SegmentGoneError(
+                    "the segment was replaced or truncated after the plan was made", segment.label
+                ).advised("plan the read again")
             yield segment
         finally:
             segment.close()
@@ -97,7 +101,7 @@ class SplitOpener:
         if self._tier is None:
             uri = self._source.location if split_scheme(self._source.location)[0] else self._source.tier
             if uri is None:
-                raise ConfigError("the plan names segments of a tier, and the source has none")
+                raise ConfigError("the plan names segments of a tier, but the source has no tier")
             tier = open_tier(self._host, uri, self._source.tier_options, read_only=True)
             self._tier = self._opened.enter_context(tier)
         return self._tier

@@ -64,7 +64,7 @@ class TopicTable:
             unknown = self.unknown(topic)
             if unknown:
                 _LOGGER.warning(
-                    "topic %s has settings that no installed plugin knows: they are kept, and have no effect: %s",
+                    "topic %s has settings that no installed plugin knows; they are kept without effect: %s",
                     topic,
                     ", ".join(sorted(unknown)),
                 )
@@ -159,5 +159,7 @@ def parse_topics(data: bytes | None, file: str) -> dict[str, TopicEntry]:
         position = error.pos if isinstance(error, json.JSONDecodeError) else 0
         raise CorruptCheckpointError(f"the topics file is malformed: {error}", file, position) from error
     if version != FORMAT_VERSION:
-        raise CorruptCheckpointError(f"topics file version {version!r} is not supported by this release", file)
+        raise CorruptCheckpointError(f"topics file version {version!r} is not supported by this release", file).advised(
+            "install the release that wrote the file"
+        )
     return entries

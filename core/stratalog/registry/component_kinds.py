@@ -44,7 +44,7 @@ class ComponentKind:
 RECORD_FORMATS: Final = ComponentKind("record_formats", "record format", RecordFormat, writes_bytes=True)
 CODECS: Final = ComponentKind("codecs", "codec", Codec, writes_bytes=True)
 INDEX_FORMATS: Final = ComponentKind("index_formats", "index format", IndexFormat, writes_bytes=True)
-EXTRA_INDEXES: Final = ComponentKind("extra_indexes", "EXTRA index", ExtraIndex, writes_bytes=True)
+EXTRA_INDEXES: Final = ComponentKind("extra_indexes", "extra index", ExtraIndex, writes_bytes=True)
 SEGMENT_STORES: Final = ComponentKind("segment_stores", "segment store", SegmentStore, has_schemes=True)
 OBJECT_STORES: Final = ComponentKind("object_stores", "object store", ObjectStore, has_schemes=True)
 TIER_LAYOUTS: Final = ComponentKind("tier_layouts", "tier layout", TierLayout, writes_bytes=True)

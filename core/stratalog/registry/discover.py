@@ -159,8 +159,8 @@ def ambiguity(candidate: Candidate, others: Iterable[Candidate]) -> PluginClashE
     """Return the error for a name that several distributions use."""
     owners = sorted(f"{other.distribution} {other.version}" for other in others if other.name == candidate.name)
     return PluginClashError(
-        f"the entry point {candidate.name!r} is in {' and in '.join(owners)}: "
-        f"uninstall one, or block it as 'distribution:{candidate.name}' in plugins.block"
+        f"entry point {candidate.name!r} is in {' and in '.join(owners)}: uninstall one, or add "
+        f"'distribution:{candidate.name}' to plugins.block"
     )
 
 
@@ -187,7 +187,7 @@ def _explained(module: str, error: ImportError) -> PluginImportError:
         return PluginImportError(f"plugin module {module!r} cannot be imported: {error}", module, bundled_hint(missing))
     near = difflib.get_close_matches(missing, _known_modules(missing), n=3)
     hint = f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
-    return PluginImportError(f"no module named {missing!r}: check plugins.modules and plugins=[...]{hint}", module)
+    return PluginImportError(f"there is no module {missing!r}: correct plugins.modules{hint}", module)
 
 
 def _known_modules(missing: str) -> list[str]:

@@ -17,7 +17,7 @@ from stratalog.errors import PluginError, StorageError
 
 T = TypeVar("T")
 
-_ADVICE: Final = "update the plugin, or block it with plugins.block"
+_ADVICE: Final = "update the plugin, or add its name to plugins.block"
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,9 @@ class Host:
             if function is not None and not implemented:
                 raise PluginError(f"{hook} is not decorated with stratalog.spi.hookimpl")
             if function is None and implemented:
-                raise PluginError(f"{hook} is implemented under another name: specname is not supported")
+                raise PluginError(
+                    f"{hook} is implemented with specname, which is not supported: name the function after the hook"
+                )
         if not self._manager.get_hookcallers(plugin):
             raise PluginError(f"{name} has no stratalog hook")
 

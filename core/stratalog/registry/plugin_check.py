@@ -109,7 +109,9 @@ def check_plugin(plugin: object) -> list[PluginFinding]:
         return [PluginFinding(Severity.ERROR, f"plugin {name}", str(loaded.info.error))]
     findings = [
         PluginFinding(
-            Severity.ERROR, f"plugin {name}", f"importing it imports {module}: import that when a component opens"
+            Severity.ERROR,
+            f"plugin {name}",
+            f"importing it imports {module}: import this module when a component opens",
         )
         for module in sorted(HEAVY_MODULES & (set(sys.modules) - before))
     ]
@@ -124,7 +126,9 @@ def _candidate(name: str) -> Candidate:
         if candidate.name == name:
             return candidate
     there = ", ".join(sorted({candidate.name for candidate in installed})) or "none"
-    raise UnknownComponentError(f"no installed distribution has the entry point {name!r}; there are: {there}")
+    raise UnknownComponentError(
+        f"no installed distribution has the entry point {name!r}; installed entry points: {there}"
+    )
 
 
 def _check_offers(loaded: LoadedPlugin) -> Iterator[PluginFinding]:
@@ -152,21 +156,21 @@ def _check_commands(host: Host) -> Iterator[PluginFinding]:
                     Severity.ERROR, f"command {command.name}", "its name is not of the form [a-z][a-z0-9-]*"
                 )
             if not command.help:
-                yield PluginFinding(Severity.ERROR, f"command {command.name}", "it has no help")
+                yield PluginFinding(Severity.ERROR, f"command {command.name}", "it has no help text")
 
 
 def _check_provider(kind: ComponentKind, provider: Provider[Any]) -> Iterator[str]:  # Any: providers of every kind
     if kind.has_schemes and not provider.schemes:
-        yield "it serves no URI scheme, so nothing can choose it"
+        yield "it serves no URI scheme, so no URI selects it"
     if provider.schemes and not kind.has_schemes:
-        yield "only stores have schemes"
+        yield "only object stores have schemes"
     for scheme in sorted(provider.schemes):
         if not _SCHEME.match(scheme):
             yield f"scheme {scheme!r} is not of the form [a-z][a-z0-9+.-]*"
     try:
         inspect.signature(provider.open).bind(None)
     except TypeError as error:
-        yield f"open must take the context as its one argument: {error}"
+        yield f"open must have one argument, the context: {error}"
     yield from _check_section(provider.engine_section)
     yield from _check_section(provider.topic_section, prefix=f"{provider.name}.")
 
@@ -187,7 +191,7 @@ def _check_section(section: object, prefix: str = "") -> Iterator[str]:
         if not name.startswith(prefix):
             yield f"topic setting {name!r} must begin with {prefix!r}"
         if not found.doc:
-            yield f"setting {name!r} has no sentence"
+            yield f"setting {name!r} has no doc"
 
 
 def _check_opening(
@@ -208,7 +212,7 @@ def _check_opening(
     finally:
         handles.close()
     if not isinstance(component, kind.component):
-        wrong = f"open returned {type(component).__qualname__}, which is no {kind.component.__name__}"
+        wrong = f"open returned {type(component).__qualname__}, which is not a {kind.component.__name__}"
         yield PluginFinding(Severity.ERROR, where, wrong)
         return
     yield from (PluginFinding(Severity.ERROR, where, text) for text in _ATTRIBUTES.get(kind, _no_attributes)(component))
@@ -216,7 +220,7 @@ def _check_opening(
 
 def _codec_attributes(codec: Codec) -> Iterator[str]:
     if getattr(codec, "id", None) not in range(1, 8):
-        yield "id must be 1 to 7: three bits of the attributes, and 0 is no codec"
+        yield "id must be 1 to 7: the attributes have three bits, and 0 means no codec"
     if not isinstance(getattr(codec, "levels", ""), range | None):
         yield "levels must be a range or None"
 
@@ -228,7 +232,7 @@ def _format_attributes(record_format: RecordFormat) -> Iterator[str]:
 
 def _extra_attributes(extra: ExtraIndex) -> Iterator[str]:
     if not isinstance(getattr(extra, "fields", None), Fields):
-        yield "fields must be of Fields: what of the records a builder looks at"
+        yield "fields must be a Fields value: the record fields that a builder reads"
 
 
 def _index_attributes(index: IndexFormat[Any]) -> Iterator[str]:  # Any: entries of every kind
@@ -236,7 +240,7 @@ def _index_attributes(index: IndexFormat[Any]) -> Iterator[str]:  # Any: entries
     if not isinstance(role, IndexRole):
         yield "role must be an IndexRole"
     elif role is IndexRole.EXTRA:
-        yield "an index of role extra is an ExtraIndex, offered by stratalog_extra_indexes: it is made from records"
+        yield "an index of role extra must be an ExtraIndex, which the hook stratalog_extra_indexes returns"
     suffix = str(getattr(index, "suffix", ""))
     if not _SUFFIX.match(suffix) or suffix in _TAKEN_SUFFIXES:
         yield f"suffix must be a dot and lower-case letters, and none of {', '.join(sorted(_TAKEN_SUFFIXES))}"

@@ -98,7 +98,7 @@ class Registry:
         return self._catalogue(component_kinds.INDEX_FORMATS)
 
     def extra_indexes(self) -> Catalogue[ExtraIndex]:
-        """Return the offered EXTRA indexes."""
+        """Return the offered extra indexes."""
         return self._catalogue(component_kinds.EXTRA_INDEXES)
 
     def segment_stores(self) -> Catalogue[SegmentStore]:
@@ -130,7 +130,7 @@ class Registry:
                 if section is None:
                     continue
                 if type(found.setdefault(name, section())) is not section:
-                    raise PluginClashError(f"the topic settings {name}.* are claimed twice, by {offer.origin} too")
+                    raise PluginClashError(f"the topic settings {name}.* are already claimed by {offer.origin}")
         return found
 
     def engine_settings(self) -> dict[str, frozenset[str]]:

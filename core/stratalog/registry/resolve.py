@@ -89,7 +89,7 @@ class Shelf(Generic[P]):
         found = [offer for offer in self._offers if offer.provider.name == name]
         if not found:
             raise self._unknown(f"no {self.title} {name!r} is installed", self.names())
-        self._refuse_clash(found, f"{self.title} {name!r}", "block all but one in plugins.block")
+        self._refuse_clash(found, f"{self.title} {name!r}", "add all but one to plugins.block")
         return found[0].provider
 
     def __iter__(self) -> Iterator[Offer[P]]:
@@ -154,11 +154,11 @@ class Catalogue(Shelf[Provider[C]]):
             there = [f"{offer.provider.name} ({offer.origin})" for offer in claims]
             claims = [offer for offer in claims if offer.provider.name == preferred]
             if not claims:
-                reason = f"plugins.prefer wants {preferred!r} for {wanted}:// and that does not serve it"
+                reason = f"plugins.prefer names {preferred!r} for {wanted}://, which it does not serve"
                 raise self._unknown(reason, there)
         if not claims:
             raise self._unknown(f"no {self.title} for {wanted}:// is installed", self.schemes())
-        advice = f'choose with plugins.prefer = ["{wanted}={claims[0].provider.name}"]'
+        advice = f'choose one with plugins.prefer = ["{wanted}={claims[0].provider.name}"]'
         self._refuse_clash(claims, f"{self.title} for {wanted}://", advice)
         return claims[0].provider
 
@@ -220,12 +220,14 @@ def check_requires(labels: Iterable[str], catalogues: Sequence[Catalogue[Any]]) 
             continue
         if named:
             older = " and ".join(f"{offer.provider.label} ({offer.origin})" for offer in named)
-            raise UnknownComponentError(f"{label} is required to read this, and {older} is installed: upgrade it")
+            raise UnknownComponentError(
+                f"{label} is required to read this, and {older} is installed: upgrade the plugin"
+            )
         there = sorted({offer.provider.label for catalogue in catalogues for offer in catalogue.offers()})
         absent = tuple(dict.fromkeys(sentence for catalogue in catalogues for sentence in catalogue.absent))
-        raise _unknown(f"{label} is required to read this and not installed", there, absent)
+        raise _unknown(f"{label} is required to read this, and is not installed", there, absent)
 
 
 def _unknown(reason: str, there: Iterable[str], absent: Sequence[str]) -> UnknownComponentError:
     advice = "; ".join(absent) or "install a plugin that offers it"
-    return UnknownComponentError(f"{reason}; there are: {', '.join(there) or 'none'}; {advice}")
+    return UnknownComponentError(f"{reason}; installed: {', '.join(there) or 'none'}; {advice}")

@@ -216,7 +216,7 @@ class Appender:
         try:
             self.segment.seal()
         except OutOfResourcesError as error:
-            raise ClosedError(f"a segment was closed in part, {error.reason}: open the log again") from error
+            raise ClosedError(f"closing a segment failed, {error.reason}: open the log again") from error
 
     def _take_back(self, start: int) -> None:
         """Truncate the bytes of a failed append from ``start`` on, whose index entries were not written.
@@ -229,7 +229,7 @@ class Appender:
         try:
             self._cut_to(start)
         except OutOfResourcesError as error:
-            reason = f"what an append wrote could not be taken back, {error.reason}: open the log again"
+            reason = f"a failed append could not be undone, {error.reason}: open the log again"
             raise ClosedError(f"{reason} path={self.segment.label}") from error
 
     def _cut_to(self, start: int) -> None:

@@ -65,13 +65,13 @@ class FormatTable:
         if magic in opened.clashes:
             raise opened.clashes[magic].with_traceback(None)
         if opened.failures or magic in _KAFKA_MAGICS:
-            advice = opened.absence() or "; install a plugin that offers it, or unblock it in plugins.block"
+            advice = opened.absence() or "; install a plugin that provides it, or remove it from plugins.block"
             raise UnknownComponentError(f"no record format with magic {magic} is installed{advice}")
         return None
 
 
 class ExtraTable:
-    """EXTRA indexes by ``name@version``, opened when they are first used. Thread-safe.
+    """Extra indexes by ``name@version``, opened when they are first used. Thread-safe.
 
     Args:
         offers: functions that return the index, the same one each time. Each is called once, or once by each of several
@@ -100,7 +100,7 @@ class ExtraTable:
 
     def guard(self, label: str) -> Guard:
         """Return the guard of calls into an index and its readers."""
-        return self._guards.get(label) or Guard(f"EXTRA index {label}", "")
+        return self._guards.get(label) or Guard(f"extra index {label}", "")
 
     def failed(self, label: str, method: str, where: str, error: StorageError) -> None:
         """Record that a method of an index or its reader broke the contract; log only the first failure.
@@ -109,7 +109,11 @@ class ExtraTable:
         """
         if self.failures.setdefault((label, method), error) is error:
             _LOGGER.error(
-                "EXTRA index %s of %s is not used, as of others like it: %s", label, where, error, exc_info=error
+                "extra index %s of %s is not used; more of the same index are not reported: %s",
+                label,
+                where,
+                error,
+                exc_info=error,
             )
 
 
@@ -121,7 +125,7 @@ class Components:
     """Components that a log needs to read and write; holds no state of any log.
 
     ``indexes`` has one format for each role. ``index_cache`` holds the index entries of closed segments of all logs.
-    ``extras`` are the EXTRA indexes that a topic names; a reader without an engine has all that are installed.
+    ``extras`` are the extra indexes that a topic names; a reader without an engine has all that are installed.
     """
 
     env: Env

@@ -1,6 +1,7 @@
-"""EXTRA indexes of one segment: their creation and their bytes, which docs/formats/extra.md describes.
+"""Extra indexes of one segment: their creation and their bytes, which docs/formats/extra.md describes.
 
-The same bytes are stored in a file beside a closed segment and uploaded to a tier with it. No EXTRA index is required: bytes
+The same bytes are stored in a file beside a closed segment and uploaded to a tier with it. No extra index is required:
+bytes
 that fail a check count as missing.
 """
 
@@ -48,14 +49,14 @@ ReadBytes = Callable[[int, int], Buffer]
 
 @runtime_checkable
 class HasExtras(Protocol):
-    """A segment that may have EXTRA indexes."""
+    """A segment that may have extra indexes."""
 
     def extra_index(self, label: str) -> bytes:
         """Return the index of this ``name@version``; ``b""`` if none fits the segment, or it is empty."""
 
 
 def extra_index(segment: ReadableSegment, label: str) -> bytes:
-    """Return an EXTRA index of a closed segment; see ``HasExtras``."""
+    """Return an extra index of a closed segment; see ``HasExtras``."""
     return segment.extra_index(label) if isinstance(segment, HasExtras) else b""
 
 
@@ -191,5 +192,10 @@ def _finished(label: str, finish: Callable[[], Buffer], guard: Guard) -> Buffer:
         guard.refuse("finish", f"returned a {type(made).__name__}, not bytes")
     if size_bytes <= MAX_INDEX_BYTES:
         return made
-    _LOGGER.warning("EXTRA index %s is left out of a segment: %d bytes, at most %d", label, size_bytes, MAX_INDEX_BYTES)
+    _LOGGER.warning(
+        "extra index %s of a segment is left out: it has %d bytes, at most %d are allowed",
+        label,
+        size_bytes,
+        MAX_INDEX_BYTES,
+    )
     return b""

@@ -58,7 +58,7 @@ def scan(formats: FormatTable, data: Buffer, start: int, end: int, *, check_crc:
         if table.stop is not ScanStop.OTHER_MAGIC:
             return MixedScan(tuple(tables), table.stop, table.stop_position, table.reason)
         if table.stop_position <= position:
-            return MixedScan(tuple(tables), ScanStop.CORRUPT, position, f"magic {magic} is refused by its format")
+            return MixedScan(tuple(tables), ScanStop.CORRUPT, position, f"the record format refuses magic {magic}")
         position = table.stop_position
 
 
@@ -185,7 +185,7 @@ def _out_of_place(
     after, beyond, below = bounds
     is_far = after < batch.base_offset <= batch.last_offset and (below is None or batch.last_offset < below)
     kind = OffsetOverflowError if is_far else CorruptBatchError
-    reason = f"offsets {batch.base_offset} to {batch.last_offset} do not lie between {after} and {beyond}"
+    reason = f"offsets {batch.base_offset} to {batch.last_offset} are not between {after} and {beyond}"
     return kind(reason, segment.label, position)
 
 
@@ -217,10 +217,10 @@ def _entry_bytes(data: memoryview, segment: ReadableSegment, position: int, part
     """Return the size of the entry at the start of ``data`` that did not fit; raise if the segment ends inside it."""
     left = segment.size_bytes - position
     if left < FRAME_BYTES or len(data) < FRAME_BYTES:
-        raise CorruptBatchError(f"the last entry is cut off, {left} bytes are left", segment.label, position)
+        raise CorruptBatchError(f"the last entry is cut off after {left} bytes", segment.label, position)
     needed: int = FRAME.unpack_from(data)[1] + OVERHEAD_BYTES
     if needed > left:
-        raise CorruptBatchError(f"an entry of {needed} bytes is cut off, {left} are left", segment.label, position)
+        raise CorruptBatchError(f"an entry of {needed} bytes is cut off after {left}", segment.label, position)
     if needed > parts.limits.batch_bytes:
         raise CorruptBatchError(
             f"an entry of {needed} bytes is above limits.batch.bytes={parts.limits.batch_bytes}",
@@ -228,5 +228,5 @@ def _entry_bytes(data: memoryview, segment: ReadableSegment, position: int, part
             position,
         )
     if needed <= len(data):
-        raise CorruptBatchError(f"an entry of {needed} bytes is refused by its format", segment.label, position)
+        raise CorruptBatchError(f"the record format refuses an entry of {needed} bytes", segment.label, position)
     return needed

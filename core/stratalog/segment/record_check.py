@@ -28,7 +28,7 @@ def check_records(chunk: Chunk, table: BatchTable, label: str, components: Compo
         except StorageError as error:
             count, wrong = 0, getattr(error, "reason", "") or str(error)
         if wrong:
-            text = f"the records of the batch up to offset {batch.last_offset} are wrong: {wrong}"
+            text = f"the records of the batch that ends at offset {batch.last_offset} are wrong: {wrong}"
             findings.append(Finding(FindingKind.DAMAGE, label, chunk.position + batch.position, text))
         else:
             records += count
@@ -45,7 +45,7 @@ def _decoded(chunk: Chunk, row: BatchTable, batch: RecordBatch, components: Comp
             return count, wrong
         count += columns.count
     if batch.magic >= _TELLS_BOUNDS and count != batch.record_count:
-        return count, f"the header says {batch.record_count} records, there are {count}"
+        return count, f"the header has {batch.record_count} records, the batch has {count}"
     return count, ""
 
 

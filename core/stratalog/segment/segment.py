@@ -22,7 +22,7 @@ from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segment_store import IndexFile, LogFiles, SegmentFile
 
 MAX_FILE_BYTES: Final = (1 << 31) - 1  # maximal size of an index file
-DOUBTED: Final = frozenset({"damaged"})  # not a label: an EXTRA index that was present could not be read
+DOUBTED: Final = frozenset({"damaged"})  # not a label: an extra index that was present could not be read
 _NO_EXTRAS: Final = frozenset[str]()
 _NONE: Final[Mapping[Any, Any]] = MappingProxyType({})  # shared by the many segments with nothing to store here
 
@@ -45,7 +45,7 @@ class Segment(ReadOn):
         start: position (bytes) in the file where the segment begins; above 0 if another segment has the bytes before.
 
     Attributes:
-        known_extras: labels of the EXTRA indexes that were found and fit; used to build the missing ones.
+        known_extras: labels of the extra indexes that were found and fit; used to build the missing ones.
     """
 
     __slots__ = (
@@ -168,7 +168,7 @@ class Segment(ReadOn):
         return found
 
     def extra_index(self, label: str) -> bytes:
-        """Return an EXTRA index of a closed segment by ``name@version``; ``b""`` if none fits, or it is empty."""
+        """Return an extra index of a closed segment by ``name@version``; ``b""`` if none fits, or it is empty."""
         found = self.parts.index_cache.get_or_load((self._token, label), lambda: self._stored_extra(label))
         if self._closed:
             raise SegmentGoneError("the segment was closed while it was read", self.label)
@@ -256,7 +256,7 @@ class Segment(ReadOn):
             self.log.close()
 
     def extras_made(self, labels: frozenset[str]) -> None:
-        """Note that the file of EXTRA indexes was written with these labels."""
+        """Note that the file of extra indexes was written with these labels."""
         self.parts.index_cache.discard((self._token, label) for label in labels)
         self.known_extras = labels
 

@@ -232,7 +232,7 @@ class _OffsetCheck(_IndexCheck):
                 return
             before = table.last_offset[row - 1] if row else self._last_offset
             if not before < entry.offset:
-                self.wrong(f"offset {entry.offset} lies before position {entry.position}")
+                self.wrong(f"offset {entry.offset} is before position {entry.position}")
                 return
             self.next += 1
         self._last_offset = table.last_offset[-1]
@@ -260,7 +260,10 @@ class _TimeCheck(_IndexCheck):
                 tops = list(accumulate(table.max_timestamp_ms, max, initial=self._top))
             largest = tops[bisect_left(table.last_offset, entry.offset) + 1]
             if entry.timestamp_ms != largest:
-                self.wrong(f"timestamp {entry.timestamp_ms} at offset {entry.offset}, the largest there is {largest}")
+                self.wrong(
+                    f"timestamp {entry.timestamp_ms} at offset {entry.offset}, but the largest timestamp there is "
+                    f"{largest}"
+                )
                 return
             self.next += 1
         self._top = max(self._top, *table.max_timestamp_ms)
@@ -270,7 +273,7 @@ class _TimeCheck(_IndexCheck):
         if self.next == len(self.reader):
             last = self.reader[-1] if self.next else TimestampOffset(NO_TIMESTAMP, self.base_offset)
             if isinstance(last, TimestampOffset) and last.timestamp_ms < self._top:
-                self.wrong(f"the last entry has timestamp {last.timestamp_ms}, the segment {self._top}")
+                self.wrong(f"the last entry has timestamp {last.timestamp_ms}, but the segment has {self._top}")
         yield from super().finished(report)
 
 

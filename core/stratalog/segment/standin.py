@@ -82,8 +82,9 @@ class HeldTransactions(StandIn):
         for at in range(0, memoryview(entries).nbytes, _ENTRY.size):
             if bytes(entries[at : at + len(_TAG)]) != _TAG:
                 raise UnknownComponentError(
-                    "the transaction index of a segment in the tier cannot be read, because its format in index.formats is not "
-                    "installed: install the plugin that offers it, or read uncommitted records too"
+                    "the transaction index of a segment in the tier cannot be read, because its format in "
+                    "index.formats is not installed: install the plugin that provides it, or read with isolation "
+                    "read_uncommitted"
                 )
             found.append(AbortedTransaction(*_ENTRY.unpack_from(entries, at)[1:]))
         return _Reader(tuple(found))

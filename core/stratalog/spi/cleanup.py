@@ -198,4 +198,4 @@ class CleanupPolicy(ABC):
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """Return a filter for one round. Only policies that plan a Rewrite have a filter."""
-        raise NotImplementedError(f"{type(self).__name__} rewrites nothing, so it has no filter for {job.log}")
+        raise NotImplementedError(f"{type(self).__name__} plans no rewrites, so it has no filter for {job.log}")

@@ -54,7 +54,7 @@ def config_option(function: CommandFunction) -> CommandFunction:
         "--config",
         type=click.Path(dir_okay=False),
         callback=lambda _context, _parameter, given: settings_file(given),
-        help="A file with settings; else the one that STRATALOG_CONFIG names, else ./stratalog.toml.",
+        help="Settings file. Default: the file that STRATALOG_CONFIG names, then ./stratalog.toml.",
     )(function)
 
 
@@ -68,8 +68,8 @@ def tier_option(function: CommandFunction) -> CommandFunction:
         multiple=True,
         metavar="NAME=VALUE",
         callback=lambda _context, _parameter, given: tier_options(given),
-        help="An option for the store of the tier: endpoint_url=URL, region=NAME, addressing=path, allow_http=true. Can be "
-        "repeated. Other users of the machine see it: leave secrets to the environment.",
+        help="Option for the object store, such as endpoint_url=URL, region=NAME, addressing=path or allow_http=true; "
+        "can be repeated. Other users of the machine can see it: put secrets into the environment.",
     )(function)
 
 
@@ -103,7 +103,7 @@ def tier_options(texts: Iterable[str]) -> dict[str, object]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise ConfigError("an option of the store has the form NAME=VALUE: --tier-option region=eu-north-1")
+            raise ConfigError("--tier-option must have the form NAME=VALUE, such as --tier-option region=eu-north-1")
         found[name.strip()] = option_value(value)
     return found
 

@@ -1,6 +1,6 @@
-"""EXTRA indexes: a plugin's indexes of a segment's records, with which readers skip segments.
+"""Extra indexes: a plugin's indexes of a segment's records, with which readers skip segments.
 
-EXTRA indexes are built for closed segments only, in the background, and never delay an append. They are disposable: if
+Extra indexes are built for closed segments only, in the background, and never delay an append. They are disposable: if
 an index is missing, damaged or built for other bytes than the segment has now, the segment is read. The core defines
 the file that holds the indexes and decides when to rewrite it (docs/formats/extra.md).
 """
@@ -49,7 +49,7 @@ class ExtraIndexReader:
 
 
 class ExtraIndex(ABC):
-    """One kind of EXTRA index. A topic lists any number of kinds in ``index.extra``.
+    """One kind of extra index. A topic lists any number of kinds in ``index.extra``.
 
     The plugin defines the bytes of the index, and the provider's ``version`` is their version. The core rebuilds an
     index of another version.

@@ -70,7 +70,7 @@ def stratalog_index_formats() -> Iterable[Provider[IndexFormat[object]]]:
 
 @hookspec
 def stratalog_extra_indexes() -> Iterable[Provider[ExtraIndex]]:
-    """Offer EXTRA indexes. Topics choose by ``index.extra``; readers use those that segments have."""
+    """Offer extra indexes. Topics choose by ``index.extra``; readers use those that segments have."""
     return ()
 
 

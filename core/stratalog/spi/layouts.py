@@ -74,7 +74,9 @@ class HashedLog:
             digest.update(chunk)
             yield chunk
         if seen != self.size_bytes:
-            raise CorruptObjectError(f"the log said {self.size_bytes} bytes and gave {seen}", self._place)
+            raise CorruptObjectError(
+                f"the log file was announced with {self.size_bytes} bytes, but has {seen}", self._place
+            )
         self.sha256 = digest.hexdigest()
 
 
@@ -280,15 +282,15 @@ class _NoLayouts:
 
     def label(self, name: str) -> str:
         """Raise UnknownComponentError."""
-        raise UnknownComponentError(f"no tier layout {name!r} is installed here")
+        raise UnknownComponentError(f"no tier layout {name!r} is installed")
 
     def by_name(self, name: str) -> TierLayout:
         """Raise UnknownComponentError."""
-        raise UnknownComponentError(f"no tier layout {name!r} is installed here")
+        raise UnknownComponentError(f"no tier layout {name!r} is installed")
 
     def by_label(self, label: str) -> TierLayout:
         """Raise UnknownComponentError."""
-        raise UnknownComponentError(f"{label} is required to read this and not installed here")
+        raise UnknownComponentError(f"{label} is required to read this, and is not installed here")
 
 
 NO_LAYOUTS: Final[LayoutLookup] = _NoLayouts()

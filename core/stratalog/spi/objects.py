@@ -185,4 +185,6 @@ class ObjectStore(Closeable):
         """Close connections. May be called twice."""
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("an object store stays in its process: ship its URI and options, and open it there")
+        raise TypeError(
+            "an object store cannot be sent to another process: send its URI and options, and open it there"
+        )

@@ -49,7 +49,7 @@ def stored_fields(value: object, file: str) -> _StoredFields:
         return _fields(value)
     except (KeyError, TypeError, ValueError, InvalidTopicError) as error:
         text = f"no field {error}" if isinstance(error, KeyError) else error
-        raise CorruptObjectError(f"not what a stored segment is ({text})", file) from error
+        raise CorruptObjectError(f"not the description of a segment ({text})", file) from error
 
 
 def _fields(value: object) -> _StoredFields:
@@ -92,7 +92,7 @@ def _info(fields: Mapping[str, object]) -> SegmentInfo:
 def _epoch(item: object) -> EpochEntry:
     pair = _exactly(list, item, "leader_epochs")
     if len(pair) != 2:
-        raise ValueError("leader_epochs are pairs of epoch and start offset")
+        raise ValueError("leader_epochs must be pairs of epoch and start offset")
     fields = {"epoch": pair[0], "start_offset": pair[1]}
     return EpochEntry(_integer(fields, "epoch", at_most=_INT32_MAX), _integer(fields, "start_offset"))
 

@@ -250,7 +250,7 @@ class LogHead(CheckedArguments):
         if root is None:
             wrong = "the manifest is gone"
         elif root.mac is None:
-            wrong = "the root has no MAC any more"
+            wrong = "the newest root has no MAC, but an earlier root had one"
         elif root.version < version:
             wrong = f"the newest root is version {root.version}"
         elif root.version == version and root.identity != identity:
@@ -259,7 +259,9 @@ class LogHead(CheckedArguments):
             wrong = f"version {root.version} does not continue it"
         if wrong:
             key = manifest_key(self._finder.prefix, root.version if root is not None else version)
-            raise TamperedManifestError(f"{wrong}: local disk has a note of version {version} of {self.log}", key)
+            raise TamperedManifestError(
+                f"{wrong}: the note on local disk is about version {version} of {self.log}", key
+            )
 
     def _view_of(self, root: Root | None) -> RemoteView:
         if root is None:

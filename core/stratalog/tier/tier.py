@@ -196,7 +196,7 @@ class Tier(CheckedArguments, Closeable):
         root = remote.root
         if root is not None and root.change != ChangeKind.REBUILD:
             raise ConfigError(
-                f"{name.log} {name.topic_id} has a manifest, version {root.version}: there is nothing to rebuild"
+                f"{name.log} {name.topic_id} has a manifest, version {root.version}, so there is nothing to rebuild"
             )
         rebuilder = Rebuilder(self._store, self._fetcher.layouts.all(), *name, progress)
         report = rebuilder.run()

@@ -277,7 +277,7 @@ class TierLog(LogHead):
     def _fenced(self, leader_epoch: int) -> Iterator[Root | None]:
         """Commit a root and block other commits of this process until the ``with`` block ends; for a ``Collector``."""
         with self._lock:
-            yield self.commit(leader_epoch, lambda now: claimed(now, "what was never committed is collected"))
+            yield self.commit(leader_epoch, lambda now: claimed(now, "objects that were never committed are deleted"))
 
     def _expire(self, leader_epoch: int, made: Expiry) -> ExpireReport:
         self.check_writable()

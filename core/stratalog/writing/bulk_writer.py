@@ -24,7 +24,7 @@ from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritte
 
 def only_engine(log: TopicPartition | str) -> ConfigError:
     """Return the error for a replacement of segments that only the engine of a directory makes."""
-    return ConfigError(f"segments of {log} in a directory are replaced by its engine alone: Engine.run_cleaner")
+    return ConfigError(f"only the engine replaces segments of {log} in a directory: stratalog cleaner")
 
 
 class Stage(CheckedArguments, ABC):

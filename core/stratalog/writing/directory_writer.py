@@ -158,7 +158,7 @@ class DirectoryWriter(BulkWriter):
         if found is None:
             raise UnknownTopicError(f"there is no topic {topic} in {self._location}: create it first")
         if found.topic_id is None:
-            raise ConfigError(f"topic {topic} has no id yet: open the directory with an engine once")
+            raise ConfigError(f"topic {topic} has no id: open the directory once with stratalog run")
         return found
 
     # --- staging -------------------------------------------------------------------------------------------------
@@ -196,7 +196,9 @@ class DirectoryWriter(BulkWriter):
         if not staged:
             return Published(log, end, end, 0, 0)
         if any(found.topic_id != own.topic_id for found in staged):
-            raise SegmentGoneError("its topic has been made again since the records were staged", folder.files.path())
+            raise SegmentGoneError(
+                "the topic was deleted and created again after the records were staged", folder.files.path()
+            )
         if keep_offsets:
             end = _end_to_keep(own, staged)
         publisher = own.maintenance.publisher()
@@ -239,11 +241,11 @@ class DirectoryWriter(BulkWriter):
     def _batches(self, files: LogFiles, found: StagedSegment) -> Iterator[bytearray]:
         """Yield the batches of a staged file, with their CRCs checked."""
         if not isinstance(found.place, str):
-            raise ConfigError(f"{found.log} was staged for a tier, and is published to a directory")
+            raise ConfigError(f"{found.log} was staged for a tier, and cannot be published to a directory")
         parts = self._host.parts(TopicConfig())
         with closing(files.open_segment(found.place)) as file:
             if file.size_bytes != found.size_bytes:
-                raise SegmentGoneError("what was staged has another size by now", files.path(found.place))
+                raise SegmentGoneError("a staged file changed its size", files.path(found.place))
             names = {LOG_SUFFIX: found.place}
             segment = Segment(files, found.base_offset, found.end_offset, parts, file, names=names)
             for chunk in walk(segment, 0, parts, below=found.end_offset):
@@ -344,7 +346,7 @@ def _end_to_keep(own: Log, staged: Sequence[StagedSegment]) -> int:
     for found in staged:
         if found.base_offset != at:
             raise OffsetsOutOfOrderError(
-                f"{own.name} ends at {at}, and what keeps its offsets begins at {found.base_offset}"
+                f"{own.name} ends at {at}, but the staged records with fixed offsets begin at {found.base_offset}"
             )
         at = found.end_offset
     return end

@@ -102,7 +102,8 @@ def compact_part(
     seen = observe(rewriting)
     if seen < end:
         raise StorageError(
-            f"the keys of {log} up to offset {end} need more than {memory_bytes} bytes: at {seen} these were full"
+            f"the keys of {log} up to offset {end} need more than {memory_bytes} bytes, which were full at offset "
+            f"{seen}"
         )
     return _rewritten(at, rewriting)
 

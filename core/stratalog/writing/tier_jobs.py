@@ -266,10 +266,10 @@ class TierRewriter(BulkWriter):
         target = self._target(span.log, compression, keep_offsets=True, settings=settings)
         root = target.remote.root
         if target.remote.topic_id != span.topic_id or root is None:
-            raise StorageError(f"topic {span.log.topic} was deleted since this was planned")
+            raise StorageError(f"topic {span.log.topic} was deleted after the plan was made")
         entries = target.remote.entries(part[0], root.end_offset, root)
         if not entries or not {*part} <= {entries[0].info.base_offset, *(entry.info.end_offset for entry in entries)}:
-            raise StorageError(f"the tier has other segments of {span.log} than when this was planned: begin again")
+            raise StorageError(f"the tier has other segments of {span.log} than at the time of the plan: plan again")
         return RewriteTarget.of(target, entries, root.first_dirty_offset)
 
     def replace(
@@ -288,7 +288,7 @@ class TierRewriter(BulkWriter):
         remote.refresh()
         epoch = check_alone(remote.root, take_over=self._take_over)
         if epoch != span.leader_epoch:
-            raise LogInUseError(f"{span.log} was planned in leader epoch {span.leader_epoch}, it is {epoch} by now")
+            raise LogInUseError(f"{span.log} was planned in leader epoch {span.leader_epoch}, which is now {epoch}")
         remote.check_stored(entries)
         planned = Replacing(
             entries=entries,
@@ -318,8 +318,10 @@ def _check_covers(span: ReplaceSpan, entries: Sequence[StoredSegment], *, keeps_
     else:
         wrong = [span.start, *(end for _, end in bounds)] != [*(start for start, _ in bounds), span.end]
     if wrong:
-        what = "whole segments of that" if keeps_others else "just that, without a gap"
-        raise OffsetsOutOfOrderError(f"what replaces [{span.start}, {span.end}) of {span.log} does not cover {what}")
+        what = "whole segments of it" if keeps_others else "exactly these offsets, without a gap"
+        raise OffsetsOutOfOrderError(
+            f"the replacement of [{span.start}, {span.end}) of {span.log} does not cover {what}"
+        )
 
 
 def _snapshot(remote: TierLog, parts: Components) -> bytes:

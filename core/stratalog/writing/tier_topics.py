@@ -75,7 +75,7 @@ class TierTopics:
             remote = self._tier.log(TopicPartition(topic, number), topic_id)
             remote.refresh()
             if remote.root is None:
-                TierPublisher(remote, 0, checked).add(Appending(entries=(), topic=note, reason="the topic was made"))
+                TierPublisher(remote, 0, checked).add(Appending(entries=(), topic=note, reason="the topic was created"))
         self._names = None
         del self._found[topic]
 

@@ -82,7 +82,7 @@ class TierWriter(TierRewriter):
             remote.discard([entry for entry in entries if entry not in placed])
             self._tidy(remote)
             return published(log, placed, start)
-        raise EndMovedError(f"{log} was appended to by others {_TRIES} times while this was published: try again")
+        raise EndMovedError(f"other writers appended to {log} {_TRIES} times during the publication: try again")
 
     def _tidy(self, remote: TierLog) -> None:
         """Delete superseded roots regularly, because no engine does this for a log that is in the tier alone."""
@@ -111,7 +111,8 @@ class TierWriter(TierRewriter):
             return placed
         if keep_offsets:
             raise OffsetsOutOfOrderError(
-                f"{target.remote.log} ends at {at}, and what keeps its offsets goes on at {left[0].info.base_offset}"
+                f"{target.remote.log} ends at {at}, but the staged records with fixed offsets begin at "
+                f"{left[0].info.base_offset}"
             )
         with SegmentStage(target, at, keep_offsets=False) as stage:
             for entry in left:
@@ -138,8 +139,8 @@ def _check_epoch(staged: Sequence[StagedSegment], target: TierTarget) -> None:
     for found in staged:
         if found.leader_epoch != target.leader_epoch:
             raise LogInUseError(
-                f"{found.log} was written in leader epoch {found.leader_epoch}, it is {target.leader_epoch} by now: what was "
-                "written is not published"
+                f"{found.log} was staged in leader epoch {found.leader_epoch}, which is now {target.leader_epoch}: the "
+                "staged records are not published"
             )
 
 

@@ -1,4 +1,4 @@
-"""Segments say which keys they certainly do not have: an EXTRA index that is no part of stratalog."""
+"""Segments say which keys they certainly do not have: an extra index that is no part of stratalog."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class BloomReader(ExtraIndexReader):
     def __init__(self, data: Buffer) -> None:
         view = memoryview(data)
         if len(view) <= _HEAD.size:
-            raise CorruptIndexError("a filter is longer than its head", "", 0)
+            raise CorruptIndexError("the file is shorter than the header of a filter", "", 0)
         size_bytes, self._count = _HEAD.unpack_from(view)
         if size_bytes != len(view) - _HEAD.size or not 1 <= self._count <= _MOST_POSITIONS:
             raise CorruptIndexError(f"the head says {size_bytes} bytes, {self._count} positions", "", 0)

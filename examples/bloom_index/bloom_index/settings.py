@@ -19,11 +19,13 @@ class BloomSection(Section):
         10,
         at_least=1,
         at_most=40,
-        doc="Bits of the filter for each key: with 10 about one in 120 other keys seems to be there, with 15 one in 1,400.",
+        doc="Bits of the filter for each key. With 10 bits, about one in 120 absent keys seems to be present; with 15 "
+        "bits, one in 1,400.",
     )
     max_keys: int = key(
         "bloom_index.max.keys",
         4_000_000,
         at_least=1,
-        doc="A segment with more keys gets no filter: making one takes up to 16 bytes of memory a key.",
+        doc="Maximum number of keys of a segment with a filter. Building a filter needs up to 16 bytes of memory for "
+        "each key.",
     )

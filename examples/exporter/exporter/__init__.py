@@ -23,8 +23,10 @@ class ExporterSection(Section):
 
     title: ClassVar[str] = "Service exporter"
 
-    host: str = key("host", "127.0.0.1", doc="The address to listen at.")
-    port: int = key("port", 9308, at_least=0, at_most=0xFFFF, doc="The port; 0 takes a free one.")
+    host: str = key("host", "127.0.0.1", doc="Address on which the exporter listens.")
+    port: int = key(
+        "port", 9308, at_least=0, at_most=0xFFFF, doc="Port on which the exporter listens; 0 chooses a free port."
+    )
 
 
 class Exporter(Service):
@@ -68,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """One question, one answer."""
         if self.path not in {"/metrics", "/healthy"}:
-            self.send_error(HTTPStatus.NOT_FOUND, "there is /metrics, and /healthy")
+            self.send_error(HTTPStatus.NOT_FOUND, "the paths are /metrics and /healthy")
             return
         try:
             text = self.server.engine.metrics_text()

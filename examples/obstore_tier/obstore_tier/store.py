@@ -187,7 +187,7 @@ def open_store(context: OpenContext) -> ObjectStore:
     known = (*_OPTIONS, _ALLOW_HTTP)
     unknown = sorted(set(context.options) - set(known))
     if unknown:
-        raise ConfigError(f"tier option {unknown[0]!r} is not known to obstore_tier; there are {', '.join(known)}")
+        raise ConfigError(f"unknown tier option {unknown[0]!r}; the options are {', '.join(known)}")
     prefix = parts.path.strip("/")
     uri = f"s3://{parts.netloc}/{prefix}".rstrip("/")
     connected = _connected(parts.netloc, prefix, dict(context.options))
@@ -203,7 +203,7 @@ def _connected(bucket: str, prefix: str, options: dict[str, object]) -> S3Store:
     if plain and not _is_loopback(host):
         if not is_allowed:
             raise ConfigError("the S3 endpoint is not encrypted: use https://, or the tier option allow_http=true")
-        _LOGGER.warning("requests to http://%s are not encrypted: its network can read and change records", host)
+        _LOGGER.warning("requests to http://%s are not encrypted; the network can read and change records", host)
     config: Any = {_OPTIONS[name]: value for name, value in {"region": "us-east-1", **options}.items()}
     return S3Store(
         bucket,
@@ -230,7 +230,7 @@ def _counted(source: ByteSource, key: str) -> Iterator[bytes]:
             break
         yield bytes(chunk)
     if seen != source.size_bytes:
-        raise StoreError(f"the source said {source.size_bytes} bytes and gave {seen}", key)
+        raise StoreError(f"the source announced {source.size_bytes} bytes, but had {seen}", key)
 
 
 def _check_key(key: str) -> str:

@@ -54,7 +54,7 @@ class Follower(Service):
             except (OSError, StorageError) as error:  # a leader that has gone, a full disk: neither is for ever
                 if str(error) != told and not self._stopping.is_set():
                     told = str(error)
-                    _log.warning("cannot follow %s, and try again: %s", self._settings.leader, told)
+                    _log.warning("cannot fetch from %s, will retry: %s", self._settings.leader, told)
             self._stopping.wait(self._settings.poll_ms / 1000)
 
     def _replicate(self, engine: Engine, peer: Peer) -> None:

@@ -15,18 +15,22 @@ class ReplicaSection(Section):
 
     title: ClassVar[str] = "Service replica"
 
-    listen: str = key("listen", "", doc="A leader's: HOST:PORT where followers are answered.")
-    leader: str = key("leader", "", doc="A follower's: HOST:PORT of the leader.")
-    epoch: int = key("epoch", 0, at_least=0, doc="The leader epoch: one more whenever another node begins to lead.")
-    node: str = key("node", "follower", doc="A follower's: its name, by which the leader counts it.")
-    acks: int = key("acks", 1, at_least=1, doc="A leader's: how many followers must hold what readers are shown.")
-    poll_ms: int = key("poll.ms", 100, at_least=1, doc="A follower's: how long it rests when there is nothing new.")
-    max_bytes: int = key("max.bytes", 1 << 20, at_least=1, doc="A follower's: one fetch, unless a batch is larger.")
+    listen: str = key("listen", "", doc="For a leader: HOST:PORT on which it listens for followers.")
+    leader: str = key("leader", "", doc="For a follower: HOST:PORT of the leader.")
+    epoch: int = key("epoch", 0, at_least=0, doc="Leader epoch. Increase it by one at each change of the leader.")
+    node: str = key("node", "follower", doc="For a follower: its name, which must be unique.")
+    acks: int = key(
+        "acks", 1, at_least=1, doc="For a leader: number of followers that must have a record before readers see it."
+    )
+    poll_ms: int = key("poll.ms", 100, at_least=1, doc="For a follower: pause after a fetch without new records.")
+    max_bytes: int = key(
+        "max.bytes", 1 << 20, at_least=1, doc="For a follower: maximum size of one fetch, unless a batch is larger."
+    )
 
 
 def address_of(text: str) -> tuple[str, int]:
     """HOST:PORT as a pair; ConfigError if it is none."""
     host, mark, port = text.rpartition(":")
     if not mark or not host or not port.isdecimal() or int(port) > 0xFFFF:
-        raise ConfigError(f"[plugins.replica]: {text!r} is no HOST:PORT")
+        raise ConfigError(f"[plugins.replica]: {text!r} is not of the form HOST:PORT")
     return host.strip("[]"), int(port)

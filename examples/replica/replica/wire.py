@@ -47,9 +47,9 @@ class Peer:
         try:
             message = json.loads(line)
         except ValueError as error:
-            raise PeerError(f"{line[:40]!r} is no JSON") from error
+            raise PeerError(f"{line[:40]!r} is not valid JSON") from error
         if not isinstance(message, dict):
-            raise PeerError(f"{line[:40]!r} is no JSON object")
+            raise PeerError(f"{line[:40]!r} is not a JSON object")
         return message
 
     def read(self, size_bytes: int) -> bytes:

@@ -12,6 +12,8 @@ from stratalog.spi import Section, key
 class TtlHeaderSection(Section):
     """Where the time to live stands."""
 
-    title: ClassVar[str] = "Records that say how long they live"
+    title: ClassVar[str] = "Expiry of records by a header"
 
-    name: str = key("ttl_header.name", "ttl-ms", doc="The header that holds how long (ms) a record lives, in decimal.")
+    name: str = key(
+        "ttl_header.name", "ttl-ms", doc="Name of the header with the lifetime of a record (ms), as decimal digits."
+    )

@@ -176,7 +176,7 @@ def _plan_part(
     dirt = find_dirt(log, part, closed, checkpoint, config, now_ms)
     if dirt.end <= dirt.dirty_start:
         if dirt.dirty_start > start:
-            yield Keep(start, dirt.dirty_start, "compacted, and nothing after it may be yet")
+            yield Keep(start, dirt.dirty_start, "compacted; nothing after it can be compacted yet")
         if end > max(dirt.dirty_start, start):
             yield Keep(max(dirt.dirty_start, start), end, dirt.limit)
         return

@@ -111,7 +111,7 @@ def _too_large(limit_bytes: int, name: str) -> Rule:
             if limit_bytes < 0 or excess < segment.size_bytes:
                 return ""
             excess -= segment.size_bytes
-            return f"the log has {total} bytes, {name}={limit_bytes}"
+            return f"the log has {total} bytes, above {name}={limit_bytes}"
 
         return why
 

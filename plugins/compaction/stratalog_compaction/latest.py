@@ -43,7 +43,9 @@ class LatestByTimestampPolicy(CleanupPolicy):
         """
         rivals = [name for name in config.cleanup_policy if name in _ONE_OF]
         if len(rivals) > 1:
-            raise ConfigError(f"cleanup.policy of {log.log} may name one of {', '.join(_ONE_OF)}, not {len(rivals)}")
+            raise ConfigError(
+                f"cleanup.policy of {log.log} may name only one of {', '.join(_ONE_OF)}, not {len(rivals)}"
+            )
         return self._compact.plan(log, config, now_ms)
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:

@@ -19,12 +19,12 @@ class HeaderSection(Section):
 
     title: ClassVar[str] = "Compaction by a header"
 
-    name: str = key("latest_by_header.name", "version", doc="The header that holds a record's version.")
+    name: str = key("latest_by_header.name", "version", doc="Name of the header with the record's version.")
     encoding: str = key(
         "latest_by_header.encoding",
         INT64,
         choices=ENCODINGS,
-        doc="Versions are 8 bytes, the highest first (int64), or decimal (text).",
+        doc="Encoding of versions: int64 (8 bytes, big-endian) or text (decimal digits).",
     )
 
 
@@ -34,13 +34,20 @@ class TtlSection(Section):
 
     title: ClassVar[str] = "Expiry of records"
 
-    after_ms: int = key("ttl.ms", OFF, at_least=OFF, doc="A record expires so long after its timestamp; -1 is never.")
+    after_ms: int = key(
+        "ttl.ms",
+        OFF,
+        at_least=OFF,
+        doc="Time from a record's timestamp to its expiry; -1 means that it does not expire.",
+    )
     header: str = key(
-        "ttl.header", "", doc="A header that holds when (ms since 1970) its record expires; none if empty."
+        "ttl.header",
+        "",
+        doc="Name of the header with the expiry time of the record (ms since 1970). Empty: no header is read.",
     )
     encoding: str = key(
         "ttl.header.encoding",
         TEXT,
         choices=ENCODINGS,
-        doc="That header is decimal (text), or 8 bytes, the highest first (int64).",
+        doc="Encoding of ttl.header: text (decimal digits) or int64 (8 bytes, big-endian).",
     )

@@ -46,5 +46,5 @@ def checked_name(name: str) -> str:
         ConfigError: it is empty, ``.`` or ``..``, or holds a separator or a NUL.
     """
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
-        raise ConfigError(f"{name!r} is no name of a file or folder in a log directory")
+        raise ConfigError(f"{name!r} is not the name of a file or folder in a log directory")
     return name

@@ -40,7 +40,7 @@ class LocalLogFiles(LogFiles):
             return LocalSegmentFile.create(self._disk, path, preallocate_bytes)
         found = self._folder.stat(name)
         if found is None:
-            raise SegmentGoneError("there is no such file", path)
+            raise SegmentGoneError("the file does not exist", path)
         return LocalSegmentFile(
             self._disk,
             path,

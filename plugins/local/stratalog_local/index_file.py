@@ -156,7 +156,7 @@ class MappedIndex(PooledFile, IndexFile):
         """Keep the first ``size_bytes``, on disk too."""
         self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
-            raise ValueError(f"cannot cut {self._size_bytes} bytes to {size_bytes}")
+            raise ValueError(f"cannot truncate {self._size_bytes} bytes to {size_bytes}")
         with self._changing:
             shrinks = size_bytes < self._size_bytes
             self._size_bytes = size_bytes
@@ -206,7 +206,7 @@ class MappedIndex(PooledFile, IndexFile):
         try:
             # a read beyond the file's end would kill the process
             if self._disk.files.size_bytes(descriptor) < self._capacity:
-                raise FileReplacedError("another process cut the index file", self.path)
+                raise FileReplacedError("another process truncated the index file", self.path)
             mapped = self._disk.handles.with_room(lambda: self._disk.files.map(descriptor, self._capacity, write=True))
         except OSError as error:
             raise log_dir_error(error, self.path) from error

@@ -180,7 +180,7 @@ class PooledFile:
 
     def _check_in_service(self) -> None:
         if self._failed is not None:
-            reason = f"out of service since a write or sync failed ({self._failed.reason})"
+            reason = f"out of service, because a write or sync failed ({self._failed.reason})"
             raise LogDirOfflineError(reason, self.path)
 
     def _was_let_go(self) -> bool:
@@ -189,4 +189,4 @@ class PooledFile:
     def _gone(self) -> StorageError:
         if self._disk.closed:
             return ClosedError(f"the log directory is closed path={self.path}")
-        return SegmentGoneError("the file is closed or gone", self.path)
+        return SegmentGoneError("the file is closed or deleted", self.path)

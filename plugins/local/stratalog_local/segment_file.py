@@ -151,7 +151,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         """Cut the file to ``size_bytes``, and cut its reserved space."""
         self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
-            raise ValueError(f"cannot cut {self._size_bytes} bytes to {size_bytes}")
+            raise ValueError(f"cannot truncate {self._size_bytes} bytes to {size_bytes}")
         before, self._size_bytes = self._size_bytes, size_bytes
         try:
             self._cut()
@@ -230,7 +230,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         descriptor = self.pin_for_change()
         if self._disk.files.size_bytes(descriptor) < self._size_bytes:
             self.unpin(descriptor)
-            raise FileReplacedError("another process replaced or cut the file", self.path)
+            raise FileReplacedError("another process replaced or truncated the file", self.path)
         return descriptor
 
     def _lost_bytes(self) -> str:
@@ -245,7 +245,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         if found.file_id != self._file_id:
             return "another process replaced the file"
         if found.size_bytes < min(size, self._size_bytes):
-            return f"another process cut the file to {found.size_bytes} bytes, of {size} that were written"
+            return f"another process truncated the file to {found.size_bytes} bytes; {size} were written"
         return ""
 
     def _reserve(self, end: int) -> None:

@@ -83,10 +83,10 @@ class LocalStore(SegmentStore):
         folder = Folder(self._disk, self.path(checked_name(name)))
         if create:
             if not self._folder.exists():
-                raise LogDirNotFoundError("there is no such directory", self.path())
+                raise LogDirNotFoundError("the directory does not exist", self.path())
             folder.make()
         elif not folder.exists():
-            raise LogDirNotFoundError("there is no such folder", folder.path())
+            raise LogDirNotFoundError("the folder does not exist", folder.path())
         return LocalLogFiles(self._disk, folder, name)
 
     def rename_log(self, old: str, new: str) -> None:
@@ -96,7 +96,7 @@ class LocalStore(SegmentStore):
             LogDirNotFoundError: the folder is missing.
         """
         if not self._folder.rename(old, new):
-            raise LogDirNotFoundError("there is no such folder", self.path(old))
+            raise LogDirNotFoundError("the folder does not exist", self.path(old))
         self._folder.sync()
 
     def remove_log(self, name: str) -> None:
@@ -128,5 +128,5 @@ class LocalStore(SegmentStore):
 def _plain_path(location: str) -> str:
     path = location.removeprefix("file://")
     if not path:  # the current folder has a name: "."
-        raise ConfigError(f"{location!r} names no log directory: a path or file:///PATH does")
+        raise ConfigError(f"{location!r} is not a log directory: use a path or file:///PATH")
     return path.rstrip("/") or path[:1]

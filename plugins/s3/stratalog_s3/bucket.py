@@ -102,7 +102,7 @@ class Bucket:
                 raise StoreError(f"asked for bytes [{first}, {end}), the store sent {served}", name)
             data: bytes = await body.read()
         if len(data) != size_bytes:
-            raise StoreError(f"the store announced {size_bytes} bytes and sent {len(data)}", name)
+            raise StoreError(f"the store announced {size_bytes} bytes, but sent {len(data)}", name)
         return data
 
 

@@ -49,7 +49,11 @@ class ConditionalStore(FsspecStore):
         (keyword,) = CONDITIONS[self._location.scheme]
         if keyword not in named:
             library = type(made).__module__.partition(".")[0]
-            raise PluginImportError(f"this {library} is too old: it would overwrite what is there", "s3", library)
+            raise PluginImportError(
+                f"this release of {library} is too old, because it would overwrite existing objects: upgrade it",
+                "s3",
+                library,
+            )
         return made, root
 
 

@@ -58,10 +58,10 @@ class RotatingCredentials:
         try:
             found = self._sound(dict(self._provider()))
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything, maybe with a secret in it
-            text = f"the function that gives credentials failed: {type(error).__name__}"
+            text = f"the credentials function failed: {type(error).__name__}"
             raise StorePermissionError(text, "") from self._secrets.safe_cause(error)
         if found is None:
-            text = "the function that gives credentials must return key, secret, token and expires_ms, as they are said"
+            text = "the credentials function must return key, secret, token and expires_ms"
             raise StorePermissionError(text, "")
         return found
 
@@ -77,7 +77,7 @@ class RotatingCredentials:
         return "RotatingCredentials(***)"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("credentials are not pickled")
+        raise TypeError("credentials cannot be pickled")
 
 
 def take_provider(options: dict[str, object]) -> CredentialProvider | None:
@@ -90,7 +90,7 @@ def take_provider(options: dict[str, object]) -> CredentialProvider | None:
     if provider is None:
         return None
     if not callable(provider):
-        raise ConfigError("tier option 'credentials' is a function that returns key, secret, token and expires_ms")
+        raise ConfigError("tier option 'credentials' must be a function that returns key, secret, token and expires_ms")
     fixed = sorted({"key", "secret", "token", "anon", "session"} & set(options))
     if fixed:
         raise ConfigError(f"tier options 'credentials' and {fixed[0]!r} exclude each other")

@@ -272,7 +272,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         except ssl.SSLError as error:
             raise SSLError(endpoint_url=request.url, error=error) from error
         except ValueError:  # the error shows the header, which may be a token
-            raise HTTPClientError(error="a header holds what no header may") from None
+            raise HTTPClientError(error="a header contains a forbidden character") from None
         except (OSError, http.client.HTTPException) as error:
             raise ConnectionClosedError(error=error, request=request, endpoint_url=request.url) from error
         return AioAWSResponse(request.url, answer.status, answer.headers, _Body(request.url, answer.body))

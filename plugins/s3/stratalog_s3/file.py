@@ -212,7 +212,7 @@ class FileStore(ObjectStore):
             raise ReadOnlyError("the object store was opened for reading", self.uri)
         path = self._path(check_key(key), deadline_ns)
         if path.rpartition("/")[2].startswith(_TEMPORARY):
-            raise ConfigError(f"object key {key!r} is not allowed here: files of that name are temporary")
+            raise ConfigError(f"object key {key!r} is not allowed: files of this name are temporary")
         if make_folder:
             self._check_root()
             try:

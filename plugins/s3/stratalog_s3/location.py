@@ -46,24 +46,24 @@ def parse_location(uri: str) -> Location:
     """
     found = _URI.match(uri)
     if not found:
-        raise ConfigError("a tier is named by a URI like s3://bucket/prefix or file:///folder")
+        raise ConfigError("the tier must be a URI such as s3://bucket/prefix or file:///folder")
     scheme, rest = found["scheme"].lower(), found["rest"]
     authority, _, path = rest.partition("/")
     if _holds_credentials(scheme, authority, path):
-        raise ConfigError(f"a {scheme} URI holds no credentials: give them as tier options or in the environment")
+        raise ConfigError(f"a {scheme} URI must not contain credentials: put them into the environment")
     if any(mark in rest for mark in "?#\\\0") or "::" in rest:
-        raise ConfigError(f"a {scheme} URI has no query, fragment, backslash or second URI in it")
+        raise ConfigError(f"a {scheme} URI must not contain a query, a fragment, a backslash or a second URI")
     if scheme == "file":
         if authority not in {"", "localhost"}:
-            raise ConfigError("a file URI has an absolute path, three slashes: file:///folder")
+            raise ConfigError("a file URI must have an absolute path with three slashes: file:///folder")
         authority = ""
     elif not authority:
-        raise ConfigError(f"a {scheme} URI names a bucket: {scheme}://bucket/prefix")
+        raise ConfigError(f"a {scheme} URI must name a bucket: {scheme}://bucket/prefix")
     prefix = path.strip("/")
     if prefix and any(part in {"", ".", ".."} for part in prefix.split("/")):
         raise ConfigError(f"the prefix {prefix!r} has an empty, '.' or '..' part")
     if scheme == "file" and not prefix:
-        raise ConfigError("a file URI names a folder: file:///folder")
+        raise ConfigError("a file URI must name a folder: file:///folder")
     return Location(scheme, authority, prefix)
 
 

@@ -40,7 +40,7 @@ class PartBudget:
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._has_room(size_bytes), timeout_s):
-                raise StoreTimeoutError("other uploads left no room for a part: limits.upload.bytes", key)
+                raise StoreTimeoutError("other uploads use all memory for parts: raise limits.upload.bytes", key)
             self._taken_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:

@@ -58,7 +58,7 @@ def filesystem_options(options: Mapping[str, object], settings: S3Section | None
     chosen = settings or S3Section()
     refused = sorted(_OURS & set(options))
     if refused:
-        raise ConfigError(f"tier option {refused[0]!r} is set by stratalog")
+        raise ConfigError(f"stratalog sets tier option {refused[0]!r}: remove it")
     made = {name: value for name, value in options.items() if value is not None}
     _check_texts(made)
     made.update(_typed({name: made[name] for name in _Typed.keys() if name in made}, ""))  # noqa: SIM118 - a classmethod
@@ -95,7 +95,7 @@ def _check_texts(options: Mapping[str, object]) -> None:
     """
     for name in _TEXTS:
         if not isinstance(options.get(name, ""), str):
-            raise ConfigError(f"tier option {name!r} is text")
+            raise ConfigError(f"tier option {name!r} must be text")
 
 
 def _typed(options: Mapping[str, object], table: str) -> dict[str, object]:
@@ -103,8 +103,8 @@ def _typed(options: Mapping[str, object], table: str) -> dict[str, object]:
     found = _Typed.from_mapping(options, source).to_mapping()
     if not found["use_ssl"]:
         raise ConfigError(
-            "use_ssl must be true: TLS is left out by an endpoint_url that starts with http://, and by allow_http "
-            f"source={source}"
+            "use_ssl must be true: to connect without TLS, use an endpoint_url that starts with http://, and "
+            f"allow_http source={source}"
         )
     return {name: found[name] for name in options}
 
@@ -132,5 +132,5 @@ def _mapping(options: Mapping[str, object], name: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ConfigError(f"tier option {name!r} is a table")
+        raise ConfigError(f"tier option {name!r} must be a table")
     return dict(value)

@@ -215,7 +215,11 @@ class S3Store(StoreBase):
             self._check_transport(client, made.session)  # also covers the environment and AWS's own files
             known = client.meta.service_model.operation_model("PutObject").input_shape.members
             if not {"IfNoneMatch", "ChecksumCRC32C"} <= set(known):
-                raise PluginImportError("this botocore is too old: it would drop If-None-Match", "s3", "stratalog[s3]")
+                raise PluginImportError(
+                    "this release of botocore is too old, because it drops If-None-Match: upgrade it",
+                    "s3",
+                    "stratalog[s3]",
+                )
             self._connected = made
         return Bucket(made, self._location.bucket, self._clock, deadline_ns, self._sent, self._renewed)
 
@@ -261,7 +265,7 @@ class S3Store(StoreBase):
         try:
             made = _file_system(self._options, self._settings, self._credentials)
         except (TypeError, ValueError, KeyError) as error:
-            text = f"s3fs does not take these options: {self._options.redact(str(error))}"
+            text = f"s3fs refuses the tier options: {self._options.redact(str(error))}"
             raise ConfigError(text) from self._options.safe_cause(error)
         made.retries = 1
         return made
@@ -272,7 +276,7 @@ class S3Store(StoreBase):
         try:
             run(made.loop, made.s3.close, _CLOSE_S)
         except Exception as error:  # noqa: BLE001 - a close cannot be retried here, and s3fs tries again at exit
-            _LOGGER.debug("connections were not closed uri=%s error=%s", self.uri, type(error).__name__)
+            _LOGGER.debug("connections could not be closed uri=%s error=%s", self.uri, type(error).__name__)
 
     def _object_info(self, item: Mapping[str, Any]) -> ObjectInfo:
         return ObjectInfo(self._location.key(item["Key"]), int(item["Size"]), _etag(item), _ms(item, "LastModified"))

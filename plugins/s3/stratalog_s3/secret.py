@@ -57,7 +57,7 @@ class SecretOptions:
         return f"SecretOptions({_STARS})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("secret options are not pickled: ship them by a way that is meant for secrets")
+        raise TypeError("secret options cannot be pickled: send them by a way that protects secrets")
 
 
 def _secret_texts(value: object, *, secret: bool = False) -> Iterator[str]:

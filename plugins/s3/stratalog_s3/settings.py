@@ -26,7 +26,9 @@ def _wrong_tags(tags: tuple[str, ...]) -> str:
     for tag, name in zip(tags, names, strict=True):
         mark, value = tag.partition("=")[1:]
         if not mark or not _TAG_KEY.match(name) or not _TAG_VALUE.match(value) or name.lower().startswith("aws:"):
-            return f"must be name=value in the characters that S3 allows, and {tag[:64]!r} is not"
+            return (
+                f"must be a list of name=value in the characters that S3 allows, and {tag[:64]!r} is not of this form"
+            )
     return ""
 
 
@@ -42,7 +44,8 @@ class TransportSection(Section):
     allow_http: bool = key(
         "allow_http",
         False,
-        doc="Accept an http:// endpoint on another machine: its network can read and change records. Logged once.",
+        doc="Accept an http:// endpoint on another machine. The network between can read and change records; a warning "
+        "is logged once.",
     )
 
 
@@ -59,55 +62,58 @@ class S3Section(Section):
     endpoint_url: str = key(
         "endpoint_url",
         "",
-        doc="URL of the service, for MinIO, Ceph and others; without one, AWS_ENDPOINT_URL or AWS's own.",
+        doc="URL of the service, for MinIO, Ceph and others. Default: AWS_ENDPOINT_URL, then AWS.",
     )
-    region: str = key("region", "", doc="Region of the bucket; without one, AWS_DEFAULT_REGION or AWS's files.")
+    region: str = key(
+        "region", "", doc="Region of the bucket. Default: AWS_DEFAULT_REGION, then the configuration files of AWS."
+    )
     addressing: str = key(
         "addressing",
         "auto",
         choices=("auto", "path", "virtual"),
-        doc="Where requests name the bucket: in the path, in the host name (virtual), or as botocore chooses.",
+        doc="Place of the bucket name in requests: the path, the host name (virtual), or as botocore chooses (auto).",
     )
     allow_http: bool = key(
         "allow_http",
         False,
-        doc="Accept an http:// endpoint on another machine: its network can read and change records. Logged once.",
+        doc="Accept an http:// endpoint on another machine. The network between can read and change records; a warning "
+        "is logged once.",
     )
     part_bytes: int = key(
         "part.bytes",
         64 << 20,
         at_least=MIN_PART_BYTES,
         at_most=MAX_PART_BYTES,
-        doc="Larger objects are uploaded in parts of this size.",
+        doc="Size of the parts of an upload. Smaller objects are uploaded in one request.",
     )
     checksum: str = key(
         "checksum",
         "crc32c",
         choices=("crc32c", "crc32", "md5", "none"),
-        doc="What the store checks uploads by; md5 is what the oldest servers of S3's protocol know.",
+        doc="Checksum by which the store checks uploads. The oldest servers of S3's protocol know only md5.",
     )
     encryption: str = key(
         "encryption",
         "none",
         choices=("none", "AES256", "aws:kms", "aws:kms:dsse"),
-        doc="Server-side encryption to ask for; none leaves it to the bucket.",
+        doc="Server-side encryption that uploads request; without it, the bucket decides.",
     )
-    encryption_key_id: str = key("encryption.key.id", "", doc="The KMS key; without one, AWS's own for S3.")
+    encryption_key_id: str = key("encryption.key.id", "", doc="Id of the KMS key. Default: AWS's key for S3.")
     encryption_bucket_key: bool = key(
-        "encryption.bucket.key", True, doc="Let S3 derive object keys with aws:kms, which saves requests to KMS."
+        "encryption.bucket.key", True, doc="Use an S3 bucket key with aws:kms, which saves requests to KMS."
     )
     storage_class: str = key(
         "storage.class",
         "",
         choices=("", "STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR", "EXPRESS_ONEZONE"),
-        doc="Of segments; without one, the bucket's.",
+        doc="Storage class of segments. Default: the bucket's.",
     )
-    tags: tuple[str, ...] = key("tags", (), check=_wrong_tags, doc="name=value, for every object; at most 10.")
+    tags: tuple[str, ...] = key("tags", (), check=_wrong_tags, doc="Tags of every object, as name=value; at most 10.")
 
     def contradiction(self) -> str:
         """Return the reason why S3 would refuse these settings, or ""."""
         if self.encryption_key_id and self.encryption not in _KMS:
-            return "encryption.key.id needs encryption = aws:kms or aws:kms:dsse"
+            return "encryption.key.id needs encryption=aws:kms or aws:kms:dsse"
         return ""
 
     @property

@@ -215,10 +215,10 @@ class FsspecStore(StoreBase):
                 self.uri, **{**self._options.reveal(), "skip_instance_cache": True, "use_listings_cache": False}
             )
         except ImportError as error:
-            raise PluginImportError(f"no library for {scheme}:// ({error})", "s3") from error
+            raise PluginImportError(f"no library for {scheme}:// is installed ({error})", "s3") from error
         except (TypeError, ValueError, KeyError) as error:
             text = self._options.redact(str(error))
-            raise ConfigError(f"{scheme}:// does not take these options: {text}") from self._options.safe_cause(error)
+            raise ConfigError(f"{scheme}:// refuses these options: {text}") from self._options.safe_cause(error)
         return made, root.rstrip("/")
 
     def _root(self) -> str:
@@ -262,7 +262,7 @@ class FsspecStore(StoreBase):
             try:
                 self._call("rm_file", path, deadline_ns=self._clock.monotonic_ns() + _DISCARD_NS)
             except Exception as error:  # noqa: BLE001 - in most cases there is nothing to delete
-                _LOGGER.debug("nothing discarded path=%s error=%s", path, type(error).__name__)
+                _LOGGER.debug("a failed upload could not be discarded path=%s error=%s", path, type(error).__name__)
             raise
 
 

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from stratalog.errors import ConfigError
 
 UNENCRYPTED: Final = (
-    "requests to http://%s are not encrypted: its network can read and change records (allow_http) uri=%s"
+    "requests to http://%s are not encrypted; the network can read and change records (allow_http) uri=%s"
 )
 _FALSE: Final = frozenset({"false", "no", "off", "0", "none", "null"})
-_VERIFY_ADVICE: Final = "TLS is always verified; give the path of a CA bundle, or leave it out"
+_VERIFY_ADVICE: Final = "TLS is always verified: set it to the path of a CA bundle, or remove it"
 _BUNDLE_VARIABLES: Final = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE")
 _VERIFYING: Final = frozenset({
     "verify", "verify_ssl", "ssl_verify", "verify_certs", "connection_verify", "check_hostname", "assert_hostname",
@@ -36,17 +36,17 @@ def check_endpoint(url: str, *, allow_http: bool = False) -> str:
         parts = urlsplit(url)
         host, user = parts.hostname or "", parts.username
     except ValueError:
-        raise ConfigError("the S3 endpoint is no URL") from None
+        raise ConfigError("the S3 endpoint is not a URL") from None
     if user is not None:
-        raise ConfigError("the S3 endpoint holds no credentials: give them as tier options or in the environment")
+        raise ConfigError("the S3 endpoint must not contain credentials: put them into the environment")
     if not host or parts.scheme not in {"http", "https"}:
-        raise ConfigError("the S3 endpoint is a URL that starts with https://")
+        raise ConfigError("the S3 endpoint must be a URL that starts with https://")
     if parts.scheme == "https" or _is_loopback(host):
         return ""
     if not allow_http:
         raise ConfigError(
-            f"the S3 endpoint http://{host} is not encrypted: use https://, or accept that everybody on the way can read "
-            "and change records: allow_http=true, as a tier option (--tier-option) or in the settings ([plugins.s3] for S3)"
+            f"the S3 endpoint http://{host} is not encrypted: use https://, or set allow_http=true to accept that the "
+            "network can read and change records"
         )
     return host
 
@@ -90,7 +90,9 @@ def check_client(client: Any, session: Any) -> None:
     if context is not None and not (context.verify_mode is ssl.CERT_REQUIRED and context.check_hostname):
         raise ConfigError("config_kwargs.connector_args.ssl_context does not verify certificates and host names")
     if (config.proxies_config or {}).get("proxy_use_forwarding_for_https"):
-        raise ConfigError("config_kwargs.proxies_config: TLS must not end at the proxy: proxy_use_forwarding_for_https")
+        raise ConfigError(
+            "config_kwargs.proxies_config: remove proxy_use_forwarding_for_https, because TLS must not end at the proxy"
+        )
 
 
 def endpoints(options: Mapping[str, object]) -> list[str]:

@@ -32,7 +32,7 @@ def counted(source: ByteSource, key: str, chunk_bytes: int = CHUNK_BYTES) -> Ite
             break
         yield chunk
     if seen != source.size_bytes:
-        raise StoreError(f"the source said {source.size_bytes} bytes and gave {seen}", key)
+        raise StoreError(f"the source announced {source.size_bytes} bytes, but had {seen}", key)
 
 
 def whole(source: ByteSource, key: str) -> bytes:

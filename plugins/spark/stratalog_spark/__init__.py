@@ -79,4 +79,4 @@ def _load() -> object:
 @hookimpl
 def stratalog_commands() -> Iterable[Command]:
     """Return the command ``stratalog spark``."""
-    return (Command("spark", "Jobs on Spark: look at, check and move whole topics.", _load),)
+    return (Command("spark", "Spark jobs that count, check, rewrite, export and import whole topics.", _load),)

@@ -42,13 +42,13 @@ def check_names(names: Sequence[str], kinds: Sequence[str | None] = ()) -> tuple
     for name in names:
         if name not in TYPES:
             near = difflib.get_close_matches(name, TYPES, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f": there are {', '.join(TYPES)}"
+            hint = f"; did you mean {near[0]!r}?" if near else f": the columns are {', '.join(TYPES)}"
             raise ConfigError(f"there is no column {name!r}{hint}")
     for name, kind in zip(names, kinds, strict=False):
         if kind is not None and kind != TYPES[name]:
             raise ConfigError(f"column {name!r} is of type {TYPES[name]}, not {kind}: read it as that, and cast")
     if len(set(names)) != len(names):
-        raise ConfigError(f"a column is named twice: {', '.join(names)}")
+        raise ConfigError(f"a column is given twice: {', '.join(names)}")
     return tuple(names)
 
 

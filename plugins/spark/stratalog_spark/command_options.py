@@ -92,13 +92,13 @@ def _job(*, master: str, conf: tuple[str, ...], as_json: bool) -> Job:
 job_options = option_group(
     "job",
     _job,
-    click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for machines."),
-    click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; can be repeated."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line."),
+    click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Spark setting; can be repeated."),
     click.option(
         "--master",
         default="local[*, 4]",
         show_default=True,
-        help="Where it runs: local[CORES, FAILURES], spark://HOST:PORT, yarn, k8s://..., or sc://HOST for Spark Connect.",
+        help="Spark master: local[CORES, FAILURES], spark://HOST:PORT, yarn, k8s://..., or sc://HOST for Spark Connect.",
     ),
 )
 """``--master``, ``--conf``, ``--json``: passed to the command as ``job``."""
@@ -113,7 +113,7 @@ source_options = option_group(
     _source,
     config_option,
     tier_option,
-    click.option("--tier", metavar="URI", help="The object store behind a directory."),
+    click.option("--tier", metavar="URI", help="URI of the tier, if SOURCE is a log directory."),
     click.argument("location", metavar="SOURCE"),
 )
 """``SOURCE`` and the options to open it: passed to the command as ``source``."""
@@ -128,7 +128,7 @@ topics_required = click.option("--topic", "-t", "topics", multiple=True, require
 take_over_option = click.option(
     "--take-over",
     is_flag=True,
-    help="The engine that wrote to this tier is no more: begin its next epoch, which stops it if it is not.",
+    help="Use only after the previous writer has stopped. Starts a new leader epoch, which fences that writer.",
 )
 """``--take-over``, for jobs that write to a tier."""
 

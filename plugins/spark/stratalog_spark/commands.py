@@ -22,16 +22,16 @@ from stratalog_spark.replacing_commands import compact_command, convert_command,
 
 @click.group()
 def spark() -> None:
-    """Jobs on Spark: look at, check and move whole topics, with no broker.
+    """Run Spark jobs that count, check, rewrite, export and import whole topics, without a broker.
 
-    SOURCE is a log directory (of an engine, or of a Kafka broker) or the URI of a tier.
+    SOURCE is a log directory of an engine or of a Kafka broker, or the URI of a tier.
     """
 
 
 @spark.command("verify")
 @source_options
 @topics_option
-@click.option("--shallow", is_flag=True, help="Do not read the records: only manifests, sizes and indexes.")
+@click.option("--shallow", is_flag=True, help="Check only manifests, sizes and indexes; do not read the records.")
 @job_options
 def verify_command(job: Job, source: ReadSource, topics: tuple[str, ...], *, shallow: bool) -> int:
     """Check every CRC and hash of a tier, in parallel.
@@ -66,14 +66,19 @@ def verify_command(job: Job, source: ReadSource, topics: tuple[str, ...], *, sha
     type=click.Choice(["read_uncommitted", "read_committed", "log_end"]),
     default="read_uncommitted",
     show_default=True,
-    help="What is seen.",
+    help="Isolation level of the read records.",
 )
-@click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), help="Draw it, as SVG, into this file.")
+@click.option(
+    "--picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a chart of the result to this file, as SVG.",
+)
 @job_options
 def stats_command(job: Job, source: ReadSource, topics: tuple[str, ...], isolation: str, picture: Path | None) -> int:
-    """Count records, bytes, keys and times of each partition.
+    """Count the records, bytes and keys of each partition, and show their time ranges.
 
-    Keys are counted to within 1.6 % or so. The exit code is 1 if corrupt batches were found, which are left out.
+    The number of keys is an estimate with a standard error of 1.6 %. The exit code is 1 if corrupt batches were found;
+    their records are not counted.
     """
     with job.watched("counting") as (session, progress):
         found = jobs.stats(session, source, topics=topics or None, isolation=isolation, progress=progress)
@@ -84,7 +89,7 @@ def stats_command(job: Job, source: ReadSource, topics: tuple[str, ...], isolati
         from stratalog_spark.jobs.picture import picture as drawn  # noqa: PLC0415 - needs Spark
 
         picture.write_text(drawn(found, f"Topics of {source.location}"), encoding="utf-8")
-        job.output.note(f"the picture is {picture}")
+        job.output.note(f"the chart is in {picture}")
     return 1 if any(each.damaged for each in found) else 0
 
 
@@ -97,47 +102,54 @@ def stats_command(job: Job, source: ReadSource, topics: tuple[str, ...], isolati
     type=click.Choice(["raw", "json", "avro"]),
     default="raw",
     show_default=True,
-    help="How values are understood: as they are, or as columns.",
+    help="Keep values as bytes (raw), or parse them into columns (json, avro).",
 )
 @click.option(
-    "--fields", metavar="DDL", help="Of JSON: 'user string, amount double'. Guessed from 1,000 records if not given."
+    "--fields",
+    metavar="DDL",
+    help="Fields for --schema json, such as 'user string, amount double'. Default: inferred from 1,000 records.",
 )
 @click.option(
     "--avro-schema",
     "avro",
     multiple=True,
     metavar="[NUMBER=]FILE",
-    help="A writer's schema; with its number in the registry where values begin with that. Can be repeated.",
+    help="File with an Avro writer schema. Add NUMBER, its id in the schema registry, if values begin with the id. Can "
+    "be repeated.",
 )
 @click.option(
     "--partition-by",
     type=click.Choice(["date", "hour", "none"]),
     default="date",
     show_default=True,
-    help="Of folders, in UTC.",
+    help="Partitioning of the output folders, by time in UTC.",
 )
 @click.option(
     "--compression",
     type=click.Choice(["zstd", "snappy", "gzip", "lz4", "none"]),
     default="zstd",
     show_default=True,
-    help="Of Parquet.",
+    help="Compression of the Parquet files.",
 )
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted"]),
     default="read_committed",
     show_default=True,
-    help="What is exported.",
+    help="Isolation level of the exported records.",
 )
-@click.option("--allow-loss", is_flag=True, help="Go on though records were deleted before they were exported.")
+@click.option("--allow-loss", is_flag=True, help="Continue even if records were deleted before they were exported.")
 @click.option(
-    "--option", "options", multiple=True, metavar="NAME=VALUE", help="For fsspec and DESTINATION; can be repeated."
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Storage option of DESTINATION (fsspec); can be repeated.",
 )
 @click.option(
     "--iceberg",
     metavar="CATALOG.NAMESPACE.TABLE",
-    help="An Iceberg table of these files; pyiceberg's configuration knows the catalog.",
+    help="Also add the files to this Iceberg table. The configuration of pyiceberg defines the catalog.",
 )
 @job_options
 def export_command(
@@ -153,9 +165,9 @@ def export_command(
     allow_loss: bool,
     **chosen: str,
 ) -> int:
-    """Write what is new of topics as Parquet, each record exactly once.
+    """Write new records of topics as Parquet, each record exactly once.
 
-    Run it again and again: DESTINATION, a folder or a URI, knows what it has.
+    DESTINATION, a folder or a URI, stores the position of the export. Each run adds the records since the last one.
     """
     written = dict(_avro_schema(text) for text in avro)
     with job.watched("exporting") as (session, progress):
@@ -187,10 +199,22 @@ def export_command(
 @click.argument("source")
 @click.argument("target")
 @topics_option
-@click.option("--name", "names", multiple=True, metavar="TOPIC=NAME", help="Another name for a topic; can be repeated.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Of topics that are made; can be repeated.")
 @click.option(
-    "--option", "options", multiple=True, metavar="NAME=VALUE", help="For fsspec and SOURCE; can be repeated."
+    "--name", "names", multiple=True, metavar="TOPIC=NAME", help="Import TOPIC under another name; can be repeated."
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Setting of the topics that the command creates; can be repeated.",
+)
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Storage option of SOURCE (fsspec); can be repeated.",
 )
 @config_option
 @tier_option
@@ -209,9 +233,10 @@ def import_command(
     *,
     take_over: bool,
 ) -> int:
-    """Make topics of what `export` wrote to SOURCE, each record exactly once.
+    """Import the records that `export` wrote to SOURCE into topics, each record exactly once.
 
-    TARGET is a log directory whose engine does not run, or the URI of a tier. Run it again for what was exported since.
+    TARGET is a log directory that no engine uses, or the URI of a tier. Each run imports the records that were exported
+    since the last one.
     """
     with job.watched("importing") as (session, progress):
         from stratalog.writing import WriteTarget  # noqa: PLC0415 - 0.2 s
@@ -246,4 +271,4 @@ def _avro_schema(text: str) -> tuple[int | None, object]:
     try:
         return int(number) if number else None, json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ConfigError(f"--avro-schema {path}: no JSON: {error}") from None
+        raise ConfigError(f"--avro-schema {path} is not valid JSON: {error}") from None

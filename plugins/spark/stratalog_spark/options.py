@@ -125,7 +125,7 @@ class Given:
     def _choice(self, name: str, usual: str, choices: tuple[str, ...]) -> str:
         value = (self._get(name) or usual).strip().lower()
         if value not in choices:
-            raise ConfigError(f"option {name}={value!r} is none of {', '.join(choices)}")
+            raise ConfigError(f"option {name}={value!r} is not one of {', '.join(choices)}")
         return value
 
     def _count(self, name: str) -> int | None:
@@ -189,8 +189,9 @@ class Options(Given):
         path = self._get("path")
         if not path:
             raise ConfigError(
-                "say what to read: .load(PATH), a log directory or the URI of a tier; a table keeps its location only if it is "
-                "made without a list of columns, CREATE TABLE t USING stratalog OPTIONS (...) LOCATION 'PATH'"
+                "no source is given: use .load(PATH) with a log directory or the URI of a tier; a table keeps its "
+                "location only if it is created without a list of columns, CREATE TABLE t USING stratalog OPTIONS "
+                "(...) LOCATION 'PATH'"
             )
         as_of = self._get("as_of")
         return ReadSource(
@@ -235,7 +236,7 @@ class Options(Given):
         other = EARLIEST + LATEST - usual
         if not any_word and (everywhere == other or (found and other in found.values())):
             word = "latest (-1)" if other == LATEST else "earliest (-2)"
-            raise ConfigError(f"option {option} of a batch can not be {word}")
+            raise ConfigError(f"option {option} of a batch query cannot be {word}")
         return Bound(option, everywhere=everywhere, offsets=found)
 
 
@@ -251,8 +252,8 @@ class SinkOptions(Given):
         path = self._get("path")
         if not path:
             raise ConfigError(
-                "say where to write: .save(PATH), .start(PATH), or INSERT INTO t WITH (path = 'PATH', topic = 'TOPIC'): Spark "
-                "does not hand the options of a table to a sink in Python"
+                "no target is given: use .save(PATH), .start(PATH), or INSERT INTO t WITH (path = 'PATH', topic = "
+                "'TOPIC'); Spark does not pass the options of a table to a sink in Python"
             )
         self.target = WriteTarget(
             path,
@@ -267,10 +268,10 @@ class SinkOptions(Given):
         merged = self._get("mergeBytes")
         self.merge_bytes = MERGE_BYTES if merged is None else _natural("mergeBytes", merged)
         if self.partitions and not self.topic:
-            raise ConfigError("option partitions makes the topic that option topic names")
+            raise ConfigError("option partitions creates a topic: add option topic")
         writer, number = self._get("writeId"), self._get("writeNumber")
         if (writer is None) != (number is None):
-            raise ConfigError("options writeId and writeNumber go together")
+            raise ConfigError("options writeId and writeNumber need each other: set both")
         self.mark = None if writer is None or number is None else WriteMark(writer, _natural("writeNumber", number))
 
 
@@ -299,13 +300,13 @@ def _numbers(option: str, text: str, *, at_least: int) -> Numbers:
 def _object(text: str) -> list[tuple[str, Any]]:
     found = json.loads(text)
     if not isinstance(found, dict):
-        raise TypeError("it is no JSON object")
+        raise TypeError("it is not a JSON object")
     return list(found.items())
 
 
 def _whole(value: object, at_least: int = 0) -> int:
     if type(value) is not int or value < at_least:
-        raise ValueError(f"{value!r} is no whole number of {at_least} or more")
+        raise ValueError(f"{value!r} is not an integer of {at_least} or more")
     return value
 
 
@@ -317,7 +318,7 @@ def _parsed(option: str, text: str, read: Callable[[str], T]) -> T:
     try:
         return read(text)
     except (ValueError, TypeError, AttributeError, re.error) as error:
-        raise ConfigError(f"option {option}={text!r} can not be understood: {error}") from None
+        raise ConfigError(f"option {option}={text!r} is not valid: {error}") from None
 
 
 def _duration_ms(option: str, text: str) -> int:
@@ -325,7 +326,7 @@ def _duration_ms(option: str, text: str) -> int:
     found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
     unit = found and (found[2] or "ms")
     if found is None or unit not in _UNITS_MS:
-        raise ConfigError(f"option {option}={text!r} is no duration such as 30s, 15m or 1h")
+        raise ConfigError(f"option {option}={text!r} is not a duration such as 30s, 15m or 1h")
     return int(found[1]) * _UNITS_MS[unit]
 
 

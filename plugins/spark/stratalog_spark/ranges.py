@@ -88,7 +88,7 @@ def _check_all_named(bound: Bound, names: list[TopicPartition]) -> None:
     missing, strange = sorted(set(names) - set(given)), sorted(set(given) - set(names))
     if missing or strange:
         what = f"lacks {missing[0]}" if missing else f"names {strange[0]}, which is not read"
-        raise ConfigError(f"option {bound.option} must name just the partitions that are read: it {what}")
+        raise ConfigError(f"option {bound.option} must name exactly the partitions that are read, but it {what}")
 
 
 def _start(options: Options, log: LogReader, last: int) -> int:
@@ -104,8 +104,8 @@ def _start(options: Options, log: LogReader, last: int) -> int:
     found = log.offset_for_timestamp(time_ms, options.isolation)
     if found is None and not options.or_latest:
         raise ConfigError(
-            f"option {bound.option}: {log.name} has no record at or after {time_ms}; with "
-            "startingOffsetsByTimestampStrategy=latest that is nothing to read, and no error"
+            f"option {bound.option}: {log.name} has no record at or after {time_ms}; set "
+            "startingOffsetsByTimestampStrategy=latest to start at the end"
         )
     return last if found is None else found
 

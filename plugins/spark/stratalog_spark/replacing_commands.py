@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 @click.command("compact")
 @source_options
 @topics_required
-@click.option("--any-policy", is_flag=True, help="Though its cleanup.policy has no compact.")
+@click.option("--any-policy", is_flag=True, help="Also compact topics whose cleanup.policy does not contain compact.")
 @click.option(
     "--memory-bytes",
     type=click.IntRange(min=1 << 20),
     default=128 << 20,
     show_default=True,
-    help="What a task may take for keys, about, beside what it reads and writes.",
+    help="Approximate memory for keys in each task, in addition to its read and write buffers.",
 )
 @take_over_option
 @job_options
 def compact_command(
     job: Job, source: ReadSource, topics: tuple[str, ...], memory_bytes: int, *, any_policy: bool, take_over: bool
 ) -> int:
-    """Keep the newest record of each key of whole topics in a tier, however many keys there are."""
+    """Compact whole topics in a tier to the newest record of each key, with any number of keys."""
     with job.watched("compacting") as (session, progress):
         found = jobs.compact(
             session,
@@ -63,14 +63,14 @@ def compact_command(
 @click.command("erase")
 @source_options
 @topics_option
-@click.option("--key", "keys", multiple=True, help="As text; can be repeated.")
-@click.option("--key-hex", "hex_keys", multiple=True, help="As hex digits; can be repeated.")
+@click.option("--key", "keys", multiple=True, help="Key as text; can be repeated.")
+@click.option("--key-hex", "hex_keys", multiple=True, help="Key as hexadecimal digits; can be repeated.")
 @click.option(
     "--keys-from",
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="A file with a key a line, as text.",
+    help="File with one key per line, as text.",
 )
-@click.option("--dry-run", is_flag=True, help="Only tell what is there.")
+@click.option("--dry-run", is_flag=True, help="Show the records that would be erased; change nothing.")
 @take_over_option
 @job_options
 def erase_command(
@@ -84,9 +84,10 @@ def erase_command(
     dry_run: bool,
     take_over: bool,
 ) -> int:
-    """Forget all records of some keys in a tier, over all history.
+    """Erase all records of some keys from a tier.
 
-    Earlier states of the tier hold them until the collector takes these. The exit code of a dry run is 1 if it found some.
+    Earlier states of the tier contain them until the collector deletes these states. The exit code of a dry run is 1 if
+    it found records.
     """
     listed = [] if keys_from is None else keys_from.read_bytes().splitlines()
     wanted = [*map(os.fsencode, keys), *map(_unhexed, hex_keys), *listed]
@@ -120,9 +121,12 @@ def _unhexed(text: str) -> bytes:
 @click.option(
     "--compression",
     type=click.Choice(["uncompressed", "gzip", "snappy", "lz4", "zstd"]),
-    help="Of all batches; else those of today's format stay as they are.",
+    help="Codec of all batches. Default: batches of the current format keep their codec.",
 )
-@click.option("--layout", help="How segments are stored: single, plain, chunked, ...; else as the topic says.")
+@click.option(
+    "--layout",
+    help="Tier layout of the new segments, such as single, plain or chunked. Default: the topic's tier.layout.",
+)
 @take_over_option
 @job_options
 def convert_command(
@@ -134,7 +138,7 @@ def convert_command(
     *,
     take_over: bool,
 ) -> int:
-    """Write segments of a tier anew: old formats as today's, in another codec, in another layout."""
+    """Rewrite segments of a tier in the current record format, in another codec or in another layout."""
     with job.watched("converting") as (session, progress):
         found = jobs.convert(
             session,
@@ -157,12 +161,12 @@ def convert_command(
     type=click.IntRange(min=1),
     default=128 << 20,
     show_default=True,
-    help="Of what is made, at most; a topic's segment.bytes bounds it, too.",
+    help="Maximum size of a new segment; the topic's segment.bytes is a limit, too.",
 )
 @take_over_option
 @job_options
 def merge_command(job: Job, source: ReadSource, topics: tuple[str, ...], segment_bytes: int, *, take_over: bool) -> int:
-    """Make larger segments of small ones in a tier: their batches one behind the other, as they are."""
+    """Merge small segments of a tier into larger ones; the batches do not change."""
     with job.watched("merging") as (session, progress):
         found = jobs.merge(
             session, source, topics=topics or None, segment_bytes=segment_bytes, take_over=take_over, progress=progress

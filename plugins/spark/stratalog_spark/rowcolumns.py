@@ -40,14 +40,14 @@ def check_schema(schema: StructType, topic: str | None, *, of_table: bool = Fals
     if of_table:
         found = {name: kind for name, kind in found.items() if name not in READ_ONLY}
     if "value" not in found:
-        raise ConfigError(f"a column 'value' is needed, there are {', '.join(found) or 'none'}")
+        raise ConfigError(f"the column 'value' is missing; the columns are {', '.join(found) or 'none'}")
     for name, kind in found.items():
         if name not in _TYPES:
-            raise ConfigError(f"column {name!r} cannot be written: there are {', '.join(_TYPES)}")
+            raise ConfigError(f"column {name!r} cannot be written: the columns are {', '.join(_TYPES)}")
         if kind not in _TYPES[name]:
             raise ConfigError(f"column {name!r} must be of type {' or '.join(_TYPES[name])}, not {kind}: cast it")
     if topic is None and "topic" not in found:
-        raise ConfigError("say where rows go: option topic, or a column 'topic'")
+        raise ConfigError("no topic is given: add option topic, or a column 'topic'")
 
 
 def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -59,7 +59,7 @@ def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
     for name in READ_ONLY.intersection(batch.schema.names):
         if batch.column(name).null_count < batch.num_rows:
             raise InvalidRecordError(
-                f"a row has a value in column {name!r}, which the log gives: write rows without it"
+                f"a row has a value in column {name!r}, which the log assigns: write the rows without this column"
             )
     return batch.select([name for name in batch.schema.names if name not in READ_ONLY])
 
@@ -100,7 +100,7 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, p
         return
     column: Column = batch.column("topic")
     if column.null_count:
-        raise InvalidRecordError("a row has no topic: give all rows one, or option topic")
+        raise InvalidRecordError("a row has no topic: add option topic, or a topic to every row")
     for name in column.unique().to_pylist():
         yield name, batch.filter(pc.equal(column, name))
 
@@ -120,7 +120,7 @@ def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
         found = np.asarray(given.fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int32).copy()
         wrong = found[~nulls & ((found < 0) | (found >= partitions))]
         if len(wrong):
-            raise InvalidRecordError(f"a row names partition {wrong[0]}, and the topic has {partitions}")
+            raise InvalidRecordError(f"a row has partition {wrong[0]}, but the topic has {partitions} partitions")
         left = np.flatnonzero(nulls)
     if len(left):
         found[left] = (_hashes(rows.take(left)) & 0x7FFFFFFF) % partitions

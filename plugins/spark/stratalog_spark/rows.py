@@ -53,12 +53,12 @@ def read_split(
     rows, found = Rows(names), list[DamagedRange]()
 
     def damaged(damage: DamagedRange) -> None:
-        _LOGGER.warning("a corrupt batch is left out: %s", damage)
+        _LOGGER.warning("a corrupt batch is skipped: %s", damage)
         if options.corrupt == "columns":
             found.append(damage)
 
     def lost(loss: MissingRange) -> None:
-        _LOGGER.warning("records are gone, and failOnDataLoss is off: %s", loss)
+        _LOGGER.warning("records are missing, and failOnDataLoss is off: %s", loss)
 
     scanned = scan(
         source,

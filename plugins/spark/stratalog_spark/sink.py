@@ -39,7 +39,7 @@ _BATCH: Final = "streaming.sql.batchId"
 def check_append(*, overwrite: bool) -> None:
     """Raise ConfigError if existing records should be replaced: a log can only be appended to."""
     if overwrite:
-        raise ConfigError('a log can only be appended to: mode("append"), or output mode append or update')
+        raise ConfigError('a log can only be appended to: use mode("append"), or output mode append or update')
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ def publish(
                 done.append(writer.append(log, staged, mark))
             except StorageError as error:
                 there = ", ".join(str(found.log) for found in done) or "none"
-                error.add_note(f"published before it failed at {log}: {there}")
+                error.add_note(f"already published when it failed at {log}: {there}")
                 raise
         for log in sorted(by_name) if options.merge_bytes else ():
             _merge_end(writer, log, options.merge_bytes)
@@ -184,7 +184,7 @@ def _prepare(options: SinkOptions, schema: StructType) -> None:
             writer.check(options.topic, compression=options.compression)
         except UnknownTopicError as error:
             raise UnknownTopicError(
-                f"there is no topic {options.topic} in {options.target.location}: option partitions makes it"
+                f"there is no topic {options.topic} in {options.target.location}: add option partitions to create it"
             ) from error
 
 
@@ -227,7 +227,7 @@ class StreamWriter(ArrowStreamWriter):
         query = context and context.getLocalProperty(_QUERY)
         number = context and context.getLocalProperty(_BATCH)
         if query is None or number is None:
-            raise ConfigError("a task of a stream that does not know its query and batch: this Spark is not supported")
+            raise ConfigError("a task of a stream has no query id and batch id: this release of Spark is not supported")
         return stage(self._options, as_arrow(iterator, self._schema), WriteMark(query, int(number)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

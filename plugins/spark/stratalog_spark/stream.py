@@ -98,7 +98,7 @@ class Planner:
         """
         gone = sorted(set(start) - set(ends))
         if gone:
-            self._lost(UnknownTopicError(f"there is no {', '.join(map(str, gone))} any more"))
+            self._lost(UnknownTopicError(f"{', '.join(map(str, gone))} no longer exists"))
         begins = dict[TopicPartition, int]()
         for name in ends:
             bounds = self._seen[name]
@@ -121,7 +121,7 @@ class Planner:
                 bounds = reader.log(*name).offsets()
                 ranges.append(self._range(name, start.get(name, bounds.log_start), until, bounds))
             else:
-                self._lost(UnknownTopicError(f"{name} is gone from {reader.location}"))
+                self._lost(UnknownTopicError(f"{name} no longer exists in {reader.location}"))
         options = self._options
         return plan_splits(reader, ranges, isolation=options.isolation, min_splits=options.min_partitions)
 
@@ -150,7 +150,7 @@ class Planner:
     def _lost(self, error: StorageError) -> None:
         if self._options.fail_on_loss:
             raise error
-        _LOGGER.warning("records are gone, and failOnDataLoss is off: %s", error)
+        _LOGGER.warning("records are missing, and failOnDataLoss is off: %s", error)
 
     def _now(self) -> Reader:
         """Return a reader of the current source. A tier's reader is refreshed; a directory is opened again."""

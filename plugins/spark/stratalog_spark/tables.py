@@ -40,7 +40,7 @@ _SPARK_TYPES: Final[Mapping[str, DataType]] = {
     "array<struct<key:string,value:binary>>": ArrayType(_HEADER),
 }
 _SAY_IT: Final = (
-    "say it in the statement, INSERT INTO t WITH (path = 'PATH', topic = 'TOPIC'), or as .option(...) of the writer"
+    "set it in the statement, INSERT INTO t WITH (path = 'PATH', topic = 'TOPIC'), or with .option(...) of the writer"
 )
 
 
@@ -62,15 +62,17 @@ def table_schema(given: Mapping[str, str]) -> StructType:
     kept = {name[len(_OPTION) :].lower(): value for name, value in given.items() if name.lower().startswith(_OPTION)}
     location = next((given[name] for name in given if name.lower() in {"location", "path"}), None)
     if location is None:
-        raise ConfigError("say where the logs of the table are: CREATE TABLE ... LOCATION 'PATH'")
+        raise ConfigError("the table has no location: use CREATE TABLE ... LOCATION 'PATH'")
     for name in kept:
         if name.startswith(TIER_PREFIX):
             raise ConfigError(
-                f"option {name} is not kept in a table, where all who see the table see it: give it in the environment, or as "
-                f"an option of each query, t WITH (`{name}` = '...')"
+                f"option {name} is not stored in a table, because everyone who can see the table could read it: set it "
+                f"in the environment, or as an option of each query, t WITH (`{name}` = '...')"
             )
         if name in _ONLY_WRITTEN:
-            raise ConfigError(f"option {name} is of writes, which get no options of a table from Spark: {_SAY_IT}")
+            raise ConfigError(
+                f"option {name} is for writes, and Spark passes no options of a table to writes: {_SAY_IT}"
+            )
     kept["path"] = location
     schema, metadata = StructType(), {METADATA: kept}
     for column in check_names(Options(kept, streaming=None).shown):
@@ -113,7 +115,9 @@ def _kept(schema: StructType) -> dict[str, str] | None:
             or "path" not in kept
             or not all(isinstance(value, str) for value in kept.values())
         ):
-            raise ConfigError(f"the metadata of column {field.name!r} are no options of a table: make the table again")
+            raise ConfigError(
+                f"the metadata of column {field.name!r} are not options of a table: create the table again"
+            )
         return dict(kept)
     return None
 

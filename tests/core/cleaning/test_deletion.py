@@ -56,8 +56,8 @@ class Saying(CleanupPolicy):
     [
         (RuntimeError("no idea"), "no idea"),
         (None, "NoneType"),
-        (["everything"], "no action"),
-        ([DeletePrefix(4, 6, "the middle")], "no prefix"),
+        (["everything"], "is not an action"),
+        ([DeletePrefix(4, 6, "the middle")], "is not a prefix"),
     ],
 )
 def test_a_policy_that_breaks_the_contract_deletes_nothing(bed: LogBed, answer: object, reason: str) -> None:

@@ -133,7 +133,7 @@ def test_what_local_disk_has_alone_waits_and_shadows_nothing_in_the_tier(engine:
     assert [(result.part, result.end) for result in engine.run_cleaner()] == [("tier", 4)]
     assert letters(log) == "0a 2c 3b 4a 5A"
     waiting = next(plan for plan in engine.plan_cleaner() if plan.part == "local")
-    assert (waiting.rewrite, waiting.reason) == (None, "on its way to the tier, where it is compacted")
+    assert (waiting.rewrite, waiting.reason) == (None, "being offloaded to the tier, where it is compacted")
     engine.offload()
     engine.run_cleaner()
     assert letters(log) == "2c 3b 5A"
@@ -234,7 +234,7 @@ def test_a_transaction_outdates_nothing_in_the_tier_before_its_end_is_there_too(
     assert (result.error, letters(log)) == (None, "1b 2a 3a")
     assert engine.run_cleaner([log.name]) == ()
     assert [plan.reason for plan in engine.plan_cleaner([log.name]) if plan.part == "tier"] == [
-        "how a transaction from 3 on ended is not in the tier yet"
+        "the end of a transaction from 3 is not in the tier yet"
     ]
     with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env) as reader:
         alone = reader.log("t", 0).records(isolation="read_committed")
@@ -517,7 +517,7 @@ def test_plans_and_reasons_tell_of_the_tier(logs: TieredLogs, engine: Engine) ->
     assert result.traffic.uploaded_bytes == seen.segments[0].bytes_after
     assert sum(sizes) - result.traffic.uploaded_bytes == round_.freed_bytes
     kept = [one for one in engine.explain("t", 0).ranges if one.where == "tier"]
-    assert [(one.fate, one.reason) for one in kept] == [("keep", "compacted, and nothing after it may be yet")]
+    assert [(one.fate, one.reason) for one in kept] == [("keep", "compacted; nothing after it can be compacted yet")]
 
 
 def test_the_command_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -560,9 +560,9 @@ def test_nothing_is_rewritten_here_while_a_commit_to_the_tier_is_in_doubt(logs: 
     logs.sim.store.faults = lambda _: ObjectFault.NONE
     engine.alter_topic("t", {"remote.log.copy.disable": True})
     (result,) = engine.run_cleaner()
-    assert (result.part, "shows with the next one" in result.stopped) == ("local", True)
+    assert (result.part, "it is unknown" in result.stopped) == ("local", True)
     (erased,) = engine.erase("t", b"a")
-    assert "shows with the next one" in str(erased.error)
+    assert "it is unknown" in str(erased.error)
     assert letters(log) == "0a 1b 2A 3c"
     logs.sim.bucket.deliver()
     (erased,) = engine.erase("t", b"a")

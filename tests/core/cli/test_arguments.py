@@ -39,7 +39,7 @@ def test_a_key_need_not_be_text(place: list[str], capsys: pytest.CaptureFixture[
 
 def test_a_group_must_be_text(place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["consume", "orders", *place, "--group", TYPED]) == 2
-    assert "is no Unicode text" in capsys.readouterr().err
+    assert "is not Unicode text" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

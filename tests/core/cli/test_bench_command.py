@@ -106,7 +106,7 @@ def test_where_there_is_no_room_nothing_is_begun(
     usage = shutil.disk_usage(place)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=3 << 20))
     assert run(["bench", "-d", str(place / "disk"), "--size", "2"]) == 2
-    assert "take a smaller --size" in capsys.readouterr().err
+    assert "use a smaller --size" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_emptying_a_store_ends_though_it_keeps_its_objects() -> None:
         for number in range(1500):
             store.bucket.write(f"{number:05d}", b"")
     bench.delete_all(keeping, ManualClock(), 1)
-    with pytest.raises(StoreError, match="where keys above"):
+    with pytest.raises(StoreError, match="for a request of keys above"):
         bench.delete_all(same, ManualClock(), 1)
     emptied = SimObjectStore()
     emptied.bucket.write("a", b"")

@@ -37,7 +37,7 @@ def test_what_was_found_is_shown(
 ) -> None:
     assert run([*command, "--dir", folder, "--json"]) == 0
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert "not stopped in order" in caplog.text
+    assert "did not stop cleanly" in caplog.text
     assert f"path={folder}/recovery-point" in caplog.text
 
 

@@ -49,7 +49,7 @@ def test_an_empty_variable_is_no_file_at_all(
     (here / "stratalog.toml").write_bytes((here.parent / "working.toml").read_bytes())
     monkeypatch.setenv("STRATALOG_CONFIG", "")
     assert run(["topics", "list"]) == 2
-    assert "say where the logs are" in capsys.readouterr().err
+    assert "no logs are named" in capsys.readouterr().err
 
 
 def test_an_unknown_setting_there_is_an_error_that_names_the_file(

@@ -328,7 +328,7 @@ def test_only_offsets_that_a_log_may_have_are_committed(engine: Engine) -> None:
 
 
 def test_no_name_is_no_group(engine: Engine) -> None:
-    with pytest.raises(ConfigError, match="group is a name"):
+    with pytest.raises(ConfigError, match="group must not be empty"):
         early(engine, group="")
 
 
@@ -500,7 +500,7 @@ def test_without_a_group_nothing_is_committed(engine: Engine) -> None:
 def test_arguments_are_checked(engine: Engine) -> None:
     with pytest.raises(UnknownTopicError):
         early(engine, "nowhere")
-    with pytest.raises(ConfigError, match="is a list, with each item text"):
+    with pytest.raises(ConfigError, match="must be a list in which each item is text"):
         engine.consumer(topics="one")
     with pytest.raises(ConfigError, match="auto_offset_reset"):
         engine.consumer(topics=["one"], auto_offset_reset="newest")

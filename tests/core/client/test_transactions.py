@@ -559,7 +559,7 @@ def test_a_settled_end_that_a_full_disk_stopped_is_done_when_there_is_room(half:
 def test_what_would_come_behind_a_marker_is_refused_until_the_end_is_done(half: Half, *, commit: bool) -> None:
     with pytest.raises(DiskFullError):
         end(half, commit=commit)
-    with pytest.raises(InvalidTxnStateError, match="end it again"):
+    with pytest.raises(InvalidTxnStateError, match="commit or abort it again"):
         half.producer.send("room", value=b"late")
     half.make_room()
     end(half, commit=commit)

@@ -166,8 +166,8 @@ def test_a_variable_of_no_plugins_setting_is_an_error_with_the_nearest(variable:
         ("[plugins]\nblok = ['x']", "did you mean 'plugins.block'"),
         ("'log.dirs' = ['a']\n[log]\ndirs = ['b']", "log.dirs is given twice source=FILE"),
         ("durability = 'sometimes'", "must be one of written, durable source=FILE"),
-        ("durability = ", "FILE is no valid TOML"),
-        ("tier = 'file:///a'\ntier.cache.dir = 'b'", 'is quoted, "tier.cache.dir" beside tier'),
+        ("durability = ", "FILE is not valid TOML"),
+        ("tier = 'file:///a'\ntier.cache.dir = 'b'", 'such as "tier.cache.dir" beside tier'),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_with_its_path(tmp_path: Path, text: str, told: str) -> None:
@@ -186,5 +186,5 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a regular file"):
         read_settings(tmp_path, {})
     (tmp_path / "latin.toml").write_bytes(b"tier = '\xe9'")
-    with pytest.raises(ConfigError, match="no valid TOML"):
+    with pytest.raises(ConfigError, match="not valid TOML"):
         read_settings(tmp_path / "latin.toml", {})

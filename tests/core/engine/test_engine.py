@@ -311,7 +311,7 @@ def test_an_older_copy_of_a_directory_is_refused(tmp_path: Path, tier: str) -> N
         engine.offload()
     for path in (data / "orders-0").glob("0*"):
         path.unlink()
-    with open_engine(data, tier=tier) as engine, pytest.raises(FencedEpochError, match="tier holds"):
+    with open_engine(data, tier=tier) as engine, pytest.raises(FencedEpochError, match="tier has"):
         engine.log("orders", 0)
 
 

@@ -168,7 +168,7 @@ def test_records_of_an_earlier_leader_are_not_taken_out_of_the_tier_unasked(
     before = replicas.in_the_bucket()
     for _ in range(2):
         with pytest.raises(
-            StorageError, match=f"different records from offset {parted} on: leader epoch 2 here, 1 there"
+            StorageError, match=f"different records from offset {parted}: leader epoch 2 here, 1 in the tier"
         ):
             b.offload()
     assert replicas.in_the_bucket() == before

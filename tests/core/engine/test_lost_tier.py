@@ -40,7 +40,7 @@ def test_what_a_tier_lost_is_told_to_whoever_reads_it(place: Place) -> None:
             with pytest.raises(CorruptManifestError, match=r"offsets \[5, 9\) of t-0 are neither on local disk"):
                 read()
         assert numbers(log, 9) == [9]
-        with pytest.raises(StorageError, match=r"give up what is between with delete_records\(9\)"):
+        with pytest.raises(StorageError, match=r"delete the records between with delete_records\(9\)"):
             engine.offload()
 
 
@@ -50,7 +50,7 @@ def test_it_is_told_when_the_log_is_opened(place: Place, caplog: pytest.LogCaptu
         place.bucket = SimBucket(place.clock)
     with caplog.at_level(logging.ERROR), place.engine():
         pass
-    (told,) = [found.getMessage() for found in caplog.records if "the tier has lost" in found.getMessage()]
+    (told,) = [found.getMessage() for found in caplog.records if "the tier lost records" in found.getMessage()]
     assert f"offsets=[{0 if emptied else 5}, 9)" in told
 
 

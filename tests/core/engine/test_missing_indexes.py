@@ -95,7 +95,7 @@ def test_a_log_is_read_without_its_index_formats_and_not_written_to(
         assert (values(log), values(log, "read_uncommitted"), log.offset_for_timestamp(1030)) == expected
         for topic in ("t", "empty"):
             refused = engine.log(topic, 0)
-            with pytest.raises(UnknownComponentError, match=rf"{topic}-0 can be read, .* '{missing}' is installed"):
+            with pytest.raises(UnknownComponentError, match=rf"{topic}-0 is read-only .* '{missing}' is installed"):
                 refused.append([Record(value=b"v")])
         engine.alter_topic("t", {"max.message.bytes": 2000})
         assert values(engine.log("t", 0)) == expected[0]
@@ -144,7 +144,7 @@ def test_an_extra_index_that_is_not_installed_keeps_no_log_from_being_written_to
     topics = tmp_path / "stratalog-topics.json"
     topics.write_text(topics.read_text().replace('"config": {}', '"config": {"index.extra": ["keys"]}'))
     with caplog.at_level(logging.WARNING), open_engine(tmp_path) as engine:
-        assert "logs are opened without EXTRA index keys" in caplog.text
+        assert "logs are opened without extra index keys" in caplog.text
         engine.log("t", 0).append([Record(value=b"v", key=b"k")])
         assert [record.value for record in engine.log("t", 0).records_with_key(b"k")] == [b"v"]
     with open_engine(tmp_path, plugins=[Extra()]) as engine:

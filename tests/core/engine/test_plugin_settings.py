@@ -89,7 +89,7 @@ def test_a_policy_sees_the_settings_of_each_topic(tmp_path: Path) -> None:
     [
         ({"newest.keep": 0}, ConfigError, "must be at least 1"),
         ({"newest.kepp": 2}, UnknownSettingError, "did you mean 'newest.keep'"),
-        ({"oldest.drop": 2}, UnknownSettingError, "no plugin with such settings"),
+        ({"oldest.drop": 2}, UnknownSettingError, "no installed plugin has this setting"),
     ],
 )
 def test_wrong_ones_are_refused(tmp_path: Path, config: dict[str, object], kind: type[ConfigError], told: str) -> None:
@@ -111,12 +111,14 @@ def test_without_the_plugin_a_topic_is_read_altered_and_its_settings_are_kept(
         engine.create_topic("t", config={"newest.keep": 2})
         engine.log("t", 0).append([Record(value=b"v")])
     with caplog.at_level(logging.WARNING), open_engine(tmp_path) as engine:
-        assert "topic t has settings that no installed plugin knows: they are kept" in caplog.text
+        assert "topic t has settings that no installed plugin knows; they are kept" in caplog.text
         assert [record.value for record in engine.log("t", 0).records()] == [b"v"]
         assert engine.alter_topic("t", {"retention.ms": 1}).config.retention_ms == 1
         assert engine.alter_topic("t", {"retention.ms": None}).config.retention_ms == TopicConfig().retention_ms
         for setting in ("newest.keep", "newest.other"):
-            with pytest.raises(UnknownSettingError, match=r"newest\.(keep|other).*no plugin with such settings"):
+            with pytest.raises(
+                UnknownSettingError, match=r"newest\.(keep|other).*no installed plugin has this setting"
+            ):
                 engine.alter_topic("t", {setting: 3})
         engine.create_topic("other")
     with open_engine(tmp_path, plugins=[plugin()]) as engine:

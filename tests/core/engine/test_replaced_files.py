@@ -115,7 +115,7 @@ def test_a_file_that_is_cut_is_noticed_by_the_next_sync(tmp_path: Path, engine: 
     log.append([Record(value=b"2")])
     path = tmp_path / "a" / LOG
     os.truncate(path, path.stat().st_size - 1)
-    with pytest.raises(FileReplacedError, match="cut the file to"):
+    with pytest.raises(FileReplacedError, match="truncated the file to"):
         log.flush()
     assert log.offsets().recovery_point == 1
     close(engine)

@@ -79,7 +79,7 @@ def test_the_command_line_warns(tmp_path: Path, capsys: pytest.CaptureFixture[st
     place = ["--dir", str(tmp_path / "data"), "--tier", (tmp_path / "bucket").as_uri()]
     tiny = ["--set", f"segment.bytes={MIB}"]
     assert run(["topics", "create", "t", *tiny, *place]) == 0
-    assert "warning: segments of 1048576 bytes" in capsys.readouterr().err
+    assert "warning: segments have 1048576 bytes" in capsys.readouterr().err
     assert run(["topics", "create", "u", *tiny, *place, "--json"]) == 0
     assert "writes a GiB" in json.loads(capsys.readouterr().out)["warning"]
     assert run(["topics", "create", "v", *place, "--json"]) == 0

@@ -116,7 +116,7 @@ def test_the_others_serve_and_the_partitions_out_of_reach_say_why(dirs: list[Pat
                 engine.log("t", partition).append([Record(value=b"more")], "durable")
                 assert values(engine, partition) == [b"%d" % partition, b"more"]
             else:
-                with pytest.raises(LogDirOfflineError, match=f"t-{partition} is out of reach") as caught:
+                with pytest.raises(LogDirOfflineError, match=f"t-{partition} is unavailable") as caught:
                     engine.log("t", partition)
                 assert caught.value.path == str(dirs[dead])
         gauges = {
@@ -185,7 +185,7 @@ def test_the_directory_with_the_settings_is_needed_if_no_inventory_has_them(dirs
     with by_error(errno.EACCES)(dirs, 1) as engine:
         assert len(engine.partitions()) == PARTITIONS // 2
         (gone, *_) = [number for number in range(PARTITIONS) if (dirs[1] / f"t-{number}").exists()]
-        with pytest.raises(LogDirOfflineError, match="may be in a directory out of reach"):
+        with pytest.raises(LogDirOfflineError, match="a directory that is unavailable may contain it"):
             engine.log("t", gone)
         with pytest.raises(LogDirOfflineError):
             engine.create_topic("new")
@@ -260,7 +260,7 @@ def test_an_attach_needs_all_directories(tmp_path: Path) -> None:
     (tmp_path / "tier").mkdir()
     for directory in dirs:
         directory.mkdir()
-    with pytest.raises(LogDirOfflineError, match="attach needs all log directories"):
+    with pytest.raises(LogDirOfflineError, match="attach needs all log directories to be available"):
         open_engine(dirs, tier=f"file://{tmp_path}/tier", attach=True, env=Env(files=refuse(dirs[1], errno.EIO)))
 
 

@@ -55,7 +55,7 @@ def test_laggards_are_bounded_for_each_component_and_counted_off_when_they_retur
     for _ in range(2):
         left_behind(calls, "layout", gate)
     before = laggards()
-    with pytest.raises(OverdueError, match="was not called: 2 calls before it are still running"):
+    with pytest.raises(OverdueError, match="was not called: 2 earlier calls are still running"):
         calls.call("layout", "write", lambda: 7, LONG_S)
     assert laggards() == before
     assert calls.call("policy", "plan", lambda: 7, LONG_S) == 7, "another component"

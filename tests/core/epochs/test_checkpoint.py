@@ -123,7 +123,7 @@ def test_a_checkpoint_is_not_stored_with_an_offset_that_is_no_number() -> None:
     check_offsets(before, b"", "file")
     check_offsets(format_offsets({log: 16, other: 3}), before, "file")
     for wrong in (15.0, True, "x y", 1 << 63):
-        with pytest.raises(StorageError, match="a note is not stored"):
+        with pytest.raises(StorageError, match="a note was not stored"):
             check_offsets(format_offsets({log: wrong, other: 3}), before, "file")  # type: ignore[dict-item]  # the test passes what a type checker refuses
 
 

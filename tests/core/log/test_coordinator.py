@@ -36,7 +36,7 @@ def test_a_marker_that_fits_no_field_is_refused_and_nothing_is_written(
     bed: LogBed, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> None:
     log = bed.open()
-    with pytest.raises(ConfigError, match=r"of an end marker is not in|of end_transaction\(\) is from"):
+    with pytest.raises(ConfigError, match=r"of an end marker is not in|of end_transaction\(\) must be from"):
         log.end_transaction(producer_id, producer_epoch, commit=True, coordinator_epoch=coordinator_epoch)
     assert log.offsets().log_end == 0
 

@@ -56,14 +56,14 @@ def files() -> Any:
 def test_a_number_that_is_none_is_not_stored(write: Callable[[Any, Any], None], wrong: Any, files: SmallFiles) -> None:
     write(files, 15)
     before = dict(files.there)
-    with pytest.raises(StorageError, match="a note is not stored, as it could not be read again"):
+    with pytest.raises(StorageError, match="a note was not stored, because it could not be read back"):
         write(files, wrong)
     assert files.there == before
 
 
 def test_a_topic_id_that_is_none_is_not_stored(files: SmallFiles) -> None:
     store_topic_id(cast(LogFiles, files), TOPIC_ID)
-    with pytest.raises(StorageError, match="a note is not stored"):
+    with pytest.raises(StorageError, match="a note was not stored"):
         store_topic_id(cast(LogFiles, files), cast(TopicId, "none"))
     assert read_topic_id(cast(LogFiles, files)) == TOPIC_ID
 

@@ -81,7 +81,7 @@ FINE = TopicPartition("t", 0)
 
 @pytest.mark.parametrize("value", [True, False, 15.0, 1.5, float("nan"), "1", b"1", None, [1], {}, object(), 1j])
 def test_what_has_no_index_and_a_bool_is_no_integer(value: Any) -> None:
-    with pytest.raises(WrongTypeError, match=r"^at of number\(\) is an integer, not "):
+    with pytest.raises(WrongTypeError, match=r"^at of number\(\) must be an integer, not "):
         CALLED.number(value)
     assert issubclass(WrongTypeError, TypeError)
     assert issubclass(WrongTypeError, ConfigError)
@@ -100,7 +100,7 @@ def test_an_integer_fits_64_bits(value: int, fits: bool) -> None:  # noqa: FBT00
     if fits:
         assert CALLED.number(value) == (value, 0, None)
         return
-    with pytest.raises(ConfigError, match=r"at of number\(\) is from -9223372036854775808 to 9223372036854775807"):
+    with pytest.raises(ConfigError, match=r"at of number\(\) must be from -9223372036854775808 to 9223372036854775807"):
         CALLED.number(value)
 
 
@@ -108,7 +108,7 @@ def test_an_integer_fits_64_bits(value: int, fits: bool) -> None:  # noqa: FBT00
     "call", [lambda: CALLED.number(0, -1), lambda: CALLED.number(0, 1 << 31), lambda: CALLED.number(0, end=-1)]
 )
 def test_a_range_is_part_of_the_annotation(call: Callable[[], object]) -> None:
-    with pytest.raises(ConfigError, match="is from 0 to ") as caught:
+    with pytest.raises(ConfigError, match="must be from 0 to ") as caught:
         call()
     assert not isinstance(caught.value, TypeError)
 
@@ -157,7 +157,7 @@ def test_what_is_taken_is_handed_on() -> None:
 
 
 def test_text_that_is_no_unicode_is_refused() -> None:
-    with pytest.raises(ConfigError, match="is no Unicode text"):
+    with pytest.raises(ConfigError, match="is not Unicode text"):
         CALLED.texts("\ud800")
 
 
@@ -208,7 +208,7 @@ class Options:
 
 def test_a_dataclass_checks_what_it_is_made_of() -> None:
     assert Options(size=Index()).size == 7  # type: ignore[arg-type]  # the test passes what a type checker refuses
-    with pytest.raises(WrongTypeError, match=r"^size of Options\(\) is an integer, not 5.0 of type float"):
+    with pytest.raises(WrongTypeError, match=r"^size of Options\(\) must be an integer, not 5.0 of type float"):
         Options(size=5.0)  # type: ignore[arg-type]  # the test passes what a type checker refuses
     with pytest.raises(ConfigError, match="from 1 to 10, not 11"):
         Options(size=11)

@@ -16,5 +16,5 @@ def test_bytes_that_the_parser_takes_are_returned() -> None:
 
 
 def test_bytes_that_the_parser_refuses_are_told_with_the_reason_and_the_place() -> None:
-    with pytest.raises(StorageError, match=r"a note is not stored, .* no note file=/a/b position=0"):
+    with pytest.raises(StorageError, match=r"a note was not stored, .* no note file=/a/b position=0"):
         readable(b"bad", parse, "/a/b")

@@ -83,5 +83,5 @@ def test_topics_are_chosen_by_name(tier: Path) -> None:
 def test_a_directory_or_an_earlier_state_is_refused(tier: Path) -> None:
     with pytest.raises(ConfigError, match="give its URI"):
         plan_checks(ReadSource(str(tier)))
-    with pytest.raises(ConfigError, match="no as_of"):
+    with pytest.raises(ConfigError, match="without as_of"):
         plan_checks(ReadSource(tier.as_uri(), as_of=1))

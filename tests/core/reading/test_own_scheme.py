@@ -33,5 +33,5 @@ def test_a_directory_with_a_scheme_of_its_own_is_read(tmp_path: Path) -> None:
     with open_reader(uri, plugins=[Plugin()]) as reader:
         assert [record.value for record in reader.log("orders", 0).records()] == [b"v"]
         assert reader.tier is None
-    with pytest.raises(ConfigError, match="as_of is for a tier"):
+    with pytest.raises(ConfigError, match="as_of needs a tier"):
         open_reader(uri, plugins=[Plugin()], as_of=1)

@@ -139,7 +139,7 @@ def test_modules_named_by_the_caller_are_imported() -> None:
 def test_a_module_that_is_not_there_is_a_wrong_name_and_no_package_to_install(module: str, told: str) -> None:
     with pytest.raises(PluginImportError) as caught:
         import_named(module)
-    assert told.replace("CHECK", "check plugins.modules and plugins=[...]") in str(caught.value)
+    assert told.replace("CHECK", "correct plugins.modules") in str(caught.value)
     assert caught.value.plugin == module
     assert "pip" not in str(caught.value)
 

@@ -140,13 +140,13 @@ def test_a_heavy_import_before_opening_is_a_finding(install_distribution: Instal
 @pytest.mark.parametrize(
     ("provider", "told"),
     [
-        (plain(schemes=frozenset({"s3"})), "only stores have schemes"),
-        (plain(open_=open_nothing), "open must take the context"),
+        (plain(schemes=frozenset({"s3"})), "only object stores have schemes"),
+        (plain(open_=open_nothing), "open must have one argument, the context"),
         (plain(engine_section=BadSection), "the defaults of BadSection are refused"),
-        (plain(engine_section=QuietSection), "has no sentence"),
+        (plain(engine_section=QuietSection), "has no doc"),
         (plain(topic_section=QuietSection), "must begin with 'plain.'"),
         (plain(engine_section=dict), "is not a subclass of Section"),
-        (plain(open_=lambda _context: object()), "open returned object, which is no Codec"),
+        (plain(open_=lambda _context: object()), "open returned object, which is not a Codec"),
         (plain(open_=lambda _context: 1 // 0), "opening it with default settings raised"),
         (plain(open_=lambda _context: _changed(id=0)), "id must be 1 to 7"),
         (plain(open_=lambda _context: _changed(id="7")), "id must be 1 to 7"),
@@ -166,10 +166,10 @@ def _changed(**attributes: object) -> Codec:
 
 def test_an_index_of_records_is_told_where_it_belongs(make_plugin: MakePlugin, tmp_path: Path) -> None:
     plugin = make_plugin("acme", index_formats=[Provider(name="positions", open=lambda _context: Positions())])
-    assert "is an ExtraIndex, offered by stratalog_extra_indexes" in texts(check_plugin(plugin))
+    assert "must be an ExtraIndex, which the hook stratalog_extra_indexes" in texts(check_plugin(plugin))
     with open_engine(tmp_path, plugins=[plugin]) as engine:
         named = {"index.formats": "offset,time,transaction,positions"}
-        with pytest.raises(UnknownComponentError, match=r"'positions', an EXTRA index; name it in index\.extra"):
+        with pytest.raises(UnknownComponentError, match=r"'positions', an extra index: move it to index\.extra"):
             engine.create_topic("t", config=named)
         assert engine.topics() == {}
 
@@ -221,4 +221,4 @@ class _Extra(ExtraIndex):
 def test_an_extra_index_says_what_it_looks_at(make_plugin: MakePlugin) -> None:
     offer = Provider[ExtraIndex](name="extra", open=lambda _: _Extra())
     (finding,) = check_plugin(make_plugin("acme", extra_indexes=[offer]))
-    assert (finding.where, "fields must be of Fields" in finding.text) == ("EXTRA index extra", True)
+    assert (finding.where, "fields must be a Fields value" in finding.text) == ("extra index extra", True)

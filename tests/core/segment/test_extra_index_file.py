@@ -1,4 +1,4 @@
-"""The bytes that hold EXTRA indexes, as docs/formats/extra.md draws them."""
+"""The bytes that hold extra indexes, as docs/formats/extra.md draws them."""
 
 from __future__ import annotations
 

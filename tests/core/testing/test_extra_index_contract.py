@@ -1,4 +1,4 @@
-"""EXTRA indexes that break one rule each, and the test of the contract that notices it."""
+"""Extra indexes that break one rule each, and the test of the contract that notices it."""
 
 from __future__ import annotations
 

@@ -64,5 +64,5 @@ def test_a_check_waits_for_a_publication_and_refuses_a_directory_that_an_engine_
             if pauses == 3:
                 writer.check("orders")
             else:
-                with pytest.raises(LogDirLockedError, match="stop the process that has it open"):
+                with pytest.raises(LogDirLockedError, match="stop the engine or broker that uses the directory"):
                     writer.check("orders")

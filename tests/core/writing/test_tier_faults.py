@@ -175,7 +175,7 @@ def test_an_object_that_was_cut_is_missed_before_the_commit(tiers: Bed) -> None:
     assert not isinstance(found.place, str)
     (key,) = found.place.keys
     tiers.bucket.write(key, tiers.bucket.objects[key][0][:20])
-    with pytest.raises(ObjectNotFoundError, match="not whole"):
+    with pytest.raises(ObjectNotFoundError, match="missing or incomplete"):
         tiers.append([found])
 
 
@@ -188,7 +188,7 @@ def test_a_writer_that_an_engine_fences_publishes_nothing(tiers: Bed) -> None:
     tiers.remote().claim("an engine attached")
     with pytest.raises(FencedEpochError, match="an engine wrote to orders-0 last"):
         tiers.append(staged)
-    with pytest.raises(FencedEpochError, match="leader epoch 0, it is 2 by now"):
+    with pytest.raises(FencedEpochError, match="leader epoch 0, which is now 2"):
         tiers.append(staged, take_over=True)
     assert tiers.values() == []
 
@@ -198,7 +198,7 @@ def test_a_log_of_an_engine_is_refused_until_the_caller_says_that_it_is_no_more(
     tiers.append(tiers.stage([b"a"]), WriteMark("query", 3))
     engine.refresh()
     engine.claim("it attaches")
-    with pytest.raises(FencedEpochError, match="take_over"):
+    with pytest.raises(FencedEpochError, match="take-over option"):
         tiers.stage([b"b"])
     staged = tiers.stage([b"b"], take_over=True)
     tiers.append(staged, WriteMark("query", 4), take_over=True)
@@ -241,7 +241,7 @@ def test_the_writer_that_was_silent_for_longest_is_forgotten_first() -> None:
 def test_a_name_that_no_mark_may_have_is_refused(tiers: Bed) -> None:
     staged = tiers.stage([b"a"])
     for name in ("", "x" * 129, "two\nlines"):
-        with pytest.raises(StorageError, match="marks"):
+        with pytest.raises(StorageError, match="write rounds"):
             tiers.append(staged, WriteMark(name, 0))
     assert tiers.values() == []
 

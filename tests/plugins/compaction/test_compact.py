@@ -143,7 +143,7 @@ def test_what_a_tier_has_and_what_local_disk_has_alone_are_compacted_each_for_it
     assert [(action.start, action.dirty_start, action.end) for action in found] == [(0, 10, 30), (30, 30, 40)]
     assert [round(action.dirty_ratio, 2) for action in found] == [0.67, 1]
     clean = plan(replace(log, tier_dirty_start=30))
-    assert clean[0] == Keep(0, 30, "compacted, and nothing after it may be yet")
+    assert clean[0] == Keep(0, 30, "compacted; nothing after it can be compacted yet")
     assert bounds(clean) == (30, 30, 40)
 
 

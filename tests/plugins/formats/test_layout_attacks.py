@@ -347,7 +347,9 @@ def test_the_note_on_local_disk_refuses_a_tier_that_was_rolled_back(
     note = json.loads((tmp_path / "source" / "t-0" / TIER_NOTE_FILE).read_bytes())
     assert note["manifest_version"] == read_root(heads(bucket)[-1])["version"]
     attack(bucket)
-    with pytest.raises(TamperedManifestError, match=r"local disk has a note of version \d of t-0.*/manifest/0000"):
+    with pytest.raises(
+        TamperedManifestError, match=r"the note on local disk is about version \d of t-0.*/manifest/0000"
+    ):
         opened(tmp_path, bucket, settings)
 
 
@@ -451,7 +453,7 @@ def test_without_keys_a_manifest_is_shown_with_a_warning_and_not_written(
     with caplog.at_level(logging.WARNING), tier_log(bucket, {}) as log:
         assert next(log.history()).end_offset == 3
     assert [text for text in caplog.messages if "is not checked" in text and "t-0" in text] == [
-        "the MAC of the manifest is not checked: layout encrypted is not installed or has no keys here: log=t-0"
+        "the MAC of the manifest is not checked: layout encrypted is not installed or has no keys: log=t-0"
     ]
     with open_reader(bucket.as_uri()) as reader, pytest.raises(ConfigError, match=r"keys\.file"):
         reader.log("t", 0)

@@ -172,7 +172,7 @@ def test_a_changed_file_is_never_encrypted_under_one_nonce_twice(layout: Encrypt
             yield from OddChunks(DATA if self.passes == 1 else DATA[::-1]).chunks(chunk_bytes)
 
     twice = MemoryObjects(passes=2)  # one try breaks off behind its first chunk
-    with pytest.raises(StorageError, match="changed while it was uploaded"):
+    with pytest.raises(StorageError, match="changed during the upload"):
         layout.write(dataclasses.replace(a_segment(), log=Changing(DATA)), twice, None)
     assert twice.objects == {}
 

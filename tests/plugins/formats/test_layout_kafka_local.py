@@ -47,7 +47,7 @@ def test_segments_are_put_together_and_copies_count_once(tmp_path: Path, batches
 def test_a_gap_is_told_of(tmp_path: Path, batches: list[bytes]) -> None:
     put(tmp_path, 0, batches[0])
     put(tmp_path, 10, batches[2])
-    with pytest.raises(StorageError, match="do not meet: one ends at 5"):
+    with pytest.raises(StorageError, match="leave a gap: one ends at 5"):
         offsets(tmp_path)
 
 
@@ -116,13 +116,13 @@ def test_a_batch_far_ahead_is_believed_if_the_next_segment_lies_behind_it(tmp_pa
 
 def test_a_batch_far_ahead_of_which_nothing_else_tells_is_damage(tmp_path: Path, bed: LogBed) -> None:
     put(tmp_path, 0, filled(bed, 0, FAR))
-    with pytest.raises(CorruptBatchError, match="do not lie between"):
+    with pytest.raises(CorruptBatchError, match="are not between"):
         offsets(tmp_path)
 
 
 def test_a_damaged_offset_in_the_middle_is_damage(tmp_path: Path, bed: LogBed) -> None:
     put(tmp_path, 0, filled(bed, 0, FAR, 10, 15))
-    with pytest.raises(CorruptBatchError, match="do not lie between"):
+    with pytest.raises(CorruptBatchError, match="are not between"):
         offsets(tmp_path)
 
 
@@ -140,5 +140,5 @@ def test_nothing_is_written_in_it(tmp_path: Path) -> None:
         log = engine.log("orders", 0)
         log.append([stratalog.Record(value=b"v")])
         log.roll()
-        with pytest.raises(ConfigError, match="for reading what Kafka wrote"):
+        with pytest.raises(ConfigError, match="only reads segments that Kafka wrote"):
             engine.offload()

@@ -166,7 +166,7 @@ def test_locations_are_paths_or_file_uris(tmp_path: Path, form: str) -> None:
 def test_no_location_is_not_where_we_are(location: str) -> None:
     (provider,) = stratalog_segment_stores()
     bench = StoreBench(provider, location)
-    with pytest.raises(ConfigError, match="names no log directory"):
+    with pytest.raises(ConfigError, match="is not a log directory"):
         bench()
     bench.close()
 

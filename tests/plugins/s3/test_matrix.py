@@ -315,7 +315,7 @@ def test_a_server_that_ignores_preconditions_is_not_shared(bed: Bed) -> None:
     bed.proxy.plan(ProxyFault(Misdeed.UNCONDITIONAL, "PutObject", times=1_000))
     probed = probe(bed.guarded(), Env())
     assert not probed.shared
-    assert "though it declares not to" in probed.reason
+    assert "although it declares that it does not" in probed.reason
 
 
 def test_a_server_that_keeps_them_is(bed: Bed) -> None:

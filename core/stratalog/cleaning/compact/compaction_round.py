@@ -156,7 +156,7 @@ class _Round:
         log, tier = self.plan.log, self.plan.tier
         lock = log.maintenance.cleaning.busy if tier is None else log.maintenance.cleaning.tier_busy
         if not lock.acquire(blocking=False):
-            raise RewriteStoppedError(f"{log.name} is being offloaded, or compacted by somebody else")
+            raise RewriteStoppedError(f"{log.name} is being offloaded, or compacted by another thread")
         try:
             digests = SegmentDigests(log) if tier is None else None
             if digests is not None:
@@ -188,7 +188,7 @@ class _Round:
             part.forget(error.file)
             if state.doubt_tier(str(error)):
                 raise
-            raise RewriteStoppedError(f"damaged, perhaps on its way here: {error}") from error
+            raise RewriteStoppedError(f"damaged, or changed by the network: {error}") from error
         finally:
             publisher.abandon()
         state.doubt_tier("")
@@ -215,9 +215,9 @@ def reason_of(rewrite: Rewrite, end: int, limits: CleanerLimits) -> str:
     if end >= rewrite.end:
         return rewrite.reason
     return (
-        f"{rewrite.reason}; too many keys for one round: its memory is full at offset {end}, the next one goes on there up "
-        f"to {rewrite.end}. log.cleaner.dedupe.buffer.size gives it {limits.memory_bytes} bytes; of what is in a tier, "
-        "`stratalog spark compact` takes any number of keys at once"
+        f"{rewrite.reason}; too many keys for one round: its memory is full at offset {end}, and the next round "
+        f"continues there up to {rewrite.end}. Raise log.cleaner.dedupe.buffer.size above {limits.memory_bytes} bytes; "
+        "for a tier, `stratalog spark compact` has no such limit"
     )
 
 
@@ -228,7 +228,7 @@ def check_settled(log: Log) -> None:
     """
     if not log.maintenance.settle_remote():
         raise RewriteStoppedError(
-            f"whether the last commit to the tier of {log.name} took effect shows with the next one"
+            f"it is unknown until the next commit if the last one to the tier of {log.name} took effect"
         )
 
 

@@ -250,7 +250,7 @@ class CommittedPublisher:
             return
         log, tier = self._log, self._tier
         if log.leader_epoch != tier.leader_epoch:
-            raise RewriteStoppedError(f"{log.name} is led in another epoch by now")
+            raise RewriteStoppedError(f"the leader epoch of {log.name} changed")
         self._evict()
         made, self._made = self._made, []  # from here on only the committed root decides whether these are in use
         try:
@@ -258,7 +258,7 @@ class CommittedPublisher:
             self.placed += placed if self.keeps_placed else ()
         except FencedEpochError as error:
             if log.leader_epoch != tier.leader_epoch:
-                raise RewriteStoppedError(f"{log.name} is led in another epoch by now") from error
+                raise RewriteStoppedError(f"the leader epoch of {log.name} changed") from error
             with log.maintenance.stopped_if_fenced():
                 raise
         finally:

@@ -35,7 +35,7 @@ def run_passes(of: Rewriting[S]) -> int:
         end = observe(of)
         rewrite(of, end)
     except SegmentGoneError as error:
-        raise RewriteStoppedError(f"a segment of {of.log.name} went away: {error}") from error
+        raise RewriteStoppedError(f"a segment of {of.log.name} was deleted: {error}") from error
     return end
 
 
@@ -82,7 +82,7 @@ def _observe_table(
             records = records.take(bisect_left(records.offset, dirty_start), records.count)
         taken = min((found.observe(records) for found in of.filters), default=records.count)
         if not 0 <= taken <= records.count:
-            raise PluginError(f"a filter says that it took {taken} of {records.count} records")
+            raise PluginError(f"a filter reports that it read {taken} of {records.count} records")
         if taken < records.count:
             refused = records.offset[taken]
             whole = bisect_left(table.last_offset, refused)  # batches before that of the refused record
@@ -155,7 +155,7 @@ def _rewrite_read(of: Rewriting[S], group: Sequence[S], over: CopyPass[S]) -> No
     try:
         if built is not None:
             if not of.publisher.replace(built, group):
-                raise RewriteStoppedError(f"{of.log.name} was changed meanwhile")  # noqa: TRY301 - the digest goes first
+                raise RewriteStoppedError(f"{of.log.name} changed meanwhile")  # noqa: TRY301 - the digest goes first
             of.stats.bytes_freed += sum(segment.size_bytes for segment in group) - built.size_bytes
         over.notes.seal()
     except BaseException:

@@ -39,7 +39,7 @@ def judged(filters: Sequence[RecordFilter], records: RecordColumns, end: int) ->
         verdicts = bytearray(below)
         found.judge(wanted, verdicts)
         if len(verdicts) != below or verdicts.translate(None, _KNOWN):
-            raise PluginError(f"{type(found).__name__} gives no verdict that there is, or not one a record")
+            raise PluginError(f"{type(found).__name__} must return one valid verdict for each record")
         total = verdicts if total is None else _joined(total, verdicts)
     if below == records.count:
         return total or bytearray()

@@ -92,5 +92,5 @@ def _left(log: Log, tier: TierLog, replaced: set[str]) -> Iterator[Remnant]:
     left = sorted(tier.stored_keys() - named)
     tier.fetcher.forget_objects(left)
     for key in left:
-        reason = "it held the key" if key in replaced else "of an older root, or never committed: not looked into"
+        reason = "it held the key" if key in replaced else "of an older root or never committed: not checked"
         yield Remnant("object", key, until_ms, reason)

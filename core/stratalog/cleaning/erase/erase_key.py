@@ -42,8 +42,8 @@ def erase(log: Log, key: bytes, tier: TierLog | None = None, *, dry_run: bool = 
             with log.maintenance.cleaning.busy:
                 if not log.maintenance.settle_remote():
                     raise StorageError(  # noqa: TRY301 - reported in the result
-                        f"whether the last commit to the tier of {log.name} took effect shows with the next one: offload, then "
-                        "erase again"
+                        f"it is unknown if the last commit to the tier of {log.name} took effect: offload, then erase "
+                        "again"
                     )
                 if not dry_run and _active_holds(log, key):
                     log.roll()
@@ -116,7 +116,7 @@ def _erased(log: Log, segment: Segment, key: bytes, count: int) -> ErasedSegment
         built = builder.finish(segment.end_offset, segment.modified_ms)
         after = built.sha256()
     if not publisher.replace(built, [segment]):
-        raise SegmentGoneError("the log was changed while the key was erased: do it again", segment.label)
+        raise SegmentGoneError("the log changed while the key was erased", segment.label).advised("erase the key again")
     return ErasedSegment(segment.base_offset, segment.end_offset, count, size_bytes, built.size_bytes, before, after)
 
 

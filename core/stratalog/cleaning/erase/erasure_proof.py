@@ -76,7 +76,7 @@ def check_erasure(proof: Mapping[str, object], log: Log, key: bytes, tier: TierL
     _check_about(proof, log, key)
     end, remnants = proof.get("end_offset"), proof.get("remnants")
     if type(end) is not int or not isinstance(remnants, list):
-        raise ConfigError("the proof is not what stratalog erase --json printed")
+        raise ConfigError("the proof is not the output of stratalog erase --json")
     if tier is not None:
         tier.refresh()
         log.maintenance.refresh_remote()
@@ -98,7 +98,7 @@ def check_erasure(proof: Mapping[str, object], log: Log, key: bytes, tier: TierL
 def _check_about(proof: Mapping[str, object], log: Log, key: bytes) -> None:
     if (proof.get("format"), proof.get("format_version")) != (FORMAT, FORMAT_VERSION):
         raise ConfigError(
-            f"this is no proof in the form {FORMAT} {FORMAT_VERSION}, as stratalog erase --json prints it"
+            f"this is not a proof of the format {FORMAT} {FORMAT_VERSION}, which stratalog erase --json prints"
         )
     about = (proof.get("topic"), proof.get("partition"), proof.get("topic_id"))
     if about != (log.name.topic, log.name.partition, str(log.topic_id)):
@@ -117,7 +117,7 @@ def _remnant(value: object) -> Remnant:
             return Remnant(str(value["kind"]), str(value["where"]), int(value["until_ms"]), str(value["reason"]))
     except (KeyError, TypeError, ValueError):
         pass
-    raise ConfigError("the proof names something that is no remnant")
+    raise ConfigError("the proof lists an item that is not a remnant")
 
 
 def _is_there(found: Remnant, log: Log, objects: set[str]) -> bool:

@@ -114,7 +114,7 @@ def _waiting(plan: CompactionPlan) -> CompactionPlan:
     """Return the plan without its rewrite: segments that go to the tier are compacted there."""
     if plan.rewrite is None:
         return plan
-    return replace(plan, rewrite=None, reason="on its way to the tier, where it is compacted")
+    return replace(plan, rewrite=None, reason="being offloaded to the tier, where it is compacted")
 
 
 def _asked(
@@ -176,7 +176,7 @@ def _joined_in_tier(log: Log, joined: Rewrite, tier: TierLog, segments: Sequence
         return CompactionPlan(log, None, str(error), error, tier=tier)
     if stable < joined.end:
         end = max((found.end_offset for found in segments if found.end_offset <= stable), default=0)
-        why = f"how a transaction from {stable} on ended is not in the tier yet"
+        why = f"the end of a transaction from {stable} is not in the tier yet"
         joined = replace(joined, end=end, reason=why if end <= joined.dirty_start else joined.reason)
     read = [found for found in segments if not found.is_local and joined.start <= found.base_offset < joined.end]
     dirty = [found for found in read if found.end_offset > joined.dirty_start]

@@ -116,7 +116,7 @@ def _check_action(policy: CleanupPolicy, summary: LogSummary, action: object) ->
     elif isinstance(action, Rewrite):
         check_filter(policy, action)
     elif not isinstance(action, Keep):
-        raise PluginError(f"{action!r} is no action: return Keep, DeletePrefix and Rewrite values")
+        raise PluginError(f"{action!r} is not an action: return Keep, DeletePrefix and Rewrite values")
 
 
 def check_prefix(summary: LogSummary, action: DeletePrefix) -> None:
@@ -124,7 +124,7 @@ def check_prefix(summary: LogSummary, action: DeletePrefix) -> None:
     start, end = summary.offsets.log_start, summary.offsets.log_end
     first = summary.segments[0].base_offset if summary.segments else start
     if action.start > max(first, start):
-        raise PluginError(f"{action} is no prefix: the log begins at {first}")
+        raise PluginError(f"{action} is not a prefix: the log begins at {first}")
     if action.end <= action.start:
         raise PluginError(f"{action} is empty: end must be above start")
     if action.end > end:
@@ -199,9 +199,9 @@ def _check_deletes(policies: Mapping[str, CleanupPolicy], before: LogSummary, to
     prefixes = [action for action in total if isinstance(action, DeletePrefix)]
     if prefixes and all(action.end <= log_start for action in prefixes):
         raise PluginError(
-            f"cleanup.policy={','.join(policies)} plans {prefixes[0]} of {before.log}, which deletes nothing: the log starts at "
-            f"{log_start}. Correct the policy, which must plan a DeletePrefix only above that or over whole segments, or choose "
-            "another one with `stratalog topics alter`; then open the log again"
+            f"cleanup.policy={','.join(policies)} plans {prefixes[0]} of {before.log}, which deletes nothing: the log "
+            f"starts at {log_start}. Correct the policy, which must plan a DeletePrefix only above the log start or "
+            "over whole segments, or choose another policy with `stratalog topics alter`; then open the log again"
         )
 
 
@@ -253,7 +253,7 @@ def _pressed(log: Log, segments: Sequence[Segment], remote_end: int) -> _Cut:
         if limit < 0 or left <= limit - limit // 4 or segment.end_offset > remote_end:
             break
         left, end = left - segment.size_bytes, segment.end_offset
-    return _Cut(end, (f"the local part has little room below local.hard.limit.bytes={limit}",) if end else ())
+    return _Cut(end, (f"the local part is close to local.hard.limit.bytes={limit}",) if end else ())
 
 
 def _widened(cut: _Cut, other: _Cut) -> _Cut:

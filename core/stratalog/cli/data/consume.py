@@ -31,12 +31,18 @@ SHOWN_CHARACTERS = 120
 @click.argument("topic")
 @partition_option
 @click.option("--from", "start", type=click.IntRange(0), default=0, help="First offset; 0 is the log start.")
-@click.option("--from-time", "start_ms", type=int, help="First timestamp, ms since 1970, instead of an offset.")
 @click.option(
-    "--key", metavar="KEY", help="Only records of this key (UTF-8); EXTRA indexes spare the reading of others."
+    "--from-time", "start_ms", type=int, help="Timestamp of the first record, in ms since 1970, instead of --from."
 )
-@click.option("--group", metavar="NAME", help="Go on where this group has got to, and commit how far it got.")
-@click.option("--max", "limit", type=MANY, help="At most so many records of each partition.")
+@click.option(
+    "--key",
+    metavar="KEY",
+    help="Only records of this key (UTF-8). Extra indexes skip segments that cannot contain the key.",
+)
+@click.option(
+    "--group", metavar="NAME", help="Resume from the group's committed offsets, and commit the new ones at the end."
+)
+@click.option("--max", "limit", type=MANY, help="Maximum number of records of each partition.")
 @choice_option("--isolation", Isolation, Isolation.READ_UNCOMMITTED)
 @place_options
 @json_option
@@ -52,11 +58,11 @@ def consume(
     limit: int | None,
     isolation: str,
 ) -> None:
-    """Print the records of TOPIC, partition by partition, from local disk and the tier alike."""
+    """Print the records of TOPIC, partition by partition, from local disk and from the tier."""
     if group is not None:
         if partition is not None or start or start_ms is not None or key is not None:
             raise click.UsageError(
-                "--group goes on where the group has got to: without --partition, --from, --from-time, --key"
+                "--group resumes from committed offsets: leave out --partition, --from, --from-time and --key"
             )
         _consume_group(place, output, topic, group, limit, isolation)
         return

@@ -102,13 +102,19 @@ def _index(segment: ReadableSegment, offset: int, parts: Components) -> Step:
         reader = offset_index(segment, parts)
         entry = reader.floor(offset)
     except CorruptIndexError as error:
-        return Step("index", f"damaged, so the scan starts at position 0: {error}", {"position": 0, "believed": False})
+        return Step(
+            "index",
+            f"the index is damaged, so the scan starts at position 0: {error}",
+            {"position": 0, "believed": False},
+        )
     facts: dict[str, object] = {"entries": len(reader), "position": start}
     if entry is None:
-        return Step("index", f"{len(reader)} entries, none at or below the offset: from position 0", facts)
+        return Step(
+            "index", f"{len(reader)} entries, none at or below the offset: the scan starts at position 0", facts
+        )
     believed = start == entry.position
     facts.update({"entry_offset": entry.offset, "entry_position": entry.position, "believed": believed})
-    verdict = "" if believed else ", which is not true of the log: from position 0"
+    verdict = "" if believed else ", which is wrong: the scan starts at position 0"
     return Step("index", f"{len(reader)} entries, offset {entry.offset} at position {entry.position}{verdict}", facts)
 
 
@@ -126,7 +132,7 @@ def _batch(view: LogView, segment: ReadableSegment, offset: int, parts: Componen
                 yield _header(batch, position)
                 yield _record(view, segment, chunk, table.take(row, row + 1), offset, parts, partition)
                 return
-    text = f"{passed} batches passed, none reaches the offset: compaction took it, or it was never there"
+    text = f"{passed} batches passed, none contains the offset: compaction removed it, or it was never written"
     yield Step("scan", text, {"batches": passed}, found=False)
 
 
@@ -165,7 +171,7 @@ def _record(
     batch = row[0]
     if batch.is_control:
         control = read_control(chunk.data, batch, parts)
-        return Step("record", f"a marker for the log, never shown to readers: {control}", {}, found=False)
+        return Step("record", f"a control record, which readers never receive: {control}", {}, found=False)
     record = next(
         (
             record
@@ -176,7 +182,7 @@ def _record(
         None,
     )
     if record is None:
-        text = "not in the batch: compaction took it, or nothing was ever written at this offset"
+        text = "not in the batch: compaction removed it, or it was never written"
         return Step("record", text, {}, found=False)
     return _visible(view, batch, record, parts)
 

@@ -43,7 +43,7 @@ class AppendTotals:
 def _not_empty(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     del context, option
     if value == "":
-        raise click.BadParameter("a separator has at least one character")
+        raise click.BadParameter("the separator is empty: use at least one character")
     return value
 
 
@@ -51,13 +51,16 @@ def _not_empty(context: click.Context, option: click.Parameter, value: str | Non
 @click.argument("topic")
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option(
-    "--partition", "-p", type=click.IntRange(0), help="Where to; by the key, as Kafka's producer does, if not given."
+    "--partition",
+    "-p",
+    type=click.IntRange(0),
+    help="Partition of all records. Default: chosen by the key, as Kafka's producer does.",
 )
 @click.option(
     "--key-separator",
     metavar="TEXT",
     callback=_not_empty,
-    help="Split each line at its first TEXT into key and value.",
+    help="Split each line at the first occurrence of TEXT into key and value.",
 )
 @choice_option("--durability", Durability, Durability.DURABLE)
 @place_options
@@ -73,8 +76,8 @@ def produce(
 ) -> None:
     """Append each line of FILE (standard input if none is given) to TOPIC as one record.
 
-    Lines that come slowly are appended as they come. If something ends it early, what was appended until then stays,
-    and is told.
+    Lines are appended as they arrive. If the command fails, records that it has appended stay, and it prints their
+    number.
     """
     done, ended = dict[int, AppendTotals](), False
     separator = None if key_separator is None else os.fsencode(key_separator)

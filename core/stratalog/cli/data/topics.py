@@ -24,7 +24,7 @@ def topics() -> None:
 @place_options
 @json_option
 def list_topics(place: LogPlace, output: Output) -> int:
-    """List the topics of a directory or a tier, with what can be read of each.
+    """List the topics of a directory or a tier, with the offsets that can be read.
 
     The exit code is 1 if a partition cannot be read.
     """
@@ -49,12 +49,15 @@ def list_topics(place: LogPlace, output: Output) -> int:
 
 @topics.command("create")
 @click.argument("topic")
-@click.option("--partitions", default=1, show_default=True, type=click.IntRange(1), help="How many.")
+@click.option("--partitions", default=1, show_default=True, type=click.IntRange(1), help="Number of partitions.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; can be repeated.")
 @place_options
 @json_option
 def create_topic(place: LogPlace, output: Output, topic: str, partitions: int, settings: tuple[str, ...]) -> None:
-    """Create TOPIC. Settings that make its segments tiny for the tier are warned about: `stratalog tier cost` tells more."""
+    """Create TOPIC.
+
+    Warns about settings that make segments very small in the tier; `stratalog tier cost` shows the cost.
+    """
     config = dict(split_setting(setting) for setting in settings)
     with place.new_engine() as engine:
         info = engine.create_topic(topic, partitions=partitions, config=config)
@@ -69,14 +72,14 @@ def create_topic(place: LogPlace, output: Output, topic: str, partitions: int, s
 @topics.command("alter")
 @click.argument("topic")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; can be repeated.")
-@click.option("--unset", "unset", multiple=True, metavar="KEY", help="Take a setting back to the default.")
+@click.option("--unset", "unset", multiple=True, metavar="KEY", help="Reset a setting to its default; can be repeated.")
 @place_options
 @json_option
 def alter_topic(place: LogPlace, output: Output, topic: str, settings: tuple[str, ...], unset: tuple[str, ...]) -> None:
     """Change settings of TOPIC."""
     changes: dict[str, object] = {**dict.fromkeys(unset), **dict(split_setting(setting) for setting in settings)}
     if not changes:
-        raise click.UsageError("say what to change: --set KEY=VALUE or --unset KEY")
+        raise click.UsageError("nothing to change: add --set KEY=VALUE or --unset KEY")
     with place.engine() as engine:
         altered = engine.alter_topic(topic, changes).config
         warning = tiny_segments(altered) if engine.tier is not None else ""
@@ -93,7 +96,7 @@ def _warn(output: Output, warning: str) -> None:
 
 @topics.command("delete")
 @click.argument("topic")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Delete without asking for confirmation.")
 @place_options
 @json_option
 def delete_topic(place: LogPlace, output: Output, topic: str, *, yes: bool) -> None:
@@ -115,7 +118,7 @@ def _ask(question: str) -> None:
     except click.Abort as abort:
         if not isinstance(abort.__context__, EOFError):
             raise
-        raise click.UsageError("nobody answers: --yes deletes without asking") from None
+        raise click.UsageError("no answer on standard input: add --yes to delete without confirmation") from None
     if not agreed:
         raise click.ClickException("nothing was deleted")
 
@@ -127,8 +130,8 @@ def _ask(question: str) -> None:
 def describe_topic(place: LogPlace, output: Output, topic: str) -> int:
     """Show the bounds, segments, leader epochs and producers of every partition of TOPIC, and its settings.
 
-    The exit code is 1 if a partition cannot be read; the others are shown. While the store of the tier is away a directory
-    is described as far as it knows.
+    The exit code is 1 if a partition cannot be read; the others are shown. While the store of the tier is unavailable,
+    only local data is described.
     """
     sheet = PartitionSheet()
     with place.reader(allow_offline=True) as reader:

@@ -157,7 +157,7 @@ class _LogDump:
         more: dict[str, object] = {"bytes_not_shown": self._segment.size_bytes - error.position}
         if zeros_from(self._segment.source) <= error.position:
             error.add_note(
-                f"all {more['bytes_not_shown']} bytes from there on are zero: preallocated, or lost in a crash"
+                f"all {more['bytes_not_shown']} bytes from here to the end are zero: preallocated, or lost in a crash"
             )
             more["only_zeros"] = True
         else:
@@ -207,7 +207,7 @@ def _notes(batch: RecordBatch, head: dict[str, object]) -> str:
     """Return the special properties of a batch as text."""
     said = []
     if not head["valid"]:
-        said.append("DAMAGED, not to be trusted")
+        said.append("DAMAGED, do not trust the values")
     if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
         said.append("LogAppendTime")
     if batch.producer_id >= 0:

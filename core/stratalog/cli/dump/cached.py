@@ -22,7 +22,7 @@ def dump_cached(context: Context, source: Source) -> None:
     context.title(source.label, f"cached of a tier, {source.size_bytes} bytes")
     found = unpack_item(source.read, source.size_bytes)
     if found is None:
-        raise CorruptObjectError("this is not as files of the cache are, or its CRC is wrong", source.label, 0)
+        raise CorruptObjectError("this is not a file of the cache, or its CRC is wrong", source.label, 0)
     uri, _, key = found.group.partition("\n")
     with Sheet(context.output, source.label, "cached_item", _COLUMNS) as sheet:
         sheet.row((uri, key, found.item, found.position, found.size_bytes))

@@ -56,21 +56,23 @@ _SMALL: Final = {
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=NamedPath(path_type=Path))
-@click.option("--deep", is_flag=True, help="Also the records in each batch; of a tier object, all that is in it.")
-@click.option("--values", is_flag=True, help="Also keys, values and headers of the records; implies --deep.")
+@click.option("--deep", is_flag=True, help="Also show the records in each batch; for a tier object, all of its parts.")
+@click.option("--values", is_flag=True, help="Also show keys, values and headers of the records; implies --deep.")
 @click.option(
     "--decoder",
     type=click.Choice([decoder.value for decoder in Decoder]),
-    help="How keys and values are read; implies --values. If not given, the folder tells which records are those of "
-    "Kafka's internal topics, and other bytes are text if they are printable UTF-8.",
+    help="Decode keys and values in this way; implies --values. Default: the records of Kafka's internal topics are "
+    "recognized by their folder; other bytes are shown as text if they are printable UTF-8.",
 )
 @click.option(
     "--kind",
     type=click.Choice([kind.value for kind in Kind]),
     metavar="KIND",
-    help=f"What FILES are, whatever their names say: {', '.join(kind.value for kind in Kind)}.",
+    help=f"Treat FILES as files of this kind, whatever their names are: {', '.join(kind.value for kind in Kind)}.",
 )
-@click.option("--base-offset", type=click.IntRange(0), help="Of the segment, for a file whose name does not tell.")
+@click.option(
+    "--base-offset", type=click.IntRange(0), help="Base offset of the segment, if the file's name does not contain it."
+)
 @json_option
 def dump(
     output: Output,
@@ -82,7 +84,7 @@ def dump(
     kind: str | None,
     base_offset: int | None,
 ) -> int:
-    """Show what is in FILES, or in the files of a folder.
+    """Show the contents of FILES, or of the files in a folder.
 
     \b
     Segments:     .log .index .timeindex .txnindex .snapshot .extra
@@ -95,11 +97,11 @@ def dump(
     Tiers:        segment objects (.seg), manifest roots, pages (.page),
                   files of the cache on local disk
 
-    Batches are a line each: position and size (bytes), magic, offsets, records, codec, leader epoch, largest timestamp
-    (UTC), CRC, and what is particular about them. Damage is shown where it is, after all that is good before it; the
-    next file follows.
+    Each batch is one line: position and size (bytes), magic, offsets, records, codec, leader epoch, largest timestamp
+    (UTC), CRC, and attributes that are set. Damage is shown after the good batches before it; then the next file
+    follows.
 
-    Exit code: 0, 1 if something is corrupt, 2 if a file could not be looked at.
+    Exit code: 0, 1 if something is corrupt, 2 if a file could not be read.
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
     chosen = None if decoder is None else Decoder(decoder)
     shows_values = values or chosen is not None
@@ -135,10 +137,13 @@ def _paths(output: Output, files: tuple[Path, ...], *, everything: bool) -> Iter
         for name in known:
             yield path / name
         if unknown:
-            output.note(f"left out, as their names do not tell what they are: {', '.join(unknown)}; --kind says it")
+            output.note(
+                f"left out, because their names do not show their kind: {', '.join(unknown)}; name them with --kind "
+                "KIND"
+            )
         folders = sum(found.is_dir() for found in path.iterdir())
         if folders:
-            output.note(f"left out: {folders} folders in {path}; name them to see what is in them")
+            output.note(f"left out: {folders} folders in {path}; name a folder to show its files")
 
 
 def _dump_file(context: Context, path: Path, wanted: Kind | None, base_offset: int | None) -> None:
@@ -148,7 +153,7 @@ def _dump_file(context: Context, path: Path, wanted: Kind | None, base_offset: i
     with opened(context.host.env.files, path) as source:
         if found is None:
             names = ", ".join(kind.value for kind in Kind)
-            raise ConfigError(f"the name of {path} does not tell what it is: say so with --kind ({names})")
+            raise ConfigError(f"the name of {path} does not show its kind: add --kind KIND ({names})")
         _dump_source(context, source, found.kind, found.base_offset if base_offset is None else base_offset, path)
 
 

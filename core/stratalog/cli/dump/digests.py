@@ -23,7 +23,7 @@ def dump_digest(context: Context, source: Source) -> None:
     """
     found = unpack_digest(source.read, source.size_bytes)
     if found is None:
-        raise CorruptIndexError("this does not end as digests do", source.label, source.size_bytes)
+        raise CorruptIndexError("this is not a digest file: its end is wrong", source.label, source.size_bytes)
     segment = found.identity
     due = "" if found.due_ms == NEVER_MS else f", due {moment(found.due_ms)}"
     what = f"[{segment.base_offset}, {segment.end_offset}), {segment.size_bytes} bytes{due}"

@@ -21,10 +21,12 @@ def dump_extras(context: Context, source: Source) -> None:
     """
     packed = unpack_extras(source.read, source.size_bytes)
     if packed is None:
-        raise CorruptIndexError("this does not end as EXTRA indexes do", source.label, source.size_bytes)
+        raise CorruptIndexError(
+            "this is not a file of extra indexes: its end is wrong", source.label, source.size_bytes
+        )
     found = packed.identity
     about = f"of the segment [{found.base_offset}, {found.end_offset}), {found.size_bytes} bytes"
-    context.title(source.label, f"EXTRA indexes {about}")
+    context.title(source.label, f"extra indexes {about}")
     damaged = None
     with Sheet(context.output, source.label, "extra_index", _COLUMNS) as sheet:
         for label, section in packed.sections.items():

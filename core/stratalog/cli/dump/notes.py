@@ -76,7 +76,7 @@ def _object(data: bytes, label: str) -> dict[str, Any]:  # Any: JSON
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
         position = error.pos if isinstance(error, json.JSONDecodeError) else 0
-        raise CorruptCheckpointError(f"this is no JSON: {error}", label, position) from error
+        raise CorruptCheckpointError(f"not valid JSON: {error}", label, position) from error
     if not isinstance(found, dict):
         raise CorruptCheckpointError("a JSON object is expected", label)
     return found

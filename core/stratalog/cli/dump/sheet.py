@@ -168,7 +168,7 @@ class Sheet:
     ) -> None:
         self._table.flush()
         if error is None and not self._table.count and not self._output.as_json:
-            self._output.line("(nothing in it)")
+            self._output.line("(empty)")
 
 
 def item(output: Output, label: str, kind: str, values: Mapping[str, object]) -> None:
@@ -179,7 +179,7 @@ def item(output: Output, label: str, kind: str, values: Mapping[str, object]) ->
 def properties(output: Output, values: Mapping[str, object], moments: Sequence[str] = ()) -> None:
     """Print names and values, a line each; the values of ``moments`` are shown as date and time."""
     if not values:
-        output.line("(nothing in it)")
+        output.line("(empty)")
     longest = max(map(len, values), default=0)
     for name, value in values.items():
         shown = moment(value) if name in moments and isinstance(value, int) else value

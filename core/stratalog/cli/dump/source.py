@@ -141,7 +141,9 @@ def _told(label: str) -> Iterator[None]:
 def whole(source: Source, limit_bytes: int) -> bytes:
     """Return all bytes of a small file; raise ConfigError if the file is larger than ``limit_bytes``."""
     if source.size_bytes > limit_bytes:
-        raise ConfigError(f"{source.label} has {source.size_bytes} bytes, {limit_bytes} are read of such a file")
+        raise ConfigError(
+            f"{source.label} has {source.size_bytes} bytes, above the limit of {limit_bytes} bytes for such a file"
+        )
     return bytes(source.read(0, source.size_bytes))
 
 

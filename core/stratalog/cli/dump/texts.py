@@ -86,7 +86,7 @@ def dump_partition_metadata(context: Context, source: Source) -> None:
         sheet.rows((key, value.strip()) for key, _, value in pairs)
     values = [value.strip() for _, _, value in pairs[:2]]
     if len(values) < 2 or not values[0].isdigit():
-        raise CorruptCheckpointError("two lines, version and topic_id, are expected", source.label)
+        raise CorruptCheckpointError("the file must have two lines, version and topic_id", source.label)
     try:
         TopicId(values[1])
     except InvalidTopicError as error:
@@ -107,13 +107,13 @@ def dump_meta_properties(context: Context, source: Source) -> None:
             if stripped and stripped[0] not in "#!":
                 found = _PAIR.match(stripped)
                 if found is None:
-                    raise CorruptCheckpointError("key=value is expected", source.label, position)
+                    raise CorruptCheckpointError("the line must be KEY=VALUE", source.label, position)
                 key, value = _unescaped(found["key"]), _unescaped(found["value"])
                 version = value if key == "version" else version
                 sheet.row((key, value))
             position += len(line)
     if version not in _META_VERSIONS:
-        raise CorruptCheckpointError(f"meta.properties version {version!r} is unknown", source.label)
+        raise CorruptCheckpointError(f"meta.properties has the unknown version {version!r}", source.label)
 
 
 def _unescaped(text: str) -> str:
@@ -126,7 +126,7 @@ def _escaped(code: str) -> str:
 
 def dump_clean_shutdown(context: Context, source: Source) -> None:
     """Show ``.kafka_cleanshutdown``, which marks a clean shutdown; since Kafka 3.7 it contains the broker epoch."""
-    data = context.content(source, "the broker stopped in order")
+    data = context.content(source, "the broker stopped cleanly")
     try:
         epoch = json.loads(data)["brokerEpoch"]
     except (ValueError, KeyError, TypeError, RecursionError):

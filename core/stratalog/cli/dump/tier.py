@@ -79,7 +79,7 @@ def _discovered(context: Context, source: Source) -> tuple[TierLayout, StoredSeg
         if found is not None:
             return layout, found
     names = ", ".join(catalogue.names())
-    raise CorruptObjectError(f"no footer of the layouts that are installed ({names})", source.label, source.size_bytes)
+    raise CorruptObjectError(f"no footer of an installed tier layout ({names})", source.label, source.size_bytes)
 
 
 def _key_of(path: Path) -> str:
@@ -230,7 +230,7 @@ def _identity(data: bytes, source: Source) -> tuple[TopicPartition, TopicId, int
         log, topic_id = TopicPartition(value["topic"], int(value["partition"])), TopicId(value["topic_id"])
         version = int(path.name if path.name.isdigit() else value["version"])
     except (ValueError, KeyError, TypeError, RecursionError, StorageError) as error:
-        raise CorruptManifestError(f"not what a manifest root is ({error})", source.label) from error
+        raise CorruptManifestError(f"not a manifest root ({error})", source.label) from error
     placed = parse_log_prefix("/".join(path.absolute().parts[-_KEY_PARTS:]))
     return (*(placed or (log, topic_id)), version)
 

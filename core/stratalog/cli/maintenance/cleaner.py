@@ -46,13 +46,16 @@ _PLANNED = (
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would be compacted, what not, and why.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show which logs would be compacted, which would not, and why; change nothing."
+)
 @place_options
 @json_option
 def cleaner(place: LogPlace, output: Output, *, dry_run: bool) -> int:
-    """Compact the logs of topics with cleanup.policy=compact, the filthiest first.
+    """Compact the logs of topics with cleanup.policy=compact, the log with the largest dirty ratio first.
 
-    One row a round. The exit code is 1 if something is wrong with a log: it was left as it is, the others had their turn.
+    Prints one row for each round. The exit code is 1 if a log could not be compacted; that log is unchanged, the others
+    were compacted.
     """
     with place.engine() as engine:
         if dry_run:

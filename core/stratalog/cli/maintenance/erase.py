@@ -29,30 +29,31 @@ _REMNANTS = ("topic", "partition", "kind", "where", "until_ms", "reason")
 
 @click.command()
 @click.argument("topic")
-@click.option("--key", "-k", required=True, help="The whole key, as text (UTF-8).")
-@click.option("--hex", "is_hex", is_flag=True, help="The key is written in hexadecimal digits.")
-@click.option("--dry-run", is_flag=True, help="Only say which segments hold the key.")
+@click.option("--key", "-k", required=True, help="The whole key, as text (UTF-8), unless --hex is given.")
+@click.option("--hex", "is_hex", is_flag=True, help="Read the key as hexadecimal digits.")
+@click.option("--dry-run", is_flag=True, help="Show which segments hold the key; change nothing.")
 @click.option(
     "--check",
     "proof",
     type=click.File(encoding="utf-8"),
-    help="Erase nothing: look whether what this proof (what --json printed) says may still hold the key is gone.",
+    help="Erase nothing. Check that each remnant of the key in this proof (the output of --json) is gone.",
 )
 @place_options
 @json_option
 def erase(
     place: LogPlace, output: Output, topic: str, key: str, *, is_hex: bool, dry_run: bool, proof: TextIO | None
 ) -> int:
-    """Write every segment of TOPIC that holds a record of a key anew, without these records; offsets stay.
+    """Erase all records of a key from TOPIC, on local disk and in the tier; offsets do not change.
 
-    On local disk and in the tier. What is printed is the proof: which segments, with digests before and after, and what
-    may still hold the key until when; keep that of --json for --check. The exit code is 1 if readers may still find the
-    key (in a damaged segment, say): a second run goes on.
+    The command rewrites every segment that holds such a record. It prints a proof: the rewritten segments with their
+    digests before and after, and the remnants that may hold the key for a limited time. Keep the output of --json for
+    --check. The exit code is 1 if readers can still find the key, for example in a damaged segment; then run the
+    command again.
     """
     wanted = _bytes_of(key, is_hex=is_hex)
     if proof is not None:
         if dry_run:
-            raise click.UsageError("--check changes nothing: leave --dry-run out")
+            raise click.UsageError("--check changes nothing: leave out --dry-run")
         return _check(place, output, topic, wanted, proof)
     with place.engine() as engine:
         results = engine.erase(topic, wanted, dry_run=dry_run)
@@ -90,7 +91,7 @@ def _show(output: Output, results: Sequence[EraseResult], *, dry_run: bool) -> N
 def _check(place: LogPlace, output: Output, topic: str, key: bytes, proof: TextIO) -> int:
     proofs = _proofs(proof)
     if any(found.get("topic") != topic for found in proofs):
-        raise click.BadParameter(f"{proof.name} is not about {topic} alone", param_hint="--check")
+        raise click.BadParameter(f"{proof.name} is a proof about other topics than {topic}", param_hint="--check")
     with place.engine() as engine:
         checks = [engine.check_erasure(found, key) for found in proofs]
     rows = [
@@ -100,14 +101,14 @@ def _check(place: LogPlace, output: Output, topic: str, key: bytes, proof: TextI
             for found in one.remnants
         ),
         *(
-            (one.topic, one.partition, "segment", label, -1, "it holds the key: erase again")
+            (one.topic, one.partition, "segment", label, -1, "a segment holds the key: run stratalog erase again")
             for one in checks
             for label in one.holding
         ),
     ]
     output.table("still there", _REMNANTS, rows)
     if not rows:
-        output.note("nothing that this proof names is left, and no segment holds the key")
+        output.note("each remnant that this proof names is gone, and no segment holds the key")
     return 1 if rows else 0
 
 
@@ -115,9 +116,13 @@ def _proofs(proof: TextIO) -> list[dict[str, object]]:
     try:
         found = [json.loads(line) for line in proof if line.strip()]
     except ValueError as error:
-        raise click.BadParameter(f"{proof.name} is not what --json printed ({error})", param_hint="--check") from error
+        raise click.BadParameter(
+            f"{proof.name} is not a proof that `stratalog erase --json` printed ({error})", param_hint="--check"
+        ) from error
     if not found or not all(isinstance(one, dict) for one in found):
-        raise click.BadParameter(f"{proof.name} is not what --json printed", param_hint="--check")
+        raise click.BadParameter(
+            f"{proof.name} is not a proof that `stratalog erase --json` printed", param_hint="--check"
+        )
     return found
 
 

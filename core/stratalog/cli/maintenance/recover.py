@@ -49,18 +49,19 @@ class RecoveredLog:
 
 @click.command()
 @click.argument("directory", type=NamedPath(path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Only say what recovery would do; nothing is written.")
+@click.option("--dry-run", is_flag=True, help="Show the actions of recovery; write nothing.")
 @json_option
 def recover(output: Output, directory: Path, *, dry_run: bool) -> int:
     """Recover the logs of DIRECTORY, a log directory, after a crash, and leave it as a clean stop does.
 
-    From the recovery point on every batch is checked; a log is cut at the first bad one, its indexes and producer
-    snapshots are made again. A directory that was stopped in order is only opened and closed: see `stratalog verify`.
+    Checks every batch from the recovery point to the end, truncates a log at its first bad batch, and rebuilds its
+    indexes and producer snapshots. A directory that was closed cleanly is only opened and closed; to check one, use
+    `stratalog verify`.
 
-    The exit code is 1 if a log could not be recovered; the others are.
+    The exit code is 1 if a log could not be recovered; the other logs are recovered.
     """
     if not directory.is_dir():
-        raise LogDirNotFoundError("there is no such directory", str(directory))
+        raise LogDirNotFoundError("the directory does not exist", str(directory))
     with _untouched(directory) as (_, store):
         check_log_directory(store)  # raises before anything is written to a folder that is no log directory
     with _bar(output) as progress:

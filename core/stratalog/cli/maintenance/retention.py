@@ -12,15 +12,15 @@ from stratalog.model.names import TopicPartition
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would go, and why.")
+@click.option("--dry-run", is_flag=True, help="Show which segments would be deleted, and why; delete nothing.")
 @place_options
 @json_option
 def retention(place: LogPlace, output: Output, *, dry_run: bool) -> int:
-    """Apply retention to both tiers: by time, by size, by log start offset.
+    """Apply retention to local disk and the tier: by time, by size, by log start offset.
 
-    ``rolled``: the active segment is too old for local disk, and is closed so that the tier can have it.
+    ``rolled``: the active segment was too old for local disk, and was closed to be offloaded.
 
-    The exit code is 1 if a partition could not be opened; the others have had their turn.
+    The exit code is 1 if a partition could not be opened; retention was applied to the others.
     """
     with place.engine() as engine:
         unopened = _unopened(engine)

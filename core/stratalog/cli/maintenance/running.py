@@ -20,14 +20,14 @@ _STATUS = ("duty", "runs", "failures", "error")
 @place_options
 @json_option
 def run_engine(place: LogPlace, output: Output) -> int:
-    """Keep log directories in order: sync, roll, retention, compaction, offload; and run the services of the settings.
+    """Run the background duties of log directories (sync, roll, retention, compaction, offload) and services.
 
-    Goes on until Ctrl-C or SIGTERM, then stops as an engine does: the next start has nothing to recover. One row a duty
-    tells how it fared; the exit code is 1 if the last run of one failed.
+    Runs until Ctrl-C or SIGTERM, then shuts down cleanly. Prints one row for each duty; the exit code is 1 if the last
+    run of a duty failed.
     """
     with _told_to_stop() as stop, place.engine() as engine:
         engine.start()
-        output.note(f"{len(engine.partitions())} logs are open; Ctrl-C stops")
+        output.note(f"{len(engine.partitions())} logs are open; press Ctrl-C to stop")
         stop.wait()
         output.note("stopping")
         status = engine.duties()

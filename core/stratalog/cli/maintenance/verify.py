@@ -48,21 +48,23 @@ CHECKPOINTS: Final = {
 @click.option(
     "--repair",
     is_flag=True,
-    help="Put right what can be without losing a good record: torn tails are cut, indexes, snapshots and epochs made "
-    "again. The next engine then opens the directory as after a crash. Of a tier, what --dir still has is put back, "
-    "notes are left on the rest, orphans are collected.",
+    help="Repair without losing a good record: truncate torn tails, rebuild indexes, snapshots and epochs. The next "
+    "engine then recovers the directory as after a crash. For a tier: upload damaged objects again from --dir, "
+    "write a note for each one that cannot be repaired, and collect orphans.",
 )
-@click.option("--deep", is_flag=True, help="Decode every record, beyond what CRCs say; of a tier, read every segment.")
+@click.option("--deep", is_flag=True, help="Also decode every record; for a tier, read every segment.")
 @click.option(
     "--dir",
     "-d",
     "directories",
     multiple=True,
     type=NamedPath(),
-    help="For a tier: a log directory that --repair takes from.",
+    help="For a tier: a log directory with local copies of segments, for --repair; can be repeated.",
 )
-@click.option("--budget", help="For a tier: what one run may cost, requests=NUMBER,bytes=NUMBER or one of them.")
-@click.option("--state", type=click.Path(dir_okay=False), help="For a tier: the file by which the next run goes on.")
+@click.option("--budget", help="For a tier: limit of one run: requests=NUMBER, bytes=NUMBER, or both with a comma.")
+@click.option(
+    "--state", type=click.Path(dir_okay=False), help="For a tier: file that keeps the position for the next run."
+)
 @config_option
 @tier_option
 @json_option
@@ -78,23 +80,27 @@ def verify(
     config: str | None,
     tier_options: Mapping[str, object],
 ) -> int:
-    """Check PATH, a log directory or the folder of one log: every batch and its CRC, offsets, indexes, snapshots,
-    epochs, checkpoints. Or the tier at URI: roots, pages, objects, hashes, and every batch with --deep.
+    """Check a log directory or the folder of one log at PATH, or the tier at URI.
 
-    Exit code: 0, 1 if something is wrong and was not put right, 2 if it could not be checked.
-    """  # noqa: D205 - click shows the first paragraph
+    On local disk: every batch and its CRC, offsets, indexes, snapshots, epochs, checkpoints. In a tier: roots, pages,
+    objects, hashes, and every batch with --deep.
+
+    Exit code: 0, 1 if something is wrong and was not repaired, 2 if PATH or the tier could not be checked.
+    """
     if split_scheme(place)[0]:
         tier = TierPlace(place, config, tier_options)
         return TierCheck(tier, deep, repair, directories, Budget.parse(budget), state).run(output)
     is_named = click.get_current_context().get_parameter_source("config") is ParameterSource.COMMANDLINE
     if directories or budget or state or tier_options or is_named:
-        raise click.UsageError("--dir, --budget, --state, --config and --tier-option are for tiers")
+        raise click.UsageError(
+            "--dir, --budget, --state, --config and --tier-option are for tiers: leave them out with PATH"
+        )
     return _verify_directory(output, Path(place), repair=repair, deep=deep)
 
 
 def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -> int:
     if not path.is_dir():
-        raise LogDirNotFoundError("there is no such directory", str(path))
+        raise LogDirNotFoundError("the directory does not exist", str(path))
     with open_host(Settings(), (), None) as host:
         single = _log_of(host, path.resolve())
         root = path.resolve().parent if single else path

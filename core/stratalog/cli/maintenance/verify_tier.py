@@ -42,7 +42,9 @@ class Budget:
         for part in (text or "").split(",") if text else ():
             name, _, value = part.strip().partition("=")
             if name not in {"requests", "bytes"} or not value.isdecimal() or name in given or not int(value):
-                raise click.UsageError(f"--budget {text!r}: requests=NUMBER, bytes=NUMBER or both are expected")
+                raise click.UsageError(
+                    f"--budget {text!r} is not of the form requests=NUMBER, bytes=NUMBER, or both with a comma"
+                )
             given[name] = int(value)
         return cls(given.get("requests"), given.get("bytes"))
 
@@ -67,9 +69,14 @@ class _State:
             about = (body["version"], body["uri"], body["deep"])
             self.log, self.offset, self.wrong = str(body["log"]), int(body["offset"]), int(body["wrong"])
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"--state {self.place} is no state of verify: delete it to begin anew") from error
+            raise ConfigError(
+                f"--state {self.place} is not a state file of verify: delete it to start from the beginning"
+            ) from error
         if about != (_STATE_VERSION, self.uri, self.deep):
-            raise ConfigError(f"--state {self.place} is of another verify ({about[1]}): delete it to begin anew")
+            raise ConfigError(
+                f"--state {self.place} is the state of another verify ({about[1]}): delete it to start from the "
+                "beginning"
+            )
 
     def store(self) -> None:
         """Replace the file atomically."""
@@ -109,9 +116,9 @@ class TierCheck:
     def run(self, output: Output) -> int:
         """Run the check and return the exit code."""
         if (self.budget.requests or self.budget.size_bytes) and self.state is None:
-            raise click.UsageError("--budget needs --state FILE, so that the next run can go on")
+            raise click.UsageError("--budget needs --state FILE, which keeps the position for the next run")
         if self.directories and not self.repair:
-            raise click.UsageError("--dir says where --repair finds segments: give both")
+            raise click.UsageError("--dir and --repair need each other: give both or none")
         state = _State(Path(self.state) if self.state else None, self.place.uri, self.deep)
         state.load()
         with ExitStack() as opened:
@@ -119,7 +126,7 @@ class TierCheck:
             stores = []
             for directory in self.directories:
                 if not Path(directory).is_dir():
-                    raise LogDirNotFoundError("there is no such directory", directory)
+                    raise LogDirNotFoundError("the directory does not exist", directory)
                 stores.append(opened.enter_context(host.segment_store(directory, read_only=True)))
             tier = opened.enter_context(
                 open_tier(host, self.place.uri, self.place.tier_options, read_only=not self.repair)
@@ -267,4 +274,4 @@ class _Run:
             + (f", {self._orphans} orphans, {self._collected} of them collected" if self._orphans else "")
         )
         if stopped:
-            self._output.line("the budget is spent: run it again to go on")
+            self._output.line("the budget is spent: run the command again to continue")

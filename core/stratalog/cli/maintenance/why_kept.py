@@ -25,12 +25,12 @@ _RECORDS = ("offset", "fate", "newer_offset", "reason")
 def why_kept(
     place: LogPlace, output: Output, topic: str, partition: int, *, offset: int | None, key: str | None
 ) -> int:
-    """Say of each part of a log what the next retention and compaction do, when it is deleted, and why. Changes nothing.
+    """Show for each part of a log when and why retention or compaction removes it; change nothing.
 
-    Times hold if nothing is written meanwhile. The exit code is 1 if there is no record at --offset, or of --key.
+    The times are correct if no records are written meanwhile. The exit code is 1 if --offset or --key has no record.
     """
     if offset is not None and key is not None:
-        raise click.UsageError("--offset and --key are two questions: ask one")
+        raise click.UsageError("--offset and --key exclude each other: give one")
     with place.engine() as engine:
         found = engine.explain(topic, partition, offset=offset, key=None if key is None else typed_bytes(key))
     if output.as_json:

@@ -36,22 +36,36 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | 
     try:
         found = re.compile(".*" if value is None else value)
     except re.error as error:
-        raise click.BadParameter(f"no regular expression: {error}") from error
+        raise click.BadParameter(f"not a regular expression: {error}") from error
     return lambda topic: found.fullmatch(topic) is not None
 
 
 @click.command()
 @click.argument("directories", metavar="KAFKA_LOG_DIR...", nargs=-1, required=True, type=NamedPath())
 @uri_options
-@click.option("--follow", is_flag=True, help="Go on with what the broker closes, until Ctrl-C.")
-@click.option("--topics", "wants", metavar="PATTERN", callback=_pattern, help="A regular expression; all if not given.")
 @click.option(
-    "--interval", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Seconds between two passes."
+    "--follow",
+    is_flag=True,
+    help="Keep running, and archive each segment that the broker closes. Ctrl-C stops the command.",
 )
-@click.option("--layout", help="How segments are stored: single (default), plain, chunked, encrypted.")
-@click.option("--max-bytes-per-second", "rate", type=click.IntRange(1), help="How fast segments may go.")
 @click.option(
-    "--skip-gaps", is_flag=True, help="Go on behind offsets that the broker deleted before they were archived."
+    "--topics",
+    "wants",
+    metavar="PATTERN",
+    callback=_pattern,
+    help="Archive only topics whose name matches this regular expression.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1),
+    default=5.0,
+    show_default=True,
+    help="Seconds between two passes over the log directories, with --follow.",
+)
+@click.option("--layout", help="Tier layout of the archive: single (default), plain, chunked or encrypted.")
+@click.option("--max-bytes-per-second", "rate", type=click.IntRange(1), help="Maximum upload rate.")
+@click.option(
+    "--skip-gaps", is_flag=True, help="Continue after offsets that the broker deleted before they were archived."
 )
 @json_option
 def archive(
@@ -68,10 +82,10 @@ def archive(
 ) -> int:
     """Copy the closed segments of a Kafka broker's log directories, stopped or running, into the tier at URI.
 
-    Nothing is written to the directories. What is below the high watermark and closed is copied, from where the tier
-    ends; a second run goes on where the first stopped. The tier keeps what the broker deletes.
+    The command does not write to the directories. It copies closed segments below the high watermark that the tier does
+    not have yet, so a second run continues where the first one stopped. The tier keeps records that the broker deletes.
 
-    Exit code: 0, 1 if a log could not be archived as far as it is closed, 2 if nothing could be done.
+    Exit code: 0, 1 if a closed segment could not be archived, 2 if the command could not start.
     """
     settings = place.settings()
     with ExitStack() as opened:
@@ -93,10 +107,12 @@ def archive(
 def _source(host: ComponentHost, directory: str, uri: str) -> SegmentStore:
     """Open a log directory for reading; raise an error if it is none, or if it contains the tier."""
     if not Path(directory).is_dir():
-        raise LogDirNotFoundError("there is no such directory", directory)
+        raise LogDirNotFoundError("the directory does not exist", directory)
     scheme, place = split_scheme(uri)
     if scheme == "file" and Path(place).resolve().is_relative_to(Path(directory).resolve()):
-        raise ConfigError(f"the tier {uri} lies in the log directory {directory}, where nothing is to be written")
+        raise ConfigError(
+            f"the tier {uri} is inside the log directory {directory}, which must not be written to: use another URI"
+        )
     store = host.segment_store(directory, read_only=True)
     try:
         check_log_directory(store)
@@ -173,12 +189,12 @@ class _Run:
             done = self._archiver.collect(self._collection)
         except StorageError as error:
             said = "; ".join([str(error), *getattr(error, "__notes__", ())])  # the notes are errors of other logs
-            self._output.note(printable(f"warning: what the archive no longer needs was not collected: {said}"))
+            self._output.note(printable(f"warning: garbage of the archive was not collected: {said}"))
             return
         if done.roots or done.objects or done.orphans:
             self._output.note(
-                f"collected {done.roots} superseded states of manifests, {done.objects} objects that only they named, "
-                f"{done.orphans} leftovers of uploads"
+                f"collected {done.roots} old manifest roots, {done.objects} objects that only these roots named, "
+                f"{done.orphans} objects of unfinished uploads"
             )
 
     def _take(self, result: ArchivedLog) -> None:
@@ -214,7 +230,7 @@ class _Run:
             self._output.table("archived", _COLUMNS, rows)
             skipped = sum(result.skipped_offsets for result in self._total.values())
             if skipped:
-                self._output.note(f"{skipped} offsets had been deleted by the broker: the archive has a gap there")
+                self._output.note(f"the broker had deleted {skipped} offsets: the archive has a gap there")
 
 
 def _row(result: ArchivedLog) -> tuple[object, ...]:

@@ -23,8 +23,9 @@ COLUMNS = (
 def attach(output: Output, place: TierPlace, directories: tuple[str, ...], topics: tuple[str, ...]) -> int:
     """Take over every topic in the tier at URI into empty log directories, made if missing.
 
-    Each log goes on where its tier ends, in the next leader epoch: the engine that wrote it before is fenced. What that had
-    not moved to the tier is lost here; `lost_offsets` is how much of it is known. If it is interrupted, do it again.
+    Each log continues at the end of its tier, in the next leader epoch, which fences the engine that wrote the log
+    before. Records that this engine had not offloaded are missing; `lost_offsets` counts those that are known. Run the
+    command again if it was interrupted.
     """
     with (
         output.logs_progress("taking over") as told,

@@ -30,13 +30,23 @@ _MONEY = frozenset({"request_cost", "storage_cost"})
 @click.argument("uri", required=False)
 @click.argument("topic", required=False)
 @click.option(
-    "--write-rate", type=click.FloatRange(0), help="Bytes a second of the whole topic, compressed; without a URI."
+    "--write-rate",
+    type=click.FloatRange(0),
+    help="For an estimate, without a URI: bytes a second that are written to the topic, after compression.",
 )
-@click.option("--partitions", default=1, show_default=True, type=click.IntRange(1), help="How many the topic has.")
+@click.option(
+    "--partitions",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="For an estimate: number of partitions of the topic.",
+)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; can be repeated.")
-@click.option("--price-writes", default=_DEFAULT.thousand_writes, show_default=True, help="Of 1,000 PUTs or LISTs.")
-@click.option("--price-reads", default=_DEFAULT.thousand_reads, show_default=True, help="Of 1,000 GETs.")
-@click.option("--price-storage", default=_DEFAULT.gib_month, show_default=True, help="Of a GiB for a month.")
+@click.option(
+    "--price-writes", default=_DEFAULT.thousand_writes, show_default=True, help="Price of 1,000 PUT or LIST requests."
+)
+@click.option("--price-reads", default=_DEFAULT.thousand_reads, show_default=True, help="Price of 1,000 GET requests.")
+@click.option("--price-storage", default=_DEFAULT.gib_month, show_default=True, help="Price of one GiB for one month.")
 @config_option
 @tier_option
 @json_option
@@ -53,20 +63,21 @@ def show_cost(
     config: str | None,
     tier_options: Mapping[str, object],
 ) -> int:
-    """Tell what a topic costs on S3: a month of it estimated from its settings, or what stands in the tier at URI.
+    """Estimate a topic's cost for a month on S3 from its settings, or compute the cost of the tier at URI.
 
-    Of a tier that is there, `writes` are the requests that brought its segments there, by the sizes of their objects, and
-    `request cost` is paid once; `storage cost` is that of a month. Looking reads the whole manifest of each log.
+    For an existing tier, `writes` counts the requests that uploaded its segments, computed from the sizes of their
+    objects. `request cost` is paid once; `storage cost` is for one month. The command reads the whole manifest of each
+    log.
 
-    A tier in which nothing is written costs no requests. Reading records back comes on top. The exit code is 1 if
-    segments are so small that requests are dear beside storage.
+    A tier to which nothing is written costs no requests. The cost of reading records is not included. The exit code is
+    1 if segments are so small that requests cost much more than storage.
     """
     if (uri is None) == (write_rate is None):
-        raise click.UsageError("give the URI of a tier, or --write-rate for an estimate")
+        raise click.UsageError("give the URI of a tier, or --write-rate BYTES for an estimate")
     if uri is not None and (settings or partitions != 1):
-        raise click.UsageError("--set and --partitions are for an estimate: a tier shows what was chosen")
+        raise click.UsageError("--set and --partitions are for an estimate: leave them out with a URI")
     if uri is None and tier_options:
-        raise click.UsageError("--tier-option is for the tier at URI: an estimate asks no store")
+        raise click.UsageError("--tier-option needs the URI of a tier: an estimate does not use a store")
     place = TierPlace(uri or "", config, tier_options)
     known, prices = place.settings(), Prices(price_writes, price_reads, price_storage)
     found_bytes = known.plugins.get("s3", {}).get("part.bytes", PART_BYTES)
@@ -122,7 +133,7 @@ def _tell(output: Output, found: Estimate) -> None:
     output.line(f"segments   {found.segments:,} a month, of {size_text(found.segment_bytes)}")
     output.line(
         f"requests   {found.writes:,} writes, {found.reads:,} reads a month: "
-        f"{found.writes_per_gib:,.1f} writes a GiB, none while nothing is written"
+        f"{found.writes_per_gib:,.1f} writes for each GiB, none while no records are written"
     )
     output.line(f"stored     {size_text(found.stored_bytes)}")
     output.line(f"cost       {found.request_cost:,.2f} for requests, {found.storage_cost:,.2f} for storage a month")

@@ -14,7 +14,7 @@ from stratalog.model.names import TopicPartition
 
 
 @click.command()
-@click.option("--roll", is_flag=True, help="Close every active segment first, so that everything goes.")
+@click.option("--roll", is_flag=True, help="Close every active segment first, to offload all records.")
 @place_options
 @json_option
 def offload(place: LogPlace, output: Output, *, roll: bool) -> int:

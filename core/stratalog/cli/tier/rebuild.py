@@ -19,16 +19,16 @@ COLUMNS = (
 @click.command()
 @uri_options
 @click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be rebuilt; nothing is written.")
+@click.option("--dry-run", is_flag=True, help="Show which manifests would be rebuilt; write nothing.")
 @json_option
 def rebuild(output: Output, place: TierPlace, topics: tuple[str, ...], *, dry_run: bool) -> int:
-    """Make the manifests of logs again that have objects in the tier at URI and no manifest.
+    """Rebuild the manifests of logs that have objects but no manifest in the tier at URI.
 
-    If it is interrupted, do it again.
+    Run the command again if it was interrupted.
 
-    Segments are found by their footers. Objects that were replaced, or uploaded and never committed, are told and left alone;
-    nothing is deleted. No engine may write to these logs meanwhile. A root that is damaged is not replaced:
-    `stratalog verify URI --repair` does that.
+    The command finds segments by their footers. It lists objects that were replaced, or uploaded and never committed,
+    and deletes nothing. No engine may write to these logs meanwhile. To repair a damaged root, use `stratalog verify
+    URI --repair`.
 
     The exit code is 1 if objects were left out.
     """

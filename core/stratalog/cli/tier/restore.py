@@ -22,7 +22,7 @@ def _offsets(_context: click.Context, _parameter: click.Parameter, given: tuple[
         name, _, offset = text.rpartition(":")
         log = parse_partition_folder(name)
         if log is None or not offset.isdecimal():
-            raise click.BadParameter(f"{text!r} is not TOPIC-PARTITION:OFFSET")
+            raise click.BadParameter(f"{text!r} is not of the form TOPIC-PARTITION:OFFSET")
         found[log] = int(offset)
     return found
 
@@ -31,14 +31,14 @@ def _moment(_context: click.Context, _parameter: click.Parameter, given: str | N
     try:
         return None if given is None else datetime.fromisoformat(given)
     except ValueError as error:
-        raise click.BadParameter(f"{given!r} is no time: 2026-11-21T14:00:00Z, say") from error
+        raise click.BadParameter(f"{given!r} is not a time such as 2026-11-21T14:00:00Z") from error
 
 
 def _names(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
     pairs = [text.partition("=") for text in given]
     for old, _, new in pairs:
         if not old or not new:
-            raise click.BadParameter(f"{old!r} is not OLD=NEW")
+            raise click.BadParameter(f"{old!r} is not of the form OLD=NEW")
     return {old: new for old, _, new in pairs}
 
 
@@ -48,17 +48,27 @@ def _names(_context: click.Context, _parameter: click.Parameter, given: tuple[st
 @click.option("--topic", "topics", multiple=True, help="Only this topic, or TOPIC-ID of the tier; can be repeated.")
 @click.option(
     "--to-offset", "to_offsets", multiple=True, callback=_offsets, metavar="TOPIC-PARTITION:OFFSET",
-    help="The first offset of a log that does not come along; can be repeated.",
+    help="Exclusive end offset of the restored log; can be repeated.",
 )  # fmt: skip
 @click.option(
     "--to-time", callback=_moment, metavar="TIME",
-    help="Nothing from the first record on with this time or a later one; ISO 8601, UTC unless it says otherwise.",
+    help="End each log before the first record with this timestamp or a later one; ISO 8601, UTC if no zone is given.",
 )  # fmt: skip
-@click.option("--as", "rename", multiple=True, callback=_names, metavar="OLD=NEW", help="Give a topic another name.")
 @click.option(
-    "--overwrite", multiple=True, metavar="TOPIC", help="Replace the records that DIRECTORY has of this topic."
+    "--as",
+    "rename",
+    multiple=True,
+    callback=_names,
+    metavar="OLD=NEW",
+    help="Restore topic OLD under the name NEW; can be repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be copied; nothing is written.")
+@click.option(
+    "--overwrite",
+    multiple=True,
+    metavar="TOPIC",
+    help="Replace the records of this topic in DIRECTORY; can be repeated.",
+)
+@click.option("--dry-run", is_flag=True, help="Show which logs would be copied; write nothing.")
 @json_option
 def restore_command(
     output: Output,
@@ -72,10 +82,11 @@ def restore_command(
     *,
     dry_run: bool,
 ) -> int:
-    """Copy the logs in the tier at URI into DIRECTORY, on which an engine or a Kafka broker can then be started.
+    """Copy the logs in the tier at URI into DIRECTORY, where an engine or a Kafka broker can open them.
 
-    The tier is only read. DIRECTORY may be that of a stopped broker in whose cluster the topics were created; they keep their
-    new ids. If it is interrupted, do it again: what is there is not fetched a second time.
+    The command does not change the tier. DIRECTORY can be that of a stopped broker; create the topics in its cluster
+    first, and they keep the ids that the cluster gave. Run the command again if it was interrupted: it copies only
+    missing files.
     """
     wanted = Wanted(topics=topics or None, to_offsets=to_offsets, to_time=to_time, rename=rename, overwrite=overwrite)
     with output.logs_progress("restoring") as told:
@@ -107,12 +118,12 @@ def restore_command(
         wanted_end = to_offsets.get(log.source, log.log_end)
         if log.log_end < wanted_end:
             output.note(
-                f"{log.log} ends at {log.log_end}, not at {wanted_end}: the batch from {log.log_end} on holds what shall not "
-                "come along, and is left out as a whole"
+                f"{log.log} ends at {log.log_end}, not at {wanted_end}: the batch at offset {log.log_end} contains "
+                "later records, and is left out as a whole"
             )
         if log.open_transactions:
             output.note(
-                f"{log.log} ends with {log.open_transactions} open transactions: readers of what is committed wait until "
-                "they are ended"
+                f"{log.log} ends with {log.open_transactions} open transactions: read_committed readers stop before "
+                "them until they end"
             )
     return 0

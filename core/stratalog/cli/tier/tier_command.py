@@ -35,7 +35,7 @@ from stratalog.tier.upkeep.tier_diff import Side, differences
 
 @click.group()
 def tier() -> None:
-    """Look into a tier: its logs and segments, and the history of each; what one would cost."""
+    """Show the logs, segments, history and cost of a tier, and maintain it."""
 
 
 tier.add_command(show_cost)
@@ -45,7 +45,7 @@ tier.add_command(show_cost)
 @uri_options
 @click.argument("topic", required=False)
 @click.argument("partition", required=False, type=click.IntRange(0))
-@click.option("--version", type=click.IntRange(1), help="As of this version of the partition's manifest.")
+@click.option("--version", type=click.IntRange(1), help="Show this version of the partition's manifest.")
 @json_option
 def list_tier(output: Output, place: TierPlace, topic: str | None, partition: int | None, version: int | None) -> int:
     """List the logs in the tier at URI, or the segments of one PARTITION of TOPIC.
@@ -53,7 +53,7 @@ def list_tier(output: Output, place: TierPlace, topic: str | None, partition: in
     The exit code is 1 if a log cannot be read.
     """
     if version is not None and partition is None:
-        raise click.UsageError("--version is of one partition: give TOPIC and PARTITION")
+        raise click.UsageError("--version needs TOPIC and PARTITION")
     with place.reader() as reader:
         logs = tier_logs(reader, topic, partition)
         if partition is not None:
@@ -69,12 +69,12 @@ def list_tier(output: Output, place: TierPlace, topic: str | None, partition: in
 @uri_options
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
-@click.option("--limit", default=50, show_default=True, type=MANY, help="How many commits, newest first.")
+@click.option("--limit", default=50, show_default=True, type=MANY, help="Maximum number of commits.")
 @json_option
 def show_history(output: Output, place: TierPlace, topic: str, partition: int, limit: int) -> None:
-    """Tell who changed what of a PARTITION in the tier at URI, when and why, newest first.
+    """List the changes of a PARTITION in the tier at URI: writer, time and reason, newest first.
 
-    The collector removes old entries: tier.history.ms says how long they are kept.
+    The collector removes entries older than tier.history.ms.
     """
     with place.reader() as reader:
         for found in tier_logs(reader, topic, partition):
@@ -86,13 +86,13 @@ def show_history(output: Output, place: TierPlace, topic: str, partition: int, l
 @place_options
 @json_option
 def collect(place: LogPlace, output: Output) -> None:
-    """Delete what the tier of an engine's logs no longer needs: superseded states, and what only they name.
+    """Delete old manifest roots of an engine's logs from the tier, and objects that only these roots name.
 
-    A running engine does this by itself.
+    A running engine does this in the background.
     """
     with place.engine() as engine:
         if engine.tier is None:
-            raise ConfigError("there is no tier: --tier URI, or tier in the settings")
+            raise ConfigError("no tier is configured: add --tier URI, or set tier in the settings")
         report = engine.collect()
     _print_collected(output, report)
 
@@ -102,11 +102,11 @@ def collect(place: LogPlace, output: Output) -> None:
 @click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
 @json_option
 def collect_alone(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
-    """Delete what the tier at URI no longer needs, without an engine: for archives, and for tiers that jobs write.
+    """Delete garbage from the tier at URI without an engine, for archives and for tiers that jobs write.
 
-    Superseded states older than tier.history.ms go with what only they name, deleted topics, and what writers of older
-    leader epochs left of uploads. Engines, archivers and jobs may run meanwhile. What was left in the newest epoch goes
-    when its writer collects.
+    Deletes manifest roots that were superseded more than tier.history.ms ago with the objects that only these roots
+    name, deleted topics, and unfinished uploads of older leader epochs. Engines, archivers and jobs may run meanwhile.
+    The writer of the newest epoch deletes its own leftovers.
     """
     with place.opened(read_only=False) as opened:
         names = opened.logs()
@@ -129,10 +129,10 @@ def _print_collected(output: Output, report: CollectReport) -> None:
 @click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
 @json_option
 def rewrap(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
-    """Wrap the keys of encrypted segments in the tier at URI by the key that is active now.
+    """Encrypt the data keys of segments in the tier at URI with the active key-encryption key.
 
-    No object is touched: a key-encryption key can be replaced without encrypting anew. Repeat it if it was interrupted.
-    Engines may run meanwhile. Keep the old key while earlier states of the tier may still be read.
+    The objects of the segments do not change. Run the command again if it was interrupted. Engines may run meanwhile.
+    Keep the old key as long as earlier states of the tier (as_of) are read.
     """
     with place.opened(read_only=False) as opened:
         names = opened.logs()
@@ -152,9 +152,13 @@ def rewrap(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
 @click.option("--dir", "-d", "directory", type=NamedPath(exists=True), help="Compare this log directory with the tier.")
-@click.option("--from", "older", type=click.IntRange(1), help="Compare this version of the manifest, ...")
-@click.option("--to", "newer", type=click.IntRange(1), help="... with this one; the newest if it is not given.")
-@click.option("--all", "with_common", is_flag=True, help="List what is on both sides, too.")
+@click.option(
+    "--from", "older", type=click.IntRange(1), help="Compare this version of the manifest with the version of --to."
+)
+@click.option(
+    "--to", "newer", type=click.IntRange(1), help="Version of the manifest to compare with. Default: the newest."
+)
+@click.option("--all", "with_common", is_flag=True, help="Also list segments that are the same on both sides.")
 @json_option
 def show_differences(
     output: Output,
@@ -169,11 +173,11 @@ def show_differences(
 ) -> int:
     """Compare segments of a PARTITION: two versions of its manifest, or a log directory and the tier.
 
-    `left` is the directory, or the version of --from; `right` is the tier. Local disk normally lacks what was evicted, and the
-    tier what is still to be offloaded. The exit code is 1 if there are differences.
+    `left` is the directory, or the version of --from; `right` is the tier. Local disk normally lacks evicted segments,
+    and the tier lacks segments that are not offloaded yet. The exit code is 1 if there are differences.
     """
     if (directory is None) == (older is None):
-        raise click.UsageError("say what to compare the tier with: --dir DIRECTORY, or --from VERSION")
+        raise click.UsageError("nothing to compare the tier with: add --dir DIRECTORY or --from VERSION")
     with contextlib.ExitStack() as stack:
         reader = stack.enter_context(place.reader())
         (found,) = tier_logs(reader, topic, partition)

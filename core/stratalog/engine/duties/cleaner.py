@@ -193,9 +193,10 @@ class Cleaner:
         """Make a part uncleanable because its policies plan the same round without end."""
         log, name = plan.log, "LogSummary.dirty_start" if plan.tier is None else "LogSummary.tier_dirty_start"
         error = PluginError(
-            f"cleanup.policy={','.join(self._policies(log.config))} plans {rewrite} of {log.name} once more, and a round with "
-            f"these bounds has changed nothing: correct the policy, which must plan a Rewrite only where dirty_start is at or "
-            f"above {name}, or choose another one with `stratalog topics alter`; then open the log again"
+            f"cleanup.policy={','.join(self._policies(log.config))} plans {rewrite} of {log.name} again, although a "
+            "round with these bounds changed nothing: correct the policy, which must plan a Rewrite only if "
+            f"dirty_start is at least {name}, or choose another policy with `stratalog topics alter`; then open the "
+            "log again"
         )
         mark_uncleanable(log, error, plan.part)
         bounds = rewrite.start, rewrite.dirty_start, rewrite.dirty_start, rewrite.dirty_ratio

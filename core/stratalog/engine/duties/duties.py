@@ -180,9 +180,7 @@ class Duties:
             ConfigError: the engine has no tier.
         """
         if self._tiering is None:
-            raise ConfigError(
-                "there is no tier to move segments to: open_engine(tier=URI), --tier URI, or tier in the settings"
-            )
+            raise ConfigError("no tier is configured, so segments cannot be offloaded: set tier to the URI of a tier")
         found = for_each(logs, self._tiering.offload, self._settings.copier_threads)
         return tuple(result for result in found if result is not None)
 
@@ -191,7 +189,7 @@ class Duties:
         return CollectReport() if self._tiering is None else self._tiering.collect(self.chosen(None))
 
     def make_extras(self, logs: Sequence[Log]) -> tuple[ExtrasResult, ...]:
-        """Build the EXTRA indexes that closed segments lack."""
+        """Build the extra indexes that closed segments lack."""
         return tuple(for_each(logs, lambda log: log.maintenance.make_extra_indexes()))
 
     def apply_retention(self, logs: Sequence[Log], *, dry_run: bool = False) -> tuple[RetentionResult, ...]:

@@ -91,19 +91,19 @@ def _lag(of: _OfLog, measure: Callable[[Sequence[Segment], int], int]) -> int | 
 
 
 _ENGINE: Final[tuple[_Row[EngineState], ...]] = (
-    _row("logs", _GAUGE, "Logs that are open.", lambda state: len(state.logs), kafka="PartitionCount"),
-    _row("failed_logs", _GAUGE, "Logs that could not be opened.", lambda state: state.failed_logs),
+    _row("logs", _GAUGE, "Number of open logs.", lambda state: len(state.logs), kafka="PartitionCount"),
+    _row("failed_logs", _GAUGE, "Number of logs that could not be opened.", lambda state: state.failed_logs),
     _row(
         "tier_available",
         _GAUGE,
-        "0 while the engine goes on without its tier, as the store was away when it was opened.",
+        "1 if the engine uses its tier; 0 if the store has been unavailable since the engine opened.",
         lambda state: None if state.tier is None else int(not state.tier_away),
     ),
-    _row("open_files", _GAUGE, "Descriptors and maps open now.", lambda state: state.open_files),
+    _row("open_files", _GAUGE, "Number of open file descriptors and maps.", lambda state: state.open_files),
     _row(
         "offload_throttled_milliseconds_total",
         _COUNTER,
-        "How long uploads have waited for remote.log.manager.copy.max.bytes.per.second.",
+        "Time that uploads have waited because of remote.log.manager.copy.max.bytes.per.second.",
         lambda state: None if state.tier is None else state.throttled_ms,
         kafka="remote-copy-throttle-time",
     ),
@@ -119,44 +119,56 @@ _DIRS: Final[tuple[_Row[bool], ...]] = (
     ),
 )
 _LOGS: Final[tuple[_Row[_OfLog], ...]] = (
-    _of_log("start_offset", "The first offset of the log.", lambda of: of.view.offsets.log_start, "LogStartOffset"),
-    _of_log("local_start_offset", "The first offset on local disk.", lambda of: of.view.offsets.local_log_start),
-    _of_log("last_stable_offset", "What committed readers see ends here.", lambda of: of.view.offsets.last_stable),
-    _of_log("high_watermark_offset", "What readers see ends here.", lambda of: of.view.offsets.high_watermark),
+    _of_log("start_offset", "Log start offset.", lambda of: of.view.offsets.log_start, "LogStartOffset"),
+    _of_log("local_start_offset", "First offset on local disk.", lambda of: of.view.offsets.local_log_start),
     _of_log(
-        "recovery_point_offset", "What survives a power loss ends here.", lambda of: of.view.offsets.recovery_point
+        "last_stable_offset",
+        "Last stable offset: read_committed readers see records below it.",
+        lambda of: of.view.offsets.last_stable,
     ),
-    _of_log("end_offset", "The next offset.", lambda of: of.view.offsets.log_end, "LogEndOffset"),
-    _of_log("local_segments", "Segments on local disk.", lambda of: len(of.view.segments), "NumLogSegments"),
+    _of_log(
+        "high_watermark_offset",
+        "High watermark: readers see records below it.",
+        lambda of: of.view.offsets.high_watermark,
+    ),
+    _of_log(
+        "recovery_point_offset",
+        "Recovery point: records below it survive a power loss.",
+        lambda of: of.view.offsets.recovery_point,
+    ),
+    _of_log(
+        "end_offset", "Log end offset: offset of the next record.", lambda of: of.view.offsets.log_end, "LogEndOffset"
+    ),
+    _of_log("local_segments", "Number of segments on local disk.", lambda of: len(of.view.segments), "NumLogSegments"),
     _of_log(
         "local_bytes",
-        "Bytes of local segments.",
+        "Size of the segments on local disk.",
         lambda of: sum(segment.size_bytes for segment in of.view.segments),
         "Size",
     ),
-    _of_log("leader_epoch", "The epoch in which the log leads or follows.", lambda of: of.view.leader_epoch),
-    _of_log("leading", "1 if the log leads.", lambda of: int(of.view.is_leader)),
-    _of_log("failed", "1 if the log was taken out of service.", lambda of: int(not of.log.healthy)),
+    _of_log("leader_epoch", "Current leader epoch of the log.", lambda of: of.view.leader_epoch),
+    _of_log("leading", "1 if the log is the leader, 0 if it is a follower.", lambda of: int(of.view.is_leader)),
+    _of_log("failed", "1 if the log is out of service after an error.", lambda of: int(not of.log.healthy)),
     _of_log(
         "uncleanable",
-        "1 if compaction leaves the log alone: a round failed, or a cleanup policy is wrong.",
+        "1 if the log is excluded from compaction, because a round failed or a cleanup policy is wrong.",
         lambda of: int(bool(of.log.maintenance.cleaning.uncleanable)),
         "uncleanable-partitions-count",
     ),
     _of_log(
         "tier_end_offset",
-        "What the tier has committed ends here.",
+        "End offset of the records that are committed to the tier.",
         lambda of: None if of.view.remote is None else of.view.remote.end_offset,
     ),
     _of_log(
         "tier_segments",
-        "Segments in the tier.",
+        "Number of segments in the tier.",
         lambda of: None if of.view.remote is None else len(of.view.remote.segments),
         "RemoteLogMetadataCount",
     ),
     _of_log(
         "tier_lag_segments",
-        "Closed segments that the tier should have and has not.",
+        "Number of closed segments that are not offloaded yet.",
         lambda of: _lag(of, lambda waiting, _: len(waiting)),
         "RemoteCopyLagSegments",
     ),
@@ -168,30 +180,66 @@ _LOGS: Final[tuple[_Row[_OfLog], ...]] = (
     ),
 )
 _DUTIES: Final[tuple[_Row[DutyStatus], ...]] = (
-    _row("duty_runs_total", _COUNTER, "Runs of a background duty.", lambda duty: duty.runs, ("duty",)),
-    _row("duty_failures_total", _COUNTER, "Runs of it that failed.", lambda duty: duty.failures, ("duty",)),
-    _row("duty_failing_runs", _GAUGE, "Failures in a row, until now.", lambda duty: duty.failing, ("duty",)),
+    _row("duty_runs_total", _COUNTER, "Number of runs of a background duty.", lambda duty: duty.runs, ("duty",)),
+    _row(
+        "duty_failures_total",
+        _COUNTER,
+        "Number of failed runs of a background duty.",
+        lambda duty: duty.failures,
+        ("duty",),
+    ),
+    _row(
+        "duty_failing_runs",
+        _GAUGE,
+        "Number of failed runs since the last successful one.",
+        lambda duty: duty.failing,
+        ("duty",),
+    ),
 )
 _LISTENERS: Final[tuple[_Row[int], ...]] = (
-    _row("listener_failures_total", _COUNTER, "How often a plugin's listener raised.", float, ("plugin",)),
+    _row(
+        "listener_failures_total",
+        _COUNTER,
+        "Number of exceptions that a plugin's listeners raised.",
+        float,
+        ("plugin",),
+    ),
 )
 _REQUESTS: Final[tuple[_Row[RequestMetrics], ...]] = (
-    _row("tier_requests_total", _COUNTER, "Requests to the store, each try.", lambda of: of.requests, ("kind",)),
-    _row("tier_request_failures_total", _COUNTER, "Tries that failed.", lambda of: of.failures, ("kind",)),
-    _row("tier_request_retries_total", _COUNTER, "Tries that repeat one.", lambda of: of.retries, ("kind",)),
+    _row(
+        "tier_requests_total",
+        _COUNTER,
+        "Number of requests to the store, including retries.",
+        lambda of: of.requests,
+        ("kind",),
+    ),
+    _row("tier_request_failures_total", _COUNTER, "Number of failed requests.", lambda of: of.failures, ("kind",)),
+    _row("tier_request_retries_total", _COUNTER, "Number of retries.", lambda of: of.retries, ("kind",)),
     _row(
         "tier_moved_bytes_total",
         _COUNTER,
-        "Bytes that successful requests moved.",
+        "Bytes that successful requests transferred.",
         lambda of: of.moved_bytes,
         ("kind",),
     ),
 )
 _CACHES: Final[tuple[_Row[CacheMetrics], ...]] = (
-    _row("tier_cache_bytes", _GAUGE, "What a cache holds.", lambda of: of.size_bytes, ("cache",)),
-    _row("tier_cache_items", _GAUGE, "How many items that is.", lambda of: of.items, ("cache",)),
-    _row("tier_cache_hits_total", _COUNTER, "How often it had what was asked.", lambda of: of.hits, ("cache",)),
-    _row("tier_cache_misses_total", _COUNTER, "How often it had not.", lambda of: of.misses, ("cache",)),
+    _row("tier_cache_bytes", _GAUGE, "Bytes in a cache.", lambda of: of.size_bytes, ("cache",)),
+    _row("tier_cache_items", _GAUGE, "Number of items in a cache.", lambda of: of.items, ("cache",)),
+    _row(
+        "tier_cache_hits_total",
+        _COUNTER,
+        "Number of lookups that found their item in a cache.",
+        lambda of: of.hits,
+        ("cache",),
+    ),
+    _row(
+        "tier_cache_misses_total",
+        _COUNTER,
+        "Number of lookups that did not find their item in a cache.",
+        lambda of: of.misses,
+        ("cache",),
+    ),
 )
 METRICS: Final[tuple[Metric, ...]] = tuple(
     row.metric for rows in (_ENGINE, _DIRS, _LOGS, _DUTIES, _LISTENERS, _REQUESTS, _CACHES) for row in rows

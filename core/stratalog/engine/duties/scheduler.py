@@ -106,7 +106,7 @@ class Scheduler:
             failing, error = before.failing + 1, f"{type(found).__name__}: {found}"
             pause_ms = min(_FIRST_PAUSE_MS << min(before.failing, 20), _LONGEST_PAUSE_MS)
             wait_ms = max(wait_ms, pause_ms)
-            _LOGGER.warning("duty %s failed and is tried again in %d ms: %s", duty.name, wait_ms, error)
+            _LOGGER.warning("duty %s failed and will be retried in %d ms: %s", duty.name, wait_ms, error)
         failures = before.failures + (1 if failing else 0)
         entry.status = DutyStatus(duty.name, before.runs + 1, failures, failing, error)
         entry.due_ns = self._clock.monotonic_ns() + wait_ms * _NS

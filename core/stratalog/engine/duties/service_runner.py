@@ -69,7 +69,7 @@ class Services:
                 try:
                     self._calls.call(str(guard), "stop", partial(self._stop, service, guard, deadline_ns), left_s)
                 except (StorageError, OverdueError):  # the other services and the logs must still be closed
-                    _LOGGER.warning("service %s did not stop in order", name, exc_info=True)
+                    _LOGGER.warning("service %s failed to stop", name, exc_info=True)
 
     @staticmethod
     def _stop(service: Service, guard: Guard, deadline_ns: int) -> None:

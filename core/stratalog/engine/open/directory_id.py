@@ -33,7 +33,8 @@ def read_identity(store: SegmentStore) -> dict[str, str]:
     if found.get("version") not in VERSIONS:
         version = found.get("version")
         raise CorruptCheckpointError(
-            f"meta.properties version {version!r} is none of {', '.join(VERSIONS)}", store.path(META_PROPERTIES_FILE)
+            f"meta.properties has version {version!r}, which is not one of {', '.join(VERSIONS)}",
+            store.path(META_PROPERTIES_FILE),
         )
     return found
 
@@ -49,7 +50,9 @@ def check_identities(directories: Sequence[tuple[str, dict[str, str]]]) -> None:
     for path, found in directories:
         own = found.get("directory.id")
         if own is not None and own in seen:
-            raise ConfigError(f"directory.id is {own} in {seen[own]} and in {path}: one is a copy of the other")
+            raise ConfigError(
+                f"directory.id is {own} in {seen[own]} and in {path}: one is a copy of the other, remove the copy"
+            )
         if own is not None:
             seen[own] = path
 

@@ -57,7 +57,7 @@ def read_inventory(stores: Iterable[SegmentStore]) -> Inventory | None:
             if data is not None:
                 found.append(parse_inventory(data, store.path(INVENTORY_FILE)))
         except StorageError as error:
-            _LOGGER.warning("an inventory is not used: %s", error)
+            _LOGGER.warning("an inventory file is ignored: %s", error)
     return max(found, key=lambda one: one.version, default=None)
 
 

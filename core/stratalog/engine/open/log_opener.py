@@ -157,8 +157,8 @@ class LogOpener:
         """
         if known in self._ids_of(name.topic):
             raise ConfigError(
-                f"{name} is of a topic with id {found.text}, and topic {name.topic} has {known.text}: it was left by an earlier "
-                "topic of this name; move its folder away"
+                f"{name} has topic id {found.text}, but topic {name.topic} has {known.text}: an earlier topic of this "
+                "name left the folder; move it to another place"
             )
 
     def _ids_of(self, topic: str) -> Iterator[TopicId | None]:
@@ -206,8 +206,8 @@ class LogOpener:
 
 def _refusal(name: TopicPartition, missing: PluginError) -> UnknownComponentError:
     refusal = UnknownComponentError(
-        f"{name} can be read, slowly, and not be written to, because an index format of its topic cannot be used: {missing}; or "
-        "alter index.formats; then open the engine again"
+        f"{name} is read-only and slow to read, because an index format of its topic cannot be used: {missing}; or "
+        "change index.formats of the topic; then open the engine again"
     )
     refusal.__cause__ = missing
     return refusal

@@ -56,7 +56,11 @@ class Notifier:
         end_ns = clock.monotonic_ns() + self._stop_ms * _NS
         for plugin, worker in workers.items():
             if not worker.close(max(0, end_ns - clock.monotonic_ns()) / (1000 * _NS)):
-                _LOGGER.warning("a listener is left behind: plugin=%s thread=%s", plugin, worker.thread_name)
+                _LOGGER.warning(
+                    "a listener took too long to stop and was abandoned: plugin=%s thread=%s",
+                    plugin,
+                    worker.thread_name,
+                )
 
     def _found(self, kind: type[Event]) -> tuple[tuple[str, Worker], ...]:
         with self._lock:

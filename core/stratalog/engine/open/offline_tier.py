@@ -25,7 +25,7 @@ _FORMAT_VERSION: Final = 1
 def refusal(error: StoreError, reason: str) -> TierUnavailableError:
     """Return the error of an engine that does not open because the store is unavailable."""
     return TierUnavailableError(
-        f"the store of the tier is away, {error.reason}; the engine does not open, as {reason}", error.key
+        f"the store of the tier is unavailable, {error.reason}; the engine does not open, because {reason}", error.key
     )
 
 
@@ -41,7 +41,9 @@ def check_known(tier: Tier, directories: Sequence[SegmentStore]) -> None:
         for directory in directories:
             _note(tier, directory)
     elif all(_noted(directory) != tier.uri for directory in directories):
-        reason = f"{directories[0].path()} has never been opened with {tier.uri}: what it holds of these logs is not known here"
+        reason = (
+            f"{directories[0].path()} was never opened with {tier.uri}, so the segments of the tier are not known here"
+        )
         raise refusal(away, reason) from away
 
 

@@ -44,7 +44,9 @@ class OpenLogs:
             raise self.failed[name].with_traceback(None)
         found = self.logs.get(name)
         if found is None:
-            self.check_all_reached(f"there is no {name} in {self.places()}, and it may be in a directory out of reach")
+            self.check_all_reached(
+                f"there is no {name} in {self.places()}; a directory that is unavailable may contain it"
+            )
             raise UnknownTopicError(f"there is no {name} in {self.places()}")
         return found
 
@@ -74,7 +76,7 @@ class OpenLogs:
         for directory in self.dirs:
             if os.path.realpath(directory.store.path()) == os.path.realpath(path):
                 return directory
-        raise ConfigError(f"{path} is none of the log directories {self.places()}")
+        raise ConfigError(f"{path} is not one of the log directories {self.places()}")
 
     def publish(self, opened: Iterable[tuple[LogDir, Log]]) -> None:
         """Make opened logs visible, all at the same time."""

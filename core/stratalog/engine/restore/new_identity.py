@@ -126,4 +126,4 @@ class _OneLog:
         return self.only
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> object:
-        raise UnknownTopicError(f"topic {name} is not made here: partitions={partitions} config={config}")
+        raise UnknownTopicError(f"topic {name} cannot be created here: partitions={partitions} config={config}")

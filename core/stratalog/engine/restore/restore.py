@@ -185,11 +185,13 @@ class _Restore:
             check_topic(topic)
         unknown = set(renamed) - {name.log.topic for name in chosen}
         if unknown:
-            raise ConfigError(f"topic {min(unknown)} gets another name, and is not among those to restore")
+            raise ConfigError(f"topic {min(unknown)} gets another name, but is not restored")
         for name in chosen:
             first = sources.setdefault(self._target(name.log), name.log)
             if first != name.log:
-                raise ConfigError(f"{first} and {name.log} would both become {self._target(name.log)}")
+                raise ConfigError(
+                    f"{first} and {name.log} would both become {self._target(name.log)}: give one another name"
+                )
 
     def _target(self, log: TopicPartition) -> TopicPartition:
         return TopicPartition((self._wanted.rename or {}).get(log.topic, log.topic), log.partition)
@@ -214,8 +216,8 @@ class _Restore:
         note = _Note.of(self._tier.uri, plans)
         if before is not None and before != note:
             raise AttachError(
-                f"{directory.store.path(RESTORE_NOTE_FILE)} tells of another restore that was not finished: repeat that, or use "
-                "another directory"
+                f"{directory.store.path(RESTORE_NOTE_FILE)} describes another restore that is not complete: repeat "
+                "that restore, or use another directory"
             )
         if before is None:
             self._check_room(directory, plans)
@@ -246,14 +248,15 @@ class _Restore:
             if folder is None:
                 if is_brokers:
                     raise AttachError(
-                        f"there is no {plan.target} in {directory.store.path()}, which is a broker's: create topic "
-                        f"{plan.target.topic} in its cluster first, with as many partitions, and stop the broker"
+                        f"there is no {plan.target} in {directory.store.path()}, the directory of a broker: create "
+                        f"topic {plan.target.topic} in its cluster with the same number of partitions, then stop the "
+                        "broker"
                     )
             elif plan.target.topic not in self._wanted.overwrite and not is_empty_folder(
                 directory.store.open_log(folder)
             ):
                 raise AttachError(
-                    f"{directory.store.path(folder)} holds records: they are replaced only if asked to (overwrite)"
+                    f"{directory.store.path(folder)} contains records: add the topic to overwrite to replace them"
                 )
 
     def _make_folders(self, directory: LogDir, plans: Sequence[RestorePlan]) -> None:

@@ -59,14 +59,10 @@ class Attach:
 def check_not_interrupted(first: LogDir, *others: LogDir) -> None:
     """Raise AttachError if an attach or a restore was interrupted: the directories are incomplete."""
     if first.store.read_small(ATTACH_NOTE_FILE) is not None:
-        raise AttachError(
-            f"taking over a tier into {first.store.path()} was interrupted: do it again (attach=True, `stratalog attach`)"
-        )
+        raise AttachError(f"attaching a tier to {first.store.path()} was interrupted: run `stratalog attach` again")
     for directory in (first, *others):
         if directory.store.read_small(RESTORE_NOTE_FILE) is not None:
-            raise AttachError(
-                f"a restore into {directory.store.path()} was interrupted: do it again (`stratalog restore`)"
-            )
+            raise AttachError(f"a restore to {directory.store.path()} was interrupted: run `stratalog restore` again")
 
 
 class Attacher:
@@ -146,8 +142,8 @@ class Attacher:
             ]
         if taken:
             raise AttachError(
-                f"there are logs already, {taken[0]} for one: a tier is taken over into empty directories; to go on with "
-                "these logs open them without attach"
+                f"the directories contain logs such as {taken[0]}: attach the tier to empty directories, or open these "
+                "logs without attach"
             )
         for directory, log in folders:
             directory.discard(log)
@@ -158,9 +154,14 @@ class Attacher:
             body = json.loads(note)
             version, uri = body["version"], body["tier"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise AttachError(f"{path} is malformed ({error}): remove it if the directory holds no logs") from error
+            raise AttachError(
+                f"{path} is malformed ({error}): remove the file if the directory contains no logs"
+            ) from error
         if version != _NOTE_VERSION or uri != self._tier.uri:
-            raise AttachError(f"{path} tells of an attach to {uri} that was interrupted, not to {self._tier.uri}")
+            raise AttachError(
+                f"{path} describes an interrupted attach to {uri}, not to {self._tier.uri}: attach that tier again, or "
+                "use an empty directory"
+            )
 
     def _remotes(self) -> list[TierLog]:
         names = self._tier.logs()

@@ -157,7 +157,7 @@ def _begin_epoch(log: Log, remote: TierLog) -> None:
         return
     if not log.config.unclean_leader_election_enable:
         raise parted_error(log.name, offset, epochs, tiered.leader_epochs)
-    reason = f"leader epoch {log.leader_epoch} went on from offset {offset}, without what was beyond it"
+    reason = f"leader epoch {log.leader_epoch} started at offset {offset}, which discarded later records"
     with log.maintenance.stopped_if_fenced():
         remote.cut_back(ours.end_offset, leader_epoch=log.leader_epoch, reason=reason)
     log.maintenance.refresh_remote()

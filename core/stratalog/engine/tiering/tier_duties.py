@@ -74,7 +74,7 @@ class Tiering:
         try:
             for_each(waiting, lambda log: self._create(log, notes[log.name.topic]), self._settings.copier_threads)
         except StorageError as error:
-            _LOGGER.warning("the tier does not list all logs yet, which is tried again: error=%s", error)
+            _LOGGER.warning("the tier does not list all logs yet; this will be retried: error=%s", error)
 
     def _may_create(self, log: Log) -> bool:
         remote = self._opener.remote_of(log)
@@ -140,7 +140,7 @@ class Tiering:
             failures = 1 if before is None else before.failures + 1
             pause_ms = min(_FIRST_PAUSE_MS << min(failures - 1, 20), _LONGEST_PAUSE_MS)
             self._pauses[name] = _Pause(failures, self._clock.monotonic_ns() + pause_ms * 1_000_000)
-        _LOGGER.warning("a plugin keeps a log from its tier: log=%s next try in %d ms: %s", name, pause_ms, error)
+        _LOGGER.warning("a plugin prevents offloading: log=%s next try in %d ms: %s", name, pause_ms, error)
 
     def _joined(self, log: Log) -> TierLog | None:
         """Return the tier of a log, None if it has none. An error is recorded as that of the log's last attempt."""
@@ -239,7 +239,7 @@ def _is_deleted(remote: TierLog) -> bool:
     except StorageError as error:
         if is_of_store(error):
             raise
-        _LOGGER.warning("a log of the tier is not looked at: log=%s error=%s", remote.log, error)
+        _LOGGER.warning("a log of the tier is skipped: log=%s error=%s", remote.log, error)
         return False
 
 

@@ -26,7 +26,7 @@ def create_partition(directory: LogDir, log: TopicPartition, topic_id: TopicId) 
     except FileExistsError as error:
         del directory.folders[log]
         raise TopicExistsError(
-            f"{directory.store.path(folder)} exists already, and is no log of this engine"
+            f"{directory.store.path(folder)} exists, and is not a log of this engine: move it to another place"
         ) from error
     store_topic_id(files, topic_id)
 
@@ -51,6 +51,6 @@ def altered(
     stored = checked.to_mapping()
     known = topics.topic_id(topic) or topic_id
     if known is None:
-        raise ConfigError(f"the id of topic {topic} is not known: no partition of it can be opened")
+        raise ConfigError(f"the id of topic {topic} is not known, because none of its partitions can be opened")
     kept = {name: value for name, value in unknown.items() if name not in changes}
     return TopicEntry(known, {**kept, **{name: stored[name] for name in chosen}}), checked

@@ -34,8 +34,8 @@ LEAVES_TIER: Final = (
 )
 
 NO_TIER: Final = (
-    "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage: "
-    "open the engine with a tier (tier=URI, --tier URI, or tier in the settings)"
+    "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage: set "
+    "tier to the URI of a tier"
 )
 
 
@@ -71,7 +71,7 @@ class TopicChanges:
         self._host.settings.limits.check_partitions(name, partitions)
         if any(found.topic == name for found in self._open_logs.names()):
             raise TopicExistsError(f"topic {name} exists already")
-        self._open_logs.check_all_reached(f"a log directory out of reach may hold topic {name}")
+        self._open_logs.check_all_reached(f"a log directory that is unavailable may contain topic {name}")
         checked = self._topics.checked(chosen, f"create_topic({name!r})")
         self._host.check_topic_config(checked)
         self._check_tier(chosen, checked)
@@ -124,7 +124,7 @@ class TopicChanges:
     def alter(self, name: str, config: Mapping[str, object]) -> TopicInfo:
         """Change a topic's settings; see ``Engine.alter_topic``."""
         self._open_logs.check_all_reached(
-            f"the settings of topic {name} change only if all log directories are in reach"
+            f"the settings of topic {name} can change only if all log directories are available"
         )
         names = self._names_of(name)
         now = self._topics.config(name)
@@ -167,7 +167,7 @@ class TopicChanges:
 
     def delete(self, name: str) -> None:
         """Delete a topic; see ``Engine.delete_topic``."""
-        self._open_logs.check_all_reached(f"a log directory out of reach may hold partitions of topic {name}")
+        self._open_logs.check_all_reached(f"a log directory that is unavailable may contain partitions of topic {name}")
         names = self._names_of(name)
         delay_ms = self._topics.config(name).file_delete_delay_ms
         for log in [self._open_logs.logs[found] for found in names if found in self._open_logs.logs]:
@@ -222,4 +222,4 @@ class TopicChanges:
 def _as_ours(error: BaseException, name: TopicPartition) -> StorageError:
     if isinstance(error, StorageError):
         return error
-    return ClosedError(f"moving {name} ended early ({type(error).__name__}): open the engine again")
+    return ClosedError(f"moving {name} failed ({type(error).__name__}): open the engine again")

@@ -65,5 +65,7 @@ def _append_queued(state: LogState, batches: PreparedBatches) -> AppendResult:
         turns.leave(waiter, state.durability.recovery_point)
         raise
     if waiter.result is None:
-        raise waiter.error or ClosedError(f"nothing was appended to {state.log}: who was to write it was interrupted")
+        raise waiter.error or ClosedError(
+            f"nothing was appended to {state.log}: the thread that wrote the group was interrupted"
+        )
     return waiter.result

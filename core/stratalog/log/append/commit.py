@@ -72,7 +72,7 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
         state.role.check_leads()
     if batches.size_bytes > settings.config.segment_bytes:
         limit_bytes = settings.config.segment_bytes
-        raise RecordBatchTooLargeError(f"an append of {batches.size_bytes} bytes, segment.bytes is {limit_bytes}")
+        raise RecordBatchTooLargeError(f"the append has {batches.size_bytes} bytes, above segment.bytes={limit_bytes}")
     is_numbered = batches.has_producer and origin is _CLIENT
     result = _duplicate(state, batches) if is_numbered else None
     if result is not None:

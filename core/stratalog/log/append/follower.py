@@ -90,7 +90,7 @@ def _checked(state: LogState, data: Buffer) -> list[RecordBatch]:
             raise OffsetsOutOfOrderError(f"{reason} position={batch.position}")
         after = batch.last_offset
     if after >= MAX_OFFSET:
-        raise OffsetsExhaustedError(f"log {state.log} takes offsets up to {MAX_OFFSET - 1}, not {after}")
+        raise OffsetsExhaustedError(f"the last possible offset of log {state.log} is {MAX_OFFSET - 1}, not {after}")
     return batches
 
 

@@ -20,10 +20,10 @@ from stratalog.segment.segment import Segment
 def check_may_delete(topic: str, config: TopicConfig) -> None:
     """Raise an error unless records of a topic may be deleted by offset; errors as ``Log.delete_records``."""
     if topic in INTERNAL_TOPICS:
-        raise InvalidTopicError(f"records of the internal topic {topic} are not deleted by offset")
+        raise InvalidTopicError(f"records of the internal topic {topic} cannot be deleted by offset")
     if "compact" in config.cleanup_policy and "delete" not in config.cleanup_policy:
         policies = ",".join(config.cleanup_policy)
-        raise PolicyViolationError(f"records of {topic} are not deleted by offset with cleanup.policy={policies}")
+        raise PolicyViolationError(f"records of {topic} cannot be deleted by offset with cleanup.policy={policies}")
 
 
 def delete_records(state: LogState, before: int) -> int:

@@ -1,4 +1,4 @@
-"""Builds of EXTRA indexes for closed segments, on local disk or for an upload to a tier."""
+"""Builds of extra indexes for closed segments, on local disk or for an upload to a tier."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ExtrasResult:
 
     Attributes:
         log: the log.
-        segments: number of segments whose EXTRA indexes were built.
+        segments: number of segments whose extra indexes were built.
         size_bytes: total size of the index files that were written.
         removed: number of removed files, of segments that no longer exist or of indexes that the topic no longer names.
     """
@@ -43,7 +43,7 @@ class ExtrasResult:
 
 
 def make_extras(state: LogState) -> ExtrasResult:
-    """Build the EXTRA indexes that closed local segments lack, and remove those that the topic no longer names.
+    """Build the extra indexes that closed local segments lack, and remove those that the topic no longer names.
 
     Appends continue while indexes are built, and wait while an index file is written. The file is not synced: a file
     that is incomplete after a power loss fails its checksums.
@@ -69,22 +69,22 @@ def make_extras(state: LogState) -> ExtrasResult:
 
 
 def packed_extras(segment: ReadableSegment, info: SegmentInfo, parts: Components, config: TopicConfig) -> bytes:
-    """Return the EXTRA indexes to upload with a closed segment, and build missing ones; ``b""`` if there are none.
+    """Return the extra indexes to upload with a closed segment, and build missing ones; ``b""`` if there are none.
 
-    If a builder fails or the segment is damaged, the segment is uploaded without EXTRA indexes.
+    If a builder fails or the segment is damaged, the segment is uploaded without extra indexes.
     """
     if not parts.extras.labels:
         return b""
     try:
         found = _completed(segment, _stored(segment, parts), parts, config)
     except StorageError:
-        _LOGGER.warning("%s goes to its tier without EXTRA indexes", segment.label, exc_info=True)
+        _LOGGER.warning("%s is offloaded without extra indexes", segment.label, exc_info=True)
         return b""
     return b"".join(pack_extras(Identity.in_tier(info), found))
 
 
 def packed_extras_of(built: BuiltSegment, info: SegmentInfo, parts: Components, config: TopicConfig) -> bytes:
-    """Return the EXTRA indexes, as ``packed_extras`` does, for a segment that was written for a tier."""
+    """Return the extra indexes, as ``packed_extras`` does, for a segment that was written for a tier."""
     if not parts.extras.labels:
         return b""
     with contextlib.closing(built.reader()) as segment:
@@ -92,13 +92,13 @@ def packed_extras_of(built: BuiltSegment, info: SegmentInfo, parts: Components, 
 
 
 def found_extras(segment: Segment, info: SegmentInfo) -> bytes:
-    """Return the stored EXTRA indexes of a segment, without building any, because another process may own it."""
+    """Return the stored extra indexes of a segment, without building any, because another process may own it."""
     found = stored_extras(segment, stored_labels(segment))
     return b"".join(pack_extras(Identity.in_tier(info), found)) if found else b""
 
 
 def _make(state: LogState, segment: Segment, parts: Components, config: TopicConfig) -> int:
-    """Write one segment's EXTRA index file if it is out of date; return the written size (bytes), otherwise 0."""
+    """Write one segment's extra index file if it is out of date; return the written size (bytes), otherwise 0."""
     labels = frozenset(parts.extras.labels)
     if segment.known_extras is not DOUBTED and frozenset(stored_labels(segment)) == labels:
         segment.known_extras = labels
@@ -127,7 +127,7 @@ def _stored(segment: ReadableSegment, parts: Components) -> dict[str, bytes]:
 
 
 def _write(segment: Segment, packed: list[Buffer]) -> int:
-    """Replace the segment's EXTRA index file; return its size (bytes). An incomplete file counts as missing."""
+    """Replace the segment's extra index file; return its size (bytes). An incomplete file counts as missing."""
     files, name = segment.files, segment.file_name(EXTRA_SUFFIX)
     files.remove(name)
     with contextlib.closing(files.open_segment(name, create=True)) as file:

@@ -53,7 +53,9 @@ def truncate_to(state: LogState, offset: int) -> bool:
             _check(state, offset)
             kept = _tier_end(state)
             if state.role.is_leader and offset < min(kept, state.log_end):
-                reason = f"the tier has committed log {state.log} up to offset {kept}, {offset} would be its end here"
+                reason = (
+                    f"the tier has committed log {state.log} up to offset {kept}, so it cannot be truncated to {offset}"
+                )
                 raise OffsetInTierError(reason)
             if offset >= state.log_end:
                 state.writes.forget_epochs(state.writes.epochs.truncate_from_end(state.log_end))
@@ -92,7 +94,7 @@ def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -
         with state.lock:
             _check(state, offset)
             if not 0 <= start <= offset:
-                raise ConfigError(f"log start {start} does not lie in [0, {offset}]")
+                raise ConfigError(f"log start {start} is not in [0, {offset}]")
             if state.role.is_leader and offset < _tier_end(state):
                 raise OffsetInTierError(f"the tier has committed log {state.log} up to offset {_tier_end(state)}")
             known = _known_at(state, offset, start)
@@ -106,7 +108,7 @@ def _check(state: LogState, offset: int) -> None:
     if offset < 0:
         raise ConfigError(f"offset {offset} is negative")
     if offset > MAX_OFFSET:
-        raise ConfigError(f"offset {offset} is above {MAX_OFFSET}, where offsets end")
+        raise ConfigError(f"offset {offset} is above the last possible offset {MAX_OFFSET}")
 
 
 def _end_in_tier(state: LogState, offset: int) -> int:

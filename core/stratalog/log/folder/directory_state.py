@@ -79,7 +79,7 @@ def _offsets(store: SegmentStore, name: str) -> dict[TopicPartition, int]:
     try:
         return parse_offsets(store.read_small(name) or b"", store.path(name))
     except (CorruptCheckpointError, NotAFileError) as error:
-        _LOGGER.warning("a checkpoint is not used: %s", error)
+        _LOGGER.warning("a checkpoint file is ignored: %s", error)
         return {}
 
 
@@ -87,7 +87,7 @@ def _is_marked_clean(store: SegmentStore) -> bool:
     try:
         return store.read_small(CLEAN_SHUTDOWN_FILE) is not None
     except NotAFileError as error:  # no writer creates such an entry
-        _LOGGER.warning("the directory counts as not stopped in order: %s", error)
+        _LOGGER.warning("the directory counts as not cleanly closed: %s", error)
         return False
 
 
@@ -122,7 +122,7 @@ def check_log_directory(store: SegmentStore) -> None:
     """Raise LogDirNotFoundError if a directory is not a log directory, or is the folder of one log."""
     _check_is_no_log(store)
     if not is_log_directory(store):
-        raise LogDirNotFoundError("there are no logs in the directory", store.path())
+        raise LogDirNotFoundError("the directory contains no logs", store.path())
 
 
 def check_may_become_log_directory(store: SegmentStore) -> None:
@@ -138,7 +138,10 @@ def check_may_become_log_directory(store: SegmentStore) -> None:
     _check_is_no_log(store)
     if folders and not is_log_directory(store):
         name = next(iter(folders.values()))
-        text = f"the directory belongs to something else: {name} is named like a log and holds none; name another directory"
+        text = (
+            f"{name} is named like a log but contains none, so the directory belongs to another program: use another "
+            "directory"
+        )
         raise LogDirNotFoundError(text, store.path())
 
 
@@ -152,7 +155,7 @@ def _has(store: SegmentStore, name: str) -> bool:
 def _check_is_no_log(store: SegmentStore) -> None:
     if any(_has(store, name) for name in _OF_LOGS):
         above = os.path.dirname(os.path.abspath(store.path()))  # noqa: PTH100, PTH120 - a Path would follow links
-        raise LogDirNotFoundError(f"this is the folder of one log: name its log directory, {above}", store.path())
+        raise LogDirNotFoundError(f"this is the folder of one log: use its log directory, {above}", store.path())
 
 
 def read_topic_id(files: LogFiles) -> TopicId | None:
@@ -170,7 +173,7 @@ def parse_topic_id(data: bytes, path: str) -> TopicId:
     lines = data.decode("utf-8", "replace").splitlines()
     values = [line.split(": ", 1)[-1].strip() for line in lines[:2]]
     if len(values) < 2 or not values[0].isdigit():
-        raise CorruptCheckpointError("two lines, version and topic_id, are expected", path)
+        raise CorruptCheckpointError("the file must have two lines, version and topic_id", path)
     try:
         return TopicId(values[1])
     except InvalidTopicError as error:

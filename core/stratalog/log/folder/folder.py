@@ -205,7 +205,7 @@ def write_index_if_room(segment: Segment, role: IndexRole, entries: bytes, max_b
             raise
         segment.files.remove(segment.file_name(segment.parts.indexes[role].suffix))
         segment.forget_indexes()
-        _LOGGER.warning("no room for an index; the log opens without: %s", error)
+        _LOGGER.warning("no space for an index; the log opens without it: %s", error)
 
 
 def read_epochs(files: LogFiles) -> EpochCache:

@@ -90,11 +90,13 @@ def parse_note(data: bytes, path: str) -> TierNote:
         version, crc = body["version"], body.pop("crc32")
         if version == FORMAT_VERSION:
             if crc != _crc(body):
-                raise CorruptCheckpointError("the note about the tier does not have its checksum", path)
+                raise CorruptCheckpointError("the note about the tier has a wrong checksum", path)
             return _note_from(body)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptCheckpointError(f"the note about the tier is malformed: {error!r}", path) from error
-    raise CorruptCheckpointError(f"a note about the tier of version {version!r} is not supported by this release", path)
+    raise CorruptCheckpointError(
+        f"a note about the tier of version {version!r} is not supported by this release", path
+    ).advised("install the release that wrote the file")
 
 
 def _note_from(body: dict[str, Any]) -> TierNote:  # Any: JSON whose checksum was verified
@@ -112,13 +114,13 @@ def _note_from(body: dict[str, Any]) -> TierNote:  # Any: JSON whose checksum wa
 
 def _whole(value: Any) -> int:  # Any: JSON
     if type(value) is not int:
-        raise TypeError(f"{value!r} is no integer")
+        raise TypeError(f"{value!r} is not an integer")
     return value
 
 
 def _text(value: Any) -> str:  # Any: the same
     if type(value) is not str:
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return value
 
 

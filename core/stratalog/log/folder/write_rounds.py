@@ -63,8 +63,10 @@ def parse_marks(data: bytes, path: str) -> Marks:
         if version == FORMAT_VERSION:
             return _marks_from(body)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptCheckpointError(f"the marks of writers are malformed: {error!r}", path) from error
-    raise CorruptCheckpointError(f"marks of version {version!r} are not supported by this release", path)
+        raise CorruptCheckpointError(f"the file of write rounds is malformed: {error!r}", path) from error
+    raise CorruptCheckpointError(f"marks of version {version!r} are not supported by this release", path).advised(
+        "install the release that wrote the file"
+    )
 
 
 def begin_round(files: LogFiles, pending: Pending) -> None:
@@ -105,11 +107,11 @@ def _marks_from(body: Any) -> Marks:
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return value
 
 
 def _whole(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no whole number")
+        raise ValueError(f"{value!r} is not an integer")
     return value

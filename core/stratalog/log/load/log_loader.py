@@ -187,7 +187,10 @@ class _Loader:
             label, valid = active.label, self._walk_tail(active)
         expected = self.request.high_watermark
         if self.loaded.damage is None and expected is not None and expected > self.loaded.log_end:
-            reason = f"the log ends at offset {self.loaded.log_end}, but its high watermark was {expected}: the end is missing"
+            reason = (
+                f"the log ends at offset {self.loaded.log_end}, but its high watermark was {expected}: records are "
+                "missing"
+            )
             self.loaded.damage = CorruptBatchError(reason, label, valid)
         if self.loaded.damage is not None and self.loaded.segments:
             self.loaded.segments[-1] = self.loaded.segments[-1].limited(valid, {})

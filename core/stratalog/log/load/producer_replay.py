@@ -58,7 +58,7 @@ def admit(
     """
     marker = read_marker(data, batch, parts)
     if marker is None and batch.is_control and batch.record_count > 0 and batch.producer_id > NO_PRODUCER:
-        raise InvalidRecordError(f"a producer's control batch holds an end marker producer_id={batch.producer_id}")
+        raise InvalidRecordError(f"a control batch has a malformed end marker producer_id={batch.producer_id}")
     state.check(batch, marker, in_sequence=in_sequence)
     return _noted(state, batch, marker)
 
@@ -186,7 +186,7 @@ def write_snapshot_if_room(files: LogFiles, offset: int, state: ProducerState) -
         write_snapshot(files, offset, state)
     except OutOfResourcesError as error:
         files.remove(segment_file(offset, SNAPSHOT_SUFFIX))  # a snapshot from before a crash may differ
-        _LOGGER.warning("no room to note what producers did; the log opens all the same: %s", error)
+        _LOGGER.warning("no space for a producer snapshot; the log opens without it: %s", error)
         return False
     return True
 

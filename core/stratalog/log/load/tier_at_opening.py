@@ -79,7 +79,8 @@ def report_losses(name: TopicPartition, tiered: RemoteView, files: LogFiles, loa
         end = min(note.end_offset, loaded.segments[0].base_offset)
         if start < end:
             _LOGGER.error(
-                "the tier has lost what local disk left to it: log=%s offsets=[%d, %d) version=%d version_before=%d",
+                "the tier lost records that local disk had evicted: log=%s offsets=[%d, %d) version=%d "
+                "version_before=%d",
                 name,
                 start,
                 end,
@@ -94,7 +95,7 @@ def check_not_taken(name: TopicPartition, tiered: RemoteView, epochs: Sequence[E
         return
     end = tiered.end_offset
     if end > log_end:
-        raise FencedEpochError(f"the tier holds {name} up to offset {end}, this directory only up to {log_end}")
+        raise FencedEpochError(f"the tier has {name} up to offset {end}, this directory only up to {log_end}")
     offset = first_divergence(epochs, tiered.leader_epochs, tiered.start_offset, end)
     if offset is not None:
-        raise FencedEpochError(f"the tier holds other records of {name} than this directory from offset {offset} on")
+        raise FencedEpochError(f"the tier and this directory have different records of {name} from offset {offset}")

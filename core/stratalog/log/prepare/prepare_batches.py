@@ -89,7 +89,9 @@ def whole_batches(data: Buffer, parts: Components) -> tuple[BatchTable, ...]:
     found = scan(parts.formats, data, 0, len(data), check_crc=True)
     partial = found.stop is ScanStop.PARTIAL and not _bad_size(data, found.stop_position)
     if not partial and found.stop is not ScanStop.END:
-        raise CorruptBatchError(found.reason or found.stop.value, "append", found.stop_position)
+        raise CorruptBatchError(found.reason or found.stop.value, "append", found.stop_position).advised(
+            "encode the batches again and repeat the append; nothing was written"
+        )
     return found.tables
 
 
@@ -103,17 +105,17 @@ def _check_batch(batch: RecordBatch, config: TopicConfig, origin: AppendOrigin) 
     where = f"position={batch.position}"
     if batch.size_bytes > config.max_message_bytes:
         raise RecordTooLargeError(
-            f"a batch of {batch.size_bytes} bytes, max.message.bytes is {config.max_message_bytes} {where}"
+            f"a batch has {batch.size_bytes} bytes, above max.message.bytes={config.max_message_bytes} {where}"
         )
     if batch.magic < 2 or origin is not AppendOrigin.CLIENT:
         return
     if batch.is_control:
-        raise InvalidRecordError(f"clients do not write control batches {where}")
+        raise InvalidRecordError(f"clients cannot append control batches {where}")
     span = batch.last_offset - batch.base_offset + 1
     if batch.record_count <= 0 or span != batch.record_count:
         raise InvalidRecordError(f"a batch of {batch.record_count} records spans {span} offsets {where}")
     if batch.producer_id != NO_PRODUCER and batch.base_sequence < 0:
-        raise InvalidRecordError(f"producer {batch.producer_id} gives no sequence {where}")
+        raise InvalidRecordError(f"producer {batch.producer_id} sent no sequence number {where}")
 
 
 def _together(table: BatchTable) -> Iterator[tuple[int, int]]:
@@ -163,9 +165,13 @@ def _check_inside(given: _Set, columns: RecordColumns) -> list[int]:
     arena = columns.arena
     inside = given.format.scan(arena, 0, memoryview(arena).nbytes, check_crc=True)
     if inside.stop is ScanStop.CORRUPT:
-        raise CorruptBatchError(f"inside a compressed message: {inside.reason}", "append", given.position)
+        raise CorruptBatchError(f"inside a compressed message: {inside.reason}", "append", given.position).advised(
+            "encode the batches again and repeat the append; nothing was written"
+        )
     if len(inside) != columns.count:
-        raise InvalidRecordError(f"a message of another magic inside one of {inside.magic} position={given.position}")
+        raise InvalidRecordError(
+            f"a message with another magic is inside a message of magic {inside.magic} position={given.position}"
+        )
     return inside.last_offset.tolist()
 
 
@@ -225,5 +231,5 @@ def _rebuilt(given: _Set, columns: RecordColumns, now_ms: int) -> list[PreparedB
 
     pieces = encoded(columns.count, encode, target, config)
     if len(pieces) > 1 and first.producer_id != NO_PRODUCER:
-        raise RecordTooLargeError("an idempotent batch is above max.message.bytes after encoding it again")
+        raise RecordTooLargeError("an idempotent batch is above max.message.bytes after it was encoded for the topic")
     return pieces

@@ -109,7 +109,7 @@ def encoded(
             return [PreparedBatches(counted(table, end - start), data)]
         if end - start == 1:
             raise RecordTooLargeError(
-                f"a record needs {max(table.size_bytes)} bytes, max.message.bytes is {config.max_message_bytes}"
+                f"a record needs {max(table.size_bytes)} bytes, above max.message.bytes={config.max_message_bytes}"
             )
         middle = (start + end) // 2
         return pieces(start, middle) + pieces(middle, end)
@@ -193,11 +193,11 @@ def _check(
             wrong.append((index, f"timestamp {stamp} is outside [{earliest}, {latest}]"))
             late = True
         elif stamped and (not create_time or stamp == NO_TIMESTAMP):
-            wrong.append((index, "a client does not say LogAppendTime"))
+            wrong.append((index, "a client cannot set the timestamp type LogAppendTime"))
             late = True
     if wrong:
         kind = InvalidTimestampError if late else InvalidRecordError
-        raise kind(f"records were refused, none of this append was written{where}", tuple(wrong))
+        raise kind(f"records were refused; no record of this append was written{where}", tuple(wrong))
 
 
 def _window(config: TopicConfig, now_ms: int) -> tuple[int, int]:

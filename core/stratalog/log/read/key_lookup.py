@@ -1,4 +1,4 @@
-"""Lookup of the records of one key. EXTRA indexes skip segments that cannot contain the key."""
+"""Lookup of the records of one key. Extra indexes skip segments that cannot contain the key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HAS_KEY: Final = 1
 
 
 class SegmentExtra(NamedTuple):
-    """An EXTRA index of one segment, whose offsets are [base_offset, end_offset).
+    """An extra index of one segment, whose offsets are [base_offset, end_offset).
 
     ``reader`` is None if there is no usable index: for the active segment, for a recently closed segment, and if the
     index is damaged or empty. Then the records must be read.
@@ -35,7 +35,7 @@ class SegmentExtra(NamedTuple):
 
 
 def segment_extras(view: LogView, extras: ExtraTable, name: str) -> Iterator[SegmentExtra]:
-    """Yield the EXTRA index ``name`` of each segment of both tiers, oldest first.
+    """Yield the extra index ``name`` of each segment of both tiers, oldest first.
 
     Errors as ``LogReader.extra_index``.
     """
@@ -43,7 +43,7 @@ def segment_extras(view: LogView, extras: ExtraTable, name: str) -> Iterator[Seg
     if not labels:
         there = ", ".join(sorted(label.rpartition("@")[0] for label in extras.labels)) or "none"
         raise UnknownComponentError(
-            f"{view.log} has no EXTRA index {name!r}; there are: {there}; name it in index.extra"
+            f"{view.log} has no extra index {name!r}, only: {there}; add it to index.extra of the topic"
         )
     for segment in view.readable():
         reader = None if view.is_active(segment) else _reader(segment, labels[0], extras)
@@ -61,7 +61,7 @@ def records_with_key(
 ) -> Iterator[Record]:
     """Yield the records with this key and offsets in [start, end); errors as ``LogReader.records_with_key``."""
     if not isinstance(key, bytes):  # another type would equal no key, and the result would be silently empty
-        raise TypeError(f"a key is bytes, not {type(key).__name__}")
+        raise TypeError(f"the key must be bytes, not {type(key).__name__}")
 
     def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[tuple[Record, int]]:
         keys = decode(chunk, table, segment, parts, Fields.OFFSET | Fields.KEY)

@@ -98,7 +98,7 @@ class LogReader(CheckedArguments, ABC):
     ) -> Iterator[Record]:
         """Return an iterator over the records with this key, in order. The result is the same with and without indexes.
 
-        A segment is neither read nor fetched from a tier if its EXTRA indexes (``index.extra``) prove that it lacks the
+        A segment is neither read nor fetched from a tier if its extra indexes (``index.extra``) prove that it lacks the
         key. The active segment is always read.
 
         Args:
@@ -114,7 +114,7 @@ class LogReader(CheckedArguments, ABC):
         return records_with_key(self.view, self.parts, key, start, end, isolation, self.name.partition)
 
     def extra_index(self, name: str) -> Iterator[SegmentExtra]:
-        """Return an iterator over one EXTRA index of each segment of both tiers, oldest first.
+        """Return an iterator over one extra index of each segment of both tiers, oldest first.
 
         The plugin that provides the index documents the methods of its readers.
 

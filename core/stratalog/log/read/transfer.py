@@ -97,7 +97,7 @@ class Transfer:
             data = self._files.read(descriptor, position, min(self.left_bytes, _COPY_BYTES))
             sent = to.send(data) if data else 0
         if not sent:
-            raise SegmentGoneError("the log was truncated while it was sent", f"offset {self.offset}")
+            raise SegmentGoneError("the log was truncated while records were sent", f"offset {self.offset}")
         return sent
 
     def __enter__(self) -> Self:

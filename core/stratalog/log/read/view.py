@@ -147,10 +147,11 @@ class LogView(NamedTuple):
             end = max(start, self.offsets.log_start, self.remote.end_offset)
             if end < local_start:
                 raise CorruptManifestError(
-                    f"offsets [{end}, {local_start}) of {self.log} are neither on local disk nor in its tier, which ends at "
-                    f"{self.remote.end_offset}: was it rolled back? Bring its newest state back, or give them up with "
-                    f"delete_records({local_start})",
+                    f"offsets [{end}, {local_start}) of {self.log} are neither on local disk nor in its tier, which "
+                    f"ends at {self.remote.end_offset}",
                     str(self.log),
+                ).advised(
+                    f"restore the newest manifest of the tier, or delete the records with delete_records({local_start})"
                 )
 
     def check_range(self, offset: int) -> None:
@@ -167,7 +168,7 @@ class LogView(NamedTuple):
         """
         if expected is None or expected == self.leader_epoch:
             return
-        reason = f"leader epoch {expected} is asked for, log {self.log} is in {self.leader_epoch}"
+        reason = f"the call expects leader epoch {expected}, but log {self.log} is in {self.leader_epoch}"
         raise StaleLeaderEpochError(reason) if expected < self.leader_epoch else UnknownLeaderEpochError(reason)
 
     def epoch_end(self, epoch: int) -> EpochEnd:

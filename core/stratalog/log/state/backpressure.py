@@ -39,13 +39,16 @@ def wait_for_room(state: LogState, size_bytes: int) -> bool:
         return False
     limit, policy = state.settings.config.local_hard_limit_bytes, state.settings.config.tier_outage_policy
     held_bytes = local_bytes(state)
-    reason = f"{state.log} has {held_bytes} bytes on local disk, {size_bytes} more come, local.hard.limit.bytes={limit}"
+    reason = (
+        f"{state.log} has {held_bytes} bytes on local disk, and an append of {size_bytes} exceeds "
+        f"local.hard.limit.bytes={limit}"
+    )
     if state.tier.press():
         state.notify(Backpressure(log=state.log, reason=f"{reason} tier.outage.policy={policy}"))
     if policy == "grow":
         return False
     if policy == "reject" or not _waited(state, size_bytes):
-        raise LocalLimitError(f"{reason}: the tier has not taken enough of it")
+        raise LocalLimitError(f"{reason}: too little was offloaded")
     state.tier.relieve()
     return True
 

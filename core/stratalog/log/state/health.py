@@ -71,7 +71,7 @@ class Health:
         Later calls raise ``error``. If ``error`` is a SystemLimitError, which allows a retry, later calls raise a
         ClosedError instead, with the advice to open the log again.
         """
-        again = f"log {self.log} is out of service, as a change of it ended early, {error.reason}: open it again"
+        again = f"log {self.log} is out of service, because a change failed, {error.reason}: open it again"
         self.refuse(ClosedError(again) if isinstance(error, SystemLimitError) else error)
         if isinstance(error, LogDirOfflineError) and self._on_offline is not None:
             self._on_offline(error)
@@ -97,6 +97,6 @@ class Health:
     def fail_after(self, what: str, error: BaseException) -> None:
         """Take the log out of service, because ``what`` ended with ``error`` and may have changed a part."""
         if not isinstance(error, StorageError):
-            reason = f"log {self.log} is out of service, as {what} ended early ({type(error).__name__}): open it again"
+            reason = f"log {self.log} is out of service, because {what} failed ({type(error).__name__}): open it again"
             error = ClosedError(reason)
         self.fail(error)

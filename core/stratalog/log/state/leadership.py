@@ -115,8 +115,8 @@ def rejoin_tier(state: LogState, leader_epoch: int) -> None:
             check_not_taken(state.log, tiered, epochs, state.log_end)
             if leader_epoch > role.leader_epoch:
                 raise FencedEpochError(
-                    f"{state.log} was taken over in leader epoch {leader_epoch} while its tier was away, ours is "
-                    f"{role.leader_epoch}"
+                    f"{state.log} was taken over in leader epoch {leader_epoch} while its tier was unavailable; this "
+                    f"engine has {role.leader_epoch}"
                 )
         finally:
             state.publish()

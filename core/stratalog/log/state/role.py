@@ -43,12 +43,12 @@ class Role:
     def check_follows(self) -> None:
         """Raise NotLeaderOrFollowerError unless the log follows."""
         if self.is_leader:
-            raise NotLeaderOrFollowerError(f"log {self.log} leads in epoch {self.leader_epoch}")
+            raise NotLeaderOrFollowerError(f"log {self.log} is the leader of epoch {self.leader_epoch}")
 
     def check_epoch(self, epoch: int) -> None:
         """Raise StaleLeaderEpochError if ``epoch`` is below the log's, ConfigError if it is above 2147483647."""
         if epoch > MAX_EPOCH:
-            raise ConfigError(f"a leader epoch has 32 bits: {epoch}")
+            raise ConfigError(f"the leader epoch must fit 32 bits: {epoch}")
         if epoch < self.leader_epoch:
             raise StaleLeaderEpochError(f"log {self.log} is in leader epoch {self.leader_epoch}, not in {epoch}")
 

@@ -76,7 +76,7 @@ class TierLink:
                 self.noted_version = note.version
             except OutOfResourcesError as error:
                 log = self._health.log
-                _LOGGER.warning("what the tier holds of a log could not be noted: log=%s error=%s", log, error)
+                _LOGGER.warning("the note about the tier could not be written: log=%s error=%s", log, error)
             except LogDirOfflineError as error:
                 self._health.fail(error)
                 raise

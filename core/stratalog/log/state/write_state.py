@@ -53,7 +53,7 @@ class WriteState:
         epochs: leader epochs and their start offsets.
         log_start: the log start, before it is limited to the log's bounds.
         snapshot_offset: offset of the newest producer snapshot when the log was loaded; -1 if that one is obsolete.
-        extra_labels: the EXTRA indexes that the log's files were last compared with; None before.
+        extra_labels: the extra indexes that the log's files were last compared with; None before.
         pending_deletes: files of segments that the log no longer has.
     """
 
@@ -128,5 +128,5 @@ class WriteState:
         self.log_start = offset
 
     def extras_compared(self, labels: frozenset[str]) -> None:
-        """Record that the EXTRA index files on disk agree with ``labels``."""
+        """Record that the extra index files on disk agree with ``labels``."""
         self.extra_labels = labels

@@ -178,7 +178,7 @@ def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord | Non
         raise InvalidRecordError(f"the key of a control record has {len(key or b'')} bytes, {_KEY.size} are needed")
     version, number = _KEY.unpack_from(key)
     if version < 0:
-        raise InvalidRecordError(f"the key of a control record is of version {version}")
+        raise InvalidRecordError(f"the key of a control record has the unknown version {version}")
     if number not in _PARSERS:
         return None
     kind = ControlType(number)
@@ -192,7 +192,7 @@ def _end_marker(value: bytes, kind: ControlType) -> EndMarker:
         raise InvalidRecordError(f"an end marker has {len(value)} bytes, {_END_MARKER.size} are needed")
     version, epoch = _END_MARKER.unpack_from(value)
     if version < 0:
-        raise InvalidRecordError(f"an end marker is of version {version}")
+        raise InvalidRecordError(f"an end marker has the unknown version {version}")
     return EndMarker(kind, epoch)
 
 
@@ -258,7 +258,7 @@ def _version(reader: SchemaReader, kind: ControlType, known: int = 1) -> int:
     """Read the version at the start of a value; InvalidRecordError unless it is below ``known``."""
     version = reader.int16()
     if not 0 <= version < known:
-        raise InvalidRecordError(f"{kind.name} is of version {version}, which is not known")
+        raise InvalidRecordError(f"{kind.name} has the unknown version {version}")
     return version
 
 

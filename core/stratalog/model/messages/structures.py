@@ -253,5 +253,5 @@ class Schema(Generic[T]):
 
     def _form(self, version: int) -> Form:
         if version not in self.versions:
-            raise InvalidRecordError(f"{self.name} is of version {version}, which is not known")
+            raise InvalidRecordError(f"{self.name} has the unknown version {version}")
         return Form(version, version >= self._flexible_from)

@@ -51,7 +51,7 @@ class Appending:
         end = self.log_start if root is None or is_fresh else root.end_offset
         if self.entries and self.entries[0].info.base_offset != end:
             raise EndMovedError(
-                f"{self.entries[0].info.log} ends at {end}, not at {self.entries[0].info.base_offset} any more"
+                f"{self.entries[0].info.log} ends at {end}, no longer at {self.entries[0].info.base_offset}"
             )
         after = self.entries[-1].info.end_offset if self.entries else end
         return Change(
@@ -87,7 +87,8 @@ def check_alone(root: Root | None, *, take_over: bool) -> int:
         return 0
     if root.high_watermark > root.end_offset:
         raise EngineAheadError(
-            f"an engine holds the records [{root.end_offset}, {root.high_watermark}) of {root.log}, which the tier does not have"
+            f"an engine has the records [{root.end_offset}, {root.high_watermark}) of {root.log}, which the tier does "
+            "not have"
         )
     if root.change in BULK:
         return root.leader_epoch
@@ -156,9 +157,9 @@ def parted_error(
 ) -> StorageError:
     """Return the error for the leader of a log whose tier has other records from ``offset`` on."""
     return StorageError(
-        f"{log} and its tier have different records from offset {offset} on: leader epoch {EpochCache(ours).at(offset)} "
-        f"here, {EpochCache(theirs).at(offset)} there; attach again to go on with what the tier has, or set "
-        "unclean.leader.election.enable=true to cut it off there and lose that"
+        f"{log} and its tier have different records from offset {offset}: leader epoch {EpochCache(ours).at(offset)} "
+        f"here, {EpochCache(theirs).at(offset)} in the tier; attach the tier to an empty directory to keep its "
+        "records, or set unclean.leader.election.enable=true to delete them from the tier"
     )
 
 
@@ -166,18 +167,18 @@ def check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
     """Raise unless the segment begins where the tier ends."""
     span = f"segment [{info.base_offset}, {info.end_offset}) of {info.log}"
     if info.end_offset > at.high_watermark:
-        raise StorageError(f"{span} reaches past the high watermark {at.high_watermark}: it is not offloaded")
+        raise StorageError(f"{span} is not offloaded, because it ends above the high watermark {at.high_watermark}")
     log_start = max(at.log_start, root.log_start if root else 0)
     end = root.end_offset if root else log_start
     if end > log_start and info.base_offset != end:
         advice = (
-            "roll the log there, or attach again"
+            "roll the log at this offset, or attach the tier to an empty directory"
             if info.base_offset < end
-            else f"bring its newest state back, or give up what is between with delete_records({info.base_offset})"
+            else f"restore the newest manifest of the tier, or delete the records between with delete_records({info.base_offset})"
         )
-        raise StorageError(f"{span} does not go on where the tier ends, at {end}: {advice}")
+        raise StorageError(f"{span} does not start at the end of the tier, {end}: {advice}")
     if end <= log_start < info.base_offset:
-        raise StorageError(f"{span} leaves a gap behind the log start {log_start}")
+        raise StorageError(f"{span} leaves a gap after the log start {log_start}")
 
 
 # --- logs without segments -------------------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ def created(at: LogBounds) -> Decide:
         log_start = max(at.log_start, root.log_start if root else 0)
         return Change(
             kind=ChangeKind.CREATE,
-            reason="the log has a tier from now on",
+            reason="the log now has a tier",
             log_start=log_start,
             high_watermark=max(at.high_watermark, log_start, root.high_watermark if root else 0),
             first_dirty_offset=root.first_dirty_offset if root else 0,

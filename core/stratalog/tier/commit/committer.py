@@ -113,7 +113,9 @@ class Committer:
             if committed is not None:
                 return committed.root
             head = self._finder.find(cold=True)
-        raise StoreThrottledError("other writers won every race", manifest_key(self._finder.prefix, root.version))
+        raise StoreThrottledError(
+            "other writers committed first in every attempt", manifest_key(self._finder.prefix, root.version)
+        )
 
     def _next(self, head: Head | None, change: Change, leader_epoch: int) -> Root:
         commit_id = uuid.UUID(int=self._env.chance.getrandbits(128), version=4).hex
@@ -140,14 +142,14 @@ class Committer:
         root = head.root
         if root.leader_epoch > leader_epoch:
             raise FencedEpochError(
-                f"{root.log} is written in leader epoch {root.leader_epoch}, ours is {leader_epoch} "
+                f"{root.log} is written in leader epoch {root.leader_epoch}, this writer has {leader_epoch} "
                 f"version={root.version}"
             )
         is_shared = root.change in shared_with or root.change == ChangeKind.CREATE  # CREATE names no segment
         is_other = root.leader_epoch == leader_epoch and not is_shared and self._is_foreign(root)
         if is_other and not self._was_rewrapped_alone(root):
             raise FencedEpochError(
-                f"{root.log} has another writer in our leader epoch {leader_epoch} version={root.version}"
+                f"{root.log} has another writer in the same leader epoch {leader_epoch} version={root.version}"
             )
         self._known_version = root.version
 
@@ -196,7 +198,7 @@ class Committer:
                 return CreateOutcome.OURS if there.root.commit_id == head.root.commit_id else CreateOutcome.LOST
             if created is Created.EXISTS:
                 return CreateOutcome.LOST  # it existed and was collected before we could read it: we are late
-        raise StoreTimeoutError("the store does not say whether a manifest root was created", key)
+        raise StoreTimeoutError("the store does not report if a manifest root was created", key)
 
     # --- steps 3 and 4 -------------------------------------------------------------------------------------------
 
@@ -217,20 +219,29 @@ class Committer:
             raise self._stale(root, f"version {root.version + 1} follows another root")
         newest = self._finder.read(above[-1])
         if newest is None:
-            raise StoreTimeoutError("roots move faster than they can be read", manifest_key(root.prefix, above[-1]))
+            raise StoreTimeoutError(
+                "other writers commit roots faster than this one can read them", manifest_key(root.prefix, above[-1])
+            )
         if root.commit_id in newest.root.recent_commits:
             return head
         if newest.root.version - root.version >= RECENT_COMMITS:
             raise FencedEpochError(
-                f"{root.log} is far ahead of the root just created, whether it counts cannot be told "
+                f"{root.log} has many newer roots than the one that was created; it is unknown if that one counts "
                 f"version={root.version} head={newest.root.version}"
             )
-        raise self._stale(root, f"the head, version {newest.root.version}, does not know it")
+        raise self._stale(root, f"the newest root, version {newest.root.version}, does not contain it")
 
     def _stale(self, root: Root, reason: str) -> FencedEpochError:
         """Delete the stale root, on which no root builds, before a reader finds it; return the error to raise."""
         key = manifest_key(root.prefix, root.version)
         failed = self._store.delete([key])
         if failed:
-            _LOGGER.warning("a stale manifest root is left for the collector: key=%s error=%s", key, failed[key])
-        return FencedEpochError(f"{root.log} went on without us, our root was stale: {reason} version={root.version}")
+            _LOGGER.warning(
+                "a stale manifest root could not be deleted; the collector will delete it: key=%s error=%s",
+                key,
+                failed[key],
+            )
+        return FencedEpochError(
+            f"another writer continued {root.log}, and the root of this writer is stale: {reason} "
+            f"version={root.version}"
+        )

@@ -59,10 +59,10 @@ class Authenticity:
         if found is None:
             self._warn(
                 root.log,
-                f"the MAC of the manifest is not checked: layout {root.mac.layout} is not installed or has no keys here",
+                f"the MAC of the manifest is not checked: layout {root.mac.layout} is not installed or has no keys",
             )
         elif not hmac.compare_digest(_digest(found, root.mac, head.content_sha256, key), root.mac.digest):
-            raise TamperedManifestError("the root does not have the MAC that its key gives it", key)
+            raise TamperedManifestError("the MAC of the root is wrong", key)
 
     def entry_check(self, root: Root) -> EntryCheck | None:
         """Return a function that checks one entry of a root; None if the root's MAC covers all of them.
@@ -82,7 +82,8 @@ class Authenticity:
                 )
             if found is None and not allows_all:
                 raise TamperedManifestError(
-                    f"an entry of layout {entry.layout} is in a root without a MAC, of a log whose layout is {expected}",
+                    f"an entry of layout {entry.layout} is in a root without a MAC, but the layout of the log is "
+                    f"{expected}",
                     entry.log_key,
                 )
 
@@ -140,7 +141,7 @@ class Authenticity:
         for entry in root.entries:
             found = self._of(_name(entry.layout))
             if found is not None and found.is_required(entry.layout):
-                raise TamperedManifestError(f"the root has no MAC, and names a segment of layout {entry.layout}", key)
+                raise TamperedManifestError(f"the root has no MAC, but names a segment of layout {entry.layout}", key)
         self._warn(
             root.log,
             f"the manifest has no MAC, though layout {expected} authenticates manifests: an earlier release wrote it; the next "

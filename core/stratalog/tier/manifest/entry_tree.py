@@ -189,7 +189,7 @@ def _cut(
         left = (*refs[:first], *held[:last])
     start = refs[0].base_offset if refs else entries[0].info.base_offset if entries else end
     if (kept[-1].info.end_offset if kept else start) != end:
-        raise StorageError(f"no segment in the tier ends at {end}: it cannot be cut there")
+        raise StorageError(f"no segment in the tier ends at {end}, so the log cannot be truncated there")
     return left, kept
 
 
@@ -209,7 +209,7 @@ def _replace(
     bounds = [*(entry.info.base_offset for entry in added), added[-1].info.end_offset] if added else []
     joined = all(left.info.end_offset == right.info.base_offset for left, right in pairwise(added))
     if not joined or (bounds[:1], bounds[-1:]) != ([start], [end]):
-        raise StorageError(f"what replaces [{start}, {end}) must cover just these offsets, without a gap")
+        raise StorageError(f"the replacement of [{start}, {end}) must cover exactly these offsets, without a gap")
     inline_start = entries[0].info.base_offset if entries else end
     if start >= inline_start:
         return refs, _spliced(entries, start, end, added)

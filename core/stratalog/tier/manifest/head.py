@@ -159,9 +159,11 @@ class HeadFinder:
             if not newest:
                 break
         else:
-            raise CorruptManifestError("listed, and not there", manifest_key(self.prefix, newest))
+            raise CorruptManifestError("the object is listed but does not exist", manifest_key(self.prefix, newest))
         if self._head is not None:
-            raise CorruptManifestError("roots seen before are gone", manifest_key(self.prefix, self._head.root.version))
+            raise CorruptManifestError(
+                "roots that were read before are missing", manifest_key(self.prefix, self._head.root.version)
+            )
         self._take(None, began)
         return None
 
@@ -179,7 +181,7 @@ class HeadFinder:
 def _check_continues(old: Head, new: Head) -> None:
     if not may_continue(old, new):
         raise CorruptManifestError(
-            f"the manifest does not continue version {old.root.version} seen before",
+            f"the manifest does not continue version {old.root.version}, which was read before",
             manifest_key(new.root.prefix, new.root.version),
         )
 

@@ -72,15 +72,15 @@ class History:
         start = head.root.history_start if head is not None else 0
         if found is not None and found.root.version < start:
             raise ConfigError(
-                f"{self._finder.log} cannot be read as of {wanted}: a key was erased since, so its history goes from version "
-                f"{start} on"
+                f"{self._finder.log} cannot be read as of {wanted}: a key was erased later, so its history starts at "
+                f"version {start}"
             )
         if found is None:
             oldest = self._finder.read(versions[0])
             began = f", made at {_text(oldest.root.created_ms)}" if oldest is not None else ""
             raise ConfigError(
-                f"{self._finder.log} cannot be read as of {wanted}: its history goes from version {versions[0]}{began} to "
-                f"version {versions[-1]} (tier.history.ms says how long it is kept)"
+                f"{self._finder.log} cannot be read as of {wanted}: its history has version {versions[0]}{began} to "
+                f"version {versions[-1]} (tier.history.ms)"
             )
         return found
 

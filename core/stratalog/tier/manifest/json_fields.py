@@ -30,7 +30,7 @@ def load_object(data: bytes, key: str) -> JsonFields:
     """
 
     def refuse(word: str) -> NoReturn:
-        raise ValueError(f"{word} is no number here")
+        raise ValueError(f"{word} is not allowed as a number")
 
     try:
         value = json.loads(data, parse_constant=refuse)

@@ -38,7 +38,7 @@ def contradiction(root: Root) -> str:
             all(_COMMIT_ID.match(commit) for commit in root.recent_commits)
             and root.recent_commits[-1:] == (root.commit_id,)
             and len(root.recent_commits) == min(root.version, RECENT_COMMITS),
-            lambda: "recent commits do not end with this one, or are not as many as they must be",
+            lambda: "the list of recent commits does not end with this commit, or has the wrong length",
         ),
         (
             0 <= root.log_start <= root.end_offset <= max(root.high_watermark, root.log_start) <= _INT64_MAX,
@@ -47,7 +47,7 @@ def contradiction(root: Root) -> str:
         (
             len({mark.writer for mark in root.marks}) == len(root.marks) <= MAX_MARKS
             and all(is_writer(mark.writer) and 0 <= mark.number <= _INT64_MAX for mark in root.marks),
-            lambda: "marks of writers that are malformed, twice the same, or too many",
+            lambda: "write rounds are malformed, repeated or too many",
         ),
         (
             root.mac is None
@@ -136,10 +136,10 @@ def _entries_contradiction(root: Root) -> str:
     bounds = [(ref.base_offset, ref.end_offset) for ref in root.pages]
     bounds += [(entry.info.base_offset, entry.info.end_offset) for entry in root.entries]
     if bounds and min(bounds[0][1], root.entries[0].info.end_offset if root.entries else 0) <= root.log_start:
-        return f"an entry lies below the log start {root.log_start}, or pages without entries"
+        return f"an entry is below the log start {root.log_start}, or there are pages without entries"
     for left, right in pairwise(bounds):
         if left[1] != right[0]:
-            return f"entries end at {left[1]} and go on at {right[0]}"
+            return f"entries end at {left[1]}, but the next one starts at {right[0]}"
     return ""
 
 
@@ -152,7 +152,10 @@ def _start_contradiction(root: Root) -> str:
     least = most - (first.segments - 1 if first else 0)
     least_bytes = most_bytes - (first.size_bytes if first else 0)
     if not least <= root.segments <= most or not least_bytes <= root.size_bytes <= most_bytes:
-        return f"{root.segments} segments of {root.size_bytes} bytes, {least} to {most} of {most_bytes} are there"
+        return (
+            f"{root.segments} segments of {root.size_bytes} bytes, but the entries have {least} to {most} of "
+            f"{most_bytes}"
+        )
     low = first.base_offset if first else root.entries[0].info.base_offset if root.entries else root.log_start
     high = first.end_offset - 1 if first else low
     if not low <= root.start_offset <= high:

@@ -104,9 +104,9 @@ def parse_page(
     """
     key = ref.key(log_prefix(log, topic_id))
     if len(data) != ref.stored_bytes or sha256_of(data) != ref.sha256:
-        raise CorruptManifestError("the page is not the one that the manifest names, by size or hash", key)
+        raise CorruptManifestError("the page has another size or hash than the manifest names", key)
     whose, whose_id, items = read_page(data, key)
-    wrong = "it is of another log" if (whose, whose_id) != (log, topic_id) else _contradiction(ref, items)
+    wrong = "the page belongs to another log" if (whose, whose_id) != (log, topic_id) else _contradiction(ref, items)
     if wrong:
         raise CorruptManifestError(f"manifest page contradicts its reference: {wrong}", key)
     return items
@@ -119,8 +119,8 @@ def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[Sto
         raise CorruptManifestError("not a manifest page", key)
     if fields.get("format_version") != FORMAT_VERSION:
         raise UnknownComponentError(
-            f"unsupported page format {fields.get('format_version')!r} key={key}: this stratalog reads "
-            f"{FORMAT_VERSION}; install the release that wrote it"
+            f"unsupported page format {fields.get('format_version')!r} key={key}: this release reads {FORMAT_VERSION}; "
+            "install the release that wrote it"
         )
     try:
         fields.check_names(_FIELDS)
@@ -132,7 +132,7 @@ def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[Sto
             else tuple(entry_from_json(row, log, topic_id) for row in rows)
         )
     except (KeyError, TypeError, ValueError, RecursionError, StorageError) as error:
-        raise CorruptManifestError(f"not what a manifest page is ({error})", key) from error
+        raise CorruptManifestError(f"not a manifest page ({error})", key) from error
     return log, topic_id, items
 
 

@@ -93,7 +93,7 @@ def next_root(
     )
     wrong = contradiction(root) or (regression(before, root) if before else "")
     if wrong:
-        raise StorageError(f"a manifest root of {log} is refused: {wrong}")
+        raise StorageError(f"the manifest root of {log} is not valid: {wrong}")
     return root
 
 
@@ -172,16 +172,16 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
         format_version = fields.integer("format_version")
         root = _root_from(fields) if format_version in _READ else None
     except (KeyError, TypeError, ValueError, RecursionError, StorageError) as error:
-        raise CorruptManifestError(f"not what a manifest root is ({error})", key) from error
+        raise CorruptManifestError(f"not a manifest root ({error})", key) from error
     if (body is None) != (format_version <= UNSEALED_VERSION):
-        raise CorruptManifestError(f"a root of format {format_version} that has a hash of itself, or has none", key)
+        raise CorruptManifestError(f"a root of format {format_version} must not have its own hash, or lacks it", key)
     if root is None:
         raise UnknownComponentError(
-            f"unsupported manifest format {format_version} key={key}: this stratalog reads up to {AUTHENTICATED_VERSION}; "
-            "install the release that wrote it"
+            f"unsupported manifest format {format_version} key={key}: this release reads up to "
+            f"{AUTHENTICATED_VERSION}; install the release that wrote it"
         )
     if (root.mac is not None) != (format_version == AUTHENTICATED_VERSION):
-        raise CorruptManifestError(f"a root of format {format_version} that has a MAC, or has none", key)
+        raise CorruptManifestError(f"a root of format {format_version} must not have a MAC, or lacks it", key)
     if (root.log, root.topic_id, root.version) != (log, topic_id, version):
         raise CorruptManifestError(f"this is version {root.version} of {root.log} {root.topic_id}", key)
     wrong = contradiction(root)
@@ -202,7 +202,7 @@ def _unsealed(data: bytes, key: str) -> bytes | None:
         return None
     body = b"{" + data[len(_SEAL) + _HASH_DIGITS + len(_SEAL_END) :]
     if sealed(body) != data:
-        raise CorruptManifestError("the manifest root does not have the hash that it tells", key)
+        raise CorruptManifestError("the manifest root has another hash than it states", key)
     return body
 
 

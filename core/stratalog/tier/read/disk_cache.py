@@ -221,11 +221,11 @@ class DiskCache:
         with contextlib.suppress(OSError):
             self._files.remove(temporary)
         if isinstance(error, IsADirectoryError):  # a folder has the name of this one item
-            _LOGGER.warning("the cache of the tier keeps an item less: folder=%s, %s", self._folder, error)
+            _LOGGER.warning("an item of the tier cache was dropped: folder=%s, %s", self._folder, error)
             return
         with self._lock:
             self._silent_until_ns = self._clock.monotonic_ns() + _PAUSE_NS
-        _LOGGER.warning("the cache of the tier keeps nothing for a minute: folder=%s, %s", self._folder, error)
+        _LOGGER.warning("the tier cache is off for a minute: folder=%s, %s", self._folder, error)
 
     def _forget(self, names: list[str]) -> None:
         for name in names:

@@ -85,7 +85,9 @@ class Fetcher:
         pieces = list(self.layouts.by_label(stored.layout).read(stored, start, end, fetch))
         size_bytes = sum(len(piece) for piece in pieces)
         if size_bytes != end - start:
-            raise CorruptObjectError(f"{stored.layout} gave {size_bytes} of {end - start} bytes", stored.log_key, start)
+            raise CorruptObjectError(
+                f"{stored.layout} returned {size_bytes} of {end - start} bytes", stored.log_key, start
+            )
         return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
 
     def read_index(self, stored: StoredSegment, kind: FileKind) -> bytes:

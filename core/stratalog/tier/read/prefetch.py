@@ -212,7 +212,7 @@ class Prefetcher:
                     spans = itertools.chain((span,), spans)
                     break
         except (StorageError, OSError) as error:  # the list of segments cannot be read: the reader's own request raises
-            _LOGGER.debug("nothing is read ahead: %s", error)
+            _LOGGER.debug("reading ahead failed: %s", error)
             return
         with self._lock:
             stream.ahead = spans

@@ -25,7 +25,7 @@ def foreign_view(segments: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteV
         if info.end_offset <= end and chain:
             continue  # a copy of offsets that the chain has
         if info.base_offset != end:
-            raise StorageError(f"segments of {info.log} do not meet: one ends at {end}, the next is {info}")
+            raise StorageError(f"segments of {info.log} leave a gap: one ends at {end}, the next is {info}")
         chain.append(stored)
     return _view(chain, fetcher)
 
@@ -59,7 +59,7 @@ def foreign_part(
         end = max(end, stored.info.end_offset)
     if end < local_start:
         log = segments[0].info.log
-        raise StorageError(f"the tier of {log} has its log up to offset {end} alone, the disk begins at {local_start}")
+        raise StorageError(f"the tier of {log} ends at offset {end}, but local disk starts at {local_start}")
     return _view(chain, fetcher)
 
 

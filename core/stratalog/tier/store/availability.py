@@ -49,14 +49,14 @@ class TierAvailability:
     ) -> None:
         self._uri, self._clock, self._probe, self._allow_offline = uri, clock, probe, allow_offline
         self.shared = probed is not None and probed.shared
-        self.reason = probed.reason if probed is not None else "it could not be tried out"
+        self.reason = probed.reason if probed is not None else "the store was unavailable and was not tested"
         self._away: StoreError | None = away  # replaced as a whole; read without the lock
         self._trying = threading.Lock()
         self._tried_ns = clock.monotonic_ns()
         self._tell: Callable[[TierUnavailable | TierAvailable], None] | None = None
         ends_with_fork(self)
         if away is not None:
-            _LOGGER.warning("the tier is not used: uri=%s error=%s", uri, away)
+            _LOGGER.warning("the tier is not in use: uri=%s error=%s", uri, away)
 
     @property
     def away(self) -> StoreError | None:
@@ -85,9 +85,11 @@ class TierAvailability:
         if isinstance(away, StoreUntrustedError):
             return StoreUntrustedError(away.reason, away.key)
         if away is None:
-            return TierUnavailableError("the store of the tier is back, the log has not looked at it yet", self._uri)
+            return TierUnavailableError(
+                "the store of the tier is available again, but the log has not reopened it yet", self._uri
+            )
         return TierUnavailableError(
-            f"the store of the tier has been away since it was opened: {away.reason}", self._uri
+            f"the store of the tier has been unavailable since the engine opened: {away.reason}", self._uri
         )
 
     def serve_without(self) -> None:
@@ -133,10 +135,10 @@ class TierAvailability:
 
     def _take(self, found: ProbeResult) -> None:
         if found.breaks_promise:
-            self._lose(StoreUntrustedError(f"the store came back, and {found.reason}", self._uri))
+            self._lose(StoreUntrustedError(f"the store is available again, but {found.reason}", self._uri))
             raise self.unavailable()
         self.shared, self.reason, self._away = found.shared, found.reason, None
-        _LOGGER.warning("the tier is back: uri=%s", self._uri)
+        _LOGGER.warning("the tier is in use again: uri=%s", self._uri)
         if self._tell is not None:
             self._tell(TierAvailable(uri=self._uri))
 
@@ -145,6 +147,6 @@ class TierAvailability:
         self._tried_ns = self._clock.monotonic_ns()
         if was_away is not None and not isinstance(error, StoreUntrustedError):
             return
-        _LOGGER.warning("the tier is not used: uri=%s error=%s", self._uri, error)
+        _LOGGER.warning("the tier is not in use: uri=%s error=%s", self._uri, error)
         if self._tell is not None:
             self._tell(TierUnavailable(uri=self._uri, reason=str(error)))

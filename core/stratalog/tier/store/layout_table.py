@@ -106,7 +106,7 @@ class GuardedLayout(TierLayout):
         if renewed is not segment and (
             renewed.keys != segment.keys or dataclasses.replace(renewed, extra=segment.extra) != segment
         ):
-            self.guard.refuse("rewrapped", "changed more than the layout's own notes of a segment")
+            self.guard.refuse("rewrapped", "changed more than the layout's own notes about a segment")
         return renewed
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:

@@ -46,7 +46,7 @@ def probe(store: TierStore, env: Env) -> ProbeResult:
         if Capability.CREATE not in store.capabilities:
             return ProbeResult(shared=False, reason="it does not declare that it creates atomically")
         if _create(store, env, key, b"second") is Created.CREATED:
-            return _broken("it creates an object that exists, though it declares not to")
+            return _broken("it creates an object that exists, although it declares that it does not")
         if store.read(key) != b"first":
             return _broken("it refuses to create an object that exists, and overwrites it")
         return ProbeResult(shared=True)
@@ -69,7 +69,7 @@ def _create(store: TierStore, env: Env, key: str, data: bytes) -> Created:
         if clock.monotonic_ns() >= end_ns:
             break
     _remove(store, key)
-    raise StoreTimeoutError("the store does not say whether it creates objects", key)
+    raise StoreTimeoutError("the store does not report if it created an object", key)
 
 
 def _remove(store: TierStore, key: str) -> None:

@@ -182,7 +182,7 @@ class TierStore:
             raise CorruptObjectError(f"uploaded {source.size_bytes} bytes, the store has {info.size_bytes}", key)
         if taken.most_bytes != source.size_bytes:
             raise CorruptObjectError(
-                f"the store took {taken.most_bytes} of {source.size_bytes} bytes, and says that it has all", key
+                f"the store read {taken.most_bytes} of {source.size_bytes} bytes, but reports that it has all", key
             )
         return info
 
@@ -196,7 +196,7 @@ class TierStore:
         if not self.verification.is_due(kind, is_bundled=True):
             return
         if self.read(key, 0, len(data) + 1) != data:
-            self.guard.refuse("read", f"gave other bytes back than were written: key={key!r}")
+            self.guard.refuse("read", f"returned other bytes than were written: key={key!r}")
         self.verification.passed(kind)
 
     def create(self, key: str, data: Buffer) -> Created:
@@ -227,8 +227,8 @@ class TierStore:
             return b""
         if end - start > self._read_bytes:
             raise CorruptObjectError(
-                f"the manifest or footer asks for {end - start} bytes at once, above limits.index.bytes={self.limits.index_bytes}: "
-                "raise the limit if the file is really so large",
+                f"the manifest or footer names a file of {end - start} bytes, above "
+                f"limits.index.bytes={self.limits.index_bytes}: raise the limit if the size is right",
                 key,
                 start,
             )
@@ -270,7 +270,10 @@ class TierStore:
 
         found = self._call("lists", "list", request, lambda _: 0)
         if found and found[-1].key <= after:
-            wrong = f"the store lists {found[-1].key!r} where keys above {after!r} were asked for: use another store, or correct it"
+            wrong = (
+                f"the store lists {found[-1].key!r} for a request of keys above {after!r}: use another store, or "
+                "correct this one"
+            )
             raise StoreError(wrong, prefix)
         return found
 

@@ -127,7 +127,7 @@ class Archiver:
                     continue
                 bound = state.high_watermarks.get(log, _NOTHING_CONFIRMED if has_checkpoint else UNKNOWN_END)
                 if log in seen:
-                    error = StorageError(f"{log} is in {seen[log]} as well: archive one of the two")
+                    error = StorageError(f"{log} is also in {seen[log]}: archive only one of them")
                     yield ArchivedLog(log, store.path(), error=error)
                     continue
                 seen[log] = store.path()
@@ -234,7 +234,7 @@ class _OneLog:
         if gap > 0 and not self._plan.skip_gaps:
             raise ArchiveGapError(
                 f"the broker deleted {gap} offsets of {self._remote.log} before they were archived, [{start}, "
-                f"{waiting[0].base_offset}): go on behind them with --skip-gaps, or archive into another place"
+                f"{waiting[0].base_offset}): add --skip-gaps to continue after them, or archive to another URI"
             )
         config, self.leader_epoch = self._plan.config, max(epochs.latest, 0)
         self._remote.offload(
@@ -268,8 +268,8 @@ class _OneLog:
         ours, theirs = epochs.at(last), EpochCache(tiered.leader_epochs).at(last)
         if tiered.version and NO_EPOCH not in (ours, theirs) and ours != theirs:
             raise StorageError(
-                f"{self._remote.log} and its archive have different records at offset {last}: leader epoch {ours} "
-                f"here, {theirs} there: the broker lost what was archived; archive into another place"
+                f"{self._remote.log} and its archive have different records at offset {last}: leader epoch {ours} in "
+                f"the log, {theirs} in the archive: the broker lost archived records; archive to another URI"
             )
 
 

@@ -188,8 +188,8 @@ def _copy_log(
         segment.forget()
         files.remove(name + UNFINISHED)
         raise CorruptObjectError(
-            f"the segment at offset {segment.base_offset} of {segment.info.log} is not what was stored: its SHA-256 is "
-            f"{digest.hexdigest()}, the manifest says {segment.stored.sha256}",
+            f"the segment at offset {segment.base_offset} of {segment.info.log} was changed: its SHA-256 is "
+            f"{digest.hexdigest()}, the manifest has {segment.stored.sha256}",
             segment.label,
         )
     files.set_modified(name + UNFINISHED, segment.info.modified_ms)
@@ -204,5 +204,5 @@ def check_bound(log: TopicPartition, view: RemoteView, log_end: int) -> int:
         StorageError: the log ends below it, or begins above it.
     """
     if not view.log_start <= log_end <= view.end_offset:
-        raise StorageError(f"the tier has {log} from offset {view.log_start} to {view.end_offset}, not up to {log_end}")
+        raise StorageError(f"the tier has {log} from offset {view.log_start} to {view.end_offset}, not to {log_end}")
     return log_end

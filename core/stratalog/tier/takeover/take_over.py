@@ -114,7 +114,9 @@ def chosen_logs(names: Iterable[TierLogName], wanted: Collection[str] | None, ur
     for topic, known in ids.items():
         if len(known) > 1:
             choices = ", ".join(f"{topic}-{topic_id}" for topic_id in sorted(known))
-            raise AttachError(f"topic {topic} is in {uri} under several ids: say which, and all others: {choices}")
+            raise AttachError(
+                f"topic {topic} is in {uri} under several ids: select it by id, and name all other topics: {choices}"
+            )
     return found
 
 
@@ -134,7 +136,7 @@ def take_over(remote: TierLog, parts: Components) -> AttachedLog:
     before = remote.root
     root = remote.claim("attached from the tier")
     if root is None:
-        raise StorageError(f"the tier holds nothing of {remote.log}")
+        raise StorageError(f"the tier has no segments of {remote.log}")
     view = remote.view()
     return AttachedLog(
         log=remote.log,

@@ -81,7 +81,7 @@ class Collector:
         owner: Owner | None = None,
     ) -> None:
         if grace_ms < LEAST_GRACE_MS:
-            raise ConfigError(f"a grace time of {grace_ms} ms is below the least one, {LEAST_GRACE_MS} ms")
+            raise ConfigError(f"the grace time of {grace_ms} ms is below the minimum of {LEAST_GRACE_MS} ms")
         self._store, self._finder, self._pages, self._clock = store, finder, pages, clock
         self._with_orphans = with_orphans
         self._grace_ms, self._history_ms = grace_ms, max(grace_ms, history_ms)

@@ -214,4 +214,7 @@ def _warning(what: str, segment_bytes: int, request_cost: float, prices: Prices)
     if not storage_cost or request_cost <= storage_cost * DEAR_SHARE:
         return ""
     share = request_cost / storage_cost
-    return f"segments of {segment_bytes} bytes: requests cost {share:.0%} of a month of their storage; raise {what}"
+    return (
+        f"segments have {segment_bytes} bytes: their requests cost {share:.0%} of a month of their storage; raise "
+        f"{what}"
+    )

@@ -79,7 +79,7 @@ class Rewrapping:
             return None
         return Change(
             kind=ChangeKind.REWRAP,
-            reason=f"keys of {changed} segments wrapped anew",
+            reason=f"keys of {changed} segments encrypted with the active key",
             added=tuple(new),
             replaced=(old[0].info.base_offset, old[-1].info.end_offset),
             log_start=root.log_start,

@@ -134,14 +134,14 @@ class Rebuilder:
         found = self._trusted()
         if not found:
             raise StorageError(
-                f"no object under {segments_prefix(self._prefix)} tells of a segment: nothing can be rebuilt"
+                f"no object under {segments_prefix(self._prefix)} describes a segment, so nothing can be rebuilt"
             )
         self._chain = chain_of(found)
         taken = {segment.key for segment in self._chain}
         for segment in found:
             if segment.key not in taken:
                 span = f"[{segment.base_offset}, {segment.end_offset}) of epoch {segment.writer_epoch}"
-                self._ignored[segment.key] = f"{span}: replaced, or uploaded and never committed"
+                self._ignored[segment.key] = f"{span}: replaced, or uploaded but never committed"
         self._epoch = next_epoch(self.seen_epoch, self._log)
         return RebuildReport(
             self._log,
@@ -177,7 +177,9 @@ class Rebuilder:
             return found
         for segment in found:
             if not segment.is_authentic:
-                self._ignored[segment.key] = "no key authenticates it, and one authenticates other segments of the log"
+                self._ignored[segment.key] = (
+                    "no key authenticates it, but a key authenticates other segments of the log"
+                )
         return [segment for segment in found if segment.is_authentic]
 
     def _accepts_any(self) -> bool:
@@ -215,7 +217,7 @@ class Rebuilder:
                     yield self._noted(entry, made_ms, is_authentic=is_authentic)
             for info in together:
                 if info.key not in claimed and info.key not in self._ignored:
-                    self._ignored[info.key] = "no segment that can be read here ends with it"
+                    self._ignored[info.key] = "no readable segment ends with it"
             looked += len(together)
             if self._progress is not None:
                 self._progress(looked)
@@ -244,13 +246,13 @@ class Rebuilder:
     def _wrong(self, entry: StoredSegment, objects: Mapping[str, ObjectInfo]) -> str:
         info = entry.info
         if (info.log, info.topic_id) != (self._log, self._topic_id):
-            return f"tells of another log, {info.log} {info.topic_id}"
+            return f"describes another log, {info.log} {info.topic_id}"
         for place in entry.slices.values():
             there = objects.get(place.key)
             if there is None or there.size_bytes < place.position + place.size_bytes:
                 return f"a part of the segment is missing: {place.key}"
         if not info.leader_epochs:
-            return "tells no leader epoch"
+            return "has no leader epoch"
         return entry_contradiction(self._prefix, entry)
 
     def _noted(self, entry: StoredSegment, made_ms: int, *, is_authentic: bool) -> _Found:

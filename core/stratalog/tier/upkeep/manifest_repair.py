@@ -70,7 +70,7 @@ class ManifestRepair:
         for version in sorted(self._replaced):
             self._quarantine(version)
             self._delete(version)
-            yield Repair(bad.pop(version), "a repair before has made another root in its place")
+            yield Repair(bad.pop(version), "an earlier repair created another root in its place")
         yield from self._drop_history({version: text for version, text in bad.items() if version <= newest})
         yield from self._make_head({version: text for version, text in bad.items() if version > newest})
         if not self._heads:
@@ -100,10 +100,10 @@ class ManifestRepair:
                 self._replaced |= {bad for bad in found if good.root.version < bad}
             elif before and before + 1 != version:
                 found[version] = self._finding(
-                    FindingKind.ROOT, key, f"versions {before + 1} to {version - 1} are gone"
+                    FindingKind.ROOT, key, f"versions {before + 1} to {version - 1} are missing"
                 )
             elif before in self._heads and is_broken(self._heads[before], read):
-                found[version] = self._finding(FindingKind.ROOT, key, f"it does not follow version {before} as it is")
+                found[version] = self._finding(FindingKind.ROOT, key, f"it does not follow the stored version {before}")
         return found
 
     def _drop_history(self, bad: Mapping[int, Finding]) -> Iterator[Repair]:
@@ -116,7 +116,7 @@ class ManifestRepair:
         for version, finding in bad.items():
             if version not in self._heads:
                 self._quarantine(version)
-            yield Repair(finding, f"history begins at version {first} now")
+            yield Repair(finding, f"history now begins at version {first}")
         for version in sorted({*bad, *self._heads}):  # oldest first, as in the collector
             if version < first:
                 self._delete(version)
@@ -132,7 +132,7 @@ class ManifestRepair:
             raise
         except StorageError as failure:
             for finding in bad.values():
-                yield Repair(replace(finding, text=f"{finding.text}; it cannot be made again: {failure}"), "")
+                yield Repair(replace(finding, text=f"{finding.text}; it cannot be rebuilt: {failure}"), "")
             return
         for found in bad:
             self._quarantine(found)
@@ -140,7 +140,7 @@ class ManifestRepair:
         source = "from footers alone" if before is None else f"from version {before.root.version} and footers"
         for found, finding in sorted(bad.items()):
             self._delete(found)
-            yield Repair(finding, f"version {version} is in its place, made {source}")
+            yield Repair(finding, f"version {version} replaces it, made {source}")
 
     def _created(self, made: Root) -> Head:
         """Create a root, and return the root that has its version: this one, or a late one of an earlier repair.
@@ -154,7 +154,7 @@ class ManifestRepair:
             there = self._finder.read(made.version)
             if there is not None:
                 return there
-        raise StoreTimeoutError("the store does not say whether a manifest root was created", key)
+        raise StoreTimeoutError("the store does not report if a manifest root was created", key)
 
     def _stored_epoch(self, version: int) -> int:
         """Return the leader epoch in a damaged root, 0 if unreadable; writers that the root fenced stay fenced."""
@@ -168,9 +168,9 @@ class ManifestRepair:
         rebuilder = self._rebuilder(end)
         chain = rebuilder.chain()
         if root is not None and chain and chain[0].info.base_offset != end:
-            raise StorageError(f"the segments behind offset {end} begin at {chain[0].info.base_offset}")
+            raise StorageError(f"the segments after offset {end} begin at {chain[0].info.base_offset}")
         if root is None and not chain:
-            raise StorageError("no object tells of a segment")
+            raise StorageError("no object describes a segment")
         log_start = root.log_start if root is not None else chain[0].info.base_offset
         high = max(chain[-1].info.end_offset if chain else 0, root.high_watermark if root is not None else 0)
         epoch = max(epoch, rebuilder.seen_epoch, root.leader_epoch if root is not None else 0)
@@ -230,7 +230,7 @@ class ManifestRepair:
                 key = ref.key(self._finder.prefix)
                 position = getattr(error, "position", 0)
                 text = f"{error.reason}, of offsets [{ref.base_offset}, {ref.end_offset})"
-                done = "made again, with the same bytes" if self._rewrite_page(ref) else ""
+                done = "rebuilt with the same bytes" if self._rewrite_page(ref) else ""
                 yield Repair(self._finding(FindingKind.PAGE, key, text, position), done)
                 if not done:
                     continue

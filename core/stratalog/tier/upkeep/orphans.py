@@ -153,7 +153,9 @@ class OrphanCollector:
                 self._delete(dead)
                 return len(dead)
         except FencedEpochError as error:
-            _LOGGER.info("what was left in our leader epoch stays: log=%s error=%s", self._finder.log, error)
+            _LOGGER.info(
+                "leftovers of the current leader epoch could not be deleted: log=%s error=%s", self._finder.log, error
+            )
             return 0
 
     def _all(self) -> Iterator[_Found]:
@@ -201,8 +203,8 @@ def unfinished(store: TierStore, prefix: str) -> Sequence[UnfinishedUpload]:
         if error.retriable:
             raise
         _LOGGER.warning(
-            "the store does not tell of uploads that were never ended: let a lifecycle rule of the bucket abort them "
-            "prefix=%s error=%s",
+            "the store does not list unfinished uploads: add a lifecycle rule to the bucket that aborts them prefix=%s "
+            "error=%s",
             prefix,
             error,
         )

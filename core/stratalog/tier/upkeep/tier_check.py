@@ -86,9 +86,11 @@ class TierLogCheck:
                 self._is_whole = False
             is_whole = read is not None and self._head is not None and leaves_out(self._head, read)
             if below and version != below + 1 and not is_whole:
-                yield self._finding(FindingKind.ROOT, key, f"versions {below + 1} to {version - 1} are gone")
+                yield self._finding(FindingKind.ROOT, key, f"versions {below + 1} to {version - 1} are missing")
             if read is not None and before is not None and is_broken(before, read):
-                yield self._finding(FindingKind.ROOT, key, f"it does not follow version {before.root.version} as it is")
+                yield self._finding(
+                    FindingKind.ROOT, key, f"it does not follow the stored version {before.root.version}"
+                )
             before = read
             self._head = read or self._head  # if the head is damaged, the objects of the root before are checked
 
@@ -107,7 +109,7 @@ class TierLogCheck:
                 if info.end_offset <= start:
                     continue
                 if expected not in (None, info.base_offset):
-                    text = f"segment [{info.base_offset}, {info.end_offset}) does not go on at offset {expected}"
+                    text = f"segment [{info.base_offset}, {info.end_offset}) does not start at offset {expected}"
                     yield self._finding(FindingKind.OFFSETS, found.log_key, text)
                 expected = info.end_offset
                 try:
@@ -154,9 +156,11 @@ class TierLogCheck:
         except (CorruptManifestError, ObjectNotFoundError):
             return
         for key in sorted(self._sizes.keys() - self._named):
-            yield self._finding(FindingKind.ORPHAN, key, f"no root names it, {self._sizes[key]} bytes")
+            yield self._finding(FindingKind.ORPHAN, key, f"no root names this object of {self._sizes[key]} bytes")
         for upload in unfinished(self._store, self._finder.prefix):
-            yield self._finding(FindingKind.ORPHAN, upload.key, f"upload {upload.upload_id} was begun and has no end")
+            yield self._finding(
+                FindingKind.ORPHAN, upload.key, f"upload {upload.upload_id} was started but not completed"
+            )
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -184,10 +188,10 @@ class TierLogCheck:
         for key, end in sorted(ends.items()):
             size = self._sizes.get(key)
             if size is None:
-                yield self._finding(FindingKind.MISSING, key, "the object is gone", segment=stored)
+                yield self._finding(FindingKind.MISSING, key, "the object is missing", segment=stored)
             elif size < end:
                 yield self._finding(
-                    FindingKind.SIZE, key, f"{size} bytes are there, its entry needs {end}", size, stored
+                    FindingKind.SIZE, key, f"the object has {size} bytes, its entry needs {end}", size, stored
                 )
 
     def _files(self, stored: StoredSegment, indexes: dict[IndexRole, StoredIndex]) -> Iterator[Finding]:
@@ -231,7 +235,7 @@ class TierLogCheck:
         ]
         is_whole = all(finding.kind is not FindingKind.LOG for finding in findings)
         if is_whole and report.largest_ms != stored.info.max_timestamp_ms:
-            text = f"the largest timestamp is {report.largest_ms}, the entry says {stored.info.max_timestamp_ms}"
+            text = f"the largest timestamp is {report.largest_ms}, the entry has {stored.info.max_timestamp_ms}"
             findings.append(self._finding(FindingKind.LOG, stored.log_key, text, segment=stored))
         return findings
 
@@ -258,7 +262,7 @@ class TierLogCheck:
                 digest.update(piece)
                 yield piece
             if digest.hexdigest() != stored.sha256:
-                raise CorruptObjectError("the log's hash is wrong", stored.log_key)
+                raise CorruptObjectError("the hash of the log file is wrong", stored.log_key)
 
         return hashed()
 

@@ -175,7 +175,7 @@ class TierRepair:
 def _with_extras(
     store: TierStore, layout: GuardedLayout, stored: StoredSegment, source: SegmentSource
 ) -> SegmentSource:
-    """Return the source with the stored EXTRA indexes if they are sound; copies may lack them."""
+    """Return the source with the stored extra indexes if they are sound; copies may lack them."""
     files = dict(source.files)
     if FileKind.EXTRA not in stored.slices:
         files.pop(FileKind.EXTRA, None)

@@ -131,7 +131,7 @@ class ClosedSegment:
             return
         try:
             if (now.size_bytes, now.modified_ms) != self._seen:
-                raise SegmentGoneError("the file was changed while it was read", self.label)
+                raise SegmentGoneError("the file changed while it was read", self.label)
         finally:
             now.close()
 
@@ -160,7 +160,7 @@ class CheckedBytes:
                 for start in range(0, size_bytes, chunk_bytes):
                     yield chunk.data[start : min(start + chunk_bytes, size_bytes)]
         except CorruptBatchError as error:
-            raise SegmentGoneError("the file was changed while it was read", self.segment.label) from error
+            raise SegmentGoneError("the file changed while it was read", self.segment.label) from error
         self.segment.check_unchanged()
 
 
@@ -224,7 +224,7 @@ class SegmentReader:
         if found.damage is not None:
             raise found.damage
         if found.end_offset > segment.end_offset:
-            reason = f"offsets up to {found.end_offset} in a segment that ends at {segment.end_offset}"
+            reason = f"the segment has offsets up to {found.end_offset}, but ends at {segment.end_offset}"
             raise CorruptBatchError(reason, segment.label)
         state.end_offset = segment.end_offset
         return found
@@ -281,7 +281,7 @@ class _Noted:
         told = self._epochs.at(offset)
         if NO_EPOCH not in (epoch, told) and told != epoch:
             raise CorruptBatchError(
-                f"the batch at offset {offset} has leader epoch {epoch}, the checkpoint says {told}",
+                f"the batch at offset {offset} has leader epoch {epoch}, the checkpoint has {told}",
                 self._segment.label,
                 chunk.position + table.position[row],
             )
@@ -298,5 +298,5 @@ def _position_of(segment: Segment, offset: int) -> int:
             if batch.base_offset >= offset:
                 return chunk.position + batch.position
             if batch.last_offset >= offset:
-                raise StorageError(f"offset {offset} lies inside a batch of {segment.label}, and the tier ends there")
+                raise StorageError(f"the tier ends at offset {offset}, which is inside a batch of {segment.label}")
     return segment.size_bytes

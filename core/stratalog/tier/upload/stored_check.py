@@ -100,9 +100,9 @@ def read_back(
     try:
         wrong = _difference(stored, sha256, files, store, layout)
     except (CorruptionError, ObjectNotFoundError) as error:
-        layout.guard.refuse("write", f"stored {span} in {store.guard}, where it cannot be read: {error}")
+        layout.guard.refuse("write", f"stored {span} in {store.guard}, but cannot read it: {error}")
     if wrong:
-        layout.guard.refuse("read", f"gave other bytes of {wrong} of {span} than were stored in {store.guard}")
+        layout.guard.refuse("read", f"returned other bytes for {wrong} of {span} than were stored in {store.guard}")
 
 
 def _difference(

@@ -73,7 +73,7 @@ class SegmentSink:
             ClosedError: the layout's call has returned, or took too long.
         """
         if self._ended:
-            raise ClosedError("the segment is not stored any more: its layout took too long, or has returned")
+            raise ClosedError("the segment is no longer being stored: its layout took too long, or has returned")
         key = self.key(suffix)
         del self._next[suffix]
         self.tried.append(key)

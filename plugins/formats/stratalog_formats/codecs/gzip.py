@@ -101,7 +101,7 @@ def _members(view: memoryview, limit_bytes: int) -> bytearray:
 def _pieces(view: memoryview) -> Iterator[bytes]:
     position = _header_end(view, 0)
     if position is None:
-        raise CorruptBatchError("no gzip data", "")
+        raise CorruptBatchError("not gzip data", "")
     while position is not None:
         position = yield from _inflated(view, position)
         position = _header_end(view, position) if len(view) - position > _NO_MEMBER_BYTES else None

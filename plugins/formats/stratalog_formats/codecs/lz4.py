@@ -87,7 +87,7 @@ class Lz4Codec(Codec):
 def _checked_header(view: memoryview, magic: int) -> tuple[int, int]:
     """Return the flags and the size of the frame header. The header checksum is not checked for magic 0."""
     if len(view) < 7 or view[:4].tobytes() != _MAGIC:
-        raise CorruptBatchError("no lz4 frame", "")
+        raise CorruptBatchError("not an lz4 frame", "")
     flags, descriptor = view[4], view[5]
     if flags & 0xC0 != _VERSION or flags & 0x03:
         raise CorruptBatchError(f"lz4 flags {flags:#04x} are not supported", "", 4)
@@ -109,7 +109,9 @@ def _blocks(view: memoryview, flags: int, position: int, block_bytes: int) -> It
         while size := (word := _WORD.unpack_from(view, position)[0]) & ~_STORED:
             position += 4
             if size > block_bytes:
-                raise CorruptBatchError(f"an lz4 block of {size} bytes is above {block_bytes}", "", position)
+                raise CorruptBatchError(
+                    f"an lz4 block of {size} bytes is above the limit of {block_bytes}", "", position
+                )
             block = view[position : position + size]
             position += size
             if flags & _BLOCK_CHECKSUM:

@@ -55,7 +55,7 @@ class TransactionReader(EntryReader[AbortedTransaction]):
             if not previous < last_offset < end_offset:
                 return index, f"marker offset {last_offset} is out of order or outside the segment"
             if not (0 <= first_offset <= last_offset and 0 <= last_stable_offset <= last_offset + 1):
-                return index, f"offsets {first_offset} and {last_stable_offset} do not go with marker {last_offset}"
+                return index, f"offsets {first_offset} and {last_stable_offset} do not match marker {last_offset}"
             previous = last_offset
         return None
 

@@ -254,7 +254,7 @@ def bad_header_name(name: str, index: int) -> InvalidRecordError:
 
 def bad_offset(offset: int, index: int) -> InvalidRecordError:
     """Return the error for an offset that does not ascend or is too far from the first."""
-    return _refused(f"offset {offset} is not above the one before it and within 32 bits of the first", index)
+    return _refused(f"offset {offset} must be above the previous one and within 32 bits of the first", index)
 
 
 def too_large(index: int) -> InvalidRecordError:

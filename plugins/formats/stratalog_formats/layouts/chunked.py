@@ -52,9 +52,9 @@ class ChunkedSection(Section):
     title: ClassVar[str] = "Tier layout chunked"
 
     chunk_bytes: int = key(
-        "chunk.bytes", 256 << 10, at_least=4 << 10, at_most=16 << 20, doc="How much of a log is compressed as one."
+        "chunk.bytes", 256 << 10, at_least=4 << 10, at_most=16 << 20, doc="Bytes of a log that are compressed together."
     )
-    level: int = key("level", 3, at_least=1, at_most=22, doc="The level for zstd.")
+    level: int = key("level", 3, at_least=1, at_most=22, doc="Level for zstd.")
 
 
 class ChunkedLayout(TierLayout):
@@ -161,7 +161,7 @@ class ChunkedLayout(TierLayout):
             raise CorruptObjectError(f"chunk {number} is damaged: {error}", key, index.position(number)) from error
         if len(piece) != wanted:
             raise CorruptObjectError(
-                f"chunk {number} holds {len(piece)} bytes and not {wanted}", key, index.position(number)
+                f"chunk {number} has {len(piece)} bytes, not {wanted}", key, index.position(number)
             )
         return piece
 

@@ -43,11 +43,11 @@ class ChunkIndex:
         self.chunk_bytes, self._entries, self._log_bytes = chunk_bytes, entries, log_bytes
         self._positions = [0, *accumulate(entry & ~RAW_BIT for entry in entries)]
         if self._positions[-1] != place_bytes:
-            raise CorruptObjectError(f"the chunks take {self._positions[-1]} bytes and not {place_bytes}", key)
+            raise CorruptObjectError(f"the chunks have {self._positions[-1]} bytes, not {place_bytes}", key)
         for number, entry in enumerate(entries):
             stored, original = entry & ~RAW_BIT, self.original_bytes(number)
             if not 0 < stored <= original or (entry & RAW_BIT and stored != original):
-                raise CorruptObjectError(f"chunk {number} of {original} bytes takes {stored}", key)
+                raise CorruptObjectError(f"chunk {number} of {original} bytes is stored in {stored}", key)
 
     def original_bytes(self, number: int) -> int:
         """Return the number of bytes of the log in a chunk."""
@@ -141,10 +141,12 @@ def read_chunk_index(segment: StoredSegment, fetch: RangeReader) -> ChunkIndex:
 def _notes(segment: StoredSegment, key: str) -> tuple[int, int, str]:
     notes = segment.extra.get("chunks")
     if not isinstance(notes, Mapping) or set(notes) != _FIELDS:
-        raise CorruptObjectError("the entry does not say how its chunks are", key)
+        raise CorruptObjectError("the entry does not describe its chunks", key)
     chunk_bytes, index_bytes = _size(notes["chunk_bytes"]), _size(notes["index_bytes"])
     if not 0 < chunk_bytes <= MAX_CHUNK_BYTES or not 0 <= index_bytes <= MAX_INDEX_BYTES:
-        raise CorruptObjectError(f"the entry speaks of chunks of {chunk_bytes} bytes, an index of {index_bytes}", key)
+        raise CorruptObjectError(
+            f"the entry describes chunks of {chunk_bytes} bytes and an index of {index_bytes}", key
+        )
     return chunk_bytes, index_bytes, str(notes["index_sha256"])
 
 

@@ -69,18 +69,18 @@ class EncryptedSection(Section):
     keys_file: str = key(
         "keys.file",
         "",
-        doc="The file with the key-encryption keys, which no other user may read (chmod 600); see the format's description.",
+        doc="Path of the file with the key-encryption keys. Other users must not be able to read the file (chmod 600).",
     )
-    over: str = key("over", "single", check=_not_itself, doc="The layout whose objects are encrypted.")
+    over: str = key("over", "single", check=_not_itself, doc="Name of the layout whose objects are encrypted.")
     chunk_bytes: int = key(
-        "chunk.bytes", 64 << 10, at_least=1 << 10, at_most=MAX_CHUNK_BYTES, doc="How much is encrypted as one."
+        "chunk.bytes", 64 << 10, at_least=1 << 10, at_most=MAX_CHUNK_BYTES, doc="Bytes that are encrypted together."
     )
     unauthenticated: str = key(
         "manifest.unauthenticated",
         "warn",
         choices=tuple(Unauthenticated),
-        doc="Manifests without a MAC, which earlier releases wrote: warn reads a log if all its segments are encrypted, accept "
-        "reads every log, refuse reads no log whose manifest has no MAC.",
+        doc="Manifests without a MAC, which earlier releases wrote: warn reads a log if all its segments are "
+        "encrypted, accept reads every log, refuse reads none of them.",
     )
 
 
@@ -189,7 +189,7 @@ class EncryptedLayout(TierLayout):
         for inner in self._layouts.by_label(head.over).discover(infos, read):
             named = {key: objects.get(key) or objects.get("") for key in inner.keys}
             if identity_of(inner.info, identity.version) != identity or None in named.values():
-                raise CorruptObjectError("it is another segment's, or objects of it are missing", head.key)
+                raise CorruptObjectError("the object belongs to another segment, or objects are missing", head.key)
             known = {key: found for key, found in named.items() if found is not None}
             yield dataclasses.replace(
                 wrapped(inner, known, envelope, head.chunk_bytes), layout=f"{NAME}@{identity.version}"
@@ -211,7 +211,7 @@ class _Decrypting:
     def __call__(self, key: str, start: int, end: int) -> bytes:
         found = self.objects.get(key)
         if found is None:
-            raise CorruptObjectError("the entry does not say how it is encrypted", key)
+            raise CorruptObjectError("the entry does not describe its encryption", key)
         name = self.names.get(key) or object_name(key)
         sealing = Sealing(self.cipher, self.identity.of_chunks(name), found.number, self.chunk_bytes)
         return SealedReader(sealing, found.size_bytes, self.fetch).read(key, start, end)
@@ -241,9 +241,11 @@ class _SealingSink:
         sealed = SealedSource(source, sealing, head)
         info = self._sink.put(sealed, suffix)
         if info.key != key:
-            raise StorageError(f"the object was to be stored as {key}, and is stored as {info.key}")
+            raise StorageError(f"the object must be stored as {key}, but is stored as {info.key}")
         if info.size_bytes != sealed.size_bytes:
-            raise StorageError(f"{sealed.size_bytes} bytes were put and {info.size_bytes} stored: key={info.key}")
+            raise StorageError(
+                f"{sealed.size_bytes} bytes were written, but {info.size_bytes} are stored: key={info.key}"
+            )
         self.objects[info.key] = found
         return dataclasses.replace(info, size_bytes=source.size_bytes)
 

@@ -34,7 +34,7 @@ def encode_footer(stored: StoredSegment) -> bytes:
     entry = stored.to_json()
     footer = _canonical({"entry": entry, "format": FORMAT, "sha256": _hash(entry)})
     if len(footer) > MAX_FOOTER_BYTES:
-        raise StorageError(f"the footer would have {len(footer)} bytes, at most {MAX_FOOTER_BYTES} are read")
+        raise StorageError(f"the footer would have {len(footer)} bytes, above the limit of {MAX_FOOTER_BYTES}")
     return footer + _TRAILER.pack(len(footer), MAGIC)
 
 
@@ -62,9 +62,9 @@ def decode_footer(footer: bytes, file: str, position: int) -> StoredSegment:
     try:
         value = json.loads(footer.decode("ascii"), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise CorruptObjectError("the footer is no JSON", file, position) from error
+        raise CorruptObjectError("the footer is not valid JSON", file, position) from error
     if not isinstance(value, dict) or set(value) != {"entry", "format", "sha256"} or value["format"] != FORMAT:
-        raise CorruptObjectError("the footer is not of a form that is known here", file, position)
+        raise CorruptObjectError("the footer has an unknown form", file, position)
     try:
         genuine = value["sha256"] == _hash(value["entry"])
     except RecursionError as error:
@@ -83,4 +83,4 @@ def _canonical(value: object) -> bytes:
 
 
 def _refuse(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number here")
+    raise ValueError(f"{word} is not allowed as a number")

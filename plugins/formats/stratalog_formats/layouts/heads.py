@@ -99,7 +99,7 @@ class Notes:
         inner = _fields(notes["inner"], {"layout", "slices", "requires", "extra"}, self.file)
         self.inner = StoredSegment.from_json({**segment.to_json(), **inner}, self.file)
         if set(self.inner.slices) != set(segment.slices):
-            raise CorruptObjectError("the entry lists other files than were encrypted", self.file)
+            raise CorruptObjectError("the entry lists other files than the encrypted ones", self.file)
         self.over = self.inner.layout
         self.envelope = _envelope(notes["envelope"], self.file)
         self.chunk_bytes = _integer(notes["chunk_bytes"], self.file, at_least=1, at_most=MAX_CHUNK_BYTES)
@@ -111,7 +111,7 @@ class Notes:
 
 def _object(value: object, file: str) -> StoredObject:
     if not isinstance(value, list) or len(value) != len(StoredObject._fields):
-        raise CorruptObjectError("an encrypted object has a number and a size", file)
+        raise CorruptObjectError("an encrypted object must have a number and a size", file)
     return StoredObject(_integer(value[0], file, at_most=(1 << 32) - 1), _integer(value[1], file))
 
 
@@ -170,7 +170,7 @@ def read_head(info: ObjectInfo, fetch: RangeReader) -> Head | None:
     end = info.size_bytes - TRAILER_BYTES
     trailer = fetch(info.key, end, info.size_bytes)
     if len(trailer) != TRAILER_BYTES:
-        raise CorruptObjectError("its end is missing", info.key, end)
+        raise CorruptObjectError("the end of the object is missing", info.key, end)
     head_bytes, magic = _TRAILER.unpack(trailer)
     if magic != MAGIC:
         return None
@@ -180,7 +180,7 @@ def read_head(info: ObjectInfo, fetch: RangeReader) -> Head | None:
     try:
         said = json.loads(bytes(fetch(info.key, start, end)).decode("ascii"))
     except (ValueError, RecursionError) as error:
-        raise CorruptObjectError("the head is no JSON", info.key, start) from error
+        raise CorruptObjectError("the head is not valid JSON", info.key, start) from error
     return _head(said, info.key, start)
 
 
@@ -193,7 +193,7 @@ def _head(said: object, key: str, start: int) -> Head:
     over, identity, name = fields["over"], fields["identity"], fields.get("name", object_name(key))
     known = isinstance(over, str) and isinstance(identity, str) and isinstance(name, str)
     if not isinstance(version, int) or version not in (FIRST_VERSION, VERSION) or not known:
-        raise CorruptObjectError("the head is not of a form that is known here", key, start)
+        raise CorruptObjectError("the head has an unknown form", key, start)
     if key and name != object_name(key):
         raise CorruptObjectError(f"the object was stored under another name, {name:.128}", key, start)
     head = Head(
@@ -222,17 +222,17 @@ def _envelope(value: object, file: str) -> Envelope:
     fields = _fields(value, {"key", "wrapped"}, file)
     key_id, wrapped_key = fields["key"], fields["wrapped"]
     if not isinstance(key_id, str) or not isinstance(wrapped_key, str):
-        raise CorruptObjectError("the envelope of its key is damaged", file)
+        raise CorruptObjectError("the encrypted data key is damaged", file)
     return Envelope(key_id, wrapped_key)
 
 
 def _fields(value: object, names: set[str], file: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping) or set(value) != names:
-        raise CorruptObjectError(f"what is said of the encryption has not the fields {sorted(names)}", file)
+        raise CorruptObjectError(f"the description of the encryption must have the fields {sorted(names)}", file)
     return value
 
 
 def _integer(value: object, file: str, *, at_least: int = 0, at_most: int = (1 << 63) - 1) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not at_least <= value <= at_most:
-        raise CorruptObjectError(f"what is said of the encryption is out of bounds: {value!r:.32}", file)
+        raise CorruptObjectError(f"the description of the encryption is out of bounds: {value!r:.32}", file)
     return value

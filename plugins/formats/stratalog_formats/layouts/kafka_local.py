@@ -76,7 +76,7 @@ class KafkaLocalLayout(TierLayout):
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         """Raise ConfigError: this layout is read-only."""
         del source, sink, section
-        raise ConfigError(f"tier.layout={NAME} is for reading what Kafka wrote: choose another one to write")
+        raise ConfigError(f"tier.layout={NAME} only reads segments that Kafka wrote: set tier.layout to another layout")
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         """Yield bytes [start, end) of the ``.log`` file.
@@ -220,11 +220,11 @@ def _pieces(slices: Mapping[FileKind, ObjectSlice], base: int, others: Collectio
     place = slices[FileKind.LOG]
     start = _last_entry(slices.get(FileKind.OFFSET_INDEX), _OFFSET_ENTRY, (0, 0), heads.fetch)[1]
     if not 0 <= start <= place.size_bytes:
-        raise CorruptObjectError("the offset index does not lead to the end of the log", place.key, start)
+        raise CorruptObjectError("the last entry of the offset index is not in the log", place.key, start)
     borders, last, in_order, count = [(base, 0)], base - 1, True, 0
     for batch in heads.batches(place, start):
         if batch.position - start > _TAIL_LIMIT_BYTES and len(borders) == 1:
-            raise CorruptObjectError("the offset index does not lead to the end of the log", place.key, start)
+            raise CorruptObjectError("the last entry of the offset index is not in the log", place.key, start)
         in_order = in_order and batch.last_offset > last
         if batch.last_offset - borders[-1][0] > _MAX_RELATIVE_OFFSET:
             borders.append((max(last + 1, batch.last_offset - _MAX_RELATIVE_OFFSET), batch.position))

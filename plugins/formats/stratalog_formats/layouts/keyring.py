@@ -64,7 +64,9 @@ class KeyRing:
 
     def _key(self, found: _Keys, key_id: str) -> bytes:
         if key_id not in found.texts:
-            raise ConfigError(f"{self._path} has no key {key_id!r}: what it encrypted cannot be read without it")
+            raise ConfigError(
+                f"{self._path} has no key {key_id!r}: add the key, which is needed to read data that it encrypted"
+            )
         key = _decoded(found.texts[key_id])
         if key is None:
             raise ConfigError(f"key {key_id!r} of {self._path} is not base64 of {KEY_BYTES} bytes")
@@ -72,20 +74,20 @@ class KeyRing:
 
     def _load(self) -> _Keys:
         if not self._path:
-            raise ConfigError("encryption needs keys: name their file in [plugins.encrypted] keys.file")
+            raise ConfigError("encryption needs keys: set keys.file in [plugins.encrypted] to the key file")
         try:
             found = _parsed(self._read())
         except OSError as error:
             raise ConfigError(f"the key file {self._path} cannot be read: {error.strerror}") from error
         if found is None:
-            raise ConfigError(f"the key file {self._path} is no valid TOML")
+            raise ConfigError(f"the key file {self._path} is not valid TOML")
         return found
 
     def _read(self) -> bytes:
         found = self._files.stat(self._path)
         if found is not None and not found.is_private:
             path = shlex.quote(self._path)
-            raise ConfigError(f"other users can read or replace the key file {self._path}: chmod 600 {path}")
+            raise ConfigError(f"other users can read or replace the key file {self._path}: run chmod 600 {path}")
         descriptor = self._files.open(self._path)
         try:
             return self._files.read(descriptor, 0, MAX_FILE_BYTES)
@@ -96,7 +98,7 @@ class KeyRing:
         return f"KeyRing({self._path!r})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a key ring stays in its process: ship the path of its file")
+        raise TypeError("a key ring cannot be sent to another process: send the path of its file")
 
 
 def _parsed(data: bytes) -> _Keys | None:

@@ -62,7 +62,7 @@ def place_of(segment: StoredSegment, kind: FileKind) -> ObjectSlice:
 def check_range(start: int, end: int, size_bytes: int, key: str) -> None:
     """Raise ConfigError if a range is not inside a log of ``size_bytes``."""
     if not 0 <= start <= end <= size_bytes:
-        raise ConfigError(f"bytes [{start}, {end}) are not inside the {size_bytes} of key={key}")
+        raise ConfigError(f"bytes [{start}, {end}) are not inside the {size_bytes} bytes of key={key}")
 
 
 def exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> bytes:
@@ -99,7 +99,7 @@ def read_as_is(
     place = place_of(segment, FileKind.LOG)
     if place.size_bytes != segment.info.size_bytes:
         raise CorruptObjectError(
-            f"the entry stores {place.size_bytes} bytes of a log of {segment.info.size_bytes}", place.key
+            f"the entry stores {place.size_bytes} bytes, but the log has {segment.info.size_bytes}", place.key
         )
     check_range(start, end, place.size_bytes, place.key)
     pieces = (
@@ -125,7 +125,7 @@ def hashed_pieces(
         digest.update(piece)
         position += len(piece)
         if position >= end and digest.hexdigest() != segment.sha256:
-            raise CorruptObjectError("the log's hash is wrong", place.key, place.position)
+            raise CorruptObjectError("the hash of the log file is wrong", place.key, place.position)
         yield piece
 
 

@@ -69,7 +69,7 @@ class PlainLayout(TierLayout):
             info = sink.put(body, SUFFIXES[kind])
             slices[kind] = ObjectSlice(info.key, 0, body.size_bytes)
         if not log.is_read:
-            raise StorageError(f"the log was not stored as a whole: key={slices[FileKind.LOG].key!r}")
+            raise StorageError(f"the log is not stored completely: key={slices[FileKind.LOG].key!r}")
         key = sink.key(ENTRY_SUFFIX)
         extra = {FILE_HASHES: file_hashes(files), "objects": [key]}
         stored = StoredSegment(source.info, LABEL, slices, log.sha256, extra=extra)

@@ -100,7 +100,7 @@ def unwrap(envelope: Envelope, identity: Identity, ring: KeyRing, file: str) -> 
     except (binascii.Error, ValueError):
         data = b""
     if len(data) != NONCE_BYTES + KEY_BYTES + TAG_BYTES:
-        raise CorruptObjectError("the envelope of its key is damaged", file)
+        raise CorruptObjectError("the encrypted data key is damaged", file)
     return opened(cipher, data[:NONCE_BYTES], data[NONCE_BYTES:], identity.of_key(envelope.key_id), file, 0)
 
 
@@ -134,7 +134,9 @@ def opened(cipher: AESGCM, nonce: bytes, data: Buffer, associated: bytes, file: 
     try:
         return cipher.decrypt(nonce, data, associated)
     except InvalidTag as error:
-        raise CorruptObjectError("it is damaged, moved, or encrypted by another key", file, position) from error
+        raise CorruptObjectError(
+            "the object is damaged, moved, or encrypted with another key", file, position
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ class SealedSource:
         tag = sealed[-TAG_BYTES:]
         if number < len(self._tags):
             if self._tags[number] != tag:
-                raise StorageError("a segment's file changed while it was uploaded: it is not encrypted again")
+                raise StorageError("a file of the segment changed during the upload")
         else:
             self._tags.append(tag)
         return sealed

@@ -48,7 +48,7 @@ def put_whole(
     info = sink.put(made)
     stored = made.stored()
     if info.key != made.key or stored.sha256 == HashedLog.UNKNOWN_SHA256:
-        raise StorageError(f"the object was put under {info.key!r} and not as {made.key!r}, or not as a whole")
+        raise StorageError(f"the object was stored under {info.key!r}, not under {made.key!r}, or incompletely")
     return replace(stored, layout="")
 
 
@@ -127,7 +127,7 @@ def _check_tiles(stored: StoredSegment, footer_start: int, info: ObjectInfo) -> 
     position, key = 0, info.key or min(stored.keys, default="")
     for place in sorted(stored.slices.values(), key=lambda place: (place.position, place.size_bytes)):
         if place.key != key or place.position != position:
-            raise CorruptObjectError(f"the footer speaks of other bytes: {place}", info.key, footer_start)
+            raise CorruptObjectError(f"the footer describes other bytes: {place}", info.key, footer_start)
         position += place.size_bytes
     if position != footer_start or FileKind.LOG not in stored.slices:
         raise CorruptObjectError("the footer does not describe this object", info.key, footer_start)

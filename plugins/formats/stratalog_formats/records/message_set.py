@@ -113,7 +113,7 @@ def messages_in(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> list
     """
     tables = list(_runs(kernels, arena, magic, entry))
     if not tables:
-        raise CorruptBatchError("a compressed message holds no messages", "", entry)
+        raise CorruptBatchError("a compressed message contains no messages", "", entry)
     for table in tables:
         for attributes in table.attributes:
             if attributes & CODEC_MASK:
@@ -148,5 +148,5 @@ def distance_in(first: int, later: int, wrapper: RecordBatch) -> int:
         CorruptBatchError: no segment could hold both offsets.
     """
     if not 0 <= later - first < _MOST_OFFSETS:
-        raise CorruptBatchError(f"a wrapper with the offsets {first} and {later}", "", wrapper.position)
+        raise CorruptBatchError(f"a compressed message has the offsets {first} and {later}", "", wrapper.position)
     return later - first

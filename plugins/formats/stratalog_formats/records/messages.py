@@ -147,7 +147,7 @@ class MessageFormat(RecordFormat):
     def _unpacked(self, data: Buffer, wrapper: RecordBatch, limit_bytes: int) -> memoryview:
         """Return the message set in a wrapper."""
         if wrapper.codec_id == ZSTD_ID:
-            raise CorruptBatchError(f"zstd does not exist in magic {self.magic}", "", wrapper.position)
+            raise CorruptBatchError(f"magic {self.magic} does not support zstd", "", wrapper.position)
         view = memoryview(data)[wrapper.position : wrapper.position + wrapper.size_bytes]
         outside, table = FieldPlaces(), self.scan(view, 0, len(view), check_crc=False)
         if len(table) != 1:
@@ -202,7 +202,7 @@ class MessageFormat(RecordFormat):
         )
 
     def _has_no_headers(self, index: int) -> InvalidRecordError:
-        return InvalidRecordError(f"magic {self.magic} has no headers", ((index, "headers"),))
+        return InvalidRecordError(f"magic {self.magic} does not support headers", ((index, "headers"),))
 
     def _encoded(
         self,
@@ -217,9 +217,9 @@ class MessageFormat(RecordFormat):
         if not len(offsets):
             raise no_records()
         if codec is not None and codec.id == ZSTD_ID:
-            raise UnsupportedCompressionError(f"zstd does not exist in magic {self.magic}")
+            raise UnsupportedCompressionError(f"magic {self.magic} does not support zstd")
         if header.transactional or header.control or header.producer_id != NO_PRODUCER:
-            raise UnsupportedForMessageFormatError(f"magic {self.magic} has no producers and no transactions")
+            raise UnsupportedForMessageFormatError(f"magic {self.magic} does not support producer ids and transactions")
         largest = max(stamps)
         if min(stamps) < NO_TIMESTAMP or largest > _LAST_MS:
             for index, stamp in enumerate(stamps):
@@ -328,7 +328,7 @@ class MessageFormat(RecordFormat):
             if verdict.count(Verdict.DROP) < len(verdict):
                 return self._rewritten(data, batch, verdict, limit_bytes) if Verdict.DROP in verdict else None
             if empty:
-                raise InvalidRecordError(f"magic {self.magic} has no empty batches position={batch.position}")
+                raise InvalidRecordError(f"magic {self.magic} does not support empty batches position={batch.position}")
             return b""
 
         return kept_pieces(data, batches, verdicts, retain_empty, rewrite)

@@ -36,5 +36,7 @@ class MessageFormatV1(MessageFormat):
         if wrapper.last_offset == 0:
             return 0
         if wrapper.last_offset < last_field:
-            raise CorruptBatchError("a wrapper's offset is below its last inner one", "", wrapper.position)
+            raise CorruptBatchError(
+                "the offset of a compressed message is below its last inner offset", "", wrapper.position
+            )
         return wrapper.last_offset - last_field

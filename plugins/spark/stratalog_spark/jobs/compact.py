@@ -113,7 +113,10 @@ def compact(
         spans = list[ReplaceSpan]()
         for log in topics_of(reader, topics):
             if "compact" not in writer.config(log.topic).cleanup_policy and not any_policy:
-                raise ConfigError(f"cleanup.policy of {log.topic} has no compact: any_policy compacts it nevertheless")
+                raise ConfigError(
+                    f"cleanup.policy of {log.topic} does not contain compact: set any_policy to compact the topic "
+                    "nevertheless"
+                )
             span = writer.span(log, 0, reader.log(*log).offsets().last_stable)
             if span is not None:
                 spans.append(span)

@@ -70,7 +70,7 @@ def erase(
     """
     source, wanted = source_of(tier), sorted(set(keys))
     if not wanted:
-        raise ConfigError("say which keys are to be forgotten")
+        raise ConfigError("no keys to erase are given")
     target = target_of(source, take_over=take_over)
 
     def look(split: Split) -> dict[tuple[TopicPartition, int], int]:

@@ -136,7 +136,7 @@ def export(
     """
     for name, value, choices in (("schema", schema, SCHEMAS), ("partition_by", partition_by, PERIODS)):
         if value not in choices:
-            raise ConfigError(f"{name}={value!r} is none of {', '.join(choices)}")
+            raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}")
     where, target = source_of(source), Target(destination, tuple((options or {}).items()))
     ledger = Ledger(target)
     run = _Run(spark, where, target, ledger, fail_on_loss=fail_on_loss, progress=progress)
@@ -238,7 +238,7 @@ def _value_style(
         return {"fields": base64.b64encode(found.serialize()).decode()}
     if schema == "avro":
         if not avro_schemas:
-            raise ConfigError("schema=avro needs the schemas of writers")
+            raise ConfigError("schema=avro needs the writers' schemas")
         AvroValues(avro_schemas)
         return {"avro_schemas": [[number, written] for number, written in avro_schemas.items()]}
     return {}

@@ -44,7 +44,7 @@ class IcebergTable:
         table = catalog.load_table(identifier) if catalog.table_exists(identifier) else None
         if table is not None and table.properties.get(_EXPORT) not in {None, ledger.url}:
             raise ConfigError(
-                f"Iceberg table {self.name} holds the export to {table.properties[_EXPORT]}, not {ledger.url}"
+                f"Iceberg table {self.name} contains the export to {table.properties[_EXPORT]}, not {ledger.url}"
             )
         known, added = max(_runs(table), default=0), 0
         for number, files in ledger.done(after=known):

@@ -88,9 +88,11 @@ def import_topics(
     ledger = Ledger(files)
     plan, _ = ledger.last()
     if plan is None:
-        raise ConfigError(f"nothing was exported to {source}")
+        raise ConfigError(f"{source} contains no export")
     if plan.style.get("schema") != "raw" or plan.style.get("layout") != "hive":
-        raise ConfigError(f"{source} has values as columns, or is an Iceberg table: only raw values go back to a topic")
+        raise ConfigError(
+            f"{source} has values as columns, or is an Iceberg table: only an export with raw values can be imported"
+        )
     wanted, done = None if topics is None else frozenset(topics), list[Published]()
 
     def work(group: _Files) -> list[StagedSegment]:
@@ -135,7 +137,7 @@ def _groups(files: Sequence[str], wanted: frozenset[str] | None, names: Mapping[
     for name in files:
         parts = _NAME.fullmatch(name)
         if parts is None:
-            raise ConfigError(f"{name} is no name that an export gives")
+            raise ConfigError(f"{name} is not a file name of an export")
         if wanted is None or parts["topic"] in wanted:
             found.setdefault((parts["topic"], int(parts["partition"]), int(parts["start"])), []).append(name)
     for (topic, partition, start), group in sorted(found.items()):

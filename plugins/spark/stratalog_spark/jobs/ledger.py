@@ -199,12 +199,12 @@ class Ledger:
         for name in style:
             if plan.style.get(name) != style[name]:
                 raise ConfigError(
-                    f"{self.url} was exported with {name}={plan.style.get(name)!r}, not {style[name]!r}: use the same, or "
-                    "another destination"
+                    f"{self.url} was exported with {name}={plan.style.get(name)!r}, not {style[name]!r}: use the same "
+                    "value, or another destination"
                 )
         for topic, topic_id in topic_ids.items():
             if plan.topic_ids.get(topic, topic_id) != topic_id:
-                raise ConfigError(f"topic {topic} was deleted and made again since it was exported to {self.url}")
+                raise ConfigError(f"topic {topic} was deleted and created again after it was exported to {self.url}")
 
 
 def _name(number: int, kind: str) -> str:

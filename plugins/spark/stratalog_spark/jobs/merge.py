@@ -64,7 +64,7 @@ def merge(
         As ``compact``.
     """
     if segment_bytes < 1:
-        raise ConfigError(f"segments have 1 byte or more, not {segment_bytes}")
+        raise ConfigError(f"the segment size must be at least 1 byte, not {segment_bytes}")
     source = source_of(tier)
     target = target_of(source, take_over=take_over)
 

@@ -38,7 +38,9 @@ def unpack_newest(blob: bytes, start: int) -> Newest:
     """
     kind, width, count = _HEAD.unpack_from(blob)
     if kind != KIND:
-        raise StorageError("some workers have compiled code of stratalog and some not: install the same on all")
+        raise StorageError(
+            "some workers have the compiled code of stratalog and some do not: install the same wheel on all workers"
+        )
     at = _HEAD.size
     hashes = np.frombuffer(blob, np.uint64, 2 * count, at).reshape(-1, 2)
     offsets = np.frombuffer(blob, _WIDTHS[width], count, at + 16 * count)

@@ -71,7 +71,7 @@ def target_of(source: ReadSource, *, take_over: bool) -> WriteTarget:
     """
     target = WriteTarget(source.location, tier_options=source.tier_options, config=source.config, take_over=take_over)
     if not target.is_tier or source.as_of is not None:
-        raise ConfigError("what is replaced are segments of a tier as it is now: give its URI, and no as_of")
+        raise ConfigError("segments can be replaced only in the current state of a tier: give its URI without as_of")
     return target
 
 

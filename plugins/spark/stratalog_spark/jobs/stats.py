@@ -183,7 +183,7 @@ def stats(
     done = run_tasks(spark, splits, work, task=SPLIT, result=_COUNTED, progress=progress)
     if len({kind for kind, _ in done}) > 1:
         raise SparkJobError(
-            "some workers have compiled code of stratalog and some not: install the same on all of them"
+            "some workers have the compiled code of stratalog and some do not: install the same wheel on all workers"
         )
     for part in (part for _, parts in done for part in parts):
         found[part.log].merge(part)

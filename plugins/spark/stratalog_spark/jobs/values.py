@@ -89,7 +89,7 @@ def ddl_fields(text: str) -> Any:
     try:
         return to_arrow_schema(StructType.fromDDL(text))
     except PySparkException as error:
-        raise ConfigError(f"the fields {text!r} can not be understood: {error}") from None
+        raise ConfigError(f"the fields {text!r} are not valid: {error}") from None
 
 
 def json_fields(values: Sequence[bytes | None]) -> Any:
@@ -114,7 +114,7 @@ def json_fields(values: Sequence[bytes | None]) -> Any:
         if guessed is not None:
             taken, schema = [*taken, *objects], guessed
     if schema is None:
-        raise ConfigError("no value of the sample is a JSON object: name the fields, or export raw values")
+        raise ConfigError("no value of the sample is a JSON object: add --fields, or export with --schema raw")
     return pa.schema([each for each in schema if not pa.types.is_null(each.type)])
 
 
@@ -207,13 +207,13 @@ def _avro_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
     if isinstance(schema, list):
         kinds = [kind for kind in schema if kind != "null"]
         if len(kinds) != 1:
-            raise ConfigError(f"an Avro union of {len(kinds)} types can not be a column: {schema!r}")
+            raise ConfigError(f"an Avro union of {len(kinds)} types cannot be a column: {schema!r}")
         return _avro_type(pa, kinds[0], named)
     if isinstance(schema, str):
         if schema in _PLAIN:
             return getattr(pa, _PLAIN[schema])()
         if named.get(schema) is None:
-            raise ConfigError(f"Avro type {schema!r} can not be a column: it is unknown, or holds itself")
+            raise ConfigError(f"Avro type {schema!r} cannot be a column, because it is unknown or recursive")
         return named[schema]
     kind = schema["type"]
     found = _logical(pa, kind, schema.get("logicalType"), schema)

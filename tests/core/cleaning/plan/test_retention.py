@@ -113,7 +113,7 @@ def test_the_policy_that_deletes_most_wins(bed: LogBed) -> None:
             f"ends beyond the log, whose end offset is {COUNT}",
         ),
         (DeletePrefix(0, 0, "an empty range"), "is empty"),
-        (DeletePrefix(2, 4, "the middle"), "is no prefix"),
+        (DeletePrefix(2, 4, "the middle"), "is not a prefix"),
         (Rewrite(0, 2, 0, "no filter"), "implement its method record_filter"),
     ],
 )

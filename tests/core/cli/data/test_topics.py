@@ -94,7 +94,7 @@ def test_a_topic_is_described_as_far_as_it_is_known_while_its_store_is_away(
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     (bounds,) = [item for item in told if "log_start" in item]
     assert (bounds["log_start"], bounds["local_log_start"], bounds["log_end"]) == (0, 4, 6)
-    assert "the store of the tier has been away" in bounds["error"]
+    assert "the store of the tier has been unavailable" in bounds["error"]
     assert [item["base_offset"] for item in told if "where" in item] == [4, 5]
     assert run(["topics", "list", *place]) == 2
 
@@ -116,7 +116,7 @@ def test_the_folder_of_a_log_is_no_log_directory(
     before = sorted(path.name for path in log.iterdir())
     command = [word.replace("file:///nowhere", Path(folder).as_uri()) for word in command]
     assert run([*command, "--dir", str(log)]) == 2
-    assert f"this is the folder of one log: name its log directory, {folder}" in capsys.readouterr().err
+    assert f"this is the folder of one log: use its log directory, {folder}" in capsys.readouterr().err
     assert sorted(path.name for path in log.iterdir()) == before
 
 

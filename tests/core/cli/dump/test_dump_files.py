@@ -329,7 +329,7 @@ def test_a_manifest_root_that_is_damaged(dump_runner: DumpRunner, bucket: Path, 
     assert (code, [item["kind"] for item in items]) == (1, ["corrupt"])
 
 
-# --- EXTRA indexes -----------------------------------------------------------------------------------------------
+# --- extra indexes -----------------------------------------------------------------------------------------------
 
 
 def extra_file(tmp_path: Path, *, damaged: bool = False) -> Path:
@@ -344,7 +344,7 @@ def test_extra_indexes(dump_runner: DumpRunner, tmp_path: Path) -> None:
     assert code == 0
     assert {item["kind"] for item in items} == {"extra_index"}
     assert rows(items, "index", "position", "size_bytes", "valid") == [("bloom@1", 0, 6, True), ("range@2", 6, 5, True)]
-    assert "EXTRA indexes of the segment [0, 50), 4000 bytes" in people
+    assert "extra indexes of the segment [0, 50), 4000 bytes" in people
 
 
 def test_damaged_extra_indexes(dump_runner: DumpRunner, tmp_path: Path) -> None:
@@ -353,4 +353,4 @@ def test_damaged_extra_indexes(dump_runner: DumpRunner, tmp_path: Path) -> None:
     assert rows(items[:2], "index", "valid") == [("bloom@1", False), ("range@2", True)]
     assert "the CRC of bloom@1 is wrong" in people
     code, _, people = dump_runner(written(tmp_path, "00000000000000000100.extra", b"something else"))
-    assert (code, "does not end as EXTRA indexes do" in people) == (1, True)
+    assert (code, "this is not a file of extra indexes" in people) == (1, True)

@@ -69,7 +69,7 @@ def test_every_file_that_an_engine_leaves_tells_what_it_is(dump_runner: DumpRunn
     for folder in folders:
         assert in_order(path.name for path in folder.iterdir() if path.is_file())[1] == []
         code, items, people = dump_runner(folder)
-        assert (code, "left out, as" in people) == (0, False), people
+        assert (code, "left out, because" in people) == (0, False), people
         assert items or all(path.stat().st_size == 0 for path in folder.iterdir() if path.is_file())
 
 
@@ -92,9 +92,9 @@ def test_the_note_about_a_tier_beside_a_log(dump_runner: DumpRunner, place: Path
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"segments": 77}, "does not have its checksum"),
+        ({"segments": 77}, "has a wrong checksum"),
         ({"version": 2}, "version 2 is not supported"),
-        ({"crc32": None}, "does not have its checksum"),
+        ({"crc32": None}, "has a wrong checksum"),
     ],
 )
 def test_a_damaged_note_about_a_tier(
@@ -150,7 +150,7 @@ def test_notes_of_an_attach_and_a_restore(dump_runner: DumpRunner, tmp_path: Pat
 def test_notes_that_say_all_by_being_there(dump_runner: DumpRunner, tmp_path: Path, name: str) -> None:
     code, items, people = dump_runner(written(tmp_path, name, b""))
     assert (code, rows(items, "kind", "content")) == (0, [("note", {})])
-    assert "(nothing in it)" in people
+    assert "(empty)" in people
 
 
 @pytest.mark.parametrize(("data", "position"), [(b'{"a": 1,}', 8), (b"[1]", 0), (b'{"a"', 4)])
@@ -194,7 +194,7 @@ def test_a_damaged_digest(dump_runner: DumpRunner, place: Path) -> None:
     for size_bytes in (0, 79, len(data) - 1):
         path.write_bytes(data[:size_bytes])
         code, items, people = dump_runner(path)
-        assert (code, len(items), "does not end as digests do" in people) == (1, 1, True)
+        assert (code, len(items), "this is not a digest file" in people) == (1, 1, True)
 
 
 def test_records_that_are_not_published_yet(dump_runner: DumpRunner, place: Path) -> None:

@@ -64,13 +64,13 @@ def test_nothing_is_written_to_what_is_no_log_directory(
     before = sorted(path.name for path in (filled / "t-0").iterdir())
     code, told, error = stratalog("recover", filled / "t-0", *options)
     assert (code, told) == (2, [])
-    assert f"name its log directory, {filled}" in json.loads(error)["message"]
+    assert f"use its log directory, {filled}" in json.loads(error)["message"]
     assert sorted(path.name for path in (filled / "t-0").iterdir()) == before
     other = tmp_path / "other"
     other.mkdir()
     code, told, error = stratalog("recover", other, *options)
     assert (code, told) == (2, [])
-    assert "there are no logs" in json.loads(error)["message"]
+    assert "contains no logs" in json.loads(error)["message"]
     assert list(other.iterdir()) == []
 
 
@@ -84,7 +84,7 @@ def test_a_folder_that_is_merely_named_like_a_log_makes_no_log_directory(
     before = sorted(tmp_path.rglob("*"))
     code, told, error = stratalog(*command, tmp_path)
     assert (code, told) == (2, [])
-    assert "there are no logs" in json.loads(error)["message"]
+    assert "contains no logs" in json.loads(error)["message"]
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -168,7 +168,7 @@ def test_explain_says_that_an_index_lies(stratalog: Call, filled: Path) -> None:
     first.write_bytes(data)
     _, steps = explained(stratalog, filled, int.from_bytes(data[:4], "big"))
     assert (steps["index"]["believed"], steps["index"]["position"]) == (False, 0)
-    assert "not true of the log" in str(steps["index"]["text"])
+    assert "which is wrong: the scan starts" in str(steps["index"]["text"])
 
 
 @pytest.mark.parametrize(("offset", "why"), [(COUNT, "above the log end"), (COUNT + 5, "above the log end")])

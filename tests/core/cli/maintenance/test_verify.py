@@ -193,7 +193,7 @@ def test_a_directory_without_logs_is_not_sound_but_the_wrong_one(
 ) -> None:
     for options in ([], ["--repair"]):
         assert run(["verify", str(tmp_path), *options]) == 2
-        assert "there are no logs in the directory" in capsys.readouterr().err
+        assert "the directory contains no logs" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

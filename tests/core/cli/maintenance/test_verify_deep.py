@@ -46,7 +46,7 @@ def test_what_does_not_decompress_is_found_though_its_crc_is_good(
     assert problem["problem"] == "damage"
     assert problem["file"] == str(bed.path(0))
     assert problem["position"] == len(bed.batch(0, records(3)))
-    assert "up to offset 52 are wrong" in str(problem["text"])
+    assert "ends at offset 52 are wrong" in str(problem["text"])
     assert items[-1]["records"] == 3
 
 

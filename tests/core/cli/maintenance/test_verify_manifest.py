@@ -98,7 +98,7 @@ def test_every_page_is_made_again_byte_for_byte(
         assert run(["verify", place.uri]) == 1
         capsys.readouterr()
         assert run(["verify", place.uri, "--repair", "--json"]) == 0
-        assert {done for _, done in told(capsys)} == {"made again, with the same bytes"}
+        assert {done for _, done in told(capsys)} == {"rebuilt with the same bytes"}
         assert place.contents() == before
     assert run(["verify", place.uri, "--deep"]) == 0
 
@@ -113,7 +113,7 @@ def test_when_all_pages_are_damaged_a_new_root_names_the_segments(
     versions = len(place.files("manifest"))
     assert run(["verify", place.uri, "--repair", "--json"]) == 0
     remade = f"version {versions + 1} names its segments, found by their footers"
-    assert remade in {done for _, done in told(capsys)} <= {remade, "made again, with the same bytes"}
+    assert remade in {done for _, done in told(capsys)} <= {remade, "rebuilt with the same bytes"}
     assert run(["verify", place.uri, "--deep"]) == 0
     place.check_read()
     with stratalog.open_engine(place.data, tier=place.uri) as engine:

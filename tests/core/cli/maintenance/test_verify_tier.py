@@ -74,7 +74,7 @@ def test_what_is_wrong_is_told_and_the_exit_code_is_1(place: Place, capsys: pyte
         ("missing", str(lost.relative_to(place.bucket)), ""),
     ]
     assert run(["verify", place.uri]) == 1
-    assert f"missing: the object is gone key={lost.relative_to(place.bucket)} position=0" in capsys.readouterr().out
+    assert f"missing: the object is missing key={lost.relative_to(place.bucket)} position=0" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("layout", ["single", "plain", "chunked"])
@@ -141,7 +141,7 @@ def test_a_budget_ends_a_run_and_the_next_ones_go_on(
         (["--budget", "seconds=1", "--state", "s"], "requests=NUMBER"),
         (["--budget", "bytes=0", "--state", "s"], "requests=NUMBER"),
         (["--dir", "."], "give both"),
-        (["--repair", "--dir", "missing"], "no such directory"),
+        (["--repair", "--dir", "missing"], "directory does not exist"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -160,7 +160,7 @@ def test_a_state_of_something_else_is_refused(
     state = tmp_path / "state.json"
     state.write_text(text)
     assert run(["verify", place.uri, "--state", str(state)]) == 2
-    assert "delete it to begin anew" in capsys.readouterr().err
+    assert "delete it to start from the beginning" in capsys.readouterr().err
     assert state.read_text() == text
 
 

@@ -96,13 +96,13 @@ def test_every_layout_keeps_the_records_and_a_gap(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["{source}/missing", "{target}"], "no such directory"),
-        (["{source}/orders-0", "{target}"], "this is the folder of one log: name its log directory"),
-        (["{source}", "{source}/bucket"], "is no URI"),
-        (["{source}", "file://{source}/bucket"], "nothing is to be written"),
-        (["{source}", "{target}/missing"], "create it first"),
+        (["{source}/missing", "{target}"], "directory does not exist"),
+        (["{source}/orders-0", "{target}"], "this is the folder of one log: use its log directory"),
+        (["{source}", "{source}/bucket"], "is not a URI"),
+        (["{source}", "file://{source}/bucket"], "must not be written to"),
+        (["{source}", "{target}/missing"], "create the bucket or folder"),
         (["{source}", "{target}", "--layout", "cubic"], "cubic"),
-        (["{source}", "{target}", "--topics", "("], "no regular expression"),
+        (["{source}", "{target}", "--topics", "("], "not a regular expression"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_done(

@@ -25,7 +25,7 @@ def test_a_topic_is_priced(capsys: pytest.CaptureFixture[str]) -> None:
 def test_people_read_it_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tier", "cost", "--write-rate", "1048576"]) == 0
     text = capsys.readouterr().out
-    for word in ("segments", "requests", "stored", "cost", "none while nothing is written"):
+    for word in ("segments", "requests", "stored", "cost", "none while no records are written"):
         assert word in text
     assert "warning" not in text
 

@@ -262,7 +262,7 @@ def test_a_round_that_changed_nothing_and_is_planned_once_more_makes_the_log_unc
     assert [(result.end, type(result.error)) for result in results[:-1]] == [(10, type(None))] * 2
     assert isinstance(results[-1].error, PluginError)
     assert f"cleanup.policy={policy} plans Rewrite(" in log.maintenance.cleaning.uncleanable
-    assert "a round with these bounds has changed nothing" in log.maintenance.cleaning.uncleanable
+    assert "a round with these bounds changed nothing" in log.maintenance.cleaning.uncleanable
     assert len(offsets(good)) == 5
     assert [plan.rewrite for plan in engine.plan_cleaner() if plan.log is log] == [None]
     assert engine.run_cleaner() == ()
@@ -274,7 +274,7 @@ def test_the_duty_ends_for_a_policy_that_always_plans_the_same(engine: Engine, c
     log = dirty(engine, "t", 10, 10, cleanup_policy="endless")
     clock.advance_ms(15_000)
     engine.run_duties()
-    assert "has changed nothing" in log.maintenance.cleaning.uncleanable
+    assert "changed nothing" in log.maintenance.cleaning.uncleanable
     log.append([Record(key=b"k", value=b"v")])
     assert len(offsets(log)) == 11
 

@@ -113,7 +113,7 @@ def test_one_that_does_not_stop_keeps_nothing_from_its_end(tmp_path: Path, caplo
     with caplog.at_level(logging.WARNING, "stratalog.engine.duties.service_runner"):
         opened(tmp_path, stories, "good", "bad").close()
     assert stories.told == ["stop bad", "stop good"]
-    assert "service bad did not stop in order" in caplog.text
+    assert "service bad failed to stop" in caplog.text
     with open_engine(tmp_path) as again:
         assert again.log("orders", 0).offsets().log_end == 1
 
@@ -192,8 +192,8 @@ def test_a_service_and_a_listener_that_hang_keep_the_engine_from_nothing(
             engine.close()
     finally:
         plugin.service.gate.set()
-    assert "did not stop in order" in caplog.text
-    assert "a listener is left behind: plugin=" in caplog.text
+    assert "failed to stop" in caplog.text
+    assert "a listener took too long to stop and was abandoned: plugin=" in caplog.text
     with open_engine(tmp_path) as again:
         assert again.log("orders", 0).offsets().log_end == 1
 

@@ -59,10 +59,10 @@ def test_what_the_tier_alone_has_is_neither_lost_nor_out_of_range(place: Place) 
             lambda: log.offset_for_timestamp(0),
         ]
         for read in reads:
-            with pytest.raises(TierUnavailableError, match="has been away since it was opened") as caught:
+            with pytest.raises(TierUnavailableError, match="has been unavailable since the engine opened") as caught:
                 read()
             assert caught.value.retriable
-            assert "looks for the store by itself" in str(caught.value)
+            assert "reconnects by itself" in str(caught.value)
 
 
 def test_a_consumer_from_the_earliest_offset_skips_nothing(place: Place) -> None:
@@ -76,7 +76,7 @@ def test_a_consumer_from_the_earliest_offset_skips_nothing(place: Place) -> None
             consumer.poll()
         place.fault = ObjectFault.NONE
         place.wait()
-        with pytest.raises(TierUnavailableError, match="is back"):
+        with pytest.raises(TierUnavailableError, match="is available again"):
             consumer.poll()
         found: list[int] = []
         while len(found) < 6:
@@ -88,24 +88,26 @@ def test_a_consumer_from_the_earliest_offset_skips_nothing(place: Place) -> None
 
 def test_an_engine_that_never_knew_the_tier_does_not_open(place: Place) -> None:
     place.fault = ObjectFault.NOT_APPLIED
-    with pytest.raises(TierUnavailableError, match="has never been opened with sim://bucket") as caught:
+    with pytest.raises(TierUnavailableError, match="was never opened with sim://bucket") as caught:
         place.engine()
     assert isinstance(caught.value.__cause__, StoreTimeoutError)
     place.fault = ObjectFault.NONE
     tiered(place)
     place.fault = ObjectFault.NOT_APPLIED
     (place.folder / "data" / TIER_NOTE_FILE).write_bytes(b'{"version": 1, "tier": "sim://another"}')
-    with pytest.raises(TierUnavailableError, match="has never been opened with sim://bucket"):
+    with pytest.raises(TierUnavailableError, match="was never opened with sim://bucket"):
         place.engine()
     (place.folder / "data" / TIER_NOTE_FILE).write_bytes(b"{")
-    with pytest.raises(TierUnavailableError, match="has never been opened with sim://bucket"):
+    with pytest.raises(TierUnavailableError, match="was never opened with sim://bucket"):
         place.engine()
 
 
 def test_the_stricter_policy_says_what_to_do(place: Place) -> None:
     tiered(place)
     place.fault, place.settings = ObjectFault.NOT_APPLIED, {"tier.outage.open": "refuse"}
-    with pytest.raises(TierUnavailableError, match=r"tier\.outage\.open=refuse says so: wait for the store, or set it"):
+    with pytest.raises(
+        TierUnavailableError, match=r"tier\.outage\.open is refuse: set it to serve, or wait for the store"
+    ):
         place.engine()
     place.fault = ObjectFault.NONE
     with place.engine() as engine:
@@ -115,7 +117,7 @@ def test_the_stricter_policy_says_what_to_do(place: Place) -> None:
 def test_nothing_is_taken_over_while_the_tier_cannot_say_where_it_ends(place: Place) -> None:
     tiered(place)
     place.fault = ObjectFault.NOT_APPLIED
-    with pytest.raises(TierUnavailableError, match="only the tier knows where logs go on"):
+    with pytest.raises(TierUnavailableError, match="only the tier knows the end of the logs"):
         place.engine("empty", attach=True)
 
 
@@ -197,7 +199,7 @@ def test_the_outage_is_told(place: Place) -> None:
         assert (figures["stratalog_tier_available"], figures["stratalog_log_start_offset"]) == (0, 0)
         assert figures["stratalog_log_tier_lag_segments"] == 2
         (lag,) = engine.tier_lag()
-        assert (lag.segments, "has been away" in lag.error) == (2, True)
+        assert (lag.segments, "has been unavailable" in lag.error) == (2, True)
         place.fault = ObjectFault.NONE
         place.wait()
         engine.offload()
@@ -313,10 +315,10 @@ def test_reading_finds_the_store_back_without_any_duty(place: Place) -> None:
         with pytest.raises(TierUnavailableError):
             log.fetch(0)
         place.fault = ObjectFault.NONE
-        with pytest.raises(TierUnavailableError, match="has been away"):
+        with pytest.raises(TierUnavailableError, match="has been unavailable"):
             log.fetch(0)  # not asked again so soon
         place.wait()
-        with pytest.raises(TierUnavailableError, match="is back"):
+        with pytest.raises(TierUnavailableError, match="is available again"):
             log.fetch(0)
         assert numbers(log) == list(range(6))
 

@@ -246,7 +246,7 @@ def test_a_topic_under_two_ids_must_be_chosen(tmp_path: Path, uri: str) -> None:
 def test_a_directory_with_logs_is_refused_and_nothing_is_claimed(tmp_path: Path, uri: str) -> None:
     with open_engine(tmp_path / "other") as engine:
         engine.create_topic("mine")
-    with pytest.raises(AttachError, match=r"there are logs already, .*mine-0"):
+    with pytest.raises(AttachError, match=r"the directories contain logs such as .*mine-0"):
         open_engine([tmp_path / "new", tmp_path / "other"], tier=uri, attach=True)
     with open_engine(tmp_path / "lost", tier=uri) as old:
         fill(old, 0, 1)
@@ -254,9 +254,9 @@ def test_a_directory_with_logs_is_refused_and_nothing_is_claimed(tmp_path: Path,
 
 
 def test_attaching_needs_a_tier_and_a_list(tmp_path: Path, uri: str) -> None:
-    with pytest.raises(ConfigError, match="in a tier"):
+    with pytest.raises(ConfigError, match="attach needs a tier"):
         open_engine(tmp_path / "new", attach=True)
-    with pytest.raises(ConfigError, match="a list, with each item text"):
+    with pytest.raises(ConfigError, match="a list in which each item is text"):
         open_engine(tmp_path / "new", tier=uri, attach="t")
 
 
@@ -316,7 +316,7 @@ def test_an_attach_that_was_killed_anywhere_is_repeated(tmp_path: Path, uri: str
         else:
             break
         if (folder / ATTACH_NOTE_FILE).exists():
-            with pytest.raises(AttachError, match="was interrupted: do it again"):
+            with pytest.raises(AttachError, match="was interrupted: run `stratalog attach` again"):
                 open_engine(folder, tier=uri)
             refused += 1
         with open_engine(

@@ -202,7 +202,7 @@ def test_a_partition_moves_with_all_that_it_holds(dirs: list[Path]) -> None:
             old.append([Record(value=b"v")])
         fill(moved, 1)
         assert engine.move_partition("orders", 0, dirs[1]) is moved
-        with pytest.raises(ConfigError, match="none of the log directories"):
+        with pytest.raises(ConfigError, match="not one of the log directories"):
             engine.move_partition("orders", 0, "elsewhere")
     assert (folders(dirs[0]), folders(dirs[1])) == ([], ["orders-0"])
     with open_engine(dirs) as engine:

@@ -142,7 +142,7 @@ def test_batches_of_a_later_epoch_are_left_to_their_leader(bed: LogBed, follower
 
 
 def test_a_leader_takes_no_batches_of_another(bed: LogBed) -> None:
-    with pytest.raises(NotLeaderOrFollowerError, match="leads in epoch 0"):
+    with pytest.raises(NotLeaderOrFollowerError, match="is the leader of epoch 0"):
         bed.open().append_as_follower(b"", 0, 0)
 
 

@@ -132,9 +132,9 @@ def elsewhere(bed: LogBed) -> Iterator[SegmentStore]:
 
 def test_folders_that_are_only_named_like_logs_are_none(elsewhere: SegmentStore) -> None:
     assert not is_log_directory(elsewhere)
-    with pytest.raises(LogDirNotFoundError, match="there are no logs in the directory"):
+    with pytest.raises(LogDirNotFoundError, match="the directory contains no logs"):
         check_log_directory(elsewhere)
-    with pytest.raises(LogDirNotFoundError, match="dbus-1 is named like a log and holds none"):
+    with pytest.raises(LogDirNotFoundError, match="dbus-1 is named like a log but contains none"):
         check_may_become_log_directory(elsewhere)
 
 
@@ -168,7 +168,7 @@ def test_the_folder_of_a_log_names_the_directory_to_use(bed: LogBed, name: str) 
     (folder / name).write_bytes(b"")
     with bed.host.segment_store(str(folder), read_only=True) as store:
         for check in (check_log_directory, check_may_become_log_directory):
-            with pytest.raises(LogDirNotFoundError, match=f"name its log directory, {bed.directory}"):
+            with pytest.raises(LogDirNotFoundError, match=f"use its log directory, {bed.directory}"):
                 check(store)
 
 

@@ -113,7 +113,7 @@ def test_an_index_entry_from_the_future_does_not_stop_appends(small: LogBed) -> 
     assert offsets_in(log) == list(range(COUNT + 3))
 
 
-# --- the end is missing ------------------------------------------------------------------------------------------
+# --- records are missing ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("writable", [True, False])
@@ -131,7 +131,7 @@ def test_a_log_without_files_that_had_records_is_told(small: LogBed, *, writable
     for path in small.folder.iterdir():
         path.unlink()
     log: LogReader = small.open(high_watermark=18) if writable else small.open_reader(high_watermark=18)
-    with pytest.raises(CorruptBatchError, match="the end is missing"):
+    with pytest.raises(CorruptBatchError, match="records are missing"):
         list(log.records())
 
 

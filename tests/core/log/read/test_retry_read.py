@@ -10,7 +10,7 @@ from stratalog.log.read.retry_read import ReadRetry
 from stratalog.model.records import Record
 from stratalog.segment.readable import ReadableSegment
 
-GONE = SegmentGoneError("the file is closed or gone", "a.log")
+GONE = SegmentGoneError("the file is closed or deleted", "a.log")
 
 
 def damaged(position: int) -> CorruptBatchError:

@@ -149,7 +149,7 @@ def test_a_log_that_joins_its_tier_again_refuses_one_that_was_rolled_back(keyed:
     log.expect(3, identity)
     log.assume(RemoteView())
     for _ in range(2):
-        with pytest.raises(TamperedManifestError, match=r"the newest root is version 2.*note of version 3"):
+        with pytest.raises(TamperedManifestError, match=r"the newest root is version 2.*about version 3"):
             log.rejoin()
 
 

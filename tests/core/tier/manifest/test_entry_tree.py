@@ -306,5 +306,5 @@ def test_a_page_that_no_reader_would_take_is_not_stored() -> None:
     good, bad = entries(0, 10, 20), entries(0, 10)[0]
     assert pages.read(pages.write(good, 0)) == good
     for wrong in ({"size_bytes": 15.0}, {"end_offset": True}, {"modified_ms": 5.0}):
-        with pytest.raises(StorageError, match="a note is not stored"):
+        with pytest.raises(StorageError, match="a note was not stored"):
             pages.write((replace(bad, info=replace(bad.info, **wrong)),), 0)

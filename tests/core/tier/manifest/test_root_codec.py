@@ -89,7 +89,7 @@ def test_a_root_that_no_reader_would_take_is_not_committed(wrong: dict[str, Any]
     """A log start of 15.0 was committed once: no reader opened the bucket any more, nor the engine its log."""
     root = after(None)
     assert parsed(new_root(root)).root == root
-    with pytest.raises(StorageError, match="a note is not stored, as it could not be read again"):
+    with pytest.raises(StorageError, match="a note was not stored, because it could not be read back"):
         new_root(replace(root, **wrong))
 
 
@@ -135,7 +135,7 @@ def test_an_empty_tier_ends_at_its_log_start() -> None:
     ids=str,
 )
 def test_a_root_that_breaks_its_promises_is_not_made(wanted: dict[str, Any]) -> None:
-    with pytest.raises(StorageError, match="is refused"):
+    with pytest.raises(StorageError, match="is not valid"):
         after(None, **wanted)
 
 
@@ -154,7 +154,7 @@ def test_nothing_falls_along_the_chain(wanted: dict[str, Any]) -> None:
     head = Head(before, sha256_of(encode_root(before)))
     steady: dict[str, Any] = {"epoch": 5, "log_start": 10, "high_watermark": 40}
     assert after(head, number=2, **steady).version == 2
-    with pytest.raises(StorageError, match="is refused"):
+    with pytest.raises(StorageError, match="is not valid"):
         after(head, number=2, **{**steady, **wanted})
 
 

@@ -291,7 +291,7 @@ def test_a_tier_that_ends_inside_a_batch_is_told_of(scene: Scene) -> None:
     scene.broker.append(20)
     scene.broker.roll()
     scene.broker.confirm()
-    assert "lies inside a batch" in str(scene.archive().error)
+    assert "is inside a batch" in str(scene.archive().error)
 
 
 def test_another_leaders_records_are_not_taken_for_the_archived_ones(scene: Scene) -> None:
@@ -310,7 +310,7 @@ def test_a_batch_whose_epoch_the_checkpoint_does_not_know_is_told_of(scene: Scen
     (scene.bed.folder / LEADER_EPOCHS_FILE).write_bytes(b"0\n1\n7 0\n")
     result = scene.archive()
     assert isinstance(result.error, CorruptBatchError)
-    assert "leader epoch 0, the checkpoint says 7" in str(result.error)
+    assert "leader epoch 0, the checkpoint has 7" in str(result.error)
 
 
 def test_epochs_and_producers_go_along(scene: Scene) -> None:

@@ -90,7 +90,7 @@ def test_entries_change_and_objects_do_not(bed: TierBed) -> None:
     assert objects(bed) == before
     assert log.view().version - version == 4, "a commit for each page, and for the entries in the root"
     assert log.root is not None
-    assert (log.root.change, log.root.reason) == (ChangeKind.REWRAP, "keys of 2 segments wrapped anew")
+    assert (log.root.change, log.root.reason) == (ChangeKind.REWRAP, "keys of 2 segments encrypted with the active key")
     assert (log.view().start_offset, log.view().end_offset, len(log.view().segments)) == (0, 110, 11)
     assert log.rewrap() == RewrapReport(11, 0)
     assert log.view().version - version == 4

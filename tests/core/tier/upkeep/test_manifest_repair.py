@@ -135,7 +135,7 @@ def test_a_repair_that_is_killed_before_the_damaged_root_goes_is_gone_on_with(br
     assert broken.versions() == [1, 2, 3, 4, 5]
     (repair,) = broken.repair()
     assert repair.finding.place == manifest_key(PREFIX, 4)
-    assert repair.done == "a repair before has made another root in its place"
+    assert repair.done == "an earlier repair created another root in its place"
     assert broken.versions() == [1, 2, 3, 5]
     broken.check(10, 20, 30, 40)
 

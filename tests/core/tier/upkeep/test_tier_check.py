@@ -198,7 +198,7 @@ def test_a_root_that_was_written_anew_breaks_the_chain(single: Bucket) -> None:
     path.write_bytes(sealed(canonical({**value, "created_ms": value["created_ms"] + 1})))
     found = single.check()
     assert [finding.kind for finding in found] == [FindingKind.ROOT]
-    assert "does not follow version 2" in found[0].text
+    assert "does not follow the stored version 2" in found[0].text
 
 
 @pytest.mark.parametrize("version", [2, -1], ids=["an older one", "the head"])
@@ -216,7 +216,7 @@ def test_a_root_that_is_gone_from_the_middle(single: Bucket) -> None:
     (single.folder / manifest_key(single.prefix, 3)).unlink()
     found = single.check()
     assert [finding.kind for finding in found] == [FindingKind.ROOT]
-    assert "versions 3 to 3 are gone" in found[0].text
+    assert "versions 3 to 3 are missing" in found[0].text
 
 
 def test_an_orphan_is_listed(single: Bucket) -> None:
@@ -231,7 +231,7 @@ def test_an_upload_without_an_end_is_listed_with_the_orphans(single: Bucket) -> 
     (single.folder / key).with_name(f".stratalog-{'0' * 32}-{name}.tmp").write_bytes(b"half of it")
     (found,) = single.check()
     assert (found.kind, found.place) == (FindingKind.ORPHAN, key)
-    assert "begun" in found.text
+    assert "started but not completed" in found.text
 
 
 def test_a_damaged_or_missing_page_hides_no_other(

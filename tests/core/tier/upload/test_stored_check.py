@@ -197,7 +197,7 @@ def test_a_store_that_keeps_another_root_is_named_before_anything_relies_on_it()
     store = LyingStore(tested.bucket)
     store.lie, store.part = "flips a bit", manifest_prefix(log_prefix(LOG, TOPIC_ID))
     log = tested.open(store).log(LOG, TOPIC_ID)
-    with pytest.raises(PluginError, match=r"object store sim://.* gave other bytes back than were written"):
+    with pytest.raises(PluginError, match=r"object store sim://.* returned other bytes than were written"):
         offload(log, 0, 10)
     assert log.view().version == 0
 
@@ -291,7 +291,7 @@ def test_a_sound_replacement_takes_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lie", "text"), [("rewraps others' fields", "rewrapped changed more"), ("loses the key", "cannot be read")]
+    ("lie", "text"), [("rewraps others' fields", "rewrapped changed more"), ("loses the key", "cannot read it")]
 )
 def test_an_entry_that_cannot_be_read_replaces_none(lie: str, text: str) -> None:
     tested = bed(Reversing(""))
@@ -315,7 +315,7 @@ def test_an_object_that_is_put_back_wrong_is_no_repair() -> None:
     root = log.root
     assert root is not None
     layout.lie = "stores a flipped bit"
-    with pytest.raises(PluginError, match="gave other bytes"):
+    with pytest.raises(PluginError, match="returned other bytes"):
         TierRepair(log).restore(root.entries[0], made_segment(0, 10))
 
 

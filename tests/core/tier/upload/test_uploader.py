@@ -149,9 +149,9 @@ def test_a_commit_without_an_answer_leaves_the_objects_alone() -> None:
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        (made_segment(21, 30), "does not go on where the tier ends, at 20"),
-        (made_segment(15, 30), "does not go on where the tier ends, at 20"),
-        (made_segment(20, 1_001), "past the high watermark"),
+        (made_segment(21, 30), "does not start at the end of the tier, 20"),
+        (made_segment(15, 30), "does not start at the end of the tier, 20"),
+        (made_segment(20, 1_001), "above the high watermark"),
     ],
     ids=["gap", "overlap", "undecided"],
 )
@@ -168,7 +168,7 @@ def test_a_segment_that_does_not_join_is_refused_before_it_is_uploaded(source: S
 def test_the_first_segment_may_begin_anywhere_at_or_below_the_log_start() -> None:
     bed = TierBed()
     log = bed.open().log(LOG, TOPIC_ID)
-    with pytest.raises(StorageError, match="leaves a gap behind the log start 40"):
+    with pytest.raises(StorageError, match="leaves a gap after the log start 40"):
         offload(log, [made_segment(50, 60)], log_start=40)
     offload(log, [made_segment(30, 40), made_segment(35, 60)], log_start=40)
     view = log.view()
@@ -194,7 +194,7 @@ def test_a_range_that_another_leader_filled_is_not_taken_for_ours() -> None:
     """Two leaders wrote offsets 5 to 10; skipping the segment would let the log forget records that only it has."""
     log = TierBed().open().log(LOG, TOPIC_ID)
     offload(log, [with_epochs(made_segment(0, 10), (1, 0), (2, 5))], epoch=2)
-    with pytest.raises(StorageError, match="different records from offset 5 on: leader epoch 1 here, 2 there"):
+    with pytest.raises(StorageError, match="different records from offset 5: leader epoch 1 here, 2 in the tier"):
         offload(log, [with_epochs(made_segment(0, 10), (1, 0))], epoch=2)
     with pytest.raises(StorageError, match="different records from offset 7 on"):
         offload(log, [with_epochs(made_segment(0, 10), (1, 0), (2, 5), (3, 7))], epoch=3)

@@ -1,0 +1,370 @@
+"""Situations in which the code raises each public error: the examples of docs/reference/errors.md.
+
+A situation gets an empty folder, which the page shows as ``data``. The text of its error is the same in every run.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+import random
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+
+from stratalog import Log, Record, TopicId, TopicPartition, open_engine, open_reader
+from stratalog.config.settings_sources import Settings
+from stratalog.engine.engine import Engine
+from stratalog.env import Env, SystemClock
+from stratalog.epochs.checkpoint import parse_offsets
+from stratalog.errors import StorageError, StoreError, StoreTimeoutError, StoreUntrustedError, log_dir_error
+from stratalog.model.offsets import next_epoch
+from stratalog.producers.snapshot import decode_snapshot
+from stratalog.producers.state import ProducerHistory
+from stratalog.reading.open_reader import open_host
+from stratalog.spi import CodecTable, Provider, StoredSegment, hookimpl
+from stratalog.tier.manifest.root_codec import parse_root
+from stratalog.tier.store.availability import TierAvailability
+from stratalog.writing.write_target import WriteTarget
+from stratalog_formats.codecs.gzip import GzipCodec
+from stratalog_formats.indexes.offset import OffsetIndex
+from stratalog_s3.failures import Reply, typed_code
+from stratalog_s3.secret import SecretOptions
+
+Situation = Callable[[Path], object]
+
+EXAMPLES: Final[dict[str, Situation]] = {}
+LOG: Final = TopicPartition("orders", 0)
+_TOPIC_ID: Final = TopicId.random(random.Random(1))  # noqa: S311 - the same in every run
+_ONE: Final = [Record(value=b"1")]
+
+
+class _Clock(SystemClock):
+    def now_ms(self) -> int:
+        return 1_700_000_000_000
+
+
+def text_of(name: str, folder: Path) -> str:
+    """Return the text of the example of an error class, without the paths of this machine.
+
+    Raises:
+        LookupError: the situation raised no error of exactly this class.
+    """
+    raised: StorageError | None = None
+    try:
+        EXAMPLES[name](folder)
+    except StorageError as error:
+        raised = error
+    if type(raised).__name__ != name:
+        raise LookupError(name) from raised
+    return str(raised).replace(str(folder), "data")
+
+
+def example(name: str) -> Callable[[Situation], Situation]:
+    """Return a decorator that adds a situation for the error class of this name."""
+
+    def add(situation: Situation) -> Situation:
+        EXAMPLES[name] = situation
+        return situation
+
+    return add
+
+
+@contextmanager
+def opened(folder: Path, *, tiered: bool = False, **config: Any) -> Iterator[tuple[Engine, Log]]:
+    """Open an engine with the topic ``orders``; the settings have underscores for dots."""
+    (folder / "bucket").mkdir(exist_ok=True)
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    tier = (folder / "bucket").as_uri() if tiered else None
+    env = Env(clock=_Clock(), chance=random.Random(1))  # noqa: S311 - ids that are the same in every run
+    with open_engine(folder / "logs", tier=tier, env=env) as engine:
+        if "orders" not in engine.topics():
+            engine.create_topic("orders", config=settings)
+        yield engine, engine.log("orders", 0)
+
+
+def in_log(name: str, *steps: Callable[[Engine, Log], object], **config: Any) -> None:
+    """Add a situation of some steps with an open log, the last of which fails."""
+
+    def run(folder: Path) -> None:
+        with opened(folder, **config) as (engine, log):
+            for step in steps:
+                step(engine, log)
+
+    EXAMPLES[name] = run
+
+
+def of_system(name: str, number: int) -> None:
+    """Add the error for an error number of the operating system."""
+
+    def run(folder: Path) -> None:
+        raise log_dir_error(OSError(number, os.strerror(number)), str(folder / "orders-0"))
+
+    EXAMPLES[name] = run
+
+
+# --- calls, settings, plugins ------------------------------------------------------------------------------------
+
+
+@example("ConfigError")
+def _no_directory(_: Path) -> None:
+    open_engine([])
+
+
+@example("AttachError")
+def _attached_over_records(folder: Path) -> None:
+    with opened(folder, tiered=True):
+        pass
+    open_engine(folder / "logs", tier=(folder / "bucket").as_uri(), attach=True)
+
+
+@example("PluginError")
+def _misnamed_provider(_: Path) -> None:
+    Provider(name="My Codec", open=lambda _: None)
+
+
+@example("PluginImportError")
+def _missing_module(folder: Path) -> None:
+    (folder / "stratalog.toml").write_text('[plugins]\nmodules = ["wholesale"]\n', encoding="utf-8")
+    open_engine(folder / "logs", config=folder / "stratalog.toml")
+
+
+class _Store:
+    @hookimpl
+    def stratalog_object_stores(self) -> list[Provider[Any]]:
+        return [Provider(name="acme", open=lambda _: None, schemes=frozenset({"file"}))]
+
+
+@example("PluginClashError")
+def _second_store_of_a_scheme(folder: Path) -> None:
+    open_engine(folder / "logs", tier=folder.as_uri(), plugins=[_Store()])
+
+
+in_log("WrongTypeError", lambda _, log: log.fetch(cast("Any", "5")))
+in_log("UnknownSettingError", lambda engine, _: engine.create_topic("payments", config={"retention.time": 1}))
+in_log("InvalidTopicError", lambda engine, _: engine.create_topic("orders/eu"))
+in_log("TopicExistsError", lambda engine, _: engine.create_topic("orders"))
+in_log("UnknownTopicError", lambda engine, _: engine.log("payments", 0))
+in_log("PolicyViolationError", lambda _, log: log.delete_records(0), cleanup_policy="compact")
+in_log("UnknownComponentError", lambda engine, _: engine.create_topic("payments", config={"cleanup.policy": "newest"}))
+
+
+# --- records and offsets -----------------------------------------------------------------------------------------
+
+
+def _batch(**changes: object) -> Any:
+    facts = {"producer_epoch": 1, "base_sequence": 7, "is_control": False, "is_transactional": False}
+    return types.SimpleNamespace(**facts | changes)
+
+
+def of_producer(name: str, batch: object, marker: object = None, **state: int) -> None:
+    """Add the error for a batch of a producer whose history is ``state``."""
+
+    def run(_: Path) -> None:
+        history = ProducerHistory(4001, **cast("Any", {"epoch": 1, "coordinator_epoch": 3, **state}))
+        history.check(cast("Any", batch), cast("Any", marker), in_sequence=True)
+
+    EXAMPLES[name] = run
+
+
+of_producer("OutOfOrderSequenceError", _batch())
+of_producer("InvalidProducerEpochError", _batch(), epoch=2)
+of_producer("InvalidTxnStateError", _batch(base_sequence=0), transaction_first_offset=40)
+of_producer("TransactionCoordinatorFencedError", _batch(is_control=True), types.SimpleNamespace(coordinator_epoch=2))
+in_log("InvalidRecordError", lambda _, log: log.append(_ONE), cleanup_policy="compact")
+in_log(
+    "InvalidTimestampError",
+    lambda _, log: log.append([Record(value=b"1", timestamp_ms=1 << 50)]),
+    message_timestamp_after_max_ms=0,
+)
+in_log("RecordTooLargeError", lambda _, log: log.append([Record(value=bytes(200))]), max_message_bytes=100)
+in_log("OffsetOutOfRangeError", lambda _, log: log.fetch(7))
+
+
+@example("ProducerFencedError")
+def _second_producer(folder: Path) -> None:
+    with opened(folder) as (engine, _):
+        first = engine.producer(transactional_id="billing")
+        first.begin_transaction()
+        engine.producer(transactional_id="billing")
+        first.send("orders", value=b"1")
+        first.commit_transaction()
+
+
+@example("NoOffsetError")
+def _unread_group(folder: Path) -> None:
+    with opened(folder) as (engine, _):
+        engine.consumer(topics=["orders"], group="billing", auto_offset_reset="none").poll()
+
+
+# --- damaged bytes -----------------------------------------------------------------------------------------------
+
+EXAMPLES["CorruptCheckpointError"] = lambda folder: parse_offsets(b"0\n2\norders 0 4\n", f"{folder}/checkpoint")
+EXAMPLES["CorruptSnapshotError"] = lambda folder: decode_snapshot(b"\0", f"{folder}/orders-0/7.snapshot")
+EXAMPLES["CorruptManifestError"] = lambda _: parse_root(b"[]", LOG, _TOPIC_ID, 4, limit_bytes=1 << 20)
+EXAMPLES["CorruptIndexError"] = lambda _: OffsetIndex().reader(b"123", 0).check(7, 100)
+EXAMPLES["DecompressedSizeError"] = lambda _: GzipCodec().decompress(gzip.compress(bytes(99)), limit_bytes=9, magic=2)
+in_log("CorruptBatchError", lambda _, log: log.append_as_leader(bytes(80)))
+
+
+# --- directories and stores --------------------------------------------------------------------------------------
+
+of_system("LogDirPermissionError", errno.EACCES)
+of_system("LogDirOfflineError", errno.EIO)
+of_system("NotAFileError", errno.EISDIR)
+of_system("SystemLimitError", errno.EMFILE)
+of_system("DiskFullError", errno.ENOSPC)
+
+
+@example("LogDirNotFoundError")
+def _no_such_directory(folder: Path) -> None:
+    open_reader(folder / "logs")
+
+
+@example("LogDirLockedError")
+def _second_engine(folder: Path) -> None:
+    with opened(folder):
+        open_engine(folder / "logs")
+
+
+# --- roles and epochs --------------------------------------------------------------------------------------------
+
+EXAMPLES["EpochsExhaustedError"] = lambda _: next_epoch((1 << 31) - 1, LOG)
+in_log("StaleLeaderEpochError", lambda _, log: log.lead(5), lambda _, log: log.lead(4))
+in_log("UnknownLeaderEpochError", lambda _, log: log.fetch(0, current_leader_epoch=9))
+in_log("NotLeaderOrFollowerError", lambda _, log: log.follow(5), lambda _, log: log.append(_ONE))
+in_log("ClosedError", lambda engine, _: engine.close(), lambda _, log: log.append(_ONE))
+
+
+in_log(
+    "OffsetsExhaustedError",
+    lambda _, log: log.truncate_fully_and_start_at((1 << 63) - 2),
+    lambda _, log: log.append(_ONE * 2),
+)
+in_log("RecordBatchTooLargeError", lambda _, log: log.append([Record(value=bytes(300))]), segment_bytes=100)
+EXAMPLES["UnsupportedCompressionError"] = lambda _: CodecTable().by_id(4)
+
+
+def _copied(log: Log, *offsets: int) -> bytes:
+    """Append two batches, make the log a follower, and return the batches at these offsets."""
+    log.append(_ONE)
+    log.append(_ONE)
+    data = b""
+    for offset in offsets:
+        with log.fetch(offset, max_bytes=1) as fetched:
+            data += bytes(fetched.slices[0].data)
+    log.follow(5)
+    return data
+
+
+def _below_the_end(_: Engine, log: Log) -> None:
+    log.append_as_follower(_copied(log, 0), 0, 0)
+
+
+def _in_disorder(_: Engine, log: Log) -> None:
+    data = _copied(log, 1, 0)
+    log.truncate_to(0)
+    log.append_as_follower(data, 0, 0)
+
+
+in_log("UnexpectedAppendOffsetError", _below_the_end)
+in_log("OffsetsOutOfOrderError", _in_disorder)
+
+
+@example("TransactionAbortedError")
+def _lost_record(folder: Path) -> None:
+    with opened(folder, max_message_bytes=200) as (engine, _):
+        producer = engine.producer(transactional_id="billing")
+        producer.begin_transaction()
+        producer.send("orders", value=bytes(300))
+        producer.commit_transaction()
+
+
+# --- tiers -------------------------------------------------------------------------------------------------------
+
+
+def _offload(engine: Engine, log: Log) -> None:
+    log.append(_ONE)
+    log.roll()
+    engine.offload()
+
+
+in_log("OffsetInTierError", _offload, lambda _, log: log.truncate_to(0), tiered=True)
+in_log(
+    "LocalLimitError",
+    lambda _, log: log.append(_ONE),
+    tiered=True,
+    local_hard_limit_bytes=1,
+    tier_outage_policy="reject",
+)
+EXAMPLES["CorruptObjectError"] = lambda folder: StoredSegment.from_json({}, f"{folder}/bucket/0.seg")
+EXAMPLES["BucketNotFoundError"] = lambda folder: open_engine(folder / "logs", tier=(folder / "no" / "bucket").as_uri())
+
+
+@example("FencedEpochError")
+def _taken_over(folder: Path) -> None:
+    with opened(folder, tiered=True) as (engine, log):
+        _offload(engine, log)
+        with open_engine(folder / "other", tier=(folder / "bucket").as_uri(), attach=True):
+            pass
+        _offload(engine, log)
+
+
+@example("ObjectNotFoundError")
+def _missing_object(folder: Path) -> None:
+    with opened(folder, tiered=True, local_retention_bytes=1) as (engine, log):
+        _offload(engine, log)
+        log.append(_ONE)
+        engine.apply_retention()
+        for found in folder.rglob("*.seg"):
+            found.unlink()
+        log.fetch(0)
+
+
+def of_store(name: str, code: str, status: int, text: str) -> None:
+    """Add the error for an answer of S3."""
+
+    def run(_: Path) -> None:
+        raise typed_code(Reply(code, status, text), "orders/0/manifest", "s3://bucket", SecretOptions({}))
+
+    EXAMPLES[name] = run
+
+
+of_store("StorePermissionError", "AccessDenied", 403, "Access Denied")
+of_store("StoreThrottledError", "SlowDown", 503, "Please reduce your request rate.")
+of_store("StoreTimeoutError", "RequestTimeout", 400, "Your socket connection to the server was not read from.")
+
+
+@example("FileReplacedError")
+def _removed_file(folder: Path) -> None:
+    with opened(folder) as (_, log):
+        log.append(_ONE)
+        for found in folder.rglob("*.log"):
+            found.unlink()
+        log.append(_ONE, "durable")
+
+
+@example("ReadOnlyError")
+def _write_of_a_reader(folder: Path) -> None:
+    with opened(folder):
+        pass
+    open_host(Settings(), (), None).segment_store(str(folder / "logs"), read_only=True).replace_small("note", b"1")
+
+
+@example("LogInUseError")
+def _job_beside_an_engine(folder: Path) -> None:
+    with opened(folder, tiered=True) as (engine, log):
+        _offload(engine, log)
+    with WriteTarget((folder / "bucket").as_uri()).open() as writer:
+        writer.stage(LOG).finish()
+
+
+def _unavailable(cause: StoreError) -> None:
+    TierAvailability("s3://bucket", SystemClock(), cast("Any", None), None, cause).check()
+
+
+EXAMPLES["TierUnavailableError"] = lambda _: _unavailable(StoreTimeoutError("no answer", "s3://bucket"))
+EXAMPLES["StoreUntrustedError"] = lambda _: _unavailable(StoreUntrustedError("it overwrites objects", "s3://bucket"))
