@@ -14,7 +14,7 @@ from stratalog.cli.own_commands import OWN_COMMANDS
 from stratalog.config.settings_sources import read_settings
 from stratalog.errors import PluginError, StorageError
 from stratalog.registry import Registry
-from stratalog.registry.resolve import Shelf
+from stratalog.registry.resolve import OfferTable
 from stratalog.spi.commands import CommandOutput, settings_file
 from stratalog.spi.service_contract import Command
 
@@ -64,7 +64,7 @@ def _plugin_texts(ctx: click.Context) -> dict[str, str]:
     return {name: commands.by_name(name).help for name in commands.names()}
 
 
-def _load(commands: Shelf[Command], name: str) -> click.Command:
+def _load(commands: OfferTable[Command], name: str) -> click.Command:
     command = commands.by_name(name)
     try:
         loaded = command.load()
@@ -75,7 +75,7 @@ def _load(commands: Shelf[Command], name: str) -> click.Command:
     return loaded
 
 
-def _plugin_commands() -> Shelf[Command]:
+def _plugin_commands() -> OfferTable[Command]:
     return Registry.of(read_settings(settings_file(None), os.environ)).commands()
 
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from stratalog.registry.plugins import OfferInfo, PluginInfo, PluginStatus
 from stratalog.registry.registry import Registry
-from stratalog.registry.resolve import Catalogue, Offer, Shelf
+from stratalog.registry.resolve import Catalogue, Offer, OfferTable
 
-__all__ = ["Catalogue", "Offer", "OfferInfo", "PluginInfo", "PluginStatus", "Registry", "Shelf"]
+__all__ = ["Catalogue", "Offer", "OfferInfo", "OfferTable", "PluginInfo", "PluginStatus", "Registry"]

@@ -15,7 +15,7 @@ from stratalog.registry.component_kinds import ComponentKind
 from stratalog.registry.host import Host
 from stratalog.registry.plugin_loader import LoadedPlugin, explained, load_plugins
 from stratalog.registry.plugins import PluginInfo, PluginStatus
-from stratalog.registry.resolve import Catalogue, Offer, Shelf, check_requires
+from stratalog.registry.resolve import Catalogue, Offer, OfferTable, check_requires
 from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.spi.codecs import Codec
 from stratalog.spi.extra import ExtraIndex
@@ -147,7 +147,7 @@ class Registry:
         """Return the offered services."""
         return self._catalogue(component_kinds.SERVICES)
 
-    def commands(self) -> Shelf[Command]:
+    def commands(self) -> OfferTable[Command]:
         """Return the offered commands. Each call runs the plugins' hooks again; only the command line calls it."""
         infos = {info.name: info for info in self.plugins() if info.status is PluginStatus.OK}
         offers, absent = list[Offer[Command]](), self._absent()
@@ -156,7 +156,7 @@ class Registry:
             if answer.error is not None:
                 absent.append(str(explained(answer, f"{PROJECT}_commands", None)))
             offers += [Offer(command, info.name, info.distribution, info.version) for command in answer.offers]
-        return Shelf("command", offers, absent)
+        return OfferTable("command", offers, absent)
 
     def check_requires(self, labels: Iterable[str]) -> None:
         """Check that all components that stored bytes require (``name@version``) are installed.

@@ -54,7 +54,7 @@ def origin(plugin: str, distribution: str, version: str) -> str:
     return f"plugin {plugin} of {distribution} {version}".rstrip() if distribution else f"plugin {plugin}"
 
 
-class Shelf(Generic[P]):
+class OfferTable(Generic[P]):
     """All offers of one kind, by name.
 
     If several offers have the same name, a lookup of this name and an iteration raise; ``names`` and ``offers`` do not.
@@ -113,13 +113,13 @@ class Shelf(Generic[P]):
             raise PluginClashError(f"{what} is offered by {owners}: {advice}, or uninstall one")
 
 
-class Catalogue(Shelf[Provider[C]]):
+class Catalogue(OfferTable[Provider[C]]):
     """All providers of one kind.
 
     Args:
         kind: the kind of component.
         offers: the offers of all plugins, in any order.
-        absent: as for a Shelf.
+        absent: as for a OfferTable.
         prefer: provider name to use for a URI scheme, if several providers serve the scheme.
         calls: the threads for calls into components with a deadline.
     """

@@ -18,7 +18,7 @@ from stratalog.cli.app import run
 from stratalog.client.partitioner import partition_of_key
 from stratalog.errors import LogDirOfflineError
 from stratalog.model.offsets import Durability, Isolation
-from stratalog.registry.resolve import Offer, Shelf
+from stratalog.registry.resolve import Offer, OfferTable
 from stratalog.spi import Command
 
 Run = Callable[..., "Ended"]
@@ -369,7 +369,7 @@ def _fails() -> object:
 def test_a_command_of_a_plugin_that_is_none_is_said_and_ends_with_2(
     stratalog: Run, monkeypatch: pytest.MonkeyPatch, load: Callable[[], object], said: str
 ) -> None:
-    commands = Shelf("command", [Offer(Command("acme", "Does nothing.", load), "acme")])
+    commands = OfferTable("command", [Offer(Command("acme", "Does nothing.", load), "acme")])
     monkeypatch.setattr("stratalog.cli.app._plugin_commands", lambda: commands)
     ended = stratalog("acme")
     assert ended.code == 2
