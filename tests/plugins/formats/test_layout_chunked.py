@@ -11,7 +11,8 @@ import pytest
 
 from stratalog.errors import ConfigError, CorruptObjectError, StorageError
 from stratalog.spi import FileKind, ObjectInfo, ObjectSlice, StoredSegment
-from stratalog.testing.contracts.tier_layout import MemoryObjects, a_segment, joined
+from stratalog.testing.contracts.made_segments import MemoryObjects
+from stratalog.testing.contracts.tier_layout import a_segment, joined
 from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
 from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndexes, encode_sizes

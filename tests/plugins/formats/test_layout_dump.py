@@ -8,7 +8,8 @@ import pytest
 
 from stratalog.cli.app import run
 from stratalog.spi import TierLayout
-from stratalog.testing.contracts.tier_layout import MemoryObjects, a_segment
+from stratalog.testing.contracts.made_segments import MemoryObjects
+from stratalog.testing.contracts.tier_layout import a_segment
 from stratalog_formats.layouts.chunked import ChunkedLayout
 from stratalog_formats.layouts.plain import PlainLayout
 from stratalog_formats.layouts.single import SingleLayout

@@ -33,7 +33,8 @@ from stratalog.spi import (
     TierLayout,
 )
 from stratalog.testing.contracts import TierLayoutContract
-from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, OddChunks, a_segment, joined
+from stratalog.testing.contracts.made_segments import MemoryObjects, OddChunks
+from stratalog.testing.contracts.tier_layout import DATA, FILES, a_segment, joined
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog_formats.layouts import sealed
 from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection

@@ -9,7 +9,8 @@ import pytest
 from stratalog.errors import ConfigError, CorruptObjectError, StorageError
 from stratalog.spi import ByteSource, FileKind, ObjectInfo, ObjectSlice, StoredSegment, TierLayout
 from stratalog.testing.contracts import TierLayoutContract
-from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, OddChunks, a_segment, joined
+from stratalog.testing.contracts.made_segments import MemoryObjects, OddChunks
+from stratalog.testing.contracts.tier_layout import DATA, FILES, a_segment, joined
 from stratalog_formats.layouts import PROVIDERS
 from stratalog_formats.layouts.footer import MAX_FOOTER_BYTES
 from stratalog_formats.layouts.single import SingleLayout

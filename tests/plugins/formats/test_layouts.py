@@ -8,7 +8,7 @@ import pytest
 
 from stratalog.spi import StoredSegment, TierLayout
 from stratalog.testing.contracts import TierLayoutContract
-from stratalog.testing.contracts.tier_layout import MemoryObjects
+from stratalog.testing.contracts.made_segments import MemoryObjects
 from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
 from stratalog_formats.layouts.plain import PlainLayout
 

@@ -18,7 +18,8 @@ import zstandard
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from stratalog.spi import Env, StoredSegment, TierLayout
-from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, a_segment
+from stratalog.testing.contracts.made_segments import MemoryObjects
+from stratalog.testing.contracts.tier_layout import DATA, FILES, a_segment
 from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
 from stratalog_formats.layouts.encrypted import EncryptedLayout, EncryptedSection
 from stratalog_formats.layouts.keyring import KeyRing

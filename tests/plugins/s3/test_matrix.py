@@ -19,8 +19,8 @@ from stratalog import TopicId
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.errors import StorageError, StoreError, StoreTimeoutError
 from stratalog.spi import BytesSource, Created, Env, ObjectStore, StoredSegment
-from stratalog.testing.contracts.made_segments import LOG, made_segment
-from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, a_segment, joined
+from stratalog.testing.contracts.made_segments import LOG, MemoryObjects, made_segment
+from stratalog.testing.contracts.tier_layout import DATA, FILES, a_segment, joined
 from stratalog.testing.faultproxy import FaultProxy, Misdeed, ProxyFault
 from stratalog.testing.s3 import LocalS3
 from stratalog.tier.store.probe import probe

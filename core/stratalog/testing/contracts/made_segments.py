@@ -1,18 +1,21 @@
-"""Closed segments with made-up contents, for the contract tests of tier layouts."""
+"""Closed segments with made-up contents, and objects in memory, for the contract tests of tier layouts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.batches import Buffer
+from stratalog.model.names import TopicId, TopicPartition, log_prefix, segment_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.spi.layouts import SegmentSource
-from stratalog.spi.objects import ByteSource, BytesSource
+from stratalog.spi.objects import ByteSource, BytesSource, ObjectInfo
 
 LOG: Final = TopicPartition("orders", 0)
 TOPIC_ID: Final = TopicId("AAAAAAAAAAAAAAAAAAAAAQ")
+PREFIX: Final = log_prefix(LOG, TOPIC_ID)
 
 
 def made_segment(
@@ -44,3 +47,62 @@ def made_segment(
 def source_bytes(source: ByteSource) -> bytes:
     """Return all bytes of a source."""
     return b"".join(source.chunks(1 << 20))
+
+
+class MemoryObjects:
+    """Sink and range reader over a dictionary, for the objects of a layout in tests.
+
+    Args:
+        base_offset: base offset of the segment, which is part of the keys.
+        passes: number of times that each source is read; more than one simulates a store that retries uploads.
+    """
+
+    def __init__(self, base_offset: int = 100, passes: int = 1) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.reads: list[tuple[str, int, int]] = []
+        self._base_offset, self._passes = base_offset, passes
+        self._next: dict[str, str] = {}
+
+    def key(self, suffix: str = "seg") -> str:
+        """Return the key that the next ``put`` with this suffix will use."""
+        return self._next.setdefault(suffix, segment_key(PREFIX, self._base_offset, 0, uuid.uuid4(), suffix))
+
+    def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
+        """Store an object."""
+        key = self.key(suffix)
+        del self._next[suffix]
+        for _ in range(self._passes - 1):
+            next(source.chunks(7), None)  # an attempt that failed
+        data = source_bytes(source)
+        assert len(data) == source.size_bytes
+        self.objects[key] = data
+        return ObjectInfo(key, len(data))
+
+    def fetch(self, key: str, start: int, end: int) -> bytes:
+        """Return bytes [start, end) of an object; fail if the object is shorter."""
+        assert 0 <= start < end <= len(self.objects[key]), "a layout asks for bytes that are there"
+        self.reads.append((key, start, end))
+        return self.objects[key][start:end]
+
+    def infos(self) -> list[ObjectInfo]:
+        """Return the objects as a listing of the store returns them."""
+        return [ObjectInfo(key, len(data)) for key, data in sorted(self.objects.items())]
+
+
+class OddChunks:
+    """Byte source that returns its bytes in pieces of varying sizes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @property
+    def size_bytes(self) -> int:
+        """Number of bytes."""
+        return len(self._data)
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """Yield all bytes in pieces of 1, 2, 3, ... bytes, at most ``chunk_bytes``."""
+        start, step = 0, 1
+        while start < len(self._data):
+            yield self._data[start : start + min(step, chunk_bytes)]
+            start, step = start + min(step, chunk_bytes), step + 1

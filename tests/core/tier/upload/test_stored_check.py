@@ -19,8 +19,8 @@ from stratalog.spi.layouts import ObjectSink, RangeReader, SegmentSource, Stored
 from stratalog.spi.objects import ByteSource, BytesSource, Created, ObjectInfo
 from stratalog.spi.providers import Section
 from stratalog.testing.contracts import ObjectStoreContract, TierLayoutContract
-from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
-from stratalog.testing.contracts.tier_layout import FILES, MemoryObjects, a_segment
+from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, MemoryObjects, made_segment
+from stratalog.testing.contracts.tier_layout import FILES, a_segment
 from stratalog.tier.commit.replace_change import SegmentSwap
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.store.read_back import Verification
