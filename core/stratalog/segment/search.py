@@ -50,8 +50,11 @@ def transaction_index(segment: ReadableSegment, parts: Components) -> IndexReade
     )
 
 
-def _index_floor(segment: ReadableSegment, offset: int, parts: Components) -> OffsetPosition | None:
-    """Return the index entry where a search begins; None if it begins at the segment's start."""
+def index_floor(segment: ReadableSegment, offset: int, parts: Components) -> OffsetPosition | None:
+    """Return the last index entry at or below ``offset``; None if there is none after the segment's start, or it is wrong.
+
+    If the index is right, a batch ends with the entry's offset.
+    """
     if offset <= segment.base_offset:
         return None
     try:
@@ -119,7 +122,7 @@ def chunks_from(
     never gives a wrong result.
     """
     walked = partial(walk, segment, check_crc=check_crc, read_bytes=read_bytes, below=below, until=until, read=read)
-    entry = _index_floor(segment, offset, parts)
+    entry = index_floor(segment, offset, parts)
     if entry is not None:
         chunks = walked(entry.position, parts)
         try:
@@ -138,7 +141,7 @@ def byte_range(segment: ReadableSegment, start: int, stop: int, parts: Component
 
     The end is None if the index does not tell it. No index is read for a range of the whole segment.
     """
-    floor, end = _index_floor(segment, start, parts), end_position(segment, stop, parts)
+    floor, end = index_floor(segment, start, parts), end_position(segment, stop, parts)
     position = 0 if floor is None else floor.position
     return (position, end) if end is None or position < end else (0, None)
 
@@ -154,17 +157,6 @@ def end_position(segment: ReadableSegment, offset: int, parts: Components) -> in
         return None
     entry: OffsetPosition | None = after if floor is not None and floor.offset == offset - 1 else beyond
     return entry.position if entry is not None and 0 < entry.position <= segment.size_bytes else None
-
-
-def floor_offset(segment: ReadableSegment, offset: int, parts: Components) -> int | None:
-    """Return the largest indexed offset at or below ``offset``, where a batch ends if the index is right; or None.
-
-    Raises:
-        CorruptIndexError: the index is damaged.
-    """
-    entries = segment.index_entries(IndexRole.OFFSET)
-    entry, *_ = parts.indexes[IndexRole.OFFSET].around(entries, segment.base_offset, offset)
-    return None if entry is None else entry.offset
 
 
 def start_position(segment: ReadableSegment, offset: int, parts: Components) -> int:

@@ -12,6 +12,7 @@ from stratalog.cli.options import LogPlace, json_option, place_options
 from stratalog.cli.output import Output, size_text
 from stratalog.errors import CorruptIndexError
 from stratalog.log.read.log_reader import LogReader
+from stratalog.log.read.read_plan import hidden_transactions
 from stratalog.log.read.view import LogView
 from stratalog.model.batches import BatchTable, RecordBatch
 from stratalog.model.records import Fields, Record
@@ -19,7 +20,7 @@ from stratalog.segment.components import Components
 from stratalog.segment.control_batches import read_control
 from stratalog.segment.framing import Chunk
 from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.search import aborted_transactions, chunks_from, decode, offset_index, start_position
+from stratalog.segment.search import chunks_from, decode, offset_index, start_position
 from stratalog.segment.segment import Segment
 
 
@@ -190,7 +191,7 @@ def _record(
 def _visible(view: LogView, batch: RecordBatch, record: Record, parts: Components) -> Step:
     """Return the step of the record, with the isolation levels that see it."""
     offset = record.offset
-    gone = aborted_transactions(view.readable_from(offset), offset, offset + 1, parts) if batch.is_transactional else ()
+    gone = hidden_transactions(view, parts, offset, offset + 1) if batch.is_transactional else ()
     aborted = any(
         found.producer_id == batch.producer_id and found.first_offset <= offset <= found.last_offset for found in gone
     )

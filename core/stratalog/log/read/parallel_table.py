@@ -5,13 +5,12 @@ from __future__ import annotations
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stratalog.errors import CorruptIndexError
 from stratalog.log.read.columns import planned_arrow
 from stratalog.log.read.read_plan import ReadPlan, plan_read
 from stratalog.log.read.retry_read import ViewSource
 from stratalog.model.arrow import arrow_table
 from stratalog.segment.components import Components
-from stratalog.segment.search import floor_offset
+from stratalog.segment.search import index_floor
 from stratalog.segment.segment import Segment
 
 if TYPE_CHECKING:
@@ -92,9 +91,6 @@ def _cut(share: _Share, distance_bytes: int, parts: Components) -> int:
     """
     if distance_bytes <= 0:
         return share.span.start
-    try:
-        wanted = share.span.start + len(share.span) * distance_bytes // share.size_bytes
-        before = floor_offset(share.segment, wanted, parts)
-    except CorruptIndexError:
-        before = None
-    return share.span.start if before is None else before + 1
+    wanted = share.span.start + len(share.span) * distance_bytes // share.size_bytes
+    entry = index_floor(share.segment, wanted, parts)
+    return share.span.start if entry is None else entry.offset + 1
