@@ -105,7 +105,7 @@ def test_the_contract_is_passed_by_the_example(pytester: pytest.Pytester) -> Non
 
 def test_all_contracts_are_named_with_their_fixtures() -> None:
     named = dict(re.findall(r"^\| `(\w+Contract)` \| (.+?) \|", PAGE, re.MULTILINE))
-    assert named.keys() == {name for name in contracts.__all__ if name.endswith("Contract")} - {"BulkWriterContract"}
+    assert named.keys() == {name for name in contracts.__all__ if name.endswith("Contract")}
     for name, fixtures in named.items():
         for fixture in re.findall(r"`(\w+)`", fixtures):
             assert hasattr(getattr(contracts, name), fixture), (name, fixture)

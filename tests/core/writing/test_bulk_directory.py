@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from bulk_writer_contract import BulkWriterContract
 from stratalog import Engine, Record, RecordColumns, TopicPartition, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import LogDirLockedError
-from stratalog.testing.contracts import BulkWriterContract
 from stratalog.writing import WriteTarget
 
 LOG = TopicPartition("orders", 0)

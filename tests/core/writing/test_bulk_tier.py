@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.testing.contracts import BulkWriterContract
+from bulk_writer_contract import BulkWriterContract
 from stratalog.writing import WriteTarget
 
 

@@ -5,7 +5,6 @@ Subclass the class of the component's kind and override its fixture. pytest then
 
 from __future__ import annotations
 
-from stratalog.testing.contracts.bulk_writer import BulkWriterContract
 from stratalog.testing.contracts.cleanup_policy import CleanupPolicyContract
 from stratalog.testing.contracts.codec import CodecContract
 from stratalog.testing.contracts.extra_index import ExtraIndexContract
@@ -18,7 +17,6 @@ from stratalog.testing.contracts.service import ServiceContract
 from stratalog.testing.contracts.tier_layout import TierLayoutContract
 
 __all__ = [
-    "BulkWriterContract",
     "CleanupPolicyContract",
     "CodecContract",
     "ExtraIndexContract",
