@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Final, Generic
 
 from stratalog.cleaning.compact.digest_notes import DigestNotes
-from stratalog.cleaning.compact.empty_batches import stay_empty
 from stratalog.cleaning.compact.rewriting import Rewriting
 from stratalog.cleaning.compact.segment_digests import Digest
 from stratalog.cleaning.compact.segment_range import S
@@ -25,6 +24,7 @@ from stratalog.cleaning.compact.verdicts import (
     by_batch,
     judged,
     of_old_format,
+    stay_empty,
 )
 from stratalog.errors import CorruptBatchError
 from stratalog.model.batches import CONTROL_BIT, DELETE_HORIZON_BIT, BatchTable, Buffer

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
 
-from stratalog.cleaning.compact.empty_batches import is_last
-from stratalog.cleaning.compact.verdicts import DROP, KEEP
+from stratalog.cleaning.compact.verdicts import DROP, KEEP, is_last
 from stratalog.model.batches import NO_PRODUCER, BatchTable, Buffer, RecordBatch
 from stratalog.model.messages.control import ControlType, EndMarker
 from stratalog.segment.components import Components
@@ -53,7 +52,7 @@ class UnchangedState:
 
         Args:
             met: producers of committed transactions whose data the round has met, but not their marker.
-            last_records: state of producers, as for ``empty_batches.stay_empty``.
+            last_records: state of producers, as for ``verdicts.stay_empty``.
             old_tombstones_stay: True if tombstones of V0 and V1 in the segment stay.
         """
         if self.has_old_tombstones and not old_tombstones_stay:
@@ -128,7 +127,7 @@ class UnchangedTracker:
 
     Attributes:
         parts: the log's components.
-        last_records: state of producers, as for ``empty_batches.stay_empty``.
+        last_records: state of producers, as for ``verdicts.stay_empty``.
         met: producers of committed transactions whose data is stored before this position, but not their marker.
     """
 
