@@ -6,6 +6,7 @@ import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import cache
 from itertools import chain
 from typing import Self
 
@@ -135,7 +136,7 @@ class TierRewriter(BulkWriter):
         snapshot = None if keep_offsets else _snapshot(remote, parts)
         encoder = Encoder.of(parts, config, compression)
         publisher = TierPublisher(remote, epoch, encoder.config)
-        return TierTarget(publisher, encoder, epochs, snapshot, self._new_folder)
+        return TierTarget(publisher, encoder, epochs, snapshot, cache(self._new_folder))
 
     def _remote(self, log: TopicPartition) -> TierLog:
         found = self._topics.get(log.topic)

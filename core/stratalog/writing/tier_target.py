@@ -30,14 +30,14 @@ class TierTarget:
         encoder: encoder for the topic.
         epochs: leader epochs of the log, with the one of the next records.
         snapshot: snapshot of the producers' state at the log end; None if records keep their offsets.
-        new_folder: makes a folder for temporary files.
+        folder: returns the folder for temporary files, and makes it at the first call.
     """
 
     publisher: TierPublisher
     encoder: Encoder
     epochs: EpochCache
     snapshot: bytes | None
-    new_folder: Callable[[], LogFiles]
+    folder: Callable[[], LogFiles]
 
     @property
     def remote(self) -> TierLog:
@@ -51,7 +51,7 @@ class TierTarget:
 
     def begin(self, base_offset: int) -> SegmentBuilder:
         """Begin a segment in a temporary file."""
-        return SegmentBuilder.for_upload(self.new_folder(), base_offset, self.encoder.parts, self.encoder.config)
+        return SegmentBuilder.for_upload(self.folder(), base_offset, self.encoder.parts, self.encoder.config)
 
     def store(self, built: BuiltSegment) -> StagedSegment:
         """Upload a finished segment; errors as ``TierPublisher.upload``."""
