@@ -207,4 +207,4 @@ def check_stored(store: TierStore, prefix: str, entries: Iterable[StoredSegment]
         if info.size_bytes >= needed.get(info.key, 0):
             needed.pop(info.key, None)
     if needed:
-        raise ObjectNotFoundError("what was staged is not there any more, or not whole", min(needed))
+        raise ObjectNotFoundError("an object of a staged segment is missing or incomplete", min(needed))
