@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from golden_data import Golden, plain_directories
+from inside import clients
 from stratalog import Engine, TopicPartition, open_engine
 from stratalog.client.coordinator import partitions_in
 from stratalog.client.group_offsets import CommittedOffset
@@ -75,7 +76,7 @@ def told_states(stored: Golden) -> dict[str, dict[str, Any]]:
 
 
 def known_states(engine: Engine) -> dict[str, TransactionState]:
-    return engine._clients.coordinator.states()
+    return clients(engine).coordinator.states()
 
 
 @pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
@@ -83,7 +84,7 @@ def test_groups_go_on_where_their_broker_left_them(stored: Golden, logs: Path) -
     expected = told_offsets(stored)
     assert expected
     with open_engine(logs, env=at(EARLY_MS)) as engine:
-        assert engine._clients.offsets.groups() == tuple(sorted(expected))
+        assert clients(engine).offsets.groups() == tuple(sorted(expected))
         for group, offsets in expected.items():
             topics = sorted({name.topic for name in offsets})
             with engine.consumer(group=group, topics=topics, auto_offset_reset="none") as consumer:
@@ -135,7 +136,7 @@ def test_what_a_brokers_clients_left_open_is_aborted_when_its_time_is_over(store
     states = told_states(stored)
     left = {found: said for found, said in states.items() if said["transactionStatus"] == TransactionStatus.ONGOING}
     with open_engine(logs, env=at(EARLY_MS)) as engine:
-        engine._clients.coordinator.recover()
+        clients(engine).coordinator.recover()
         assert {
             found for found, state in known_states(engine).items() if state.status == TransactionStatus.ONGOING
         } == set(left)
@@ -144,7 +145,7 @@ def test_what_a_brokers_clients_left_open_is_aborted_when_its_time_is_over(store
         (said["transactionStartTimestampMs"] + said["transactionTimeoutMs"] for said in left.values()), default=0
     )
     with open_engine(logs, env=at(late + 1)) as engine:
-        engine._clients.coordinator.recover()
+        clients(engine).coordinator.recover()
         known = known_states(engine)
         assert all(known[found].status == TransactionStatus.COMPLETE_ABORT for found in left)
         assert unstable(engine) == []

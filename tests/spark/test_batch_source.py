@@ -367,7 +367,7 @@ def test_credentials_reach_the_tasks_and_show_nowhere(
     shown = []
     for each, rows in ((frame, 400), (inside.groupBy("key").sum("n"), 181)):
         assert each.count() == rows
-        shown += [each._jdf.queryExecution().toString(), str(each), str(each.schema)]
+        shown += [each._jdf.queryExecution().toString(), str(each), str(each.schema)]  # noqa: SLF001 - Spark shows its plan nowhere else
         for mode in ("simple", "extended", "codegen", "cost", "formatted"):
             each.explain(mode)
     with pytest.raises(Exception, match="there is no strangers") as raised:

@@ -10,6 +10,7 @@ import pytest
 
 from stratalog import Record, open_engine
 from stratalog.errors import ConfigError, FencedEpochError, StorageError, UnknownTopicError
+from stratalog.extensions import extension
 from tier_jobs import COMPACTED, Frame, fill, read, run_here, some, versions
 
 pytestmark = pytest.mark.usefixtures("has_spark")
@@ -153,13 +154,13 @@ def test_small_logs_and_large_ones_are_compacted_together(
     monkeypatch.setattr(compact, "ALONE_RECORDS", 300)
     uri = fill(tmp_path, lambda partition: list(some(partition))[: 600 if partition else 300], COMPACTED)
     before, commits = [read(uri, partition) for partition in (0, 1)], versions(uri)
-    monkeypatch.setattr(compact._Work, "written", lambda *_: 1 // 0)
+    monkeypatch.setattr(compact.CompactionWork, "written", lambda *_: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         jobs.compact(None, uri, topics=["orders"], take_over=True)
     assert [read(uri, partition) for partition in (0, 1)] == before
     monkeypatch.undo()
     monkeypatch.setattr(compact, "run_tasks", run_here)
-    monkeypatch.setattr(compact._Work, "frame", lambda self, _: Frame(self))
+    monkeypatch.setattr(compact.CompactionWork, "frame", lambda self, _: Frame(self))
     monkeypatch.setattr(compact, "ALONE_RECORDS", 300)
     done = jobs.compact(None, uri, topics=["orders"], take_over=True)
     assert [found.records_before for found in sorted(done.logs, key=lambda found: found.log)] == [300, 600]
@@ -209,7 +210,7 @@ def table(request: pytest.FixtureRequest) -> Any:
     """Both twins, the compiled one if it was built."""
     from stratalog_spark import newest  # noqa: PLC0415 - needs numpy
 
-    if request.param == "HashedKeys" and newest._twin is None:
+    if request.param == "HashedKeys" and extension("stratalog_spark.newest_c") is None:
         pytest.skip("there is no compiled code here")
     return getattr(newest, request.param)()
 
@@ -258,10 +259,9 @@ def test_keys_that_agree_in_half_of_their_hash_are_two(table: Any) -> None:
 def test_a_table_that_has_no_room_or_no_shape_is_not_written(
     slots: bytearray, hashes: bytes, offsets: bytes, held: int
 ) -> None:
-    from stratalog_spark import newest  # noqa: PLC0415 - needs numpy
-
-    if newest._twin is None:
+    kernel = extension("stratalog_spark.newest_c")
+    if kernel is None:
         pytest.skip("there is no compiled code here")
     with pytest.raises((ValueError, TypeError)):
-        newest._twin.put(slots, hashes, offsets, held)
+        kernel.put(slots, hashes, offsets, held)
     assert not any(slots)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from inside import write_checkpoints
 from stratalog import Engine, Record, TopicPartition, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
@@ -37,7 +38,7 @@ def append(engine: Engine, partition: int, count: int) -> None:
     log = engine.log("orders", partition)
     for _ in range(count):
         log.append([Record(timestamp_ms=1_000, value=b"%d" % log.offsets().log_end)])
-    engine._duties._write_high_watermarks()
+    write_checkpoints(engine)
 
 
 def offload(engine: Engine) -> None:
@@ -68,7 +69,7 @@ def plan(request: pytest.FixtureRequest, engine: Engine, tmp_path: Path) -> Iter
 def rows(planner: Planner, start: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> list[tuple[int, int]]:
     from stratalog_spark.rows import read_split  # noqa: PLC0415 - needs pyspark
 
-    options = planner._options
+    options = planner.options
     batches = [
         batch
         for split in planner.splits(start, end)
@@ -163,7 +164,7 @@ def test_a_new_partition_is_read_from_its_beginning(plan: Plan, engine: Engine, 
     engine.create_topic("other", partitions=3)
     other = engine.log("other", 2)
     other.append([Record(timestamp_ms=1, value=b"v")] * 6)
-    engine._duties._write_high_watermarks()
+    write_checkpoints(engine)
     offload(engine)
     assert tmp_path.exists()
     again = plan(subscribe="orders, other")
@@ -178,10 +179,10 @@ def test_retention_that_passes_a_query_is_told_or_passed_over(plan: Plan, engine
     end = strict.next(start, None)
     engine.log("orders", 0).delete_records(12)
     engine.apply_retention()
-    engine._duties.write_checkpoints()
+    write_checkpoints(engine)
     with pytest.raises(OffsetOutOfRangeError, match="orders-0"):
         strict.splits(start, end)
-    first = lax._now().log(*P0).offsets().log_start  # a tier loses whole segments
+    first = lax.reader().log(*P0).offsets().log_start  # a tier loses whole segments
     assert 0 < first <= 12
     assert rows(lax, start, end) == expected((0, first, 30), (1, 0, 10))
 
@@ -202,7 +203,7 @@ def test_a_log_that_was_cut_is_told_or_goes_on_at_its_end(plan: Plan, engine: En
     end = strict.next(strict.first(), None)
     assert end[P0] == 39
     engine.log("orders", 0).truncate_to(33)
-    engine._duties._write_high_watermarks()
+    write_checkpoints(engine)
     with pytest.raises(OffsetOutOfRangeError, match="orders-0"):
         strict.next(end, None)
     assert lax.next(end, None)[P0] == 33
@@ -233,7 +234,7 @@ def test_objects_that_are_deleted_under_a_batch_fail_it(plan: Plan, tmp_path: Pa
     splits = planner.splits(start, planner.next(start, None))
     for path in (tmp_path / "tier").rglob("*.seg"):
         path.unlink()
-    options = planner._options
+    options = planner.options
     for split in splits:
         with pytest.raises(StorageError, match="seg"):
             list(read_split(options, ("offset",), options.source, split))

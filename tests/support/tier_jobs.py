@@ -57,7 +57,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     for module in (compact, convert, erase, merge):
         monkeypatch.setattr(module, "run_tasks", run_here)
-    monkeypatch.setattr(compact._Work, "frame", lambda self, _: Frame(self))
+    monkeypatch.setattr(compact.CompactionWork, "frame", lambda self, _: Frame(self))
     monkeypatch.setattr(compact, "BUCKET_RECORDS", 200)
     return stratalog_spark
 

@@ -83,7 +83,7 @@ class Coordinator:
                 last_update_timestamp_ms=self._env.clock.now_ms(),
                 start_timestamp_ms=-1,
             )
-            self._store(transactional_id, opened)
+            self.store(transactional_id, opened)
             return identity
 
     def add_partitions(self, transactional_id: str, identity: ProducerId, names: Iterable[TopicPartition]) -> None:
@@ -112,7 +112,7 @@ class Coordinator:
                 last_update_timestamp_ms=now,
                 start_timestamp_ms=now if begins else state.start_timestamp_ms,
             )
-            self._store(transactional_id, changed)
+            self.store(transactional_id, changed)
 
     def end(self, transactional_id: str, identity: ProducerId, *, commit: bool, durability: str | None = None) -> None:
         """End a transaction. If the call fails, a repeated call continues at the failed step.
@@ -127,7 +127,7 @@ class Coordinator:
         with self._lock:
             state = self._state_of(transactional_id, identity)
             if state.status == TransactionStatus.ONGOING:
-                state = self._prepared(transactional_id, state, wanted, durability)
+                state = self.prepared(transactional_id, state, wanted, durability)
             elif state.status == _PREPARED[wanted]:
                 return  # an earlier call has completed it
             elif state.status != wanted:
@@ -239,18 +239,19 @@ class Coordinator:
     def _abort(self, transactional_id: str, state: TransactionState) -> TransactionState:
         """Abort with the next producer epoch, which fences the producer that began the transaction."""
         fencing = dataclasses.replace(state, producer_epoch=min(state.producer_epoch + 1, LAST_EPOCH))
-        prepared = self._prepared(transactional_id, fencing, TransactionStatus.PREPARE_ABORT)
+        prepared = self.prepared(transactional_id, fencing, TransactionStatus.PREPARE_ABORT)
         return self._complete(transactional_id, prepared)
 
-    def _prepared(
+    def prepared(
         self,
         transactional_id: str,
         state: TransactionState,
         status: TransactionStatus,
         durability: str | None = None,
     ) -> TransactionState:
+        """Store a transaction with another status, and return it."""
         changed = dataclasses.replace(state, status=status, last_update_timestamp_ms=self._env.clock.now_ms())
-        self._store(transactional_id, changed, durability)
+        self.store(transactional_id, changed, durability)
         return changed
 
     def _complete(
@@ -270,10 +271,11 @@ class Coordinator:
         changed = dataclasses.replace(
             state, status=_PREPARED[status], partitions=(), last_update_timestamp_ms=self._env.clock.now_ms()
         )
-        self._store(transactional_id, changed, durability)
+        self.store(transactional_id, changed, durability)
         return changed
 
-    def _store(self, transactional_id: str, state: TransactionState, durability: str | None = None) -> None:
+    def store(self, transactional_id: str, state: TransactionState, durability: str | None = None) -> None:
+        """Append the state of a transaction to the topic of transactions."""
         record = Record(
             timestamp_ms=state.last_update_timestamp_ms,
             key=transaction_key(transactional_id),

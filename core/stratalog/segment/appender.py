@@ -62,18 +62,18 @@ class Appender:
         "_growing",
         "_is_full",
         "_is_ready",
-        "_jitter_ms",
         "_largest_ms",
         "_latest_ms",
         "_parts",
         "_room_bytes",
+        "jitter_ms",
         "segment",
     )
 
     def __init__(
         self, segment: Segment, parts: Components, config: TopicConfig, jitter_ms: int = 0, *, is_idle: bool = False
     ) -> None:
-        self.segment, self._parts, self._config, self._jitter_ms = segment, parts, config, jitter_ms
+        self.segment, self._parts, self._config, self.jitter_ms = segment, parts, config, jitter_ms
         self._created_ms = parts.env.clock.now_ms()
         self._first_timestamp_ms: int | None = None
         self._largest_ms = -2  # at most the segment's largest timestamp, which is looked up when a batch is later
@@ -296,7 +296,7 @@ class Appender:
         return index
 
     def _roll_ms(self) -> int:
-        return max(roll_after_ms(self._config) - self._jitter_ms, 0)  # the jitter may exceed changed settings
+        return max(roll_after_ms(self._config) - self.jitter_ms, 0)  # the jitter may exceed changed settings
 
     def _waited_ms(self, max_timestamp_ms: int) -> int:
         first = self._first_timestamp_ms

@@ -38,7 +38,7 @@ class Planner:
     """
 
     def __init__(self, options: Options, env: Env | None = None) -> None:
-        self._options, self._clock = options, (env or Env()).clock
+        self.options, self._clock = options, (env or Env()).clock
         self._reader: Reader | None = None
         self._first: Numbers | None = None
         self._target: Numbers | None = None
@@ -48,8 +48,8 @@ class Planner:
     def first(self) -> Numbers:
         """Return the start offsets of the query, which never change."""
         if self._first is None:
-            reader = self._now()
-            self._first = start_offsets(self._options, reader, chosen(self._options, reader))
+            reader = self.reader()
+            self._first = start_offsets(self.options, reader, chosen(self.options, reader))
         return self._first
 
     def stop_at_what_is_there(self) -> None:
@@ -62,9 +62,9 @@ class Planner:
         Raises:
             UnknownTopicError: a named topic does not exist.
         """
-        reader = self._now()
-        self._seen = {name: reader.log(*name).offsets() for name in chosen(self._options, reader)}
-        return {name: found.bound(self._options.isolation) for name, found in self._seen.items()}
+        reader = self.reader()
+        self._seen = {name: reader.log(*name).offsets() for name in chosen(self.options, reader)}
+        return {name: found.bound(self.options.isolation) for name, found in self._seen.items()}
 
     def next(self, start: Numbers, max_rows: int | None) -> Numbers:
         """Return the end of the next micro-batch, or ``start`` itself if the batch is not due.
@@ -114,7 +114,7 @@ class Planner:
         Raises:
             As ``next``; and OffsetOutOfRangeError if records that were read before are not visible for now.
         """
-        reader, ranges = self._now(), list[OffsetRange]()
+        reader, ranges = self.reader(), list[OffsetRange]()
         there = set(reader.partitions())
         for name, until in sorted(end.items()):
             if name in there:
@@ -122,11 +122,11 @@ class Planner:
                 ranges.append(self._range(name, start.get(name, bounds.log_start), until, bounds))
             else:
                 self._lost(UnknownTopicError(f"{name} no longer exists in {reader.location}"))
-        options = self._options
+        options = self.options
         return plan_splits(reader, ranges, isolation=options.isolation, min_splits=options.min_partitions)
 
     def _range(self, name: TopicPartition, begin: int, until: int, bounds: LogOffsets) -> OffsetRange:
-        first, last = bounds.log_start, bounds.bound(self._options.isolation)
+        first, last = bounds.log_start, bounds.bound(self.options.isolation)
         if begin >= until:
             return OffsetRange(name, until, until)
         if last < until <= bounds.log_end:
@@ -143,16 +143,16 @@ class Planner:
             self._reader = None
 
     def _shall_wait(self, total: int) -> bool:
-        least = self._options.min_offsets
+        least = self.options.min_offsets
         waited_ms = (self._clock.monotonic_ns() - self._planned_ns) // 1_000_000
-        return least is not None and total < least and waited_ms < self._options.max_delay_ms
+        return least is not None and total < least and waited_ms < self.options.max_delay_ms
 
     def _lost(self, error: StorageError) -> None:
-        if self._options.fail_on_loss:
+        if self.options.fail_on_loss:
             raise error
         _LOGGER.warning("records are missing, and failOnDataLoss is off: %s", error)
 
-    def _now(self) -> Reader:
+    def reader(self) -> Reader:
         """Return a reader of the current source. A tier's reader is refreshed; a directory is opened again."""
         if self._reader is not None:
             try:
@@ -160,7 +160,7 @@ class Planner:
             except ConfigError:
                 self.close()
         if self._reader is None:
-            self._reader = self._options.source.open(peek=True)
+            self._reader = self.options.source.open(peek=True)
         return self._reader
 
 

@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 import stratalog
+from inside import log_state
 from sim_objects import ObjectFault, SimRequest
 from sim_tier import URI
 from stratalog import Engine, Record
@@ -542,7 +543,7 @@ def test_listeners_are_told_of_what_leaves_local_disk(engine: Engine) -> None:
     log = filled(engine, "abc", "abd")
     engine.offload()
     told = list[object]()
-    log._state.notify = told.append
+    log_state(log).notify = told.append
     engine.run_cleaner()
     assert [event.base_offset for event in told if isinstance(event, SegmentEvicted)] == [0, 3]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from inside import clients
 from stratalog import Engine, Record, TopicPartition, open_engine
 from stratalog.client.consumer import Consumer
 from stratalog.client.group_offsets import CommittedOffset, GroupOffsets
@@ -24,6 +25,7 @@ from stratalog.errors import (
 )
 from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC, OffsetCommit, parse_offsets_record
 
+WAIT_S = 30
 ONE = TopicPartition("one", 0)
 T = [TopicPartition("t", partition) for partition in range(3)]
 
@@ -44,7 +46,7 @@ def offsets(found: dict[TopicPartition, list[Record]]) -> dict[TopicPartition, l
 
 @pytest.fixture
 def groups(engine: Engine) -> GroupOffsets:
-    return engine._clients.offsets
+    return clients(engine).offsets
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
@@ -287,8 +289,10 @@ def test_a_topic_can_be_deleted_while_the_first_commit_makes_the_offsets_topic(
     create = engine.create_topic
 
     def meanwhile(*arguments: Any, **options: Any) -> object:
-        assert not engine._clients.offsets._lock.locked()
-        engine.delete_topic("t")
+        deleting = threading.Thread(target=engine.delete_topic, args=("t",), daemon=True)
+        deleting.start()
+        deleting.join(WAIT_S)
+        assert not deleting.is_alive()
         return create(*arguments, **options)
 
     with early(engine, group="g") as consumer, monkeypatch.context() as patched:

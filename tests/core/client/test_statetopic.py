@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stratalog import Engine, Record, TopicPartition, open_engine
+from inside import clients
+from stratalog import Record, TopicPartition, open_engine
 from stratalog.client import statetopic
-from stratalog.client.clients import Clients
 from stratalog.client.group_offsets import CommittedOffset
 from stratalog.client.partitioner import partition_of_name
 from stratalog.client.statetopic import PARTITIONS
@@ -40,10 +40,6 @@ class CountedVfs(PosixVfs):
         data = super().read(descriptor, position, size_bytes)
         self.read_bytes += len(data) if descriptor in self._counted else 0
         return data
-
-
-def clients(engine: Engine) -> Clients:
-    return engine._clients
 
 
 def end_transactions(folder: Path, count: int) -> None:

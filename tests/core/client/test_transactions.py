@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from inside import clients, transaction
 from stratalog import Engine, TopicPartition, open_engine
 from stratalog.client.clients import Clients
 from stratalog.client.coordinator import partitions_in
@@ -48,10 +49,6 @@ def committed(engine: Engine, topic: str = "t") -> list[bytes | None]:
 
 def state(engine: Engine, transactional_id: str = ID) -> TransactionState:
     return clients(engine).coordinator.states()[transactional_id]
-
-
-def clients(engine: Engine) -> Clients:
-    return engine._clients
 
 
 def stable(log: Log) -> bool:
@@ -168,8 +165,7 @@ def test_after_an_unknown_outcome_an_abort_takes_the_next_epoch(engine: Engine) 
         producer.begin_transaction()
         write(producer, b"a")
         producer.flush()
-        assert producer._transaction is not None
-        producer._transaction.failed(LogDirOfflineError("it broke after the write", "disk"), unsure=True)
+        transaction(producer).failed(LogDirOfflineError("it broke after the write", "disk"), unsure=True)
         with pytest.raises(TransactionAbortedError):
             producer.commit_transaction()
         producer.abort_transaction()
@@ -270,7 +266,7 @@ def test_each_opening_takes_the_next_epoch_and_a_last_one_another_id(engine: Eng
     first = coordinator.open(ID, 1000)
     second = coordinator.open(ID, 1000)
     assert (second.producer_id, second.epoch) == (first.producer_id, first.epoch + 1)
-    coordinator._store(ID, replace(state(engine), producer_epoch=LAST_EPOCH - 1))
+    coordinator.store(ID, replace(state(engine), producer_epoch=LAST_EPOCH - 1))
     third = coordinator.open(ID, 1000)
     assert third.producer_id != first.producer_id
     assert third.epoch == 0
@@ -295,9 +291,9 @@ def test_a_transaction_that_takes_too_long_is_aborted(engine: Engine, clock: Man
     assert committed(engine) == []
 
 
-def crashed(engine: Engine, target: Path) -> Path:
-    """The directory as a crash would leave it now."""
-    return shutil.copytree(engine._dirs[0].store.path(), target, ignore=shutil.ignore_patterns(".lock"))
+def crashed(tmp_path: Path) -> Path:
+    """The directory of ``engine`` as a crash would leave it now."""
+    return shutil.copytree(tmp_path / "engine", tmp_path / "left", ignore=shutil.ignore_patterns(".lock"))
 
 
 def test_a_restart_aborts_what_was_left_open(engine: Engine, tmp_path: Path) -> None:
@@ -305,7 +301,7 @@ def test_a_restart_aborts_what_was_left_open(engine: Engine, tmp_path: Path) -> 
     producer.begin_transaction()
     write(producer, b"a", b"b")
     producer.flush()
-    left = crashed(engine, tmp_path / "left")
+    left = crashed(tmp_path)
     with open_engine(left) as again:
         assert not stable(again.log("t", 0))
         with again.consumer(topics=["t"], isolation="read_committed"):
@@ -321,7 +317,7 @@ def test_a_restart_aborts_what_the_state_has_forgotten(engine: Engine, tmp_path:
     producer.begin_transaction()
     write(producer, b"a")
     producer.flush()
-    left = crashed(engine, tmp_path / "left")
+    left = crashed(tmp_path)
     for path in left.glob(f"{TRANSACTIONS_TOPIC}-*/*.log"):
         path.write_bytes(b"")
     with open_engine(left) as again:
@@ -338,7 +334,7 @@ def test_state_that_cannot_be_read_keeps_nobody_from_other_things(
         producer.begin_transaction()
         write(producer, b"a")
         producer.commit_transaction()
-    left = crashed(engine, tmp_path / "left")
+    left = crashed(tmp_path)
     (left / f"{TRANSACTIONS_TOPIC}-{partition_of_name(ID, 50)}" / "partition.metadata").write_text("nonsense")
     with open_engine(left) as again:
         with again.consumer(topics=["t"], auto_offset_reset="earliest") as consumer:
@@ -379,12 +375,12 @@ def test_a_restart_ends_what_was_settled(
     producer.begin_transaction()
     write(producer, b"a", b"b")
     producer.flush()
-    prepared = clients(engine).coordinator._prepared(ID, state(engine), status)
+    prepared = clients(engine).coordinator.prepared(ID, state(engine), status)
     for name in partitions_in(prepared)[:markers]:
         engine.log(*name).end_transaction(
             prepared.producer_id, prepared.producer_epoch, commit=commit, coordinator_epoch=0
         )
-    left = crashed(engine, tmp_path / "left")
+    left = crashed(tmp_path)
     with open_engine(left) as again:
         with again.producer(transactional_id=ID) as next_one:
             assert committed(again) == ([b"a", b"b"] if commit else [])
@@ -404,7 +400,7 @@ def test_a_brokers_client_keeps_its_open_transaction_until_its_time_is_over(tmp_
         coordinator = clients(engine).coordinator
         coordinator.open(ID, 5000)
         found = replace(state(engine), producer_id=theirs.producer_id, producer_epoch=theirs.epoch)
-        coordinator._store(ID, found)
+        coordinator.store(ID, found)
         coordinator.add_partitions(ID, theirs, [TopicPartition("t", 0)])
     with open_engine(tmp_path, env=Env(clock=clock)) as engine:
         clients(engine).coordinator.recover()
@@ -454,7 +450,10 @@ def test_offsets_of_a_deleted_topic_do_not_come_back_with_an_open_transaction(en
         engine.delete_topic("one")
         producer.commit_transaction()
     engine.create_topic("one")
-    for reader in (clients(engine), Clients(engine, engine._clients._parts)):  # as it is known, and as it is read anew
+    for reader in (
+        clients(engine),
+        Clients(engine, engine.log("t", 0).parts),
+    ):  # as it is known, and as it is read anew
         assert reader.offsets.committed("g") == {other: CommittedOffset(3)}
 
 

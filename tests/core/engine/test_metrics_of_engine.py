@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from inside import tell_listeners
 from stratalog import Engine, Record, open_engine
 from stratalog.engine.duties.engine_metrics import METRICS
 from stratalog.env import Env
@@ -119,7 +120,7 @@ def test_listeners_that_raise_are_counted(tmp_path: Path) -> None:
     with open_engine(tmp_path, plugins=[Raising()]) as engine:
         engine.create_topic("orders")
         append(engine, b"one", b"two")
-        engine._notifier.drain()
+        tell_listeners(engine)
         (count,) = told(engine)["stratalog_listener_failures_total"].values()
         assert count == 2
 

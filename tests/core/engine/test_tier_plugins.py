@@ -227,7 +227,7 @@ def test_a_deep_check_compares_the_hash_where_a_layout_does_not(tmp_path: Path) 
         engine.offload()
         assert engine.tier is not None
         (name,) = engine.tier.logs()
-        check = TierLogCheck(engine.tier.log(*name), engine._host.reading_parts(), contents=True)
+        check = TierLogCheck(engine.tier.log(*name), engine.log(*name.log).parts, contents=True)
         assert list(check.roots()) == []
         (first, *_) = [found for found in check.segments() if isinstance(found, StoredSegment)]
         assert list(check.check(first)) == []

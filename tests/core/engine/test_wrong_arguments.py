@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import pytest
 
 import stratalog
+from inside import clients
 from stratalog import Engine, Record
 from stratalog.client.group_offsets import GroupOffsets
 from stratalog.errors import ConfigError, StorageError, WrongTypeError
@@ -160,7 +161,7 @@ def opened(folder: Path) -> Iterator[tuple[Engine, list[Any]]]:
         writer = stack.enter_context(WriteTarget(str(target)).open())
         of_tier = stack.enter_context(stratalog.open_reader(uri)).tier
         assert of_tier is not None
-        offsets: GroupOffsets = engine._clients.offsets
+        offsets: GroupOffsets = clients(engine).offsets
         remote = of_tier.log(log.name, log.topic_id)
         yield engine, [engine, log, tier, producer, consumer, offsets, reader, reader.log("t", 0), remote, writer]
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from inside import log_state
 from log_bed import LogBed, records
 from ordered_locks import LockOrderError, OrderedLock, checked_lock_order, violations
 from stratalog.env.lock_order import LockRank
@@ -54,7 +55,7 @@ def test_the_locks_of_a_log_are_checked(bed: LogBed) -> None:
     with checked_lock_order():
         log = bed.open()
         log.append(records(1), "durable")
-        state = log._state
+        state = log_state(log)
         with state.lock, pytest.raises(LockOrderError, match=r"CLEANING is acquired by a thread that holds \['LOG'\]"):
             state.cleaning.busy.acquire()
     assert len(violations()) == 1

@@ -236,7 +236,7 @@ def test_jitter_is_drawn_below_its_setting(bed: LogBed, segment_ms: int, jitter_
     config = TopicConfig(segment_ms=segment_ms, segment_jitter_ms=jitter_ms)
     parts = replace(bed.parts, env=replace(bed.parts.env, chance=random.Random(1)))  # noqa: S311 - repeatable
     with closing(new_segment(bed, 0)) as segment:
-        drawn = {new_appender(segment, parts, config)._jitter_ms for _ in range(30)}
+        drawn = {new_appender(segment, parts, config).jitter_ms for _ in range(30)}
     assert drawn <= set(range(limit))
     assert len(drawn) > 1 or limit == 1
 

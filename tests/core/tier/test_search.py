@@ -361,7 +361,7 @@ def mistake_others_records_for_ours(patch: pytest.MonkeyPatch) -> None:
 
 def trust_an_old_head(patch: pytest.MonkeyPatch) -> None:
     """The next version is asked for, however long ago the head was verified."""
-    patch.setattr(HeadFinder, "is_warm", property(lambda finder: finder._verified is not None))
+    patch.setattr(HeadFinder, "is_warm", property(lambda finder: finder._verified is not None))  # noqa: SLF001 - plants a bug
 
 
 def collect_young_roots(patch: pytest.MonkeyPatch) -> None:

@@ -362,7 +362,7 @@ def _rows(address: str, topic: str, partition: int, isolation: str) -> Iterator[
             error = message.error()
             if error is None:
                 yield _row(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's name
                 return
             else:
                 raise KafkaException(error)

@@ -134,5 +134,5 @@ def test_a_full_quota_is_no_exists(deadline_ns: int, monkeypatch: pytest.MonkeyP
 def test_the_real_library_knows_the_keyword(library: str, kind: str, scheme: str) -> None:
     found = pytest.importorskip(library, reason=f"{library} is not installed: its keyword cannot be looked up")
     assert issubclass(getattr(found, kind), AsyncFileSystem)
-    assert set(CONDITIONS[scheme]) <= set(inspect.signature(getattr(found, kind)._pipe_file).parameters)
+    assert set(CONDITIONS[scheme]) <= set(inspect.signature(getattr(found, kind)._pipe_file).parameters)  # noqa: SLF001 - fsspec's name
     assert importlib.import_module(library) is found

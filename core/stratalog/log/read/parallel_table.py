@@ -34,7 +34,7 @@ def read_table(
     """
     threads = parts.limits.arrow_threads
     plan = plan_read(views(), parts, start, end, isolation)
-    spans = _spans(plan, parts, threads) if threads > 1 else []
+    spans = pieces_of(plan, parts, threads) if threads > 1 else []
 
     def read(span: range) -> list[pyarrow.RecordBatch]:
         return list(planned_arrow(plan, views, parts, span, partition))
@@ -50,7 +50,7 @@ class _Share(NamedTuple):
     size_bytes: int
 
 
-def _spans(plan: ReadPlan, parts: Components, threads: int) -> list[range]:
+def pieces_of(plan: ReadPlan, parts: Components, threads: int) -> list[range]:
     """Return the plan's offsets as pieces of similar size.
 
     Returns an empty list if the range is short, or partly in the tier, which reads ahead by itself.

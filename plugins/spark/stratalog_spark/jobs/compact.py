@@ -132,7 +132,7 @@ def compact(
         parts += run_tasks(spark, whole, alone, task=RUN, result=REWRITTEN, progress=progress)
         if runs:
             wide = tuple(span for span in spans if any(run.span == span for run in runs))
-            work = _Work(source, target, tuple(runs), wide, secrets.token_bytes(SECRET_BYTES), now_ms, share)
+            work = CompactionWork(source, target, tuple(runs), wide, secrets.token_bytes(SECRET_BYTES), now_ms, share)
             with explained(), watched(spark, progress):
                 rows = work.frame(spark).toArrow().to_pylist()
             by_run = {row["run"]: REWRITTEN.unpack(row["made"]) for row in rows}
@@ -154,7 +154,7 @@ def _parted(planned: Sequence[Run], alone_records: int) -> tuple[list[Run], list
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class CompactionWork:
     """The three steps in the form in which they are sent to the tasks."""
 
     source: ReadSource
@@ -281,10 +281,12 @@ _PLANNED: Final = Message[tuple[tuple[Run, ...], tuple[ReplaceSpan, ...]]](
 )
 
 
-def _work(source: ReadSource, target: WriteTarget, planned: str, secret: bytes, now_ms: int, share: float) -> _Work:
+def _work(
+    source: ReadSource, target: WriteTarget, planned: str, secret: bytes, now_ms: int, share: float
+) -> CompactionWork:
     """Return the steps in a task. Spark pickles the options; the plan is sent as text."""
     runs, spans = _PLANNED.unpack(planned)
-    return _Work(source, target, runs, spans, secret, now_ms, share)
+    return CompactionWork(source, target, runs, spans, secret, now_ms, share)
 
 
 class Survivors(RecordFilter):

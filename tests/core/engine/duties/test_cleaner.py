@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from inside import tell_listeners
 from stratalog import Engine, Record, RecordColumns, open_engine
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
@@ -249,7 +250,7 @@ def test_a_log_with_a_broken_policy_is_left_alone_and_the_others_have_their_turn
     assert len(offsets(bad)) == 10
     assert "bug over bad-0" in bad.maintenance.cleaning.uncleanable
     assert engine.run_cleaner() == ()
-    engine._notifier.drain()
+    tell_listeners(engine)
     assert [type(event) for event in listener.events] == [LogUncleanable, LogCleaned]
 
 
@@ -266,7 +267,7 @@ def test_a_round_that_changed_nothing_and_is_planned_once_more_makes_the_log_unc
     assert len(offsets(good)) == 5
     assert [plan.rewrite for plan in engine.plan_cleaner() if plan.log is log] == [None]
     assert engine.run_cleaner() == ()
-    engine._notifier.drain()
+    tell_listeners(engine)
     assert [event.log.topic for event in listener.events if isinstance(event, LogUncleanable)] == ["bad"]
 
 

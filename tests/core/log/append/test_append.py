@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from inside import log_state
 from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
@@ -478,7 +479,7 @@ def test_the_view_after_an_append_is_that_of_the_whole_state(bed: LogBed, change
         again()
         log.append(records(4))
         seen = log.view()
-        log._state.publish()
+        log_state(log).publish()
         assert seen == log.view()
 
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from inside import log_state
 from log_bed import LogBed, offsets_in, records
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
@@ -38,7 +39,7 @@ def lined_up(
     """An append of another thread that waits in the row."""
     made = records(count, start=start, timestamp_ms=timestamp_ms, value_bytes=value_bytes)
     waiter = QueuedAppend(Preparer(bed.topic, bed.parts).records(made))
-    log._state.durability.turns.line_up(waiter)
+    log_state(log).durability.turns.line_up(waiter)
     return waiter
 
 
@@ -150,11 +151,11 @@ def test_a_log_that_follows_or_failed_refuses_each(bed: LogBed, files: FaultyVfs
 def test_threads_that_come_during_a_write_are_written_together(bed: LogBed, files: FaultyVfs) -> None:
     log = bed.open()
     log.append(records(1, start=99))
-    turns, began = log._state.durability.turns, log_writes(files)
+    turns, began = log_state(log).durability.turns, log_writes(files)
 
     def rule(operation: str, path: str) -> None:
         if operation == "write" and path.endswith(LOG_SUFFIX) and log_writes(files) == began + 1:
-            while len(turns._row or ()) < THREADS - 1:
+            while len(turns._row or ()) < THREADS - 1:  # noqa: SLF001 - the queue shows its length nowhere else
                 os.sched_yield()
 
     files.rule = rule

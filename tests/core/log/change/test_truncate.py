@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from inside import log_state
 from log_bed import LogBed, offsets_in, records
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import (
@@ -381,9 +382,8 @@ def test_readers_beside_truncations_see_records_or_are_told(bed: LogBed) -> None
 @pytest.mark.parametrize("fully", [False, True])
 @pytest.mark.long
 def test_a_disk_that_fails_meanwhile_leaves_a_prefix(bed: LogBed, log: Log, operation: str, fully: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    log.close()
+    bed.close()
     files = bed.files_port = FaultyVfs()
-    bed._host = None
     log = bed.open()
     files.rule = failing(operation, errno.EIO)
     with pytest.raises(LogDirOfflineError):
@@ -404,7 +404,7 @@ def test_bounds_that_are_not_stored_take_the_log_out_of_service(log: Log, error:
     def interrupted() -> None:
         raise error
 
-    log._state.store_bounds = interrupted
+    log_state(log).store_bounds = interrupted
     with pytest.raises(type(error)):
         log.truncate_to(3)
     assert not log.healthy

@@ -66,11 +66,12 @@ def test_what_is_to_be_written_alone_is_done_at_once(tmp_path: Path, files: Faul
 def test_an_engine_that_closes_leaves_no_future_behind(tmp_path: Path) -> None:
     with open_engine(tmp_path) as engine:
         engine.create_topic("t", partitions=10)
+        log = engine.log("t", 0)
         waiting = [engine.log("t", n % 10).append(ONE, "durable", wait=False) for n in range(100)]
     assert all(future.done() for future in waiting)
     assert sorted(future.result().base_offset for future in waiting) == sorted([*range(10)] * 10)
     with pytest.raises(ClosedError):
-        engine._open_logs.logs[next(iter(engine._open_logs.logs))].append(ONE, "durable", wait=False)
+        log.append(ONE, "durable", wait=False)
 
 
 def test_a_sync_that_fails_is_told_to_all_who_hold_a_future(tmp_path: Path, files: FaultyVfs) -> None:

@@ -43,8 +43,8 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> list[list[range]]:
         found.append(cut(plan, parts, threads))
         return found[-1]
 
-    cut = parallel_table._spans
-    monkeypatch.setattr(parallel_table, "_spans", spans)
+    cut = parallel_table.pieces_of
+    monkeypatch.setattr(parallel_table, "pieces_of", spans)
     return found
 
 
@@ -140,7 +140,7 @@ def test_what_the_tier_has_is_read_by_the_caller_alone(wide: LogBed) -> None:
     log = wide.open(clean=False)
     for start, is_cut in ((0, False), (10 * SPAN, True)):
         plan = ReadPlan(Far(*log.view()), range(start, BATCHES * SPAN), (), meets_damage=False)
-        assert bool(parallel_table._spans(plan, log.parts, 2)) is is_cut
+        assert bool(parallel_table.pieces_of(plan, log.parts, 2)) is is_cut
 
 
 @pytest.mark.parametrize("threads", [2, 3, 16])

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from inside import log_state
 from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
@@ -46,7 +47,7 @@ def test_jitter_above_the_longest_lag_does_not_roll_at_each_append(bed: LogBed, 
     )
     log = bed.open()
     parts = replace(bed.parts, env=replace(bed.parts.env, chance=random.Random(chance)))  # noqa: S311 - repeatable
-    log._state.writes.replace_appender(new_appender(log.view().segments[-1], parts, bed.topic))
+    log_state(log).writes.replace_appender(new_appender(log.view().segments[-1], parts, bed.topic))
     for _ in range(3):
         log.append([Record(timestamp_ms=5, key=b"k")])
     assert bases(log) == [0]
@@ -57,7 +58,7 @@ def test_jitter_above_the_longest_lag_does_not_roll_at_each_append(bed: LogBed, 
 def test_settings_that_shrink_below_the_jitter_drawn_roll_at_the_first_later_record(bed: LogBed) -> None:
     bed.topic = TopicConfig(segment_ms=10**9)
     log = bed.open()
-    log._state.writes.replace_appender(Appender(log.view().segments[-1], bed.parts, bed.topic, jitter_ms=10**8))
+    log_state(log).writes.replace_appender(Appender(log.view().segments[-1], bed.parts, bed.topic, jitter_ms=10**8))
     log.maintenance.configure(TopicConfig(segment_ms=10), bed.parts)
     for stamp in (5, 5, 6):
         log.append([Record(timestamp_ms=stamp)])
@@ -175,6 +176,6 @@ def test_jitter_is_drawn_by_the_chance_of_the_environment(bed: LogBed) -> None:
     def drawn(seed: int) -> list[int]:
         env = Env(clock=bed.clock, chance=random.Random(seed))  # noqa: S311 - repeatable
         parts = replace(bed.parts, env=env)
-        return [new_appender(segment, parts, bed.topic)._jitter_ms for _ in range(4)]
+        return [new_appender(segment, parts, bed.topic).jitter_ms for _ in range(4)]
 
     assert drawn(1) == drawn(1) != drawn(2)

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from inside import log_state
 from log_bed import LogBed
 from stratalog.log.folder.tier_note import read_note
 from stratalog.log.read.tier_view import RemoteLog, RemoteView
@@ -31,7 +32,7 @@ def test_who_looked_at_the_tier_earlier_does_not_replace_a_later_note(
 ) -> None:
     """Retention, cleaning and offload note on threads of their own: an older note could win, and pass for the newer one."""
     with bed:
-        state = bed.open()._state
+        state = log_state(bed.open())
         tier, remote = state.tier, cast(RemoteLog, Growing())
         other = threading.Thread(target=tier.save_note, args=(remote,))
         replace = state.files.replace_small
