@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import linecache
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from stratalog.model.records import Record
 MODULES = (
     "log/append/append.py",
     "log/append/commit.py",
-    "log/append/append_queue.py",
+    "log/append/group_commit.py",
     "log/state/roll.py",
     "log/load/producer_replay.py",
     "segment/appender.py",
@@ -30,13 +31,18 @@ MODULES = (
 
 @contextlib.contextmanager
 def interrupted_at(line: int) -> Iterator[Callable[[], bool]]:
-    """Raise KeyboardInterrupt at the ``line``-th line that runs in MODULES; the value tells whether it came to that."""
+    """Raise KeyboardInterrupt at the ``line``-th line that runs in MODULES; the value tells whether it came to that.
+
+    ``with`` lines do not count: they run once more before their lock is released, where Python handles no signal.
+    """
     left = [line]
 
     def trace(frame: FrameType, event: str, _: object) -> Any:  # itself, or None: the type names itself
         if not frame.f_code.co_filename.endswith(MODULES):
             return None
-        if event == "line":
+        if event == "line" and not linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith(
+            "with "
+        ):
             left[0] -= 1
             if left[0] == 0:
                 raise KeyboardInterrupt
