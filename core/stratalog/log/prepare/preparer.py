@@ -64,7 +64,7 @@ class Preparer:
         """Check encoded batches, and encode those again that do not fit the topic. Errors as ``prepare_batches``.
 
         Raises:
-            InvalidRecordError: there is no whole batch, or control batches come together with messages of magic 0 or 1.
+            InvalidRecordError: there is no whole batch.
         """
         if self._is_direct:
             batches = self.format.prepare_batches(data, self._rules, self._now_ms())
@@ -73,6 +73,4 @@ class Preparer:
         pieces = prepare_batches(data, self._config, self._components, origin=origin)
         if not pieces:
             raise InvalidRecordError("no whole batch was given")
-        if len({piece.magic for piece in pieces}) > 1:
-            raise InvalidRecordError("an append has batches of one magic")
         return PreparedBatches.joined(pieces)
