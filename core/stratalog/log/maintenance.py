@@ -72,10 +72,10 @@ class LogMaintenance:
             roll(state)
             return True
 
-    def configure(self, config: TopicConfig, parts: Components, remote: RemoteLog | None = None) -> None:
+    def configure(self, config: TopicConfig, components: Components, remote: RemoteLog | None = None) -> None:
         """Apply new topic settings without reopening the log. They also apply to the active segment."""
         with self._state.lock:
-            self._state.configure(LogSettings(config, parts, remote))
+            self._state.configure(LogSettings(config, components, remote))
 
     def abandon(self) -> None:
         """Close without making anything durable, because the log is about to be deleted. May be called twice."""

@@ -84,7 +84,7 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
             took the log over can have written them.
     """
     name, files, loaded, refusal = request.name, request.files, request.loaded, request.refusal
-    config, parts, remote = settings.config, settings.components, settings.remote
+    config, components, remote = settings.config, settings.components, settings.remote
     watermark = environment.watermark
     tiered = None if remote is None else tier_at_opening(remote, files, loaded)
     ours = None if tiered is None else tiered.within(loaded.epochs.entries)
@@ -103,7 +103,7 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
         remote=ours,
         damage=loaded.damage,
     )
-    appender = new_appender(loaded.segments[-1], parts, config, is_idle=refusal is not None)
+    appender = new_appender(loaded.segments[-1], components, config, is_idle=refusal is not None)
     health, lock = Health(name, loaded.damage, refusal, environment.on_offline), LockRank.LOG.rlock()
     state = LogState(
         log=name,
@@ -125,7 +125,7 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
         tier=TierLink(files, health, lock),
         published=PublishedView(view),
     )
-    due_ns = parts.env.clock.monotonic_ns() + config.file_delete_delay_ms * 1_000_000
+    due_ns = components.env.clock.monotonic_ns() + config.file_delete_delay_ms * 1_000_000
     state.writes.pending_deletes.add(loaded.left, due_ns)
     state.durability.turns.writes_with(partial(commit_queued, state))
     state.publish()

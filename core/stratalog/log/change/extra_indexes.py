@@ -53,42 +53,42 @@ def make_extras(state: LogState) -> ExtrasResult:
         PluginError: a builder failed.
         DiskFullError: no space; the incomplete file is removed.
     """
-    parts, config = state.settings.components, state.settings.config
-    labels = frozenset(parts.extras.labels)
+    components, config = state.settings.components, state.settings.config
+    labels = frozenset(components.extras.labels)
     removed = segments = size_bytes = 0
     if state.writes.extra_labels != labels:
         removed = _remove_unwanted(state, labels)
     for segment in state.view.segments[:-1] if labels else ():
         if segment.known_extras != labels:
             try:
-                made_bytes = _make(state, segment, parts, config)
+                made_bytes = _make(state, segment, components, config)
             except SegmentGoneError:  # retention or compaction removed it in the meantime
                 continue
             segments, size_bytes = segments + bool(made_bytes), size_bytes + made_bytes
     return ExtrasResult(state.log, segments, size_bytes, removed)
 
 
-def packed_extras(segment: ReadableSegment, info: SegmentInfo, parts: Components, config: TopicConfig) -> bytes:
+def packed_extras(segment: ReadableSegment, info: SegmentInfo, components: Components, config: TopicConfig) -> bytes:
     """Return the extra indexes to upload with a closed segment, and build missing ones; ``b""`` if there are none.
 
     If a builder fails or the segment is damaged, the segment is uploaded without extra indexes.
     """
-    if not parts.extras.labels:
+    if not components.extras.labels:
         return b""
     try:
-        found = _completed(segment, _stored(segment, parts), parts, config)
+        found = _completed(segment, _stored(segment, components), components, config)
     except StorageError:
         _LOGGER.warning("%s is offloaded without extra indexes", segment.label, exc_info=True)
         return b""
     return b"".join(pack_extras(Identity.in_tier(info), found))
 
 
-def packed_extras_of(built: BuiltSegment, info: SegmentInfo, parts: Components, config: TopicConfig) -> bytes:
+def packed_extras_of(built: BuiltSegment, info: SegmentInfo, components: Components, config: TopicConfig) -> bytes:
     """Return the extra indexes, as ``packed_extras`` does, for a segment that was written for a tier."""
-    if not parts.extras.labels:
+    if not components.extras.labels:
         return b""
     with contextlib.closing(built.reader()) as segment:
-        return packed_extras(segment, info, parts, config)
+        return packed_extras(segment, info, components, config)
 
 
 def found_extras(segment: Segment, info: SegmentInfo) -> bytes:
@@ -97,14 +97,14 @@ def found_extras(segment: Segment, info: SegmentInfo) -> bytes:
     return b"".join(pack_extras(Identity.in_tier(info), found)) if found else b""
 
 
-def _make(state: LogState, segment: Segment, parts: Components, config: TopicConfig) -> int:
+def _make(state: LogState, segment: Segment, components: Components, config: TopicConfig) -> int:
     """Write one segment's extra index file if it is out of date; return the written size (bytes), otherwise 0."""
-    labels = frozenset(parts.extras.labels)
+    labels = frozenset(components.extras.labels)
     if segment.known_extras is not DOUBTED and frozenset(stored_labels(segment)) == labels:
         segment.known_extras = labels
         return 0
     identity = Identity.of(segment)
-    indexes = _completed(segment, stored_extras(segment, labels), parts, config)
+    indexes = _completed(segment, stored_extras(segment, labels), components, config)
     with state.lock:
         state.health.check_writable()
         if all(found is not segment for found in state.writes.segments[:-1]) or Identity.of(segment) != identity:
@@ -115,15 +115,15 @@ def _make(state: LogState, segment: Segment, parts: Components, config: TopicCon
 
 
 def _completed(
-    segment: ReadableSegment, there: Mapping[str, Buffer], parts: Components, config: TopicConfig
+    segment: ReadableSegment, there: Mapping[str, Buffer], components: Components, config: TopicConfig
 ) -> dict[str, Buffer]:
-    missing = [label for label in parts.extras.labels if label not in there]
-    made = build_extras(segment, missing, parts, config) if missing else {}
-    return {label: there[label] if label in there else made[label] for label in parts.extras.labels}
+    missing = [label for label in components.extras.labels if label not in there]
+    made = build_extras(segment, missing, components, config) if missing else {}
+    return {label: there[label] if label in there else made[label] for label in components.extras.labels}
 
 
-def _stored(segment: ReadableSegment, parts: Components) -> dict[str, bytes]:
-    return stored_extras(segment, parts.extras.labels) if isinstance(segment, Segment) else {}
+def _stored(segment: ReadableSegment, components: Components) -> dict[str, bytes]:
+    return stored_extras(segment, components.extras.labels) if isinstance(segment, Segment) else {}
 
 
 def _write(segment: Segment, packed: list[Buffer]) -> int:

@@ -196,10 +196,10 @@ def _keep_end(state: LogState) -> None:
         roll(state)
 
 
-def batches_end(segment: Segment, parts: Components) -> int:
+def batches_end(segment: Segment, components: Components) -> int:
     """Return the first offset after the last batch of a segment; its base offset if it has no batch."""
     end = segment.base_offset
-    for chunk in walk(segment, last_indexed_position(segment, parts), parts, check_crc=False):
+    for chunk in walk(segment, last_indexed_position(segment, components), components, check_crc=False):
         end = chunk.tables[-1].last_offset[-1] + 1
     return end
 
@@ -212,12 +212,12 @@ class _Cut:
     """
 
     def __init__(self, old: Segment, offset: int) -> None:
-        self._old, self._offset, parts = old, offset, old.parts
-        found = find_batch(old, offset, parts) if offset < old.end_offset else None
+        self._old, self._offset, components = old, offset, old.parts
+        found = find_batch(old, offset, components) if offset < old.end_offset else None
         self._size = old.size_bytes if found is None else found[0]
         self._entries = {
             role: bytes(entries[: made.kept_bytes(entries, old.base_offset, offset)])
-            for role, made in parts.indexes.items()
+            for role, made in components.indexes.items()
             for entries in [old.index_entries(role)]
         }
         self._log = old.files.open_segment(old.file_name(".log"))

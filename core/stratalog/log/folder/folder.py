@@ -40,7 +40,7 @@ UNKNOWN_END: Final = 1 << 62  # placeholder for the end of a segment that was no
 
 
 def open_segments(
-    files: LogFiles, parts: Components, opened: ExitStack, *, writable: bool, names: list[str] | None = None
+    files: LogFiles, components: Components, opened: ExitStack, *, writable: bool, names: list[str] | None = None
 ) -> list[Segment]:
     """Open the live segments of a folder, ascending, after completing or undoing an interrupted replacement.
 
@@ -48,7 +48,7 @@ def open_segments(
 
     Args:
         files: the folder.
-        parts: the log's components.
+        components: the log's components.
         opened: closes the segments if the caller fails.
         writable: if False, no file is renamed or removed; segments are read under their current names.
         names: the names of all files, if the caller has them already. The list is updated if files change.
@@ -62,20 +62,20 @@ def open_segments(
     def next_offset(name: str) -> int:
         found = parse_segment_file(name)
         base = found.base_offset if found else 0
-        swap = Segment(files, base, UNKNOWN_END, parts, files.open_segment(name), names={LOG_SUFFIX: name})
+        swap = Segment(files, base, UNKNOWN_END, components, files.open_segment(name), names={LOG_SUFFIX: name})
         with closing(swap):
             end = base
             with contextlib.suppress(CorruptBatchError):  # a torn replacement counts up to its last whole batch
-                for chunk in walk(swap, 0, parts, check_crc=False):
+                for chunk in walk(swap, 0, components, check_crc=False):
                     end = chunk.tables[-1].last_offset[-1] + 1
             return end
 
     def first_end(name: str) -> int:
         found = parse_segment_file(name)
         base = found.base_offset if found else 0
-        with closing(Segment(files, base, UNKNOWN_END, parts, files.open_segment(name))) as live:
+        with closing(Segment(files, base, UNKNOWN_END, components, files.open_segment(name))) as live:
             try:
-                chunk = next(walk(live, 0, parts, check_crc=False, read_bytes=1, relative_to=UNKNOWN_END), None)
+                chunk = next(walk(live, 0, components, check_crc=False, read_bytes=1, relative_to=UNKNOWN_END), None)
             except CorruptBatchError:
                 return base
             return base if chunk is None else chunk.tables[0].last_offset[0] + 1
@@ -96,7 +96,7 @@ def open_segments(
     segments = []
     for base, end in zip(bases, [*bases[1:], UNKNOWN_END], strict=False):
         log = files.open_segment(live[segment_file(base, LOG_SUFFIX)])
-        segments.append(Segment(files, base, end, parts, log, names=renamed.get(base)))
+        segments.append(Segment(files, base, end, components, log, names=renamed.get(base)))
         opened.callback(segments[-1].close)
     return segments
 

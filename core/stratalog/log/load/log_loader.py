@@ -54,7 +54,7 @@ RecoveryProgress = Callable[[int, int], None]
 
 def load(
     files: LogFiles,
-    parts: Components,
+    components: Components,
     config: TopicConfig,
     request: LoadRequest,
     progress: RecoveryProgress | None = None,
@@ -68,22 +68,22 @@ def load(
     stored = read_epochs(files)
     with ExitStack() as opened:
         names = checked_file_names(files)
-        segments = open_segments(files, parts, opened, writable=request.writable, names=names)
-        loader = _Loader(files, parts, config, request, names, progress, _opened(request, segments, stored))
+        segments = open_segments(files, components, opened, writable=request.writable, names=names)
+        loader = _Loader(files, components, config, request, names, progress, _opened(request, segments, stored))
         while (found := loader.overflow()) is not None:
             segment, spans = found
             if request.writable:
                 left = [*loader.loaded.left, *split_segment(segment, spans, config)]
                 opened.close()
                 names = file_names(files)
-                segments = open_segments(files, parts, opened, writable=True, names=names)
+                segments = open_segments(files, components, opened, writable=True, names=names)
             else:
                 left = []
                 at = segments.index(segment)
                 segments[at : at + 1] = pieces_of(segment, spans, opened)
                 segment.close()
             loaded = _opened(request, segments, stored, left)
-            loader = _Loader(files, parts, config, request, names, progress, loaded)
+            loader = _Loader(files, components, config, request, names, progress, loaded)
         loaded = loader.loaded
         if request.writable and loaded.damage is None:
             if loaded.epochs != stored:
@@ -117,14 +117,14 @@ class _Loader:
     def __init__(
         self,
         files: LogFiles,
-        parts: Components,
+        components: Components,
         config: TopicConfig,
         request: LoadRequest,
         names: list[str],
         progress: RecoveryProgress | None,
         loaded: LoadedLog,
     ) -> None:
-        self.files, self.parts, self.config, self.request = files, parts, config, request
+        self.files, self.components, self.config, self.request = files, components, config, request
         self.progress, self.loaded = progress, loaded
         self.names: list[str] | None = names  # None after a file was added or removed; listing again is slow
         self.snapshots = snapshot_offsets(names)
@@ -141,7 +141,7 @@ class _Loader:
     def _run(self) -> None:
         floor = self.request.log_start or 0
         for segment in self.loaded.segments[:-1]:
-            spans = closed_spans(segment, self.parts)
+            spans = closed_spans(segment, self.components)
             if spans:
                 raise SegmentOverflow(segment, spans)
         if self.request.clean or not self.loaded.segments:
@@ -206,7 +206,7 @@ class _Loader:
         """Set the log end offset; return the size (bytes) of the good part of the active segment."""
         end, valid = active.base_offset, 0
         try:
-            for chunk in walk(active, last_indexed_position(active, self.parts), self.parts):
+            for chunk in walk(active, last_indexed_position(active, self.components), self.components):
                 end, valid = chunk.tables[-1].last_offset[-1] + 1, chunk.end_position
         except CorruptBatchError as error:
             self._check_overflow(active, error)
@@ -228,12 +228,12 @@ class _Loader:
         self.newest_snapshot = state.end_offset
         state.forget_silent(self._silent_before_ms)
         start = max(state.end_offset, self.loaded.segments[0].base_offset if self.loaded.segments else end)
-        replay_range(state, self.loaded.segments, start, end, self.parts)
+        replay_range(state, self.loaded.segments, start, end, self.components)
         return state
 
     @property
     def _silent_before_ms(self) -> int:
-        return self.parts.env.clock.now_ms() - self.request.producer_expiration_ms
+        return self.components.env.clock.now_ms() - self.request.producer_expiration_ms
 
     def _write_missing_snapshots(self) -> None:
         """Write snapshots at the last two base offsets and at the log end, where they are above the newest good one."""
@@ -261,12 +261,12 @@ class _Loader:
         progress = summed(self.progress, sum(segment.size_bytes for segment in self.loaded.segments[first:]))
         for index in range(first, len(self.loaded.segments)):
             segment = self.loaded.segments[index]
-            found = recovered(segment, self.parts, self.config, self._replay, progress)
+            found = recovered(segment, self.components, self.config, self._replay, progress)
             if found.damage is not None:
                 self._check_overflow(segment, found.damage)
                 if found.end_offset > segment.end_offset:  # cut before a batch with offsets of the next segment
                     self._producers_up_to(segment.base_offset)
-                    found = recovered(segment, self.parts, self.config, self._replay, below=segment.end_offset)
+                    found = recovered(segment, self.components, self.config, self._replay, below=segment.end_offset)
             self.loaded.recovered_segments += 1
             cut = segment.size_bytes - found.valid_bytes
             last = cut > 0 or index == len(self.loaded.segments) - 1
@@ -289,7 +289,7 @@ class _Loader:
             for epoch, offset in zip(table.leader_epoch, table.base_offset, strict=True):
                 if epoch > self.loaded.epochs.latest:
                     self.loaded.epochs = self.loaded.epochs.assign(epoch, offset)
-        return replay_table(self.loaded.producers, chunk.data, table, self.parts)
+        return replay_table(self.loaded.producers, chunk.data, table, self.components)
 
     def _settle(self, index: int, found: Recovered, *, last: bool) -> int:
         """Apply recovery's result to one segment: on disk, or in memory for a reader. Return its new end offset."""
@@ -316,7 +316,7 @@ class _Loader:
         if is_active:
             known_end = max(self.request.recovery_point, self.request.high_watermark or 0, self.request.log_start or 0)
         below = None if is_active else segment.end_offset
-        spans = spans_at(error, segment, self.parts, below=below, known_end=known_end)
+        spans = spans_at(error, segment, self.components, below=below, known_end=known_end)
         if spans:
             raise SegmentOverflow(segment, spans)
 
@@ -329,8 +329,8 @@ class _Loader:
         producers' state before the segment, also if the format of transaction indexes is not installed. Other indexes
         whose format is not installed are ignored.
         """
-        suffixes = {role: found.suffix for role, found in self.parts.indexes.items()}
-        there, absent = set(self._names()), stood_in(self.parts)
+        suffixes = {role: found.suffix for role, found in self.components.indexes.items()}
+        there, absent = set(self._names()), stood_in(self.components)
         for segment in self.loaded.segments:
             is_bare = IndexRole.OFFSET in absent or not segment.size_bytes
             has_offsets = is_bare or segment.file_name(suffixes[IndexRole.OFFSET]) in there
@@ -349,9 +349,9 @@ class _Loader:
             def again(
                 chunk: Chunk, table: BatchTable, state: ProducerState = state
             ) -> Mapping[int, AbortedTransaction]:
-                return replay_table(state, chunk.data, table, self.parts)
+                return replay_table(state, chunk.data, table, self.components)
 
-            entries = recovered(segment, self.parts, self.config, again).entries
+            entries = recovered(segment, self.components, self.config, again).entries
             # The next opening takes an offset index as proof that all indexes exist. Sync the transaction index first.
             for role in [IndexRole.TRANSACTION] if has_offsets else sorted(entries, key=IndexRole.TRANSACTION.__ne__):
                 if not self.request.writable:
@@ -378,4 +378,4 @@ class _Loader:
     def _create(self, base_offset: int) -> None:
         """Create the first segment of an empty log."""
         log = self.files.open_segment(segment_file(base_offset, LOG_SUFFIX), create=True)
-        self.loaded.segments = [Segment(self.files, base_offset, base_offset, self.parts, log)]
+        self.loaded.segments = [Segment(self.files, base_offset, base_offset, self.components, log)]

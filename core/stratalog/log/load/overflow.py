@@ -58,35 +58,35 @@ class SegmentOverflow(Exception):  # noqa: N818 - no error: loading restarts wit
 # --- finding them ----------------------------------------------------------------------------------------------------
 
 
-def closed_spans(segment: Segment, parts: Components) -> list[OverflowRange]:
+def closed_spans(segment: Segment, components: Components) -> list[OverflowRange]:
     """Return the spans that a closed segment must be split into; empty if it needs no split.
 
     The file is read only if the segment's offset range allows an overflow, usually from the last index entry on.
     """
     if segment.end_offset - segment.base_offset <= MAX_RELATIVE_OFFSET + 1:
         return []
-    return _spans(segment, parts, below=segment.end_offset, known_end=segment.end_offset)
+    return _spans(segment, components, below=segment.end_offset, known_end=segment.end_offset)
 
 
-def active_spans(segment: Segment, parts: Components, known_end: int) -> list[OverflowRange]:
+def active_spans(segment: Segment, components: Components, known_end: int) -> list[OverflowRange]:
     """Return the spans that the active segment must be split into; empty if none.
 
     The end of the active segment is always read. ``known_end`` is as in ``spans_at``.
     """
-    return _spans(segment, parts, below=None, known_end=known_end)
+    return _spans(segment, components, below=None, known_end=known_end)
 
 
-def _spans(segment: Segment, parts: Components, *, below: int | None, known_end: int) -> list[OverflowRange]:
+def _spans(segment: Segment, components: Components, *, below: int | None, known_end: int) -> list[OverflowRange]:
     try:
-        for _ in walk(segment, last_indexed_position(segment, parts), parts, below=below):
+        for _ in walk(segment, last_indexed_position(segment, components), components, below=below):
             pass
     except CorruptBatchError as error:
-        return spans_at(error, segment, parts, below=below, known_end=known_end)
+        return spans_at(error, segment, components, below=below, known_end=known_end)
     return []
 
 
 def spans_at(
-    error: CorruptBatchError, segment: Segment, parts: Components, *, below: int | None, known_end: int
+    error: CorruptBatchError, segment: Segment, components: Components, *, below: int | None, known_end: int
 ) -> list[OverflowRange]:
     """Return the spans that a segment must be split into because of ``error``; empty if ``error`` is real damage.
 
@@ -96,55 +96,57 @@ def spans_at(
     Args:
         error: the error that ended a walk through the segment; everything before its position is good.
         segment: the segment.
-        parts: the log's components.
+        components: the log's components.
         below: the offset that no batch may reach; None for the active segment.
         known_end: the exclusive end offset of the log that a checkpoint or the next segment proves.
     """
-    if not isinstance(error, OffsetOverflowError) or not _is_believed(segment, error.position, parts, below, known_end):
+    if not isinstance(error, OffsetOverflowError) or not _is_believed(
+        segment, error.position, components, below, known_end
+    ):
         return []
     spans = list[OverflowRange]()
-    start, base, position = 0, _first_offset(segment, 0, parts), error.position
+    start, base, position = 0, _first_offset(segment, 0, components), error.position
     while True:
         try:
-            for _ in walk(segment, position, parts, below=below, relative_to=base):
+            for _ in walk(segment, position, components, below=below, relative_to=base):
                 pass
         except OffsetOverflowError as further:
-            if _is_believed(segment, further.position, parts, below, known_end):
+            if _is_believed(segment, further.position, components, below, known_end):
                 spans.append(OverflowRange(base, start, further.position))
                 start = position = further.position
-                base = _first_offset(segment, start, parts)
+                base = _first_offset(segment, start, components)
                 continue
         except CorruptBatchError:
             pass  # damaged bytes stay after the last good batch
         return [*spans, OverflowRange(base, start, segment.size_bytes)]
 
 
-def _is_believed(segment: Segment, position: int, parts: Components, below: int | None, known_end: int) -> bool:
-    found = _good_at(segment, position, parts)
+def _is_believed(segment: Segment, position: int, components: Components, below: int | None, known_end: int) -> bool:
+    found = _good_at(segment, position, components)
     if found is None or (below is not None and found[1][0].last_offset >= below):
         return False
     first = found[1][0]
-    behind = _good_at(segment, position + first.size_bytes, parts)
+    behind = _good_at(segment, position + first.size_bytes, components)
     return first.last_offset < known_end if behind is None else first.last_offset < behind[1][0].base_offset
 
 
-def _first_offset(segment: Segment, position: int, parts: Components) -> int:
+def _first_offset(segment: Segment, position: int, components: Components) -> int:
     """Return the offset of the first record of the good batch at ``position``.
 
     For a compressed message of V0 or V1, it is the offset of the first inner message.
     """
-    found = _good_at(segment, position, parts)
+    found = _good_at(segment, position, components)
     assert found is not None  # the caller's walk has passed this batch
     chunk, table = found
     if table.magic < 2 and table.record_count[0] < 0:
         try:
-            return next(decode(chunk, table, segment, parts, Fields.OFFSET)).offset[0]
+            return next(decode(chunk, table, segment, components, Fields.OFFSET)).offset[0]
         except CorruptBatchError:
             return table.last_offset[0]  # the records in it are unreadable
     return table.base_offset[0]
 
 
-def _good_at(segment: Segment, position: int, parts: Components) -> tuple[Chunk, BatchTable] | None:
+def _good_at(segment: Segment, position: int, components: Components) -> tuple[Chunk, BatchTable] | None:
     """Return the good batch at ``position`` as a table of one row, at any offset above the segment's base.
 
     Returns None if there is no good batch.
@@ -154,7 +156,7 @@ def _good_at(segment: Segment, position: int, parts: Components) -> tuple[Chunk,
         return None
     try:
         relative_to: int = FRAME.unpack_from(head)[0]
-        chunk = next(walk(segment, position, parts, relative_to=relative_to, read_bytes=_PEEK_BYTES))
+        chunk = next(walk(segment, position, components, relative_to=relative_to, read_bytes=_PEEK_BYTES))
     except CorruptBatchError:
         return None
     return chunk, chunk.tables[0].take(0, 1)
@@ -184,12 +186,12 @@ def pieces_of(segment: Segment, spans: Sequence[OverflowRange], opened: ExitStac
 
 
 def open_pieces(
-    files: LogFiles, parts: Components, opened: ExitStack, *, names: list[str] | None = None
+    files: LogFiles, components: Components, opened: ExitStack, *, names: list[str] | None = None
 ) -> list[Segment]:
     """Open the segments read-only, as ``open_segments`` does. Return each overflowed closed segment as its pieces."""
     segments = list[Segment]()
-    for segment in open_segments(files, parts, opened, writable=False, names=names):
-        spans = closed_spans(segment, parts) if segment.end_offset != UNKNOWN_END else []
+    for segment in open_segments(files, components, opened, writable=False, names=names):
+        spans = closed_spans(segment, components) if segment.end_offset != UNKNOWN_END else []
         if spans:
             segment.close()
         segments += pieces_of(segment, spans, opened) if spans else [segment]

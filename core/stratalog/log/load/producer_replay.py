@@ -33,22 +33,22 @@ _LOGGER: Final = logging.getLogger(__name__)
 _NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
 
 
-def read_marker(data: Buffer, batch: RecordBatch, parts: Components) -> EndMarker | None:
+def read_marker(data: Buffer, batch: RecordBatch, components: Components) -> EndMarker | None:
     """Return the end marker in a control batch of ``data``; None if the batch has no end marker or is empty."""
-    found = read_control(data, batch, parts)
+    found = read_control(data, batch, components)
     return found if isinstance(found, EndMarker) else None
 
 
-def replay(state: ProducerState, data: Buffer, batch: RecordBatch, parts: Components) -> AbortedTransaction | None:
+def replay(state: ProducerState, data: Buffer, batch: RecordBatch, components: Components) -> AbortedTransaction | None:
     """Update ``state`` with one batch; return the index entry of the transaction that it aborted, if any."""
     if batch.producer_id <= NO_PRODUCER:
         state.end_offset = batch.next_offset
         return None
-    return _noted(state, batch, read_marker(data, batch, parts))
+    return _noted(state, batch, read_marker(data, batch, components))
 
 
 def admit(
-    state: ProducerState, data: Buffer, batch: RecordBatch, parts: Components, *, in_sequence: bool = True
+    state: ProducerState, data: Buffer, batch: RecordBatch, components: Components, *, in_sequence: bool = True
 ) -> AbortedTransaction | None:
     """Check one batch that a leader is about to write, and update ``state``, which is a draft, as ``replay`` does.
 
@@ -56,7 +56,7 @@ def admit(
         InvalidRecordError: a producer's control batch has records but no end marker. An empty control batch is valid.
         Others as ``ProducerState.check``.
     """
-    marker = read_marker(data, batch, parts)
+    marker = read_marker(data, batch, components)
     if marker is None and batch.is_control and batch.record_count > 0 and batch.producer_id > NO_PRODUCER:
         raise InvalidRecordError(f"a control batch has a malformed end marker producer_id={batch.producer_id}")
     state.check(batch, marker, in_sequence=in_sequence)
@@ -71,26 +71,26 @@ def _noted(state: ProducerState, batch: RecordBatch, marker: EndMarker | None) -
 
 
 def replay_range(
-    state: ProducerState, segments: Iterable[ReadableSegment], start: int, end: int, parts: Components
+    state: ProducerState, segments: Iterable[ReadableSegment], start: int, end: int, components: Components
 ) -> None:
     """Update ``state`` with every batch of ``segments`` with offsets in [start, end)."""
     for segment in segments:
         if segment.end_offset <= start or segment.base_offset >= end:
             continue
-        for chunk in chunks_from(segment, start, parts, check_crc=False):
-            _replay_chunk(state, chunk, start, end, parts)
+        for chunk in chunks_from(segment, start, components, check_crc=False):
+            _replay_chunk(state, chunk, start, end, components)
     state.end_offset = max(state.end_offset, end)
 
 
-def _replay_chunk(state: ProducerState, chunk: Chunk, start: int, end: int, parts: Components) -> None:
+def _replay_chunk(state: ProducerState, chunk: Chunk, start: int, end: int, components: Components) -> None:
     for table in chunk.tables:
         first, last = bisect_left(table.last_offset, start), bisect_left(table.last_offset, end)
         if first < last:
-            replay_table(state, chunk.data, table.take(first, last), parts)
+            replay_table(state, chunk.data, table.take(first, last), components)
 
 
 def replay_table(
-    state: ProducerState, data: Buffer, table: BatchTable, parts: Components
+    state: ProducerState, data: Buffer, table: BatchTable, components: Components
 ) -> dict[int, AbortedTransaction]:
     """Update ``state`` with all batches of a table, which is not empty; return the aborted transactions by row.
 
@@ -99,7 +99,7 @@ def replay_table(
     """
     aborted = {}
     for row in _telling_rows(table):
-        ended = replay(state, data, table[row], parts)
+        ended = replay(state, data, table[row], components)
         if ended is not None:
             aborted[row] = ended
     state.end_offset = table.last_offset[-1] + 1

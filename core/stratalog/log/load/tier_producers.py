@@ -23,7 +23,7 @@ class TieredSegment(ReadableSegment, Protocol):
         """Return the original bytes of a small file; empty if there is none."""
 
 
-def producers_at(remote: RemoteView, offset: int, parts: Components) -> ProducerState:
+def producers_at(remote: RemoteView, offset: int, components: Components) -> ProducerState:
     """Return the producers' state at ``offset``, which is at or below the tier's end.
 
     The state is a good snapshot, updated with the batches after it. A segment's snapshot is the state at the segment's
@@ -39,14 +39,14 @@ def producers_at(remote: RemoteView, offset: int, parts: Components) -> Producer
         if found is not None:
             state, start = found, segment.end_offset
             break
-    replay_range(state, remote.segments.from_offset(start), start, offset, parts)
+    replay_range(state, remote.segments.from_offset(start), start, offset, components)
     return state
 
 
-def stable_end(remote: RemoteView, parts: Components) -> int:
+def stable_end(remote: RemoteView, components: Components) -> int:
     """Return the offset below which the tier alone knows the end of each transaction; errors as ``producers_at``."""
     end = remote.end_offset
-    unstable = producers_at(remote, end, parts).first_unstable(end)
+    unstable = producers_at(remote, end, components).first_unstable(end)
     return end if unstable is None else max(unstable, remote.log_start)
 
 
