@@ -29,3 +29,9 @@ def test_no_two_public_classes_share_a_name() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].add(str(path))
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
+def test_the_folders_of_the_tests_are_rooms() -> None:
+    tests = Path(__file__).parent
+    folders = {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")}
+    assert [str(folder) for folder in sorted(folders) if not (CORE / folder).is_dir()] == []

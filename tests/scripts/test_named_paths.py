@@ -1,0 +1,17 @@
+"""Scripts name tests by their paths: a test that moves must not leave a stage of CI behind."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("script", ["scripts/sanitize", ".ci/run"])
+def test_the_tests_that_a_script_names_exist(script: str) -> None:
+    named = re.findall(r"\btests/[\w/.]*\w", (ROOT / script).read_text("utf-8"))
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
