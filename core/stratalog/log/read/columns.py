@@ -18,7 +18,7 @@ from stratalog.model.records import Fields, RecordColumns
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk
-from stratalog.segment.read_buffers import ReadsOver, ReusedReads
+from stratalog.segment.read_buffers import ReusedReads
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import chunks_from, decode, decode_arrow, end_position
 
@@ -163,7 +163,7 @@ def _planned(
             below=below,
             read_bytes=read_bytes,
             until=end_position(segment, span.stop, parts),
-            read=reads.of(segment) if isinstance(segment, ReadsOver) else None,
+            read=reads.of(segment),
         )
         yield from _segment_pieces(segment, chunks, range(start, span.stop), hidden, decoded)
 
