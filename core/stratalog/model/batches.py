@@ -187,17 +187,31 @@ class BatchTable:
         self._first = 0
 
     def __getattr__(self, name: str) -> memoryview:
-        """Make a column; it becomes an attribute."""
+        """Make all columns when the first one is read, because most readers of one read several."""
         number, columns, first = _COLUMN_NUMBERS.get(name), self._columns, self._first
         if number is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         if isinstance(columns, memoryview):
-            first += number * self._step
+            starts = [first + number * self._step for number in range(_COLUMNS)]
+            made = [columns[start : start + self._count] for start in starts]
         else:
-            columns = columns[number]
-        column = columns[first : first + self._count]
-        setattr(self, name, column)
-        return column
+            made = [column[first : first + self._count] for column in columns]
+        (
+            self.position,
+            self.size_bytes,
+            self.base_offset,
+            self.last_offset,
+            self.base_timestamp_ms,
+            self.max_timestamp_ms,
+            self.leader_epoch,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.record_count,
+            self.attributes,
+            self.crc,
+        ) = made
+        return made[number]
 
     @property
     def columns(self) -> tuple[memoryview, ...]:

@@ -93,6 +93,14 @@ def test_columns_behind_each_other_make_the_same_table() -> None:
     assert joined.last_offset is joined.last_offset
 
 
+@pytest.mark.parametrize("rows", [(), (10, 20, 30)])
+def test_no_rows_have_empty_columns(rows: tuple[int, ...]) -> None:
+    expected = table(*rows)
+    block = memoryview(array("q", b"".join(column.tobytes() for column in expected.columns)))
+    for found in (expected, BatchTable(2, block, expected.stop, expected.stop_position)):
+        assert {len(column) for column in found.take(len(rows), len(rows)).columns} == {0}
+
+
 def test_a_table_has_no_columns_but_its_own() -> None:
     with pytest.raises(AttributeError, match="no attribute 'partition'"):
         _ = table(10).partition
