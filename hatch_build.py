@@ -62,7 +62,7 @@ class KernelBuildHook(BuildHookInterface[Any]):
 
 
 def kernel_sources(root: Path, source_roots: list[str]) -> dict[str, str]:
-    """The path of each kernel's source, relative to ``root``, by the name of its module."""
+    """Return the path of each kernel's source, relative to ``root``, by the name of its module."""
     found = {}
     for folder in source_roots:
         for path in sorted((root / folder).rglob("*.pyx")):
@@ -81,7 +81,7 @@ def remove_compiled(root: Path, sources: dict[str, str]) -> None:
 
 
 def compile_kernels(root: Path, sources: dict[str, str], scratch: Path) -> dict[str, Path]:
-    """The compiled file of each kernel that did compile, by the name of its module."""
+    """Return the compiled file of each kernel that did compile, by the name of its module."""
     from Cython.Build import cythonize  # noqa: PLC0415 - a wheel without kernels must build without Cython
     from setuptools import Distribution, Extension  # noqa: PLC0415 - the same
 
@@ -125,5 +125,5 @@ def compile_kernels(root: Path, sources: dict[str, str], scratch: Path) -> dict[
 
 
 def _below_root(module: str) -> str:
-    """What a kernel's path has behind its source root."""
+    """Return the part of a kernel's path after its source root."""
     return "/" + module.replace(".", "/") + ".pyx"

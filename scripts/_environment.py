@@ -69,12 +69,12 @@ def locked() -> Iterator[None]:
 
 
 def stamp(need: str) -> Path:
-    """The file that says that the installation for ``need`` is complete."""
+    """Return the file that says that the installation for ``need`` is complete."""
     return VENV / f"stratalog-{need}.stamp"
 
 
 def wanted(need: str) -> str:
-    """The hash of everything that an installation depends on."""
+    """Return the hash of everything that an installation depends on."""
     sources = sorted(
         path for folder in ("core", "plugins") for kind in KERNEL_KINDS for path in (ROOT / folder).rglob(kind)
     )
@@ -85,7 +85,7 @@ def wanted(need: str) -> str:
 
 
 def usable() -> bool:
-    """Whether .venv has a working Python and pip, in the place it was made; with PYTHON set, whether it is that one."""
+    """Return True if .venv has a working Python and pip where it was created, and the one of PYTHON if that is set."""
     if MADE_FOR.is_file() and MADE_FOR.read_text() != str(ROOT):
         return False
     python = VENV / "bin" / "python"

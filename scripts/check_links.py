@@ -21,12 +21,12 @@ _FOLDERS: Final = ("docs", "examples", "benchmarks", "tests")
 
 
 def documents(root: Path) -> list[Path]:
-    """The Markdown files of the project under ``root``, none of an environment or a cache beside them."""
+    """Return the Markdown files of the project under ``root``, none of an environment or a cache beside them."""
     return sorted(root.glob("*.md")) + sorted(file for name in _FOLDERS for file in (root / name).rglob("*.md"))
 
 
 def anchors(text: str) -> set[str]:
-    """The names by which the headings of ``text`` are linked to, as code hosts build them."""
+    """Return the names by which the headings of ``text`` are linked to, as code hosts build them."""
     seen: dict[str, int] = {}
     result = set()
     for title in _HEADING.findall(_FENCE.sub("", text)):
@@ -39,7 +39,7 @@ def anchors(text: str) -> set[str]:
 
 
 def broken_links(document: Path, root: Path) -> Iterator[str]:
-    """A sentence for each relative link of ``document`` that leads nowhere, or out of ``root``."""
+    """Yield a sentence for each relative link of ``document`` that leads nowhere, or out of ``root``."""
     text = _CODE.sub("", _FENCE.sub("", document.read_text(encoding="utf-8")))
     for link in _LINK.findall(text):
         if _ELSEWHERE.match(link):

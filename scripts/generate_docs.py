@@ -70,7 +70,7 @@ block = ["acme"]
 Dots and tables are the same: `log.dirs` above is `dirs` under `[log]`. In the environment a setting has the prefix
 `{ENVIRONMENT_PREFIX}` and underscores for dots: `{ENVIRONMENT_PREFIX}LOG_DIRS=data/one,data/two`. Settings of plugins have the plugin's name in it:
 `{ENVIRONMENT_PREFIX}PLUGINS_S3_REGION=eu-west-1`. A list may be written
-as text with commas. A name that goes on where another one ends needs quotes in TOML: `"tier.cache.dir"` beside `tier`. Numbers without other bounds are integers of 64 bits.
+as text with commas. A name that extends another one needs quotes in TOML: `"tier.cache.dir"` beside `tier`. Numbers without other bounds are integers of 64 bits.
 """
 _SECTION_INTROS: Final[dict[type[Section], str]] = {
     EngineConfig: "At the top of the file, or in the environment.",
@@ -84,7 +84,7 @@ _SECTION_INTROS: Final[dict[type[Section], str]] = {
 
 
 def settings_page() -> str:
-    """The reference of all settings."""
+    """Return the reference of all settings."""
     parts = [_SETTINGS_INTRO]
     for section, intro in _SECTION_INTROS.items():
         parts += [
@@ -102,7 +102,7 @@ def settings_page() -> str:
 
 
 def provider_sections() -> list[tuple[str, type[Section]]]:
-    """The settings of what comes with stratalog, by the names of the providers."""
+    """Return the settings of built-in providers, by their names."""
     found = {provider.name: provider.engine_section for provider in stratalog_formats.stratalog_tier_layouts()}
     found |= {provider.name: provider.engine_section for provider in stratalog_s3.stratalog_object_stores()}
     return sorted((name, section) for name, section in found.items() if section is not None)
@@ -152,7 +152,7 @@ begin at 0 when the engine opens. Figures of a tier are there only with a tier. 
 
 
 def metrics_page() -> str:
-    """The reference of all metrics."""
+    """Return the reference of all metrics."""
     rows = [
         [
             f"`{found.name}`",
@@ -238,7 +238,7 @@ def with_blocks(text: str, blocks: dict[str, str]) -> str:
 
 
 def pages(root: Path) -> dict[Path, str]:
-    """What each page should hold, by its path."""
+    """Return the text of each page, by its path."""
     plugins = (root / PLUGINS_PAGE).read_text(encoding="utf-8")
     return {
         SETTINGS_PAGE: settings_page(),

@@ -1,4 +1,4 @@
-"""What the script ``stratalog`` calls. It stands beside the package, as loading that takes a moment, and Ctrl-C may come then."""
+"""Entry point of the script ``stratalog``. It is outside of the package, which takes time to import: Ctrl-C may arrive then."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def run(out: Path, master: str) -> None:
-    """The pipeline, into an empty folder."""
+    """Run the pipeline into an empty folder."""
     from stratalog_spark import local_session  # noqa: PLC0415 - after the arguments: it takes a second
 
     tier = archive(out)
@@ -53,7 +53,7 @@ def run(out: Path, master: str) -> None:
 
 
 def archive(out: Path) -> str:
-    """What the broker left, moved to a tier: here a folder, in earnest a bucket."""
+    """Move the broker's logs to a tier: a folder here, a bucket in production."""
     with tarfile.open(DATA) as packed:
         packed.extraction_filter = getattr(tarfile, "data_filter", None)  # which Python before 3.11.4 does not have
         packed.extractall(out)  # noqa: S202 - our own archive
@@ -113,7 +113,7 @@ def write_profiles(sessions: Any, out: Path) -> None:
 
 
 def read_back(out: Path) -> dict[str, Mapping[str, int]]:
-    """The engine compacts the topic; what is left is the newest profile of each user."""
+    """Compact the topic with the engine; the newest profile of each user is left."""
     with open_engine(out / "profiles", config={"topic_defaults": {"min.cleanable.dirty.ratio": 0.0}}) as engine:
         before = [sum(1 for _ in engine.log("profiles", number).records()) for number in range(PARTITIONS)]
         for number in range(PARTITIONS):
@@ -125,7 +125,7 @@ def read_back(out: Path) -> dict[str, Mapping[str, int]]:
 
 
 def compare(sessions: list[Any], profiles: Mapping[str, Mapping[str, int]]) -> None:
-    """What the engine has must be what the sessions say, user by user."""
+    """Check that the engine's records match the sessions, user by user."""
     expected: dict[str, Counter[str]] = {}
     for row in sessions:
         expected.setdefault(row["user"], Counter()).update(sessions=1, clicks=row["clicks"], bought=row["bought"])

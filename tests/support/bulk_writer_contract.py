@@ -48,7 +48,7 @@ class BulkWriterContract:
 
     @pytest.fixture
     def target(self) -> WriteTarget:
-        """The target to check; overridden by the subclass."""
+        """Return the target to check; overridden by the subclass."""
         raise NotImplementedError("a subclass of BulkWriterContract gives the fixture target")
 
     @pytest.fixture(autouse=True)

@@ -253,7 +253,7 @@ def _headers(
 
 
 class Survey(NamedTuple):
-    """What a look at records found; times are those of the records before ``end``, in ms.
+    """Result of a scan of records; times are those of the records before ``end``, in ms.
 
     ``end`` is the index of the first record that would pass the limit, their number if none does.
     """
@@ -265,11 +265,11 @@ class Survey(NamedTuple):
 
 
 def survey(records: Sequence[Record], start: int, limit_bytes: int, overhead_bytes: int) -> Survey:
-    """Look at records from ``start`` on, up to about ``limit_bytes`` of them, but at least at one.
+    """Scan records from ``start`` on, up to about ``limit_bytes`` of them, but at least one.
 
     Args:
         records: all of them.
-        start: the first that is looked at; there is one.
+        start: index of the first record to check; it exists.
         limit_bytes: of keys, values and headers, with what a format needs beside them.
         overhead_bytes: what that is for each record.
 

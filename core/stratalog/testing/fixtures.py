@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def local_s3() -> Iterator[LocalS3]:
-    """An S3 server on loopback with one bucket, shared by all tests of the session."""
+    """Start an S3 server on loopback with one bucket, shared by all tests of the session."""
     from stratalog.testing.s3 import local_s3 as serve  # noqa: PLC0415 - needs moto, which is optional
 
     with serve() as server:

@@ -26,12 +26,12 @@ class BloomIndex(ExtraIndex):
     """A filter a segment, over all keys that are not null."""
 
     def builder(self, config: TopicConfig) -> ExtraIndexBuilder:
-        """A builder as the topic's settings say."""
+        """Return a builder with the topic's settings."""
         section = config.sections.get("bloom_index")
         return BloomBuilder(section if isinstance(section, BloomSection) else BloomSection())
 
     def reader(self, data: Buffer) -> ExtraIndexReader:
-        """A reader; CorruptIndexError if the head contradicts the size."""
+        """Return a reader. Raise CorruptIndexError if the header contradicts the size."""
         return BloomReader(data)
 
 
@@ -53,7 +53,7 @@ class BloomBuilder(ExtraIndexBuilder):
             self._is_full = len(self._hashes) > self._section.max_keys
 
     def finish(self) -> bytes:
-        """The filter; nothing of too many keys."""
+        """Return the filter; empty if there are too many keys."""
         hashes = _distinct(self._hashes)
         if self._is_full or len(hashes) > self._section.max_keys:
             return b""
@@ -79,7 +79,7 @@ class BloomReader(ExtraIndexReader):
         self._filter = view[_HEAD.size :]
 
     def may_hold_key(self, key: bytes) -> bool:
-        """False: certainly not."""
+        """Return False if the segment cannot contain the key."""
         found = self._filter
         positions = _positions(hash_of(key), self._count, 8 * len(found))
         return all(found[position >> 3] & 1 << (position & 7) for position in positions)
@@ -91,7 +91,7 @@ def hash_of(key: bytes) -> int:
 
 
 def _positions(hashed: int, count: int, bits: int) -> Iterator[int]:
-    """The bits of a key: ``count`` steps of an odd width."""
+    """Return the bits of a key: ``count`` steps of an odd width."""
     position, step = hashed & _HALF, hashed >> 32 | 1
     for _ in range(count):
         yield position % bits

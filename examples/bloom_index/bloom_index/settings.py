@@ -1,4 +1,4 @@
-"""What a topic may say."""
+"""Settings of a topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stratalog.spi import Section, key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BloomSection(Section):
-    """How much is spent on a key. Filters that are there stay as they were made: each says how it is to be read."""
+    """Size of the filters. A change applies to new filters only: each filter stores its own parameters."""
 
     title: ClassVar[str] = "Bloom filters of keys"
 

@@ -48,7 +48,7 @@ class Exporter(Service):
 
     def stop(self, deadline_ns: int) -> None:
         """Answer what was asked, and nothing more."""
-        del deadline_ns  # an answer is ready at once, and whoever sends no question is not waited for
+        del deadline_ns  # an answer is ready at once; a client that sends no request is disconnected
         server, self._server = self._server, None
         if server is not None:
             server.shutdown()
@@ -56,7 +56,7 @@ class Exporter(Service):
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True  # whoever keeps a connection open and says nothing holds up no stop
+    daemon_threads = True  # an open connection without a request does not delay a stop
 
     def __init__(self, address: tuple[str, int], engine: Engine) -> None:
         self.engine = engine

@@ -1,6 +1,7 @@
-"""What obstore raises, as the outcomes that the contract knows.
+"""Errors of obstore as errors of the contract.
 
-The library has a class for what was refused and for what is missing. All else is one class, whose text is looked at.
+The library has classes for refused requests and missing objects. All other errors have one class, and differ in their
+text.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _NEVER_SENT: Final = re.compile(r"tcp connect error|dns error|Connection refused
 
 
 def typed(error: Exception, key: str, uri: str) -> StorageError:
-    """The contract's error. Its text is the first line only: the library's goes on with a dump of its own state."""
+    """Return the contract's error. Its text is the first line only: the library appends a dump of its own state."""
     if isinstance(error, StorageError):
         return error
     text = _said(error)
@@ -46,7 +47,7 @@ def typed(error: Exception, key: str, uri: str) -> StorageError:
 
 
 def may_have_been_applied(error: Exception) -> bool:
-    """Whether a conditional upload that failed may have been carried out all the same."""
+    """Return True if a conditional upload that failed may have been carried out."""
     if isinstance(
         error, PermissionDeniedError | UnauthenticatedError | FileNotFoundError | NotFoundError | StorageError
     ):
@@ -57,10 +58,10 @@ def may_have_been_applied(error: Exception) -> bool:
 
 
 def is_past_the_end(error: Exception) -> bool:
-    """Whether a ranged read was refused because the object ends before the range starts."""
+    """Return True if a ranged read was refused because the object ends before the range starts."""
     return re.search(r"InvalidRange|\b416\b|range start|Requested Range Not Satisfiable", _said(error)) is not None
 
 
 def _said(error: Exception) -> str:
-    """The text of an error without the dump of the library's state behind it, which speaks of time-outs, too."""
+    """Return the text of an error without the library's dump of its state, which mentions time-outs, too."""
     return str(error).partition("Debug source:")[0]

@@ -32,7 +32,7 @@ _OPTIONS: Final = {
 }
 _LOGGER: Final = logging.getLogger("obstore_tier")
 _ALLOW_HTTP: Final = "allow_http"  # accept http:// on another machine; not obstore's own, which is always told
-_TIMEOUT_S: Final = 60  # of one request, for what goes on after its caller has left
+_TIMEOUT_S: Final = 60  # of one request, for a request that continues after its caller has left
 T = TypeVar("T")
 
 
@@ -176,7 +176,7 @@ class ObstoreStore(ObjectStore):
 
 
 def open_store(context: OpenContext) -> ObjectStore:
-    """A store over a bucket.
+    """Open a store over a bucket.
 
     Raises:
         ConfigError: the URI or an option is not allowed.
@@ -195,7 +195,7 @@ def open_store(context: OpenContext) -> ObjectStore:
 
 
 def _connected(bucket: str, prefix: str, options: dict[str, object]) -> S3Store:
-    """The library's store: one try a request, and plain HTTP for loopback only, unless ``allow_http`` is true."""
+    """Return the library's store: one try a request, and plain HTTP for loopback only, unless ``allow_http`` is true."""
     is_allowed = str(options.pop(_ALLOW_HTTP, False)).lower() == "true"  # a command line has text
     endpoint = str(options.get("endpoint_url") or "")
     plain = endpoint.startswith("http://")
@@ -222,7 +222,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _counted(source: ByteSource, key: str) -> Iterator[bytes]:
-    """The chunks of a source; an error if they are more or fewer than it said, so that nothing becomes visible."""
+    """Yield the chunks of a source. Raise if their size differs from the announced one: then nothing becomes visible."""
     seen = 0
     for chunk in source.chunks(_CHUNK_BYTES):
         seen += len(chunk)

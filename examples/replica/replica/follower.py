@@ -103,7 +103,7 @@ class Follower(Service):
 
 
 def _ask(peer: Peer, question: dict[str, object]) -> dict[str, Any]:
-    """The answer; PeerError if it is an error that only another try can mend."""
+    """Return the answer. Raise PeerError if it is an error for which only a retry helps."""
     peer.send(question)
     answer = peer.receive()
     if "log_end" not in answer and (not answer or "error" in answer):
@@ -112,7 +112,7 @@ def _ask(peer: Peer, question: dict[str, object]) -> dict[str, Any]:
 
 
 def _out_of_range(log: Log, end: int, log_start: int, log_end: int) -> bool:
-    """The leader's log begins above ours, or ends below it, or it does not know our last epoch."""
+    """Handle a leader's log that begins above ours, ends below it, or lacks our last epoch."""
     if log_end < end:
         return log.truncate_to(log_end)
     if log_start > end:

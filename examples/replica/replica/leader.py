@@ -104,7 +104,7 @@ class Leader(Service):
             found.send(peer.socket)
 
     def _note(self, log: Log, node: str, offset: int) -> None:
-        """A follower that asks for an offset has everything below it."""
+        """Note the offset of a follower's request: the follower has all records below it."""
         with self._lock:
             held = self._held[log.name]
             held[node] = offset

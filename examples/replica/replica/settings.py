@@ -11,7 +11,7 @@ from stratalog.spi import Section, key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSection(Section):
-    """Who leads, and where. Which node that is, and in which epoch, is decided elsewhere: by people, or by a quorum."""
+    """Role and addresses of a node. Operators or a quorum choose the leader and its epoch."""
 
     title: ClassVar[str] = "Service replica"
 

@@ -53,14 +53,14 @@ class Peer:
         return message
 
     def read(self, size_bytes: int) -> bytes:
-        """The bytes behind a line; PeerError if they end too early."""
+        """Return the bytes after a line. Raise PeerError if they end too early."""
         data = self._lines.read(size_bytes)
         if len(data) < size_bytes:
             raise PeerError(f"the connection ended after {len(data)} of {size_bytes} bytes")
         return data
 
     def close(self) -> None:
-        """Hang up: whoever waits for this side is woken. Twice is fine."""
+        """Close the connection, and wake the other side. A second call does nothing."""
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:

@@ -1,4 +1,4 @@
-"""What is due, and which records go."""
+"""Plan of the rounds, and the filter of expired records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SOONEST: Final = Struct("<q")
 
 
 class TtlHeaderPolicy(CleanupPolicy):
-    """Rewrites closed segments of local disk once enough of them was never looked at."""
+    """Rewrites closed segments of local disk once enough of them was never checked."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """One rewrite from the first segment on, as far as the log is closed and its transactions are decided."""
@@ -48,13 +48,13 @@ class TtlHeaderPolicy(CleanupPolicy):
         total = sum(segment.size_bytes for segment in may_change)
         dirty = sum(segment.size_bytes for segment in may_change if segment.end_offset > dirty_start)
         ratio = dirty / total if total else 0.0
-        rule = f"{ratio:.0%} was not looked at yet, min.cleanable.dirty.ratio={config.min_cleanable_dirty_ratio:g}"
+        rule = f"{ratio:.0%} is not checked yet, min.cleanable.dirty.ratio={config.min_cleanable_dirty_ratio:g}"
         if ratio <= config.min_cleanable_dirty_ratio:
             return (Keep(start, end, f"not enough is new: {rule}"),)
         return (Rewrite(start, end, dirty_start, rule, ratio),)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """A filter for what has expired when the round begins."""
+        """Return a filter of the records that have expired when the round begins."""
         section = job.config.sections.get("ttl_header")
         return Expiry(job, section if isinstance(section, TtlHeaderSection) else TtlHeaderSection())
 
@@ -73,7 +73,7 @@ class Expiry(RecordFilter):
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """A record expires so long after its timestamp."""
+        """Return the verdicts: a record expires this long after its timestamp."""
         for row, (stamp_ms, headers) in enumerate(zip(records.timestamp_ms, records.headers(), strict=True)):
             expires_ms = expiry_ms(stamp_ms, headers, self._name)
             verdicts[row] = Verdict.DROP if expires_ms <= self._now_ms else Verdict.KEEP

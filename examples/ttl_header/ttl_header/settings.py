@@ -1,4 +1,4 @@
-"""What a topic may say."""
+"""Settings of a topic."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class LimitedStreamReader(PlainStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(options.max_offsets or UNLIMITED)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # type: ignore[override] # noqa: N802 - Spark looks at the arguments
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # type: ignore[override] # noqa: N802 - Spark inspects the arguments
         """Return the end of the next micro-batch."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return to_json(self._planner.next(from_json(start), rows))

@@ -144,6 +144,6 @@ def test_a_gap_between_folder_and_directory_is_told_of(pair: dict[str, Engine], 
         path.unlink()
     with (
         open_reader(tmp_path / "a", tier=f"file://{tmp_path}/remote") as reader,
-        pytest.raises(StorageError, match=f"up to offset {end} alone"),
+        pytest.raises(StorageError, match=f"ends at offset {end}"),
     ):
         reader.log("t", 0)

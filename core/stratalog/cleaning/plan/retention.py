@@ -132,7 +132,7 @@ def check_prefix(summary: LogSummary, action: DeletePrefix) -> None:
 
 
 def has_filter(policy: CleanupPolicy) -> bool:
-    """True if a policy has a record filter, without which it cannot rewrite."""
+    """Return True if a policy has a record filter, without which it cannot rewrite."""
     return type(policy).record_filter is not CleanupPolicy.record_filter
 
 

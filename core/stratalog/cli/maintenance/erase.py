@@ -80,7 +80,7 @@ def _show(output: Output, results: Sequence[EraseResult], *, dry_run: bool) -> N
         for result in results
         for one in result.segments
     ]
-    output.table("would be written anew" if dry_run else "written anew", _SEGMENTS, segments)
+    output.table("would be rewritten" if dry_run else "rewritten", _SEGMENTS, segments)
     remnants = [(*result.log, *dataclasses.astuple(one)) for result in results for one in result.remnants]
     output.table("may still hold the key", _REMNANTS, remnants)
     for result in results:

@@ -51,7 +51,7 @@ class CleanupPolicyContract:
 
     @pytest.fixture
     def policy(self) -> CleanupPolicy:
-        """The policy to check; overridden by the subclass."""
+        """Return the policy to check; overridden by the subclass."""
         raise NotImplementedError("a subclass of CleanupPolicyContract gives the fixture policy")
 
     # --- what the tests are made of ----------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class CodecContract:
 
     @pytest.fixture
     def codec(self) -> Codec:
-        """The codec to check."""
+        """Return the codec to check."""
         raise NotImplementedError("give the fixture `codec`")
 
     def test_id_fits_the_attributes(self, codec: Codec) -> None:
@@ -175,7 +175,7 @@ class CodecContract:
             assert peak <= min(limit_bytes, size) + SPARE_BYTES + NOISE_BYTES
 
     def test_lies_cost_no_more_than_the_limit(self, codec: Codec) -> None:
-        """Whatever size a stream claims, memory and result stay within the limit."""
+        """Memory and result stay within the limit for every size that a stream claims."""
         for name, stream in self.hostile_streams().items():
             for limit_bytes in (0, 1 << 20, 1 << 25):
                 sizes: list[int] = []

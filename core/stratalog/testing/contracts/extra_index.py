@@ -27,7 +27,7 @@ class ExtraIndexContract:
 
     @pytest.fixture
     def extra_index(self) -> ExtraIndex:
-        """The index to check; overridden by the subclass."""
+        """Return the index to check; overridden by the subclass."""
         raise NotImplementedError("a subclass of ExtraIndexContract gives the fixture extra_index")
 
     # --- what the tests are made of ----------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ class IndexFormatContract:
 
     @pytest.fixture
     def index_format(self) -> IndexFormat[Any]:
-        """The format to check; overridden by the subclass."""
+        """Return the format to check; overridden by the subclass."""
         raise NotImplementedError("a subclass of IndexFormatContract gives the fixture index_format")
 
     # --- what the tests are made of ----------------------------------------------------------------------------------

@@ -76,17 +76,17 @@ class ObjectStoreContract:
 
     @pytest.fixture
     def store(self) -> ObjectStore:
-        """The store under test."""
+        """Return the store under test."""
         raise NotImplementedError("a subclass gives the fixture 'store'")
 
     @pytest.fixture
     def deadline_ns(self) -> int:
-        """A deadline far enough in the future for any test."""
+        """Return a deadline far enough in the future for any test."""
         return SystemClock().monotonic_ns() + 60_000_000_000
 
     @pytest.fixture
     def filled(self, store: ObjectStore, deadline_ns: int) -> ObjectStore:
-        """The store with one object for each of SORTED_KEYS; the content of an object is its key."""
+        """Return the store with one object for each of SORTED_KEYS; the content of an object is its key."""
         for key in reversed(SORTED_KEYS):
             store.put_file(key, BytesSource(key.encode()), deadline_ns=deadline_ns)
         return store

@@ -37,12 +37,12 @@ class RecordFormatBed:
 
     @pytest.fixture
     def record_format(self) -> RecordFormat:
-        """The record format to check."""
+        """Return the record format to check."""
         raise NotImplementedError("give the fixture `record_format`")
 
     @pytest.fixture
     def codec(self) -> Codec:
-        """A codec that the format finds by the codec id in the batch attributes."""
+        """Return a codec that the format finds by the codec id in the batch attributes."""
         raise NotImplementedError("give the fixture `codec`")
 
     # --- helpers -----------------------------------------------------------------------------------------------------

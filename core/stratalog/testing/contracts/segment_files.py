@@ -28,7 +28,7 @@ class SegmentFilesContract:
 
     @pytest.fixture
     def open_store(self) -> StoreOpener:
-        """Opener of stores in a new directory; overridden by the subclass."""
+        """Return an opener of stores in a new directory; overridden by the subclass."""
         raise NotImplementedError("a subclass gives the fixture open_store")
 
     # --- segment files -----------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ class ServiceContract:
 
     @pytest.fixture
     def service(self) -> Service:
-        """The service to check; overridden by the subclass."""
+        """Return the service to check; overridden by the subclass."""
         raise NotImplementedError("a subclass of ServiceContract gives the fixture service")
 
     @pytest.fixture

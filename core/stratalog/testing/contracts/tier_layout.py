@@ -50,7 +50,7 @@ class TierLayoutContract:
 
     @pytest.fixture
     def layout(self) -> TierLayout:
-        """The layout under test."""
+        """Return the layout under test."""
         raise NotImplementedError("a subclass gives the fixture 'layout'")
 
     @pytest.fixture
@@ -60,7 +60,7 @@ class TierLayoutContract:
 
     @pytest.fixture
     def stored(self, layout: TierLayout, objects: MemoryObjects) -> StoredSegment:
-        """A stored segment with a file of each kind."""
+        """Return a stored segment with a file of each kind."""
         return layout.write(a_segment(), objects, None)
 
     def test_the_whole_log_is_read_back(

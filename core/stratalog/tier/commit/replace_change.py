@@ -29,7 +29,7 @@ class SegmentSwap:
 class SwapDecision:
     """One decision to make swaps; used for one commit.
 
-    Swaps whose old entries are not exactly those of the head are left out: the log went on meanwhile.
+    Swaps whose old entries are not exactly those of the head are left out, because the log has changed since.
 
     Args:
         wanted: the swaps, ascending.

@@ -58,7 +58,7 @@ def test_a_moment_means_the_newest_state_that_was_made_by_then() -> None:
         assert log.view_as_of(moment).version == version
         assert store.counts["read"] - before <= 5
         assert log.view_as_of(moment.replace(tzinfo=None)).version == version
-    with pytest.raises(ConfigError, match=r"from version 1.* to version 5"):
+    with pytest.raises(ConfigError, match=r"has version 1.* to version 5"):
         log.view_as_of(datetime.fromtimestamp((began - 1) / 1000, UTC))
 
 
@@ -70,7 +70,7 @@ def test_a_version_that_is_not_there_is_said_so(version: int) -> None:
 
 @pytest.mark.parametrize("wanted", ["2026-01-01", "3", 3.0, True])
 def test_what_is_neither_a_version_nor_a_moment_is_said_so(wanted: Any) -> None:
-    with pytest.raises(ConfigError, match="is an integer or a datetime"):
+    with pytest.raises(ConfigError, match="must be an integer or a datetime"):
         grown(TierBed()).view_as_of(wanted)
 
 

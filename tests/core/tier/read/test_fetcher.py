@@ -204,7 +204,7 @@ class Short(PairLayout):
 
 def test_a_layout_that_gives_too_little_is_found_out() -> None:
     segment, _, _ = offloaded(TierBed(layout=Short()))
-    with pytest.raises(CorruptObjectError, match="pair@1 gave 9 of 10 bytes"):
+    with pytest.raises(CorruptObjectError, match="pair@1 returned 9 of 10 bytes"):
         segment.read(0, 10)
 
 

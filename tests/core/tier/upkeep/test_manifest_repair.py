@@ -84,7 +84,7 @@ def of_roots(kind: str, fault: ObjectFault) -> Callable[[SimRequest], ObjectFaul
 def test_a_damaged_head_is_left_out_and_no_history_is_lost(broken: Broken) -> None:
     (repair,) = broken.repair()
     assert repair.finding.place == manifest_key(PREFIX, 4)
-    assert repair.done.startswith("version 5 is in its place")
+    assert repair.done.startswith("version 5 replaces it")
     assert broken.versions() == [1, 2, 3, 5]
     broken.check(10, 20, 30, 40)
     assert broken.repair() == []

@@ -1,0 +1,61 @@
+"""Refuse wording that readers must read twice, in docstrings, comments, texts and documents.
+
+Exit code 1 and a line for each hit. A docstring starts with what its subject is or does.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+_FOLDERS: Final = ("core", "plugins", "examples", "scripts", "docs")
+_FIRST: Final = re.compile(r"(What|How|Which|Whether|Who|Whoever|Whatever)\b")
+_WORDS: Final = re.compile(
+    r"\b(anew|whoever|somebody|(?:is|are|be|was|were|been) told|(?:goes|go|going|went) on\b(?! Spark)|lets? go|looked at"
+    r"|looks at|but for|comes? along|came along|said aloud|has it that|puts? right|hears? of|those who|takes? back)\b",
+    re.IGNORECASE,
+)
+_EXCEPTIONS: Final = ("scripts/check_words.py", "docs/decisions")  # the list itself; records of their time
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each comment, string and line of prose of a file."""
+    if path.suffix == ".md":
+        yield from enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        return
+    with tokenize.open(path) as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type in {tokenize.COMMENT, tokenize.STRING}:
+                yield token.start[0], token.string
+
+
+def hits(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and the words of each hit in a file."""
+    for line, text in texts(path):
+        yield from ((line, found[0]) for found in _WORDS.finditer(text))
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if found := _FIRST.match(ast.get_docstring(node) or ""):
+                yield node.body[0].lineno, found[0]
+
+
+def main(root: Path) -> int:
+    """Print the hits below ``root``, and return the exit code."""
+    found = 0
+    for file in sorted(file for name in _FOLDERS for file in (root / name).rglob("*.[pm][yd]")):
+        place = str(file.relative_to(root))
+        for line, words in () if place.startswith(_EXCEPTIONS) else hits(file):
+            found = 1
+            print(f"{place}:{line}: {words!r}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(__file__).resolve().parent.parent))
