@@ -11,6 +11,7 @@ import inspect
 import re
 import sys
 import tempfile
+import tomllib
 import types
 import typing
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 SETTINGS_PAGE: Final = Path("docs/reference/settings.md")
 METRICS_PAGE: Final = Path("docs/reference/metrics.md")
 ERRORS_PAGE: Final = Path("docs/reference/errors.md")
+ARCHITECTURE_PAGE: Final = Path("docs/architecture.md")
 PLUGINS_PAGE: Final = Path("docs/plugins.md")
 _BLOCK: Final = re.compile(
     r"(<!-- begin (?P<name>\w+): scripts/generate_docs.py -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL
@@ -232,6 +234,17 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def rooms_picture() -> str:
+    """Return the rooms of the core as a Mermaid diagram, from the layers that import-linter checks."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(found["layers"] for found in contracts if found.get("containers") == ["stratalog"])
+    boxes = [f'  r{number}["{", ".join(layer.split(" | "))}"]' for number, layer in enumerate(layers)]
+    arrows = [f"  r{number} --> r{number + 1}" for number in range(len(layers) - 1)]
+    return "\n".join(["```mermaid", "flowchart TD", *boxes, *arrows, "```"])
+
+
 def with_blocks(text: str, blocks: dict[str, str]) -> str:
     """``text`` with the generated parts between their marks replaced."""
     return _BLOCK.sub(lambda found: f"{found[1]}{blocks[found['name']]}\n{found[3]}", text)
@@ -239,11 +252,13 @@ def with_blocks(text: str, blocks: dict[str, str]) -> str:
 
 def pages(root: Path) -> dict[Path, str]:
     """Return the text of each page, by its path."""
+    architecture = (ROOT / ARCHITECTURE_PAGE).read_text(encoding="utf-8")
     plugins = (root / PLUGINS_PAGE).read_text(encoding="utf-8")
     return {
         SETTINGS_PAGE: settings_page(),
         METRICS_PAGE: metrics_page(),
         ERRORS_PAGE: errors_page(),
+        ARCHITECTURE_PAGE: with_blocks(architecture, {"rooms": rooms_picture()}),
         PLUGINS_PAGE: with_blocks(plugins, {"hooks": hooks_table()}),
     }
 
