@@ -1,7 +1,4 @@
-"""Refuse wording that readers must read twice, in docstrings, comments, texts and documents.
-
-Exit code 1 and a line for each hit. A docstring starts with what its subject is or does.
-"""
+"""Refuse wording that readers must read twice: in docstrings, comments, texts and documents. Exit code 1 for a hit."""
 
 from __future__ import annotations
 
@@ -11,16 +8,15 @@ import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
-_FOLDERS: Final = ("core", "plugins", "examples", "scripts", "docs")
-_FIRST: Final = re.compile(r"(What|How|Which|Whether|Who|Whoever|Whatever)\b")
-_WORDS: Final = re.compile(
+_FOLDERS = ("core", "plugins", "examples", "scripts", "docs")
+_FIRST = re.compile(r"(What|How|Which|Whether|Who|Whoever|Whatever)\b")
+_WORDS = re.compile(
     r"\b(anew|whoever|somebody|(?:is|are|be|was|were|been) told|(?:goes|go|going|went) on\b(?! Spark)|lets? go|looked at"
     r"|looks at|but for|comes? along|came along|said aloud|has it that|puts? right|hears? of|those who|takes? back)\b",
     re.IGNORECASE,
 )
-_EXCEPTIONS: Final = ("scripts/check_words.py", "docs/decisions")  # the list itself; records of their time
+_EXCEPTIONS = ("scripts/check_words.py", "docs/decisions")  # the list itself; records of their time
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
@@ -48,13 +44,13 @@ def hits(path: Path) -> Iterator[tuple[int, str]]:
 
 def main(root: Path) -> int:
     """Print the hits below ``root``, and return the exit code."""
-    found = 0
+    status = 0
     for file in sorted(file for name in _FOLDERS for file in (root / name).rglob("*.[pm][yd]")):
         place = str(file.relative_to(root))
         for line, words in () if place.startswith(_EXCEPTIONS) else hits(file):
-            found = 1
+            status = 1
             print(f"{place}:{line}: {words!r}")
-    return found
+    return status
 
 
 if __name__ == "__main__":
