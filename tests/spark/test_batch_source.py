@@ -178,10 +178,10 @@ def test_topics_and_ranges_are_chosen_as_in_the_kafka_source(
         ({"subscribe": "orders", "startingOffsets": "{"}, "startingOffsets"),
         ({"subscribe": "orders", "startingTimestamp": 9999}, "no record at or after 9999"),
         ({"subscribe": "orders", "startingOffsets": '{"orders": {"0": 900, "1": 0}}'}, "offset out of range"),
-        ({"subscribe": "orders", "isolation": "dirty"}, "none of"),
+        ({"subscribe": "orders", "isolation": "dirty"}, "is not one of"),
         ({"subscribe": "orders", "minPartitions": 0}, "1 or more"),
         ({"subscribe": "orders", "columns": "key,valeu"}, "did you mean 'value'"),
-        ({"subscribe": "orders", "as_of": 3}, "give its URI"),
+        ({"subscribe": "orders", "as_of": 3}, "give the tier.s URI"),
     ],
 )
 def test_what_is_wrong_is_said(data: Path, options: dict[str, object], text: str) -> None:

@@ -285,7 +285,7 @@ def test_what_does_not_fit_the_runs_before_is_refused(export: Export, data: Path
     export(data, target)
     with pytest.raises(ConfigError, match="partition_by='date', not 'hour'"):
         export(data, target, partition_by="hour")
-    with pytest.raises(ConfigError, match="none of raw, json, avro"):
+    with pytest.raises(ConfigError, match="not one of raw, json, avro"):
         export(data, target, schema="xml")
     with open_engine(data) as engine:
         engine.delete_topic("orders")

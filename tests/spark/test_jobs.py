@@ -111,7 +111,7 @@ def test_a_topic_is_compacted_erased_and_converted(
 
     uri = tier.as_uri()
     assert command("compact", uri, "-t", "orders", "--any-policy") == 2
-    assert "take_over" in capsys.readouterr().err
+    assert "take-over option" in capsys.readouterr().err
     with monkeypatch.context() as patched:
         patched.setattr(compact, "ALONE_RECORDS", 0)  # as logs that are too large for one task
         assert command("compact", uri, "-t", "orders", "--any-policy", "--take-over", "--json") == 0

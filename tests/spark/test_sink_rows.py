@@ -326,7 +326,7 @@ def test_schemas_that_cannot_be_written_are_refused() -> None:
         ({"partitions": "0"}, "1 or more"),
         ({"mergeBytes": "64 MiB"}, "mergeBytes='64 MiB' is not valid"),
         ({"writeId": "job"}, "need each other"),
-        ({"takeOver": "maybe"}, "none of true, false"),
+        ({"takeOver": "maybe"}, "not one of true, false"),
         ({"topics": "orders"}, "did you mean"),
     ],
 )
