@@ -104,5 +104,5 @@ def entries_of(staged: Iterable[StagedSegment]) -> list[StoredSegment]:
 
 def _entry_of(found: StagedSegment) -> StoredSegment:
     if isinstance(found.place, str):
-        raise ConfigError(f"{found.log} was staged for a directory, and is published to a tier")
+        raise ConfigError(f"{found.log} was staged for a directory, and cannot be published to a tier")
     return found.place

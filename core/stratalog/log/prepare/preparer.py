@@ -72,5 +72,5 @@ class Preparer:
                 return batches
         pieces = prepare_batches(data, self._config, self._components, origin=origin)
         if not pieces:
-            raise InvalidRecordError("no whole batch was given")
+            raise InvalidRecordError("the data contains no complete batch")
         return PreparedBatches.joined(pieces)

@@ -152,7 +152,8 @@ class Replacing:
         """
         if root is None or digest_of(held) != self.digest:
             raise StorageError(
-                f"the tier has other segments in [{self.span[0]}, {self.span[1]}) than when this was planned: begin again"
+                f"the tier has other segments in [{self.span[0]}, {self.span[1]}) than at the time of the plan: plan "
+                "again"
             )
         added, span = self._filled(held) if self.keeps_others else (self.entries, self.span)
         dirty = root.first_dirty_offset if self.first_dirty_offset is None else self.first_dirty_offset

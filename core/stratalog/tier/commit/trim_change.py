@@ -84,7 +84,7 @@ def cutting(offset: int, reason: str) -> Decide:
             return None
         if offset < root.log_start:
             raise StorageError(
-                f"{root.log} begins at offset {root.log_start} in its tier: it cannot be cut at {offset}"
+                f"{root.log} begins at offset {root.log_start} in its tier, so it cannot be truncated to {offset}"
             )
         return Change(
             kind=ChangeKind.TRUNCATE,
@@ -104,7 +104,7 @@ def settled(root: Root | None) -> Change | None:
         return None
     return Change(
         kind=ChangeKind.APPEND,
-        reason="a write was given up",
+        reason="a write was discarded",
         log_start=root.log_start,
         high_watermark=root.high_watermark,
         first_dirty_offset=root.first_dirty_offset,

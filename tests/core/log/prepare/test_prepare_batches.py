@@ -147,7 +147,7 @@ def test_what_could_never_be_read_is_refused(bed: LogBed, name: str) -> None:
 
 
 def test_no_whole_batch_is_refused(bed: LogBed) -> None:
-    with pytest.raises(InvalidRecordError, match="no whole batch"):
+    with pytest.raises(InvalidRecordError, match="no complete batch"):
         appended(bed, CASES[NO_WHOLE_BATCH])
 
 
