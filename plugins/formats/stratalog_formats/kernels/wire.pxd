@@ -43,12 +43,14 @@ cdef inline uint8_t* at_start(object buffer) noexcept:
     return <uint8_t*>PyByteArray_AS_STRING(buffer)
 
 
-cdef inline object column(object data, str code, int64_t count):
+cdef inline object column(object data, Py_UCS4 code, int64_t count):
     """Return a view of the native integers of format ``code`` in ``data``, a column of at least ``count`` rows."""
     view = memoryview(data)
-    if view.format != code or view.ndim != 1 or not view.c_contiguous:
+    cdef const Py_buffer* found = PyMemoryView_GET_BUFFER(view)
+    cdef bint is_flat = found.ndim == 1 and (found.strides[0] == found.itemsize or found.shape[0] == 1)
+    if not is_flat or found.format == NULL or <Py_UCS4><uint8_t>found.format[0] != code or found.format[1]:
         raise TypeError(f"a column of format {code} is needed, not {view.format}")
-    if len(view) < count:
+    if found.shape[0] < count:
         raise ValueError(f"a column has {len(view)} rows, {count} are needed")
     return view
 
