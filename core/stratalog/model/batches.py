@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from operator import attrgetter, le, lt
+from operator import le, lt
 from typing import ClassVar, Final, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -122,20 +122,17 @@ BATCH_COLUMNS: Final = (
     "attributes",
     "crc",
 )
-_COLUMNS: Final = len(BATCH_COLUMNS)
-_COLUMN_NUMBERS: Final = {name: number for number, name in enumerate(BATCH_COLUMNS)}
-_all_columns: Final = attrgetter(*BATCH_COLUMNS)
 
 
 class BatchTable:
     """The batches of one magic that a scan found, as columns of int64, and why and where the scan stopped.
 
-    Each of ``BATCH_COLUMNS`` is an attribute: a ``memoryview`` of format ``q``. A column is made when it is first read.
+    Each of ``BATCH_COLUMNS`` is an attribute: a ``memoryview`` of format ``q``.
 
     Args:
         magic: magic of every batch in the table.
         columns: one ``memoryview`` of format ``q`` for each of ``BATCH_COLUMNS``, in that order, all of the same
-            length; or a single one that holds all columns in that order.
+            length.
         stop: reason for the end of the scan.
         stop_position: position (bytes) of the end of the last whole batch, at which the scan stopped.
         reason: description of the damage there if ``stop`` is CORRUPT, else "".
@@ -143,37 +140,12 @@ class BatchTable:
     """
 
     column_names: ClassVar[tuple[str, ...]] = BATCH_COLUMNS
-    __slots__ = (
-        *BATCH_COLUMNS,
-        "_ascends",
-        "_columns",
-        "_count",
-        "_first",
-        "_step",
-        "magic",
-        "reason",
-        "stop",
-        "stop_position",
-    )
-
-    position: memoryview
-    size_bytes: memoryview
-    base_offset: memoryview
-    last_offset: memoryview
-    base_timestamp_ms: memoryview
-    max_timestamp_ms: memoryview
-    leader_epoch: memoryview
-    producer_id: memoryview
-    producer_epoch: memoryview
-    base_sequence: memoryview
-    record_count: memoryview
-    attributes: memoryview
-    crc: memoryview
+    __slots__ = (*BATCH_COLUMNS, "_ascends", "columns", "magic", "reason", "stop", "stop_position")
 
     def __init__(
         self,
         magic: int,
-        columns: Sequence[memoryview] | memoryview,
+        columns: Sequence[memoryview],
         stop: ScanStop,
         stop_position: int,
         reason: str = "",
@@ -181,21 +153,8 @@ class BatchTable:
         ascends: bool | None = None,
     ) -> None:
         self.magic, self.stop, self.stop_position, self.reason = magic, stop, stop_position, reason
-        self._ascends, self._columns = ascends, columns
-        # the table's rows begin at ``_first`` of each column; a single memoryview has a column every ``_step`` items
-        self._step = self._count = len(columns) // _COLUMNS if isinstance(columns, memoryview) else len(columns[0])
-        self._first = 0
-
-    def __getattr__(self, name: str) -> memoryview:
-        """Make all columns when the first one is read, because most readers of one read several."""
-        number, columns, first = _COLUMN_NUMBERS.get(name), self._columns, self._first
-        if number is None:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        if isinstance(columns, memoryview):
-            starts = [first + number * self._step for number in range(_COLUMNS)]
-            made = [columns[start : start + self._count] for start in starts]
-        else:
-            made = [column[first : first + self._count] for column in columns]
+        self._ascends = ascends
+        self.columns = tuple(columns)
         (
             self.position,
             self.size_bytes,
@@ -210,13 +169,7 @@ class BatchTable:
             self.record_count,
             self.attributes,
             self.crc,
-        ) = made
-        return made[number]
-
-    @property
-    def columns(self) -> tuple[memoryview, ...]:
-        """All columns, in the order of ``BATCH_COLUMNS``."""
-        return _all_columns(self)
+        ) = self.columns
 
     @classmethod
     def from_rows(
@@ -236,7 +189,7 @@ class BatchTable:
         return all(map(le, firsts, lasts)) and all(map(lt, lasts, firsts[1:]))
 
     def __len__(self) -> int:
-        return self._count
+        return len(self.position)
 
     def __getitem__(self, index: int) -> RecordBatch:
         return RecordBatch(self.magic, *(column[index] for column in self.columns))
@@ -247,11 +200,9 @@ class BatchTable:
 
     def take(self, start: int, end: int) -> BatchTable:
         """Return the rows [start, end), with shared memory. The stop is still that of the whole scan."""
+        columns = [column[start:end] for column in self.columns]
         ascends = self._ascends or None  # a part may ascend even if the whole table does not
-        taken = BatchTable(self.magic, self._columns, self.stop, self.stop_position, self.reason, ascends=ascends)
-        rows = range(self._count)[start:end]
-        taken._first, taken._count = self._first + rows.start, len(rows)
-        return taken
+        return BatchTable(self.magic, columns, self.stop, self.stop_position, self.reason, ascends=ascends)
 
     def keep(self, wanted: Sequence[bool]) -> BatchTable:
         """Return a table of the rows whose entry in ``wanted`` is true."""

@@ -22,6 +22,8 @@ cdef inline int64_t span_of(int magic, const BatchRow* row) noexcept:
 
 
 cdef class Rules:
+    """Topic rules in C, which a kernel checks without a call."""
+
     def __init__(
         self,
         *,
@@ -117,7 +119,9 @@ cdef class PreparedBatches:
             for j in range(COLUMNS):
                 for i in range(count):
                     to[j * count + i] = (<int64_t*>(row + i))[j]
-            self.known = BatchTable(self.magic, memoryview(block).cast("q"), ScanStop.END, self.size_bytes)
+            view = memoryview(block).cast("q")
+            columns = [view[j * count : (j + 1) * count] for j in range(COLUMNS)]
+            self.known = BatchTable(self.magic, columns, ScanStop.END, self.size_bytes)
         return self.known
 
     @staticmethod

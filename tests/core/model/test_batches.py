@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from array import array
-
 import pytest
 
 from stratalog.model.batches import (
@@ -83,27 +81,9 @@ def test_a_part_of_a_table_may_ascend_though_the_whole_does_not() -> None:
     assert BatchTable(2, table(10, 20).columns, ScanStop.END, 0, ascends=True).take(1, 2).ascends
 
 
-def test_columns_behind_each_other_make_the_same_table() -> None:
-    expected = table(10, 20, 30)
-    block = memoryview(array("q", b"".join(column.tobytes() for column in expected.columns)))
-    joined = BatchTable(2, block, expected.stop, expected.stop_position, expected.reason)
-    assert len(joined) == 3
-    assert joined.columns == expected.columns
-    assert list(joined) == list(expected)
-    assert joined.last_offset is joined.last_offset
-
-
 @pytest.mark.parametrize("rows", [(), (10, 20, 30)])
 def test_no_rows_have_empty_columns(rows: tuple[int, ...]) -> None:
-    expected = table(*rows)
-    block = memoryview(array("q", b"".join(column.tobytes() for column in expected.columns)))
-    for found in (expected, BatchTable(2, block, expected.stop, expected.stop_position)):
-        assert {len(column) for column in found.take(len(rows), len(rows)).columns} == {0}
-
-
-def test_a_table_has_no_columns_but_its_own() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'partition'"):
-        _ = table(10).partition
+    assert {len(column) for column in table(*rows).take(len(rows), len(rows)).columns} == {0}
 
 
 def test_indexing_and_iterating_agree() -> None:

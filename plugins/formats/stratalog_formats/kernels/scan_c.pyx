@@ -180,20 +180,21 @@ cdef object table_of(int magic, Rows* found, Stop stop, object view, int64_t pos
     """Convert the rows to columns, and free the rows."""
     cdef int64_t count = found.count, i, j
     cdef object data = uninitialised(8 * COLUMNS * count)
-    cdef int64_t* columns = <int64_t*>at_start(data)
+    cdef int64_t* to = <int64_t*>at_start(data)
     cdef bint ascends = in_order(found)
     for j in range(COLUMNS):
         for i in range(count):
-            columns[j * count + i] = (<int64_t*>(found.rows + i))[j]
+            to[j * count + i] = (<int64_t*>(found.rows + i))[j]
     free(found.rows)
     found.rows = NULL
     if stop == NO_MEMORY:
         raise MemoryError
     block = memoryview(data).cast("q")
+    columns = [block[j * count : (j + 1) * count] for j in range(COLUMNS)]
     if stop <= ANOTHER_MAGIC:
-        return BatchTable(magic, block, STOPS[stop], position, ascends=ascends)
+        return BatchTable(magic, columns, STOPS[stop], position, ascends=ascends)
     reason = reason_of(stop, start_of(view) + position)
-    return BatchTable(magic, block, ScanStop.CORRUPT, position, reason, ascends=ascends)
+    return BatchTable(magic, columns, ScanStop.CORRUPT, position, reason, ascends=ascends)
 
 
 cdef str reason_of(Stop stop, Cursor at):
