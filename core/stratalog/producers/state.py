@@ -20,7 +20,6 @@ from stratalog.errors import (
 from stratalog.model.batches import NO_PRODUCER, RecordBatch
 from stratalog.model.messages.control import ControlType, EndMarker
 from stratalog.producers.snapshot import ProducerEntry
-from stratalog.producers.transactions import CompletedTransaction
 
 REMEMBERED_BATCHES: Final = 5
 _SEQUENCES: Final = 1 << 31
@@ -43,6 +42,19 @@ class SeenBatch(NamedTuple):
     def first_offset(self) -> int:
         """Offset of the first record."""
         return self.last_offset - self.offset_delta
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedTransaction:
+    """A transaction that a marker ended (Kafka: CompletedTxn).
+
+    ``first_offset`` is the offset of its first record, and ``last_offset`` is the marker's offset.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
 
 
 @dataclass(slots=True)

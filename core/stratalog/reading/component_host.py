@@ -20,7 +20,7 @@ from stratalog.env.handles import HandlePool
 from stratalog.errors import PluginClashError, PluginError, StorageError, UnknownComponentError
 from stratalog.model.offers import Offers
 from stratalog.registry.component_kinds import CODECS
-from stratalog.registry.policies import guarded_policy
+from stratalog.registry.guard import guarded_policy
 from stratalog.registry.registry import Registry
 from stratalog.registry.resolve import Catalogue
 from stratalog.segment.components import MAGICS, Components, ExtraTable, FormatTable

@@ -7,26 +7,27 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from types import MappingProxyType
 from typing import Final
 
-from stratalog.errors import CorruptBatchError, CorruptIndexError
-from stratalog.model.batches import CONTROL_BIT, NO_TIMESTAMP, BatchTable, Buffer, ScanStop
+from stratalog.errors import CorruptBatchError, CorruptIndexError, StorageError
+from stratalog.model.batches import CONTROL_BIT, NO_TIMESTAMP, BatchTable, Buffer, RecordBatch, ScanStop
 from stratalog.model.messages.control import ControlType, EndMarker
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
+from stratalog.model.records import Fields, RecordColumns
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.control_batches import read_control
 from stratalog.segment.finding import Finding, FindingKind
 from stratalog.segment.framing import FRAME, FRAME_BYTES, MAX_RELATIVE_OFFSET, MIN_SIZE, OVERHEAD_BYTES, Chunk, walk
 from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.record_check import check_records
 from stratalog.segment.recover import Progress, Replay
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexReader, IndexRole
 
 _OVERLAP_BYTES: Final = FRAME_BYTES - 1
+_HAS_BOUNDS: Final = 2  # the first magic with a first offset and a count in its headers
 _NO_INDEXES: Final[Mapping[IndexRole, StoredIndex]] = MappingProxyType({})
 
 
@@ -122,7 +123,7 @@ def check_segment(
             break
         for table in chunk.tables:
             if records:
-                count, bad = check_records(chunk, table, segment.label, components)
+                count, bad = _check_records(chunk, table, segment.label, components)
                 report.records += count
                 report.bad_records += bad
             aborted = replay(chunk, table) if replay is not None else {}
@@ -171,6 +172,51 @@ def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, c
             break
         at += len(data) - _OVERLAP_BYTES
     return None
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def _check_records(chunk: Chunk, table: BatchTable, label: str, components: Components) -> tuple[int, list[Finding]]:
+    """Decode batches whose framing and CRC are good; return the number of good records, and a finding for each bad batch.
+
+    A batch is bad if its producer wrote it that way, or if a codec is missing. ``label`` names the file of the chunk.
+    """
+    records, findings = 0, list[Finding]()
+    for row, batch in enumerate(table):
+        try:
+            count, wrong = _decoded(chunk, table.take(row, row + 1), batch, components)
+        except StorageError as error:
+            count, wrong = 0, getattr(error, "reason", "") or str(error)
+        if wrong:
+            text = f"the records of the batch that ends at offset {batch.last_offset} are wrong: {wrong}"
+            findings.append(Finding(FindingKind.DAMAGE, label, chunk.position + batch.position, text))
+        else:
+            records += count
+    return records, findings
+
+
+def _decoded(chunk: Chunk, row: BatchTable, batch: RecordBatch, components: Components) -> tuple[int, str]:
+    """Return the number of records of a batch, and the problem with them; "" if they are good."""
+    form = components.formats.of(batch.magic, "", 0)
+    limit_bytes = components.limits.decompressed_bytes
+    count = 0
+    for columns in form.decode(chunk.data, row, fields=Fields.ALL, limit_bytes=limit_bytes):
+        for wrong in _wrong_offsets(columns, batch):
+            return count, wrong
+        count += columns.count
+    if batch.magic >= _HAS_BOUNDS and count != batch.record_count:
+        return count, f"the header has {batch.record_count} records, the batch has {count}"
+    return count, ""
+
+
+def _wrong_offsets(columns: RecordColumns, batch: RecordBatch) -> Iterator[str]:
+    offsets = columns.offset.tolist()
+    first = batch.base_offset if batch.magic >= _HAS_BOUNDS else 0
+    if offsets and not first <= offsets[0] <= offsets[-1] <= batch.last_offset:
+        yield f"offsets {offsets[0]} to {offsets[-1]} in a batch of {first} to {batch.last_offset}"
+    if any(later <= before for before, later in pairwise(offsets)):
+        yield "offsets do not ascend"
 
 
 # --- indexes ---------------------------------------------------------------------------------------------------------

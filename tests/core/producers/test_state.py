@@ -8,8 +8,7 @@ from stratalog.errors import InvalidProducerEpochError, InvalidTxnStateError, Ou
 from stratalog.model.batches import CONTROL_BIT, TRANSACTIONAL_BIT, RecordBatch
 from stratalog.model.messages.control import ControlType, EndMarker
 from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
-from stratalog.producers.state import ProducerState, SeenBatch
-from stratalog.producers.transactions import CompletedTransaction
+from stratalog.producers.state import CompletedTransaction, ProducerState, SeenBatch
 
 LAST_SEQUENCE = (1 << 31) - 1
 P1, P2, P3 = 1, 2, 3

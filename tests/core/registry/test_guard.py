@@ -1,22 +1,27 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import pytest
 
+from stratalog.cleaning.plan.retention import has_filter
 from stratalog.config.engine_settings import Limits
+from stratalog.config.topic import TopicConfig
 from stratalog.env import Env, PosixVfs
 from stratalog.env.handles import HandlePool
 from stratalog.env.threads import OwnThread
 from stratalog.errors import PluginError, StoreTimeoutError
 from stratalog.registry.component_kinds import CODECS
-from stratalog.registry.guard import Guard
+from stratalog.registry.guard import Guard, guarded_policy
 from stratalog.registry.resolve import Catalogue, Offer
 from stratalog.spi import Codec, OpenContext, Provider
+from stratalog.spi.cleanup import Action, CleanupPolicy, LogSummary, RecordFilter, RewriteJob
 from stratalog.spi.codecs import CodecTable
 
 GUARD = Guard("tier layout 'odd' version 3", "plugin odd of odd-layouts 2.1")
+POLICY_GUARD = Guard("cleanup policy 'odd' version 1", "plugin odd of odd-policies 2.1")
+NOTHING: Any = None  # Any: these policies look at nothing
 
 
 def raised_by(error: BaseException) -> BaseException:
@@ -92,3 +97,40 @@ def test_bundled_is_what_the_distribution_of_the_core_offers() -> None:
     for distribution, expected in (("stratalog", True), ("stratalog-odd", False), ("", False)):
         catalogue: Catalogue[Codec] = Catalogue(CODECS, [Offer(provider, "odd_plugin", distribution, "1.0")])
         assert catalogue.guard(provider).is_bundled is expected
+
+
+class Failing(CleanupPolicy):
+    """Raises in each method."""
+
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        del log, config, now_ms
+        raise ZeroDivisionError("plan")
+
+    def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        del log, config, now_ms
+        raise ZeroDivisionError("local")
+
+
+class Rewriting(Failing):
+    """Gives what is no filter."""
+
+    def record_filter(self, job: RewriteJob) -> RecordFilter:
+        return cast(RecordFilter, str(job))
+
+
+def test_what_a_policy_raises_names_it() -> None:
+    guarded = guarded_policy(Failing(), POLICY_GUARD)
+    with pytest.raises(PluginError, match=r"'odd' version 1 \(plugin odd of odd-policies 2\.1\): plan raised Zero"):
+        guarded.plan(NOTHING, TopicConfig(), 0)
+    with pytest.raises(PluginError, match="local_plan raised Zero"):
+        guarded.local_plan(NOTHING, TopicConfig(), 0)
+
+
+def test_a_filter_that_is_none_is_refused() -> None:
+    with pytest.raises(PluginError, match="record_filter returned a str, not RecordFilter"):
+        guarded_policy(Rewriting(), POLICY_GUARD).record_filter(NOTHING)
+
+
+def test_a_guarded_policy_rewrites_if_the_policy_does() -> None:
+    assert has_filter(guarded_policy(Rewriting(), POLICY_GUARD))
+    assert not has_filter(guarded_policy(Failing(), POLICY_GUARD))

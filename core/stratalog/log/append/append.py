@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from stratalog.errors import ClosedError
+from stratalog.errors import ClosedError, ConfigError
 from stratalog.log.append.commit import AppendResult, commit
 from stratalog.log.append.group_commit import QueuedAppend, commit_queued
 from stratalog.log.durability.sync import sync_records, wait_until_durable
 from stratalog.log.state.log_state import LogState
+from stratalog.model.messages.control import EndMarker
 from stratalog.model.offsets import AppendOrigin, Durability
 from stratalog.model.prepared import PreparedBatches
+from stratalog.segment.control_batches import CONTROL_MAGIC, control_batch
 
 _CLIENT: Final = AppendOrigin.CLIENT  # looked up at each append
 _DURABLE: Final = Durability.DURABLE  # the same
+_MARKER_BITS: Final = {
+    "producer_id": 63,
+    "producer_epoch": 15,
+    "coordinator_epoch": 31,
+}  # of Kafka's fields, without the sign
 
 Sync: TypeAlias = Callable[[LogState, int], None]
 """Callback that makes the records of a log below an offset durable, or schedules it."""
@@ -39,6 +46,33 @@ def append(
     if due or durability is _DURABLE:  # a retry also waits: its first try may not have waited
         (sync or sync_records)(state, result[1] + 1)
     return result
+
+
+def append_marker(
+    state: LogState, producer_id: int, producer_epoch: int, marker: EndMarker, durability: Durability
+) -> AppendResult:
+    """Append an end marker, in magic 2 for any topic, because older magics have no markers. Errors as ``append``.
+
+    Source: apache/kafka MemoryRecords.withEndTransactionMarker, UnifiedLog.appendAsLeader with the origin COORDINATOR.
+
+    Raises:
+        ConfigError: a number is negative, or too large for its field.
+    """
+    for (name, bits), value in zip(
+        _MARKER_BITS.items(), (producer_id, producer_epoch, marker.coordinator_epoch), strict=True
+    ):
+        if not 0 <= value < 1 << bits:
+            raise ConfigError(f"{name}={value} of an end marker is not in [0, {(1 << bits) - 1}]")
+    form = state.settings.components.formats.of(CONTROL_MAGIC, "append", 0)
+    data = control_batch(
+        form,
+        marker,
+        timestamp_ms=state.settings.components.env.clock.now_ms(),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
+    table = form.scan(data, 0, len(data), check_crc=False)
+    return append(state, PreparedBatches(table, data), durability, AppendOrigin.COORDINATOR)
 
 
 def _may_queue(state: LogState, batches: PreparedBatches) -> bool:

@@ -32,7 +32,6 @@ from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
 from stratalog.tier.log_head import LogHead
 from stratalog.tier.manifest.root import Head, PageRef, object_keys
 from stratalog.tier.manifest.root_diff import page_keys, unshared
-from stratalog.tier.read.streamed_segment import StreamedSegment
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.upkeep.orphans import unfinished
 
@@ -242,7 +241,7 @@ class TierLogCheck:
     def _batches(
         self, stored: StoredSegment, pieces: Iterable[memoryview], indexes: Mapping[IndexRole, StoredIndex]
     ) -> SegmentReport:
-        segment = StreamedSegment(stored, pieces)
+        segment = _StreamedSegment(stored, pieces)
         report = check_segment(segment, self._components, indexes=indexes)
         if all(finding.kind is not FindingKind.DAMAGE for finding in report.findings):
             segment.finish()
@@ -294,3 +293,42 @@ def is_broken(before: Head, after: Head) -> bool:
 def leaves_out(before: Head, after: Head) -> bool:
     """Return True if two roots are links of one chain with versions between them, which a repair left out."""
     return after.root.version > before.root.version + 1 and after.root.parent_sha256 == before.sha256
+
+
+class _StreamedSegment:
+    """A ReadableSegment of a tier over bytes that are read once, in order; supports no index lookups.
+
+    Args:
+        stored: the entry in the manifest; it gives the bounds, size and timestamps.
+        pieces: the bytes of the ``.log`` file.
+    """
+
+    def __init__(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> None:
+        info = stored.info
+        self.base_offset, self.end_offset, self.size_bytes = info.base_offset, info.end_offset, info.size_bytes
+        self.max_timestamp_ms, self.age_from_ms = info.max_timestamp_ms, info.modified_ms
+        self.label = stored.log_key
+        self._pieces = iter(pieces)
+        self._held, self._start = bytearray(), 0  # bytes not passed yet, and their position
+
+    def read(self, position: int, size_bytes: int) -> memoryview:
+        """Return bytes from ``position``, which must not decrease between calls."""
+        self._held = self._held[position - self._start :]
+        self._start = position
+        while len(self._held) < size_bytes and (piece := next(self._pieces, None)) is not None:
+            self._held += piece
+        return memoryview(bytes(self._held[:size_bytes]))
+
+    def finish(self) -> None:
+        """Read the rest, so the hash of the whole log is checked."""
+        for _ in self._pieces:
+            pass
+
+    def index_entries(self, role: IndexRole) -> bytes:
+        """Return empty bytes: no index is needed."""
+        del role
+        return b""
+
+    def forget(self) -> bool:
+        """Return False: nothing is cached."""
+        return False
