@@ -200,7 +200,8 @@ class BatchTable:
 
     def take(self, start: int, end: int) -> BatchTable:
         """Return the rows [start, end), with shared memory. The stop is still that of the whole scan."""
-        columns = [column[start:end] for column in self.columns]
+        rows = slice(start, end)
+        columns = [column[rows] for column in self.columns]
         ascends = self._ascends or None  # a part may ascend even if the whole table does not
         return BatchTable(self.magic, columns, self.stop, self.stop_position, self.reason, ascends=ascends)
 

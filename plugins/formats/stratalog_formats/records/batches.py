@@ -6,7 +6,7 @@ Source: apache/kafka DefaultRecordBatch, DefaultRecord.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from stratalog import Record, RecordColumns, TimestampType
@@ -96,7 +96,16 @@ class BatchFormat(RecordFormat):
             else:
                 yield packed.batch()
 
-    def _arenas(self, data: Buffer, batches: BatchTable, limit_bytes: int) -> Iterator[_Arena]:
+    def _arenas(self, data: Buffer, batches: BatchTable, limit_bytes: int) -> Iterable[_Arena]:
+        """Return the arenas of the batches, in order."""
+        if not len(batches):
+            return ()
+        attributes, end = batches.attributes, batches.position[-1] + batches.size_bytes[-1]
+        if end <= MAX_ARENA_BYTES and not (any(attributes) and any(map(CODEC_MASK.__and__, attributes))):
+            return ((data, batches, None),)  # the usual case of uncompressed batches
+        return self._mixed_arenas(data, batches, limit_bytes)
+
+    def _mixed_arenas(self, data: Buffer, batches: BatchTable, limit_bytes: int) -> Iterator[_Arena]:
         for start, end in self._runs(batches):
             run = batches if end - start == len(batches) else batches.take(start, end)
             if run.attributes[0] & CODEC_MASK:
@@ -106,23 +115,15 @@ class BatchFormat(RecordFormat):
 
     @staticmethod
     def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
-        """Yield ranges of rows that are all compressed or all uncompressed, of at most 2 GiB each."""
+        """Yield ranges of rows, of at least one batch, that are all compressed or all uncompressed, of at most 2 GiB each."""
         attributes, position, size = batches.attributes, batches.position, batches.size_bytes
         start = 0
-        if (
-            len(batches)
-            and not (any(attributes) and any(map(CODEC_MASK.__and__, attributes)))
-            and position[-1] + size[-1] - position[0] <= MAX_ARENA_BYTES
-        ):
-            yield 0, len(batches)  # the usual case of uncompressed batches
-            return
         for row in range(1, len(batches)):
             changes = bool(attributes[row] & CODEC_MASK) != bool(attributes[start] & CODEC_MASK)
             if changes or position[row] + size[row] - position[start] > MAX_ARENA_BYTES:
                 yield start, row
                 start = row
-        if len(batches):
-            yield start, len(batches)
+        yield start, len(batches)
 
     @staticmethod
     def _plain_arena(data: Buffer, run: BatchTable) -> _Arena:
