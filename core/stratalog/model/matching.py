@@ -1,4 +1,4 @@
-"""Search for the records that have a given key. ``matching_c`` is the compiled twin."""
+"""Search for records by key or timestamp. ``matching_c`` is the compiled twin."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ def python_rows_of_key(records: RecordColumns, key: bytes) -> bytes:
     return b"".join([_SAME if found == key else _OTHER for found in keys])
 
 
+def python_first_late_row(records: RecordColumns, timestamp_ms: int, min_offset: int) -> int | None:
+    """Return the result of ``first_late_row``, in pure Python."""
+    places = zip(records.timestamp_ms, records.offset, strict=True)
+    return next((row for row, (ms, offset) in enumerate(places) if ms >= timestamp_ms and offset >= min_offset), None)
+
+
 _twin: Final = extension(EXTENSIONS[2])
 
 rows_of_key: Final[Callable[[RecordColumns, bytes], bytes]] = python_rows_of_key if _twin is None else _twin.rows_of_key
@@ -31,4 +37,18 @@ Args:
 Raises:
     IndexError: a key is not inside the arena.
     TypeError, ValueError: a column has a wrong format, or another length than the records.
+"""
+
+first_late_row: Final[Callable[[RecordColumns, int, int], int | None]] = (
+    python_first_late_row if _twin is None else _twin.first_late_row
+)
+"""Return the row of the first record that has neither an older timestamp nor a smaller offset; None if there is none.
+
+Args:
+    records: records with the fields OFFSET and TIMESTAMP.
+    timestamp_ms: the smallest wanted timestamp.
+    min_offset: the smallest wanted offset.
+
+Raises:
+    ValueError: the columns differ in length.
 """

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Search for the records that have a given key: the compiled twin of ``matching``, which documents it."""
+"""Search for records by key or timestamp: the compiled twin of ``matching``, which documents it."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -8,6 +8,9 @@ from libc.string cimport memcmp
 from stratalog.model.views cimport Cursor, inside, size_of, start_of
 
 from stratalog.model.column_views import outside, typed_view
+
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
 
 
 cdef int64_t compare_all(
@@ -48,3 +51,20 @@ def rows_of_key(records, bytes key):
     if wrong >= 0:
         outside(positions[wrong], sizes[wrong])
     return made
+
+
+def first_late_row(records, timestamp_ms, min_offset):
+    cdef const int64_t[::1] stamps = records.timestamp_ms
+    cdef const int64_t[::1] offsets = records.offset
+    cdef int above = 0, beyond = 0
+    cdef int64_t least_ms = PyLong_AsLongLongAndOverflow(timestamp_ms, &above)
+    cdef int64_t least = PyLong_AsLongLongAndOverflow(min_offset, &beyond)
+    cdef int64_t row, count = stamps.shape[0]
+    if offsets.shape[0] != count:
+        raise ValueError(f"{count} timestamps and {offsets.shape[0]} offsets")
+    if above > 0 or beyond > 0:
+        return None
+    for row in range(count):
+        if (above or stamps[row] >= least_ms) and (beyond or offsets[row] >= least):
+            return row
+    return None

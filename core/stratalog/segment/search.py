@@ -8,11 +8,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import compress, count
 from typing import TYPE_CHECKING, Final, cast
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.model.batches import NO_TIMESTAMP, BatchTable, RecordBatch
+from stratalog.model.matching import first_late_row
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.model.segment_info import AbortedTransaction
@@ -241,10 +241,9 @@ def _late_record(
     limit_bytes = parts.limits.decompressed_bytes
     try:
         for columns in found.decode(chunk.data, batch, fields=_PLACE_FIELDS, limit_bytes=limit_bytes):
-            stamps, first = columns.timestamp_ms, bisect_left(columns.offset, min_offset)
-            late = next(compress(count(first), map(timestamp_ms.__le__, stamps[first:])), None)
+            late = first_late_row(columns, timestamp_ms, min_offset)
             if late is not None:
-                return TimestampOffset(stamps[late], columns.offset[late])
+                return TimestampOffset(columns.timestamp_ms[late], columns.offset[late])
     except CorruptBatchError as error:
         raise _named(error, chunk, segment) from error
     return None

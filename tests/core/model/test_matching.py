@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiled_twin import compiled_twin
-from stratalog.model.matching import python_rows_of_key, rows_of_key
-from stratalog.model.records import EXTENSIONS, Record, RecordColumns
+from stratalog.model.matching import first_late_row, python_first_late_row, python_rows_of_key, rows_of_key
+from stratalog.model.records import EXTENSIONS, Record, RecordColumns, int64_column
 
 Finder = Callable[[RecordColumns, bytes], bytes]
 
@@ -50,3 +50,37 @@ def test_columns_that_are_wrong_are_refused(finder: Finder) -> None:
         finder(RecordColumns(records.arena, 2), b"ab")
     with pytest.raises(TypeError, match="format i"):
         finder(RecordColumns(records.arena, 2, key_position=records.offset, key_size=records.key_size), b"ab")
+
+
+@pytest.fixture(params=["python", "compiled"])
+def first_late(request: pytest.FixtureRequest) -> Callable[[RecordColumns, int, int], int | None]:
+    if request.param == "python":
+        return python_first_late_row
+    found: Callable[[RecordColumns, int, int], int | None] = compiled_twin(EXTENSIONS[2]).first_late_row
+    return found
+
+
+def test_the_first_late_record_need_not_have_the_least_timestamp(
+    first_late: Callable[[RecordColumns, int, int], int | None],
+) -> None:
+    records = RecordColumns(b"", 4, int64_column([10, 11, 13, 14]), int64_column([5, 9, -1, 7]))
+    huge = 1 << 70
+    assert first_late(records, 6, 0) == 1
+    assert first_late(records, 5, 0) == 0
+    assert first_late(records, 6, 12) == 3
+    assert first_late(records, -huge, 12) == 2
+    assert first_late(records, 9, -huge) == 1
+    assert [first_late(records, *wanted) for wanted in [(10, 0), (5, 15), (huge, 0), (0, huge)]] == [None] * 4
+    assert first_late(RecordColumns(b"", 0), 0, 0) is None
+    with pytest.raises(ValueError, match=r"\d|shorter"):
+        first_late(RecordColumns(b"", 1, int64_column([1]), int64_column()), 0, 0)
+
+
+@given(st.lists(st.integers(-2, 5), max_size=20), st.integers(-3, 6), st.integers(0, 21))
+def test_both_twins_find_the_same_late_record(stamps: list[int], timestamp_ms: int, min_offset: int) -> None:
+    records = RecordColumns(b"", len(stamps), int64_column(range(len(stamps))), int64_column(stamps))
+    late = [row for row, ms in enumerate(stamps) if ms >= timestamp_ms and row >= min_offset]
+    expected = late[0] if late else None
+    assert [find(records, timestamp_ms, min_offset) for find in (first_late_row, python_first_late_row)] == [
+        expected
+    ] * 2
