@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
-from stratalog.log.read.read_plan import read_all
-from stratalog.log.read.retry_read import ViewSource
-from stratalog.log.read.view import LogView, ReadRange
+from stratalog.log.read.retry_read import READ_ERRORS, ReadRetry, ViewSource
+from stratalog.log.read.view import LogView
 from stratalog.model.offsets import TimestampOffset
 from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
@@ -64,23 +64,30 @@ def offset_for_timestamp(
 
     ``fences`` are the log's, for its local segments.
     """
-    view = views()
-    bound = view.bound(isolation)
+    view, retry = views(), None
+    while True:
+        start, bound = view.offsets.log_start, view.bound(isolation)
+        segment: ReadableSegment | None = None
+        try:
+            for segment in _candidates(view, timestamp_ms, fences):
+                if segment.base_offset >= bound:
+                    break
+                if segment.max_timestamp_ms >= timestamp_ms and segment.end_offset > start:
+                    below = None if view.is_active(segment) else segment.end_offset
+                    found = find_timestamp(segment, timestamp_ms, start, parts, below=below)
+                    if found is not None:
+                        return found if found.offset < bound else None
+        except READ_ERRORS as error:
+            retry = retry or ReadRetry(views, view)
+            if not retry.should_retry(error, segment):
+                raise
+            view = retry.view
+        else:
+            return None  # all segments are too old, or the isolation shows none of the others
 
-    def ranges(view: LogView, start: int) -> Iterator[ReadRange]:
-        return view.ranges(start, bound, _candidates(view, start, timestamp_ms, fences))
 
-    def read(part: ReadRange) -> Iterator[tuple[TimestampOffset | None, int]]:
-        segment, start, end, below = part
-        if segment.max_timestamp_ms >= timestamp_ms:
-            yield find_timestamp(segment, timestamp_ms, start, parts, below=below), end
-
-    found = next(read_all(views, view, view.offsets.log_start, ranges, read), None)
-    return found if found is not None and found.offset < bound else None
-
-
-def _candidates(view: LogView, start: int, timestamp_ms: int, fences: TimeFences) -> Iterator[ReadableSegment]:
-    """Yield the readable segments from ``start`` on, without local segments whose timestamps are all too early."""
-    yield from view.remote_from(max(start, view.offsets.log_start), since_ms=timestamp_ms)
+def _candidates(view: LogView, timestamp_ms: int, fences: TimeFences) -> Iterable[ReadableSegment]:
+    """Return the readable segments, without local segments whose timestamps are all too early."""
     local = view.segments
-    yield from local[fences.first(local, len(local) - 1, timestamp_ms) if local else 0 :]
+    here = local[fences.first(local, len(local) - 1, timestamp_ms) if local else 0 :]
+    return here if view.remote is None else chain(view.remote_from(view.offsets.log_start, timestamp_ms), here)
