@@ -1,4 +1,4 @@
-"""Writes the generated pages: the references of settings, metrics and errors, and the table of hooks.
+"""Write the generated pages: the references of settings, metrics and errors, the table of hooks, and the pictures.
 
 generate_docs.py [--check]; with --check nothing is written, stale pages are named and the exit code is 1.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import logging
 import re
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import call_paths
 import error_examples
 
 import stratalog_formats
@@ -29,6 +31,7 @@ from stratalog.config.settings_sources import CONFIG_VARIABLE, ENVIRONMENT_PREFI
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.duties.engine_metrics import METRICS
 from stratalog.spi import hooks
+from stratalog_formats.kernels.choice import KERNELS
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SETTINGS_PAGE: Final = Path("docs/reference/settings.md")
@@ -37,7 +40,7 @@ ERRORS_PAGE: Final = Path("docs/reference/errors.md")
 ARCHITECTURE_PAGE: Final = Path("docs/architecture.md")
 PLUGINS_PAGE: Final = Path("docs/plugins.md")
 _BLOCK: Final = re.compile(
-    r"(<!-- begin (?P<name>\w+): scripts/generate_docs.py -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL
+    r"(<!-- begin (?P<name>\w+): scripts/generate_docs.py -->\n)(?P<text>.*?)(<!-- end (?P=name) -->)", re.DOTALL
 )
 _TYPES: Final = {bool: "true or false", int: "integer", float: "number", str: "text", tuple: "list", dict: "table"}
 
@@ -245,9 +248,26 @@ def rooms_picture() -> str:
     return "\n".join(["```mermaid", "flowchart TD", *boxes, *arrows, "```"])
 
 
+def path_pictures() -> dict[str, str]:
+    """Return the pictures of the paths of calls by the names of their blocks; none without the compiled kernels.
+
+    Pure Python calls other functions, which the page does not show.
+    """
+    if KERNELS.select_batches is None:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="call-paths-") as scratch:
+        traced = call_paths.paths(Path(scratch))
+    return {name.replace(" ", "_"): call_paths.picture(calls) for name, calls in traced.items()}
+
+
 def with_blocks(text: str, blocks: dict[str, str]) -> str:
-    """``text`` with the generated parts between their marks replaced."""
-    return _BLOCK.sub(lambda found: f"{found[1]}{blocks[found['name']]}\n{found[3]}", text)
+    """Return ``text`` with the text between the marks of each block replaced, where ``blocks`` has its name."""
+
+    def block(found: re.Match[str]) -> str:
+        made = blocks.get(found["name"])
+        return found[0] if made is None else f"{found[1]}{made}\n{found[4]}"
+
+    return _BLOCK.sub(block, text)
 
 
 def pages(root: Path) -> dict[Path, str]:
@@ -258,13 +278,14 @@ def pages(root: Path) -> dict[Path, str]:
         SETTINGS_PAGE: settings_page(),
         METRICS_PAGE: metrics_page(),
         ERRORS_PAGE: errors_page(),
-        ARCHITECTURE_PAGE: with_blocks(architecture, {"rooms": rooms_picture()}),
+        ARCHITECTURE_PAGE: with_blocks(architecture, {"rooms": rooms_picture()} | path_pictures()),
         PLUGINS_PAGE: with_blocks(plugins, {"hooks": hooks_table()}),
     }
 
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     """Write the pages, or with ``--check`` say which are stale."""
+    logging.getLogger("stratalog").addHandler(logging.NullHandler())  # the examples of errors log warnings
     stale = 0
     for path, text in pages(root).items():
         file = root / path

@@ -1,0 +1,157 @@
+"""Trace the calls that an append, a local fetch, a cold fetch from a tier and an offload make inside stratalog.
+
+    python scripts/call_paths.py [--calls]
+
+Each call is traced once, after a first call of its kind that fills caches; the cold fetch is the first one of its
+segment. Only Python code counts, on the thread of the caller. ``--calls`` lists the functions in the order of calls.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final, NamedTuple
+
+from stratalog import Engine, Log, Record, open_engine, open_reader
+
+_RECORDS: Final = [Record(value=b"v" * 100, timestamp_ms=1_700_000_000_000)] * 100  # a clock would change the paths
+_APPENDS: Final = 60
+_SEGMENT_BYTES: Final = 200_000
+_CALLER: Final = "caller"
+_EVERYWHERE: Final = frozenset(
+    {"config", "env", "errors", "model", "registry", "spi"}
+)  # not in pictures: all rooms call
+
+
+class Call(NamedTuple):
+    """One call of a function.
+
+    Attributes:
+        caller: the nearest calling module of a room that pictures show; "" for the program.
+        module: the module of the called function.
+        function: the qualified name of the called function.
+    """
+
+    caller: str
+    module: str
+    function: str
+
+
+def main(arguments: list[str]) -> int:
+    """Print the modules of each path, with the number of calls into each."""
+    with tempfile.TemporaryDirectory(prefix="call-paths-") as scratch:
+        for name, calls in paths(Path(scratch)).items():
+            modules = Counter(call.module for call in calls)
+            print(f"{name}: {len(modules)} modules, {len(calls)} calls")
+            if "--calls" in arguments:
+                for call in calls:
+                    print(f"    {call.module}.{call.function}")
+            else:
+                for module, count in modules.items():
+                    print(f"    {count:3} {module}")
+    return 0
+
+
+def paths(scratch: Path) -> dict[str, list[Call]]:
+    """Return the calls of each path in order; ``scratch`` is an empty folder."""
+    (scratch / "tier").mkdir()
+    tier = (scratch / "tier").as_uri()
+    with open_engine(scratch / "local") as engine:
+        log = _filled(engine, {"segment.bytes": _SEGMENT_BYTES})
+        offset = log.segments()[-1].base_offset + 1
+        log.fetch(offset, 1).release()
+        found = {
+            "append": _calls(lambda: log.append(_RECORDS)),
+            "local fetch": _calls(lambda: log.fetch(offset, 1).release()),
+        }
+    with open_engine(scratch / "tiered", tier=tier) as engine:
+        config = {"segment.bytes": _SEGMENT_BYTES, "remote.storage.enable": True, "local.retention.bytes": 1}
+        log = _filled(engine, config)
+        engine.offload()
+        offloaded = len(log.segments())
+        while len(log.segments()) == offloaded:  # until one more segment is closed
+            log.append(_RECORDS)
+        offload = _calls(engine.offload)
+    with open_reader(tier) as reader:
+        cold = reader.log("paths", 0)
+        middle = cold.segments()[1].base_offset + 1
+        cold.fetch(0, 1).release()
+        found |= {"cold fetch": _calls(lambda: cold.fetch(middle, 1).release()), "offload": offload}
+    return found
+
+
+def picture(calls: Sequence[Call]) -> str:
+    """Return a Mermaid diagram of the rooms that ``calls`` go through: an arrow is the first call into a room."""
+    rooms = dict[str, list[str]]()
+    arrows = list[tuple[str, str, str]]()
+    for call in calls:
+        room, module = _room(call.module)
+        if room in _EVERYWHERE or "<" in call.function:  # local functions have no name that a reader could look up
+            continue
+        if room not in rooms:
+            rooms[room] = []
+            arrows.append((_room(call.caller)[0] if call.caller else _CALLER, room, _label(call.function)))
+        if module not in rooms[room]:
+            rooms[room].append(module)
+    numbers = {room: number for number, room in enumerate([_CALLER, *rooms])}
+    boxes = [f'  n{numbers[room]}["<b>{room}</b><br>{", ".join(names)}"]' for room, names in rooms.items()]
+    lines = [
+        f'  n{numbers[caller]} -->|"{order} {label}"| n{numbers[room]}'
+        for order, (caller, room, label) in enumerate(arrows, 1)
+    ]
+    return "\n".join(["```mermaid", "flowchart LR", f'  n0(["{_CALLER}"])', *boxes, *lines, "```"])
+
+
+def _label(function: str) -> str:
+    """Return the name of a function, or the class if it is a constructor."""
+    *owners, name = function.split(".")
+    return owners[-1] if name == "__init__" else name
+
+
+def _room(module: str) -> tuple[str, str]:
+    """Return the room or plugin of ``module``, and the module's name in it."""
+    package, *folders, name = module.split(".")
+    return (package if package != "stratalog" else "/".join(folders) or name), name
+
+
+def _filled(engine: Engine, config: Mapping[str, object]) -> Log:
+    """Create a topic whose log has several segments, and return the log."""
+    engine.create_topic("paths", config=config)
+    log = engine.log("paths", 0)
+    for _ in range(_APPENDS):
+        log.append(_RECORDS)
+    return log
+
+
+def _calls(work: Callable[[], object]) -> list[Call]:
+    """Return the calls of stratalog's functions that ``work`` makes on this thread."""
+    found = list[Call]()
+
+    def on_event(frame: FrameType, event: str, argument: object) -> None:
+        del argument
+        if event == "call" and (module := _module(frame)):
+            outer = frame.f_back
+            while outer is not None and (not _module(outer) or _room(_module(outer))[0] in _EVERYWHERE):
+                outer = outer.f_back
+            found.append(Call("" if outer is None else _module(outer), module, frame.f_code.co_qualname))
+
+    sys.setprofile(on_event)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def _module(frame: FrameType) -> str:
+    """Return the module of a frame if it is one of ours, else ""."""
+    name = frame.f_globals.get("__name__", "")
+    return name if isinstance(name, str) and name.startswith("stratalog") else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

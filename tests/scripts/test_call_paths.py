@@ -1,0 +1,51 @@
+"""The script that counts modules on the way of a call; and how many a local fetch goes through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from call_paths import Call, main, paths, picture
+
+from stratalog_formats.kernels.choice import KERNELS
+
+MOST_MODULES = 13 if KERNELS.select_batches is not None else 30  # of a local fetch; a higher number needs a reason
+
+
+def test_a_local_fetch_goes_through_few_modules(tmp_path: Path) -> None:
+    found = paths(tmp_path)
+    assert set(found) == {"append", "local fetch", "cold fetch", "offload"}
+    modules = {call.module for call in found["local fetch"]}
+    assert {"stratalog.log.read.fetch", "stratalog.segment.batch_lookup"} <= modules
+    assert len(modules) <= MOST_MODULES, sorted(modules)
+    assert "stratalog.tier.read.fetcher" in {call.module for call in found["cold fetch"]}
+
+
+def test_each_path_is_printed_with_its_modules(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert "local fetch: " in shown
+    assert "stratalog.log.read.fetch" in shown
+
+
+def test_a_picture_shows_the_first_call_into_each_room() -> None:
+    calls = [
+        Call("", "stratalog.log.log", "Log.append"),
+        Call("stratalog.log.log", "stratalog.env.clock", "SystemClock.now_ms"),
+        Call("stratalog.log.log", "stratalog.log.append.commit", "commit"),
+        Call("stratalog.log.append.commit", "stratalog.log.append.append", "append"),
+        Call("stratalog.log.append.commit", "stratalog_local.folder", "Folder.__init__"),
+        Call("stratalog.log.log", "stratalog_local.folder", "Folder.list"),
+    ]
+    assert picture(calls).splitlines() == [
+        "```mermaid",
+        "flowchart LR",
+        '  n0(["caller"])',
+        '  n1["<b>log</b><br>log"]',
+        '  n2["<b>log/append</b><br>commit, append"]',
+        '  n3["<b>stratalog_local</b><br>folder"]',
+        '  n0 -->|"1 append"| n1',
+        '  n1 -->|"2 commit"| n2',
+        '  n2 -->|"3 Folder"| n3',
+        "```",
+    ]
