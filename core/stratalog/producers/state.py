@@ -109,13 +109,18 @@ class ProducerState:
 
     An append first changes a ``draft``: its batches are checked in order, each against the state after the batches
     before it. ``adopt`` copies the draft's result after the bytes are written.
+
+    Attributes:
+        producers: all known producers, by their ids.
+        end_offset: log end up to which the batches are counted.
+        open_transactions: producer id of each open transaction, by its first offset, ascending.
     """
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerHistory] = {}
         self.end_offset = 0
         self._beneath: Mapping[int, ProducerHistory] = {}  # in a draft: the producers that it was made from
-        self._open: dict[int, int] = {}  # first offset of an open transaction, ascending: its producer
+        self.open_transactions: dict[int, int] = {}
         self._unreplicated: dict[int, int] = {}  # first offset of an ended transaction: marker at or above the HW
 
     # --- drafts ------------------------------------------------------------------------------------------------------
@@ -124,13 +129,14 @@ class ProducerState:
         """Return a draft that starts from this state; changes of the draft do not change this state."""
         draft = ProducerState()
         draft.end_offset, draft._beneath = self.end_offset, self.producers
-        draft._open, draft._unreplicated = dict(self._open), dict(self._unreplicated)
+        draft.open_transactions, draft._unreplicated = dict(self.open_transactions), dict(self._unreplicated)
         return draft
 
     def adopt(self, draft: ProducerState) -> None:
         """Adopt the result of ``draft``, which was made from this state without later changes."""
         self.producers.update(draft.producers)
-        self.end_offset, self._open, self._unreplicated = draft.end_offset, draft._open, draft._unreplicated
+        self.end_offset, self._unreplicated = draft.end_offset, draft._unreplicated
+        self.open_transactions = draft.open_transactions
 
     def _find(self, producer_id: int) -> ProducerHistory | None:
         found = self.producers.get(producer_id)
@@ -165,7 +171,7 @@ class ProducerState:
             state.producers[entry.producer_id] = producer
         opened = [found for found in state.producers.values() if found.transaction_first_offset is not None]
         opened.sort(key=lambda found: found.transaction_first_offset or 0)
-        state._open = {found.transaction_first_offset or 0: found.producer_id for found in opened}
+        state.open_transactions = {found.transaction_first_offset or 0: found.producer_id for found in opened}
         return state
 
     def entries(self) -> list[ProducerEntry]:
@@ -192,14 +198,14 @@ class ProducerState:
 
     def first_unstable(self, high_watermark: int) -> int | None:
         """Return the first offset of any transaction that is open or has a marker at or above the high watermark."""
-        if not self._open and not self._unreplicated:
+        if not self.open_transactions and not self._unreplicated:
             return None
         self._unreplicated = {first: marker for first, marker in self._unreplicated.items() if marker >= high_watermark}
-        return min([*islice(self._open, 1), *self._unreplicated], default=None)
+        return min([*islice(self.open_transactions, 1), *self._unreplicated], default=None)
 
     def last_stable_at(self, ended: CompletedTransaction) -> int:
         """Return the last stable offset for the index entry of an aborted transaction."""
-        others = (first for first, producer_id in self._open.items() if producer_id != ended.producer_id)
+        others = (first for first, producer_id in self.open_transactions.items() if producer_id != ended.producer_id)
         return next(others, ended.last_offset + 1)
 
     def ended_by(self, batch: RecordBatch, marker: EndMarker) -> CompletedTransaction | None:
@@ -278,7 +284,7 @@ class ProducerState:
         producer.last_timestamp_ms = batch.max_timestamp_ms
         if batch.is_transactional and producer.transaction_first_offset is None:
             producer.transaction_first_offset = batch.base_offset
-            self._open[batch.base_offset] = batch.producer_id
+            self.open_transactions[batch.base_offset] = batch.producer_id
 
     def _marker(self, batch: RecordBatch, marker: EndMarker) -> CompletedTransaction | None:
         producer = self._get(batch.producer_id)
@@ -288,7 +294,7 @@ class ProducerState:
         ended = self.ended_by(batch, marker)
         if ended is not None:
             self._unreplicated[ended.first_offset] = batch.last_offset
-            self._open.pop(ended.first_offset, None)
+            self.open_transactions.pop(ended.first_offset, None)
             producer.transaction_first_offset = None
         return ended
 

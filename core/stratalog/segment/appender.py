@@ -52,6 +52,12 @@ class Appender:
         config: settings of the topic when the segment became active.
         jitter_ms: subtracted from ``segment.ms`` for this segment.
         is_idle: True if nothing will be appended: no index file is created.
+
+    Attributes:
+        room_bytes: batches of at most this size need no ``should_roll`` if they also keep the next two limits; negative
+            if that is not known.
+        room_ms: largest timestamp of such batches.
+        room_offset: largest offset of such batches.
     """
 
     __slots__ = (
@@ -65,8 +71,10 @@ class Appender:
         "_largest_ms",
         "_latest_ms",
         "_parts",
-        "_room_bytes",
         "jitter_ms",
+        "room_bytes",
+        "room_ms",
+        "room_offset",
         "segment",
     )
 
@@ -83,7 +91,7 @@ class Appender:
             tuple[IndexBuilder, IndexFile], ...
         ] = ()  # of the indexes that all batches may have entries in; empty: not known
         self._is_full: bool | None = None  # True if an index accepts no further entry; None: an index may have changed
-        self._room_bytes = -1  # up to this size, batches not newer than _latest_ms fit without a roll; -1: not known
+        self.room_bytes, self.room_ms, self.room_offset = -1, -1, segment.base_offset + MAX_RELATIVE_OFFSET
         self._is_ready = False  # True if all indexes are open
         if not segment.size_bytes and not is_idle:
             self._open_indexes()
@@ -110,21 +118,15 @@ class Appender:
 
     def should_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
         """Return True if a record set with this size, last offset and timestamp must go to a new segment."""
-        segment = self.segment
-        if (
-            segment.log.size_bytes + size_bytes <= self._room_bytes
-            and max_timestamp_ms <= self._latest_ms  # type: ignore[operator]  # known where _room_bytes is
-            and 0 <= last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
-        ):
-            return False  # the usual case
         if not self._is_ready:
             self._open_indexes()
-        if segment.size_bytes:
-            if segment.size_bytes + size_bytes > self._config.segment_bytes or self._is_late(max_timestamp_ms):
+        held_bytes, limit_bytes = self.segment.size_bytes, self._config.segment_bytes
+        if held_bytes:
+            if held_bytes + size_bytes > limit_bytes or self._is_late(max_timestamp_ms):
                 return True
             if self._latest_ms is not None and not self.is_full:
-                self._room_bytes = self._config.segment_bytes
-        return self.is_full or not 0 <= last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
+                self.room_bytes, self.room_ms = limit_bytes - held_bytes, self._latest_ms
+        return self.is_full or not self.segment.base_offset <= last_offset <= self.room_offset
 
     @property
     def is_full(self) -> bool:
@@ -135,7 +137,7 @@ class Appender:
 
     def _changed(self) -> None:
         """Discard values derived from settings, times and indexes, because one of these may have changed."""
-        self._is_full, self._room_bytes, self._growing = None, -1, ()
+        self._is_full, self.room_bytes, self._growing = None, -1, ()
 
     def has_waited(self) -> bool:
         """Return True if the segment is not empty and ``segment.ms`` has passed, by the clock, since its first record."""
@@ -172,12 +174,13 @@ class Appender:
                 if entries:
                     index.append(entries)
                     if builder.full:
-                        self._is_full, self._room_bytes = True, -1
+                        self._is_full, self.room_bytes = True, -1
             if aborted:
                 self._index_aborted(batches, start, aborted)
         except StorageError:
             self._take_back(start)
             raise
+        self.room_bytes -= batches.size_bytes
         if batches.largest_ms > self._largest_ms:
             if batches.largest_ms > segment.largest.timestamp_ms:
                 segment.largest = TimestampOffset(batches.largest_ms, batches.largest_offset)
@@ -307,7 +310,7 @@ class Appender:
 
     def _begins_at(self, first_timestamp_ms: int) -> None:
         """Note the timestamp of the segment's first batch, -1 if it has none."""
-        self._first_timestamp_ms, self._room_bytes = first_timestamp_ms, -1
+        self._first_timestamp_ms, self.room_bytes = first_timestamp_ms, -1
         self._latest_ms = first_timestamp_ms + self._roll_ms() if first_timestamp_ms >= 0 else None
 
     def _is_late(self, max_timestamp_ms: int) -> bool:

@@ -18,7 +18,7 @@ from stratalog.log.state.backpressure import wait_for_room
 from stratalog.log.state.log_state import LogState
 from stratalog.log.state.roll import roll
 from stratalog.model.batches import NO_EPOCH, NO_PRODUCER
-from stratalog.model.offsets import MAX_OFFSET, AppendOrigin
+from stratalog.model.offsets import MAX_OFFSET, AppendOrigin, Watermark
 from stratalog.model.prepared import PreparedBatches
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.state import REMEMBERED_BATCHES, ProducerState
@@ -28,6 +28,7 @@ from stratalog.segment.index_entries import NONE_ABORTED
 _of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 _CLIENT: Final = AppendOrigin.CLIENT
 _CREATE_TIME: Final = "CreateTime"
+_WRITTEN: Final = Watermark.WRITTEN
 
 
 class AppendResult(NamedTuple):
@@ -66,12 +67,13 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
         LogDirOfflineError: writing failed; the log is out of service.
         KeyboardInterrupt and other foreign exceptions: the log is out of service; the next opening recovers it.
     """
-    health, settings = state.health, state.settings
-    if health.closed or health.failure or health.damage or not state.role.is_leader:
+    health, role, settings = state.health, state.role, state.settings
+    if health.closed or health.failure or health.damage or not role.is_leader:
         health.check_writable()  # raises, as the next line does if the log follows; calls that nearly all appends save
-        state.role.check_leads()
-    if batches.size_bytes > settings.config.segment_bytes:
-        limit_bytes = settings.config.segment_bytes
+        role.check_leads()
+    config, preparer = settings.config, settings.preparer
+    if batches.size_bytes > config.segment_bytes:
+        limit_bytes = config.segment_bytes
         raise RecordBatchTooLargeError(f"the append has {batches.size_bytes} bytes, above segment.bytes={limit_bytes}")
     is_numbered = batches.has_producer and origin is _CLIENT
     result = _duplicate(state, batches) if is_numbered else None
@@ -83,14 +85,14 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
         result = _duplicate(state, batches) if has_waited and is_numbered else None
         if result is not None:
             return result  # another try was written during the wait
-    base, epoch = state.writes.segments[-1].end_offset, state.role.leader_epoch
+    base, epoch = state.writes.segments[-1].end_offset, role.leader_epoch
     if base > MAX_OFFSET - batches.span:
         raise OffsetsExhaustedError(f"log {state.log} ends at offset {base}")
     # The clock is read under the lock: then timestamps ascend with offsets, and the result has the stored time.
-    now_ms, found = settings.components.env.clock.now_ms(), settings.preparer.format
+    now_ms, found = preparer.now_ms(), preparer.format
     if found.magic != batches.magic:  # markers in a topic of magic 0 or 1
         found = settings.components.formats.of(batches.magic, "append", 0)
-    found.assign(batches, base, epoch, None if settings.config.message_timestamp_type == _CREATE_TIME else now_ms)
+    found.assign(batches, base, epoch, None if config.message_timestamp_type == _CREATE_TIME else now_ms)
     if batches.has_producer:
         _write(state, batches, base, epoch, *_admitted(state, batches, in_sequence=is_numbered))
     else:
@@ -140,9 +142,12 @@ def _write(
         draft: state of the producers after the batches; None if no batch has a producer id.
         aborted: the transactions that abort markers among the batches end, by the marker's offset.
     """
-    writes = state.writes
+    writes, appender, published = state.writes, state.writes.appender, state.published
+    size_bytes, last_offset, largest_ms = batches.size_bytes, batches.last_offset, batches.largest_ms
     try:
-        if writes.appender.should_roll(batches.size_bytes, batches.last_offset, batches.largest_ms):
+        if (
+            size_bytes > appender.room_bytes or largest_ms > appender.room_ms or last_offset > appender.room_offset
+        ) and appender.should_roll(size_bytes, last_offset, largest_ms):
             roll(state, base)
         if epoch is None:
             _store_epochs_of(state, batches)
@@ -150,17 +155,25 @@ def _write(
             writes.store_epochs(writes.epochs.assign(epoch, base))
         writes.appender.append(batches, aborted)
         if draft is None:
-            writes.producers.end_offset = batches.last_offset + 1
+            writes.producers.end_offset = last_offset + 1
         else:
             writes.producers.adopt(draft)
     except BaseException as error:
         state.health.ended_early("an append", error)
         state.publish()
         raise
-    if draft is None:
-        state.publish_end()
-    else:
+    known = published.base
+    if (
+        epoch is None
+        or known.segments is not writes.segments
+        or known.epochs is not writes.epochs
+        or writes.producers.open_transactions
+        or state.role.watermark is not _WRITTEN
+        or state.settings.remote is not None
+    ):
         state.publish()
+    else:  # only the log end and the high watermark have moved, as after nearly all appends
+        published.grow(last_offset + 1, state.durability.recovery_point)
 
 
 def _duplicate(state: LogState, batches: PreparedBatches) -> AppendResult | None:

@@ -30,18 +30,19 @@ class Preparer:
 
     Attributes:
         format: the record format of the topic's ``record.version``.
+        now_ms: returns the time of the clock.
 
     Raises:
         CorruptBatchError: no format of the topic's ``record.version`` is installed.
     """
 
-    __slots__ = ("_components", "_config", "_is_direct", "_now_ms", "_rules", "format")
+    __slots__ = ("_components", "_config", "_is_direct", "_rules", "format", "now_ms")
 
     def __init__(self, config: TopicConfig, components: Components) -> None:
         self._config, self._components = config, components
         self.format = components.formats.of(config.record_version, "", 0)
         self._is_direct = config.compression_type in NOT_COMPRESSED
-        self._now_ms = components.env.clock.now_ms
+        self.now_ms = components.env.clock.now_ms
         self._rules = Rules(
             max_batch_bytes=config.max_message_bytes,
             before_ms=config.message_timestamp_before_max_ms,
@@ -55,7 +56,7 @@ class Preparer:
     def records(self, records: Sequence[Record]) -> PreparedBatches:
         """Encode records. Errors as ``prepare_records``."""
         if self._is_direct:
-            batches = self.format.prepare_records(records, self._rules, self._now_ms())
+            batches = self.format.prepare_records(records, self._rules, self.now_ms())
             if batches is not None:
                 return batches
         return PreparedBatches.joined(prepare_records(records, self._config, self._components))
@@ -67,7 +68,7 @@ class Preparer:
             InvalidRecordError: there is no whole batch.
         """
         if self._is_direct:
-            batches = self.format.prepare_batches(data, self._rules, self._now_ms())
+            batches = self.format.prepare_batches(data, self._rules, self.now_ms())
             if batches is not None:
                 return batches
         pieces = prepare_batches(data, self._config, self._components, origin=origin)

@@ -18,10 +18,8 @@ from stratalog.log.state.tier_link import TierLink
 from stratalog.log.state.write_state import WriteState
 from stratalog.model.events import Event
 from stratalog.model.names import TopicPartition
-from stratalog.model.offsets import Watermark
 from stratalog.spi.segment_store import LogFiles
 
-_WRITTEN: Final = Watermark.WRITTEN  # looked up at each append
 _of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 
 
@@ -79,20 +77,3 @@ class LogState:
         damage = self.health.damage
         fields = (self.log, segments, offsets, epochs, tiered, damage, role.leader_epoch, role.is_leader)
         self.published.replace(_of(LogView, fields))
-
-    def publish_end(self) -> None:
-        """Publish as ``publish`` does, after a change of only the log end, as nearly all appends make."""
-        writes, role, published = self.writes, self.role, self.published
-        segments, known = writes.segments, published.base
-        end = segments[-1].end_offset
-        if (
-            self.settings.remote is not None
-            or not role.is_leader
-            or role.watermark is not _WRITTEN
-            or known.segments is not segments
-            or known.epochs is not writes.epochs
-            or writes.producers.first_unstable(end) is not None
-        ):
-            self.publish()
-        else:
-            published.grow(end, self.durability.recovery_point)
