@@ -129,7 +129,7 @@ class Loop:
     def __init__(self, name: str, step: Callable[[], float]) -> None:
         self._step = step
         self._thread = OwnThread(self._run, name)
-        self._woken, self._closed = threading.Event(), threading.Event()
+        self._closed = threading.Event()
         self._lock = threading.Lock()  # over starting and closing
         ends_with_fork(self)
 
@@ -139,25 +139,16 @@ class Loop:
             if not self._closed.is_set() and self._thread.ident is None:
                 self._thread.start()
 
-    def wake(self) -> None:
-        """Do the next step now."""
-        self._woken.set()
-
     def close(self) -> None:
         """Wait for the running step, then end the thread. Idempotent. Does not wait if the step itself calls it."""
         with self._lock:
             self._closed.set()
-        self._woken.set()
         if self._thread.ident is not None and threading.current_thread() is not self._thread:
             self._thread.join()
 
     def _run(self) -> None:
         wait_ms = 0.0
-        while True:
-            self._woken.wait(min(wait_ms / 1000, threading.TIMEOUT_MAX))
-            self._woken.clear()
-            if self._closed.is_set():
-                return
+        while not self._closed.wait(min(wait_ms / 1000, threading.TIMEOUT_MAX)):
             try:
                 wait_ms = self._step()
             except BaseException:  # the next step may succeed

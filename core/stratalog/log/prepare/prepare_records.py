@@ -28,9 +28,7 @@ _COUNT_COLUMN: Final = BATCH_COLUMNS.index("record_count")
 _LEAST_MS: Final = -(1 << 63)
 
 
-def prepare_records(
-    records: Sequence[Record], config: TopicConfig, parts: Components, *, source_codec: int = 0
-) -> list[PreparedBatches]:
+def prepare_records(records: Sequence[Record], config: TopicConfig, parts: Components) -> list[PreparedBatches]:
     """Encode records as batches no larger than ``max.message.bytes``, in the topic's format and codec.
 
     A record without a timestamp gets the time of the clock.
@@ -55,7 +53,7 @@ def prepare_records(
     ):
         check_records(records, config, now)
     header = BatchHeader(timestamp_type=timestamp_type(config), append_time_ms=now)
-    codec, level = codec_of(config, parts, source_codec)
+    codec, level = codec_of(config, parts, 0)
     found = parts.formats.of(config.record_version, "", 0)
     prepared: list[PreparedBatches] = []
     start = 0

@@ -97,14 +97,11 @@ class LogView(NamedTuple):
         """Return True if ``segment`` is the active one; all other segments never change."""
         return bool(self.segments) and segment is self.segments[-1]
 
-    def readable_from(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """Return the readable segments that end above ``offset``; a binary search finds the first local one.
-
-        ``since_ms`` may skip tier segments whose records are all older.
-        """
+    def readable_from(self, offset: int) -> Iterator[ReadableSegment]:
+        """Return the readable segments that end above ``offset``; a binary search finds the first local one."""
         local, start = self.segments, max(offset, self.offsets.log_start)
         here = map(local.__getitem__, range(bisect_right(local, start, key=_end_offset), len(local)))
-        return here if self.remote is None else chain(self.remote_from(start, since_ms), here)
+        return here if self.remote is None else chain(self.remote_from(start), here)
 
     def ranges(self, start: int, stop: int, segments: Iterable[ReadableSegment] | None = None) -> Iterator[ReadRange]:
         """Yield the ranges of [start, stop), ascending, over both tiers; local segments are preferred.

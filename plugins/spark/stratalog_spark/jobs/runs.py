@@ -75,25 +75,22 @@ def target_of(source: ReadSource, *, take_over: bool) -> WriteTarget:
     return target
 
 
-def plan_runs(
-    reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int, isolation: str = Isolation.READ_COMMITTED
-) -> list[Run]:
-    """Cut spans into runs of 4 to 128 MiB, one per task if the sizes allow."""
-    held = [(span, _pieces(reader, span, isolation)) for span in spans]
+def plan_runs(reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int) -> list[Run]:
+    """Cut the committed records of spans into runs of 4 to 128 MiB, one per task if the sizes allow."""
+    held = [(span, _pieces(reader, span)) for span in spans]
     total = sum(piece.span_bytes for _, pieces in held for piece in pieces)
     target = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
-    seen = Isolation.of(isolation)
     return [
-        Run(span, start, end, Split(tuple(part), seen) if part else None)
+        Run(span, start, end, Split(tuple(part), Isolation.READ_COMMITTED) if part else None)
         for span, pieces in held
         for start, end, part in _cut(span, pieces, target)
     ]
 
 
-def _pieces(reader: Reader, span: ReplaceSpan, isolation: str) -> list[Piece]:
+def _pieces(reader: Reader, span: ReplaceSpan) -> list[Piece]:
     """Return one piece per segment that has bytes."""
     wanted = OffsetRange(span.log, span.start, span.end)
-    splits = plan_splits(reader, [wanted], isolation=isolation, split_bytes=_WHOLE)
+    splits = plan_splits(reader, [wanted], isolation=Isolation.READ_COMMITTED, split_bytes=_WHOLE)
     return [piece for split in splits for piece in split.pieces]
 
 

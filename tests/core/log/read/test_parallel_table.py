@@ -131,10 +131,10 @@ def test_what_the_tier_has_is_read_by_the_caller_alone(wide: LogBed) -> None:
     """Who reads a tier reads ahead."""
 
     class Far(LogView):
-        def readable_from(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
+        def readable_from(self, offset: int) -> Iterator[ReadableSegment]:
             if offset < 10 * SPAN:
                 yield cast("ReadableSegment", SimpleNamespace(base_offset=0, end_offset=10 * SPAN))
-            yield from super().readable_from(max(offset, 10 * SPAN), since_ms=since_ms)
+            yield from super().readable_from(max(offset, 10 * SPAN))
 
     wide.write_segment(0, batches(wide))
     log = wide.open(clean=False)
