@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from log_bed import LogBed
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, CompactionResult, compact
-from stratalog.cleaning.compact.throttle import Throttle
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, plan_parts
 from stratalog.config.topic import TopicConfig
+from stratalog.env.rate_limit import Throttle
 from stratalog.log.log import Log
 from stratalog.model.batches import BatchTable
 from stratalog.model.records import Fields, Record

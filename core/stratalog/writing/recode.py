@@ -9,9 +9,9 @@ from itertools import repeat
 from typing import Final, Self
 
 from stratalog.cleaning.compact.rewriting import Rewriting
-from stratalog.cleaning.compact.throttle import Throttle
 from stratalog.cleaning.compact.tier_range import TierRange, Traffic, entry_of
 from stratalog.cleaning.compact.two_pass import observe, rewrite
+from stratalog.env.rate_limit import Throttle
 from stratalog.errors import StorageError
 from stratalog.log.load.tier_producers import producers_at
 from stratalog.log.prepare.prepare_records import codec_of

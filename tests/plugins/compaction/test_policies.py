@@ -12,9 +12,9 @@ import pytest
 from cleaning_logs import LIMITS, local_plan
 from log_bed import LogBed
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, CompactionResult, compact
-from stratalog.cleaning.compact.throttle import Throttle
 from stratalog.cleaning.plan.log_summary import summarise
 from stratalog.config.topic import TopicConfig
+from stratalog.env.rate_limit import Throttle
 from stratalog.errors import ConfigError
 from stratalog.log.log import Log
 from stratalog.model.records import Headers, Record

@@ -21,11 +21,11 @@ from stratalog.cleaning.compact.segment_range import (
     SegmentPublisher,
     SegmentRange,
 )
-from stratalog.cleaning.compact.throttle import Throttle
 from stratalog.cleaning.compact.tier_range import CommittedPublisher, TierRange, Traffic
 from stratalog.cleaning.compact.two_pass import run_passes
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, rewriters
 from stratalog.cleaning.plan.uncleanable import mark_uncleanable
+from stratalog.env.rate_limit import Throttle
 from stratalog.errors import (
     ClosedError,
     CorruptionError,

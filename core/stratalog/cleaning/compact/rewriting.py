@@ -8,7 +8,7 @@ from typing import Generic
 
 from stratalog.cleaning.compact.segment_digests import Digests
 from stratalog.cleaning.compact.segment_range import RewriteStats, S, SegmentPublisher, SegmentRange
-from stratalog.cleaning.compact.throttle import Throttle
+from stratalog.env.rate_limit import Throttle
 from stratalog.model.records import Fields
 from stratalog.spi.cleanup import RecordFilter, RewriteJob
 

@@ -11,11 +11,11 @@ from stratalog.cleaning.compact.compaction_round import CleanerLimits, has_older
 from stratalog.cleaning.compact.rewriting import Rewriting
 from stratalog.cleaning.compact.segment_digests import Digests, SegmentDigests
 from stratalog.cleaning.compact.segment_range import LocalRange, RewriteStoppedError, SegmentRange
-from stratalog.cleaning.compact.throttle import Throttle
 from stratalog.cleaning.compact.tier_range import TierRange, Traffic
 from stratalog.cleaning.compact.two_pass import run_passes
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, rewriters
 from stratalog.env import Clock
+from stratalog.env.rate_limit import Throttle
 from stratalog.errors import SegmentGoneError
 from stratalog.model.batches import Buffer
 from stratalog.model.records import Fields

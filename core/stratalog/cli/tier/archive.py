@@ -17,6 +17,7 @@ from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
+from stratalog.env.rate_limit import CopyRate
 from stratalog.errors import ConfigError, LogDirNotFoundError, SegmentGoneError, StorageError, StoreError
 from stratalog.log.folder.directory_state import check_log_directory
 from stratalog.model.names import TopicPartition
@@ -25,7 +26,6 @@ from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.spi.segment_store import SegmentStore
 from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.takeover.archive import ArchivedLog, ArchivePlan, Archiver
-from stratalog.tier.upload.copy_rate import CopyRate
 
 _TRIES: Final = 5  # passes of a run without --follow, for logs whose files the broker changes meanwhile
 _AGAIN_MS: Final = 500

@@ -13,13 +13,13 @@ from typing import TypeAlias
 
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, CompactionResult, compact
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError
-from stratalog.cleaning.compact.throttle import Throttle
 from stratalog.cleaning.explain.preview import RoundPreview, preview
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, compacted_to, filthiest, plan_parts
 from stratalog.cleaning.plan.uncleanable import mark_uncleanable
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
+from stratalog.env.rate_limit import Throttle
 from stratalog.env.threads import outcomes
 from stratalog.errors import LogDirOfflineError, OutOfResourcesError, PluginError, StorageError, StoreError
 from stratalog.log.log import Log

@@ -15,6 +15,7 @@ from stratalog.engine.for_each_log import for_each
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.tiering.offload_log import OffloadResult, TierLag, offload_log, tier_lag
 from stratalog.env import Clock
+from stratalog.env.rate_limit import CopyRate
 from stratalog.errors import PluginError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
@@ -25,7 +26,6 @@ from stratalog.tier.store.store import is_of_store
 from stratalog.tier.tier import Tier, TierLogName
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import CollectReport
-from stratalog.tier.upload.copy_rate import CopyRate
 
 _LOGGER: Final = logging.getLogger(__name__)
 _FIRST_PAUSE_MS: Final = 1000

@@ -12,9 +12,9 @@ from cleaning_logs import LIMITS, Script, local_plan
 from log_bed import LogBed
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, CompactionResult, compact
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError
-from stratalog.cleaning.compact.throttle import Throttle
 from stratalog.cleaning.plan.retention import apply_retention
 from stratalog.config.topic import TopicConfig
+from stratalog.env.rate_limit import Throttle
 from stratalog.errors import CorruptBatchError, DiskFullError, LogDirOfflineError, PluginError
 from stratalog.log.log import Log
 from stratalog.model.events import LogCleaned, LogUncleanable

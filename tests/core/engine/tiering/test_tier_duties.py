@@ -14,6 +14,7 @@ from stratalog import Record, open_engine, open_reader
 from stratalog.engine.engine import Engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
+from stratalog.env.rate_limit import CopyRate
 from stratalog.errors import (
     ConfigError,
     CorruptManifestError,
@@ -26,7 +27,6 @@ from stratalog.errors import (
 from stratalog.model.names import TopicPartition
 from stratalog.testing.faults import FaultyVfs
 from stratalog.tier.upkeep.collect import GRACE_MS
-from stratalog.tier.upload.copy_rate import CopyRate
 
 TOPIC = TopicPartition("t", 0)
 

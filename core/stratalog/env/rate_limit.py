@@ -1,4 +1,4 @@
-"""Limit of the rate at which segments are copied to a tier."""
+"""Limits on the bytes a second that cleaning reads and writes, and that uploads to a tier send."""
 
 from __future__ import annotations
 
@@ -6,14 +6,45 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from stratalog.env import Clock
+from stratalog.env.clock import Clock
 
+WINDOW_MS: Final = 300
 _SLICE_MS: Final = 1000
+_NS_PER_MS: Final = 1_000_000
 _NS_PER_SECOND: Final = 1_000_000_000
 
 
+class Throttle:
+    """Counter of the bytes that all threads of the cleaner read and write; makes them wait above the limit.
+
+    Source: apache/kafka Throttler, as LogCleaner uses it.
+
+    Args:
+        clock: measures the time, and waits.
+        bytes_per_second: the limit.
+    """
+
+    def __init__(self, clock: Clock, bytes_per_second: float) -> None:
+        self._clock, self._limit = clock, bytes_per_second
+        self._lock = threading.Lock()
+        self._since_ns, self._bytes = clock.monotonic_ns(), 0
+
+    def took(self, size_bytes: int) -> None:
+        """Count bytes, and wait until they are within the limit."""
+        with self._lock:
+            self._bytes += size_bytes
+            now_ns = self._clock.monotonic_ns()
+            elapsed_ms = (now_ns - self._since_ns) / _NS_PER_MS
+            if elapsed_ms < WINDOW_MS and self._bytes * 1000 < self._limit * WINDOW_MS:
+                return
+            wait_ms = round(self._bytes * 1000 / self._limit - elapsed_ms)
+            if wait_ms > 0:
+                self._clock.sleep_ms(wait_ms)
+            self._since_ns, self._bytes = self._clock.monotonic_ns(), 0
+
+
 class CopyRate:
-    """Limit in bytes a second, for all logs together. Thread-safe.
+    """Limit on the rate at which segments are copied to a tier, for all logs together. Thread-safe.
 
     A whole segment is counted when its upload begins. The next upload waits until the rate allows it. The limit does
     not slow a running upload, because that would use up its deadline.
@@ -34,7 +65,7 @@ class CopyRate:
     @property
     def waited_ms(self) -> int:
         """The total time that uploads have waited."""
-        return self._waited_ns // 1_000_000
+        return self._waited_ns // _NS_PER_MS
 
     def take(self, size_bytes: int, is_wanted: Callable[[], bool]) -> bool:
         """Wait until the upload of a segment of this size may begin.
@@ -55,8 +86,8 @@ class CopyRate:
                 if wait_ns <= 0:
                     self._free_ns = now + size_bytes * _NS_PER_SECOND // self._rate
                     return True
-            pause_ms = min(_SLICE_MS, -(-wait_ns // 1_000_000))
+            pause_ms = min(_SLICE_MS, -(-wait_ns // _NS_PER_MS))
             self._clock.sleep_ms(pause_ms)
             with self._lock:
-                self._waited_ns += pause_ms * 1_000_000
+                self._waited_ns += pause_ms * _NS_PER_MS
         return False
