@@ -30,7 +30,7 @@ from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
 from stratalog.tier.commit.replace_change import SegmentSwap
 from stratalog.tier.manifest.root import ChangeKind
-from stratalog.tier.read.remote_segment import RemoteSegment
+from stratalog.tier.read.remote_segment import RemoteSegment, StoredBounds
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import MOST_SWAPS, TierPublisher
 from stratalog.tier.upload.segment_source import SegmentFacts
@@ -44,43 +44,13 @@ class Traffic:
     uploaded_bytes: int = 0
 
 
-class TierSource:
+class TierSource(StoredBounds):
     """A committed segment (a ReadableSegment), which reads its local copy while there is one."""
 
-    __slots__ = ("_local", "_traffic", "remote")
+    __slots__ = ("_local", "_traffic", "remote", "stored")
 
     def __init__(self, remote: RemoteSegment, local: Segment | None, traffic: Traffic) -> None:
-        self.remote, self._local, self._traffic = remote, local, traffic
-
-    @property
-    def stored(self) -> StoredSegment:
-        """Entry of the manifest."""
-        return self.remote.stored
-
-    @property
-    def base_offset(self) -> int:
-        """First offset that the segment may hold."""
-        return self.remote.base_offset
-
-    @property
-    def end_offset(self) -> int:
-        """First offset after the segment."""
-        return self.remote.end_offset
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the ``.log`` file."""
-        return self.remote.size_bytes
-
-    @property
-    def max_timestamp_ms(self) -> int:
-        """Largest record timestamp, -1 if no record has one."""
-        return self.remote.max_timestamp_ms
-
-    @property
-    def age_from_ms(self) -> int:
-        """Timestamp from which time-based retention counts."""
-        return self.remote.age_from_ms
+        self.remote, self.stored, self._local, self._traffic = remote, remote.stored, local, traffic
 
     @property
     def label(self) -> str:

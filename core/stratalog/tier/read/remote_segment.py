@@ -14,19 +14,12 @@ from stratalog.tier.read.chunk_reader import Successor, no_successor
 from stratalog.tier.read.fetcher import Fetcher
 
 
-class RemoteSegment(ReadOn):
-    """A ``ReadableSegment`` whose bytes are in the tier. It checks sizes; the reader checks the CRCs of batches."""
+class StoredBounds:
+    """Bounds and times of a readable segment that a manifest lists; a subclass sets ``stored``, the manifest's entry."""
 
-    __slots__ = ("_fetcher", "_successor", "stored")
+    __slots__ = ()
 
-    def __init__(self, stored: StoredSegment, fetcher: Fetcher, successor: Successor = no_successor) -> None:
-        super().__init__()
-        self.stored, self._fetcher, self._successor = stored, fetcher, successor
-
-    @property
-    def info(self) -> SegmentInfo:
-        """The segment's facts in the manifest."""
-        return self.stored.info
+    stored: StoredSegment
 
     @property
     def base_offset(self) -> int:
@@ -53,6 +46,21 @@ class RemoteSegment(ReadOn):
         """The segment's time for retention: the largest timestamp, or the time when the file was last written."""
         info = self.stored.info
         return info.max_timestamp_ms if info.max_timestamp_ms >= 0 else info.modified_ms
+
+
+class RemoteSegment(StoredBounds, ReadOn):
+    """A ``ReadableSegment`` whose bytes are in the tier. It checks sizes; the reader checks the CRCs of batches."""
+
+    __slots__ = ("_fetcher", "_successor", "stored")
+
+    def __init__(self, stored: StoredSegment, fetcher: Fetcher, successor: Successor = no_successor) -> None:
+        super().__init__()
+        self.stored, self._fetcher, self._successor = stored, fetcher, successor
+
+    @property
+    def info(self) -> SegmentInfo:
+        """The segment's facts in the manifest."""
+        return self.stored.info
 
     @property
     def label(self) -> str:

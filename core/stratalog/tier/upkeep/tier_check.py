@@ -32,6 +32,7 @@ from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
 from stratalog.tier.log_head import LogHead
 from stratalog.tier.manifest.root import Head, PageRef, object_keys
 from stratalog.tier.manifest.root_diff import page_keys, unshared
+from stratalog.tier.read.remote_segment import StoredBounds
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.upkeep.orphans import unfinished
 
@@ -295,7 +296,7 @@ def leaves_out(before: Head, after: Head) -> bool:
     return after.root.version > before.root.version + 1 and after.root.parent_sha256 == before.sha256
 
 
-class _StreamedSegment:
+class _StreamedSegment(StoredBounds):
     """A ReadableSegment of a tier over bytes that are read once, in order; supports no index lookups.
 
     Args:
@@ -304,10 +305,7 @@ class _StreamedSegment:
     """
 
     def __init__(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> None:
-        info = stored.info
-        self.base_offset, self.end_offset, self.size_bytes = info.base_offset, info.end_offset, info.size_bytes
-        self.max_timestamp_ms, self.age_from_ms = info.max_timestamp_ms, info.modified_ms
-        self.label = stored.log_key
+        self.stored, self.label = stored, stored.log_key
         self._pieces = iter(pieces)
         self._held, self._start = bytearray(), 0  # bytes not passed yet, and their position
 
