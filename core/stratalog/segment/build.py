@@ -223,7 +223,7 @@ class RollingBuilder:
 
     Args:
         begin: begins the segment with this base offset.
-        done: receives each finished segment, and owns its files from then on.
+        done: receives each finished segment, and owns its files unless it raises an error.
         clock: gives the modification time of a finished segment.
         base_offset: base offset of the first segment.
         limit_bytes: maximal size of a segment, unless a single write is larger.
@@ -243,14 +243,17 @@ class RollingBuilder:
         self._begin, self._done, self._clock, self._limit_bytes = begin, done, clock, limit_bytes
         self._base = self.next_offset = base_offset
         self._builder: SegmentBuilder | None = None
+        self._has_failed = False
 
     def append(self, data: Buffer, first: int, last: int) -> None:
         """Write whole batches with the offsets ``first`` to ``last``.
 
         Raises:
             OffsetsOutOfOrderError: ``first`` is below the offsets before.
+            StorageError: a segment before was not finished, so its records are missing; see ``discard``.
             Others: as ``SegmentBuilder.append``, and those of ``begin`` and ``done``.
         """
+        self._check_complete()
         if first < self.next_offset:
             raise OffsetsOutOfOrderError(f"offset {first} comes after offset {self.next_offset - 1}")
         builder = self._builder
@@ -268,6 +271,7 @@ class RollingBuilder:
 
         There is no segment without offsets. Raises the errors of ``append``.
         """
+        self._check_complete()
         end = self.next_offset if end_offset is None else end_offset
         if end < self.next_offset:
             raise OffsetsOutOfOrderError(f"the last offset is {self.next_offset - 1}, and the end {end}")
@@ -279,14 +283,23 @@ class RollingBuilder:
         if self._builder is not None:
             self._builder.discard()
             self._builder = None
-        self.next_offset = self._base
+        self.next_offset, self._has_failed = self._base, False
 
     def _finish(self, end_offset: int) -> None:
         builder = self._builder or self._begin(self._base)
+        self._builder, self._has_failed = None, True
         with builder:
             built = builder.finish(end_offset, self._clock.now_ms())
-        self._builder, self._base, self.next_offset = None, end_offset, end_offset
-        self._done(built)
+        try:
+            self._done(built)
+        except BaseException:
+            built.discard()
+            raise
+        self._base, self.next_offset, self._has_failed = end_offset, end_offset, False
+
+    def _check_complete(self) -> None:
+        if self._has_failed:
+            raise StorageError(f"the segment from offset {self._base} on could not be finished: write it again")
 
 
 def _cleaned_names(base_offset: int, components: Components) -> dict[str, str]:

@@ -93,7 +93,10 @@ class StagingPublisher:
 
     def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
         """Upload a finished segment; errors as ``TierPublisher.upload``."""
-        self.staged.append(self.target.upload(built, facts_of(old)))
+        try:
+            self.staged.append(self.target.upload(built, facts_of(old)))
+        finally:
+            built.discard()  # also if the facts cannot be read
         return True
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 
 import pytest
 
 from log_bed import LogBed
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import OffsetsOutOfOrderError
+from stratalog.errors import OffsetsOutOfOrderError, StorageError, StoreTimeoutError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.model.records import Record
@@ -123,6 +124,35 @@ def test_offsets_ascend_and_a_discarded_batch_can_be_repeated(bed: LogBed) -> No
     segments.append(batch(bed, 0), 0, 1)
     segments.finish()
     assert bounds(done) == [(0, 2)]
+
+
+def test_no_segment_follows_one_that_was_not_stored(bed: LogBed) -> None:
+    done: list[BuiltSegment] = []
+    failures = [StoreTimeoutError("no answer", "key")]
+
+    def store(found: BuiltSegment) -> None:
+        if failures:
+            raise failures.pop()
+        done.append(found)
+
+    segments = RollingBuilder(
+        partial(SegmentBuilder, bed.files(), components=bed.parts, config=DENSE), store, bed.clock, 0, 1
+    )
+    segments.append(batch(bed, 0), 0, 1)
+    with pytest.raises(StoreTimeoutError):
+        segments.append(batch(bed, 2), 2, 3)
+    refused = "segment from offset 0 on could not be finished"
+    with pytest.raises(StorageError, match=refused):
+        segments.append(batch(bed, 2), 2, 3)
+    with pytest.raises(StorageError, match=refused):
+        segments.finish()
+    assert not done
+    assert not [name for name in bed.names() if name.endswith(".cleaned")], "the builder removes what is not stored"
+    segments.discard()
+    for offset in (0, 2):
+        segments.append(batch(bed, offset), offset, offset + 1)
+    segments.finish()
+    assert bounds(done) == [(0, 2), (2, 4)]
 
 
 def test_a_copy_has_the_bytes_that_its_transform_returns(bed: LogBed) -> None:
