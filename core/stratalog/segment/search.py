@@ -267,8 +267,7 @@ def largest_timestamp(segment: ReadableSegment, parts: Components) -> TimestampO
     """Return the largest batch timestamp and the last offset of the first batch that has it; (-1, base) if none has one.
 
     The search starts from the last time index entry, which is checked, and reads the batches after it, as Kafka does
-    for a
-    segment that it opens for appending.
+    for a segment that it opens for appending.
     """
     best, from_offset = TimestampOffset(NO_TIMESTAMP, segment.base_offset), segment.base_offset
     try:
