@@ -13,8 +13,9 @@ import pytest
 from log_bed import LogBed, offsets_in, records
 from powerloss import Image, LazyNames, LazySync, PowerLossVfs
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import OffsetsOutOfOrderError, StorageError
+from stratalog.errors import DiskFullError, OffsetsOutOfOrderError, StorageError
 from stratalog.log.log import Log
+from stratalog.model.names import MARKS_FILE
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.testing.faults import FaultyVfs
@@ -164,6 +165,22 @@ def test_an_append_that_comes_before_the_segments_is_not_lost(bed: LogBed) -> No
         publisher.add([made])
     assert not [name for name in bed.names() if name.endswith(".cleaned")]
     assert (came, offsets_in(log), log.healthy) == ([1], [0, 1], True)
+
+
+def test_segments_whose_round_cannot_be_noted_are_removed(bed: LogBed) -> None:
+    bed.topic, bed.files_port = TOPIC, (files := FaultyVfs())
+    log = bed.open()
+    log.append(records(1))
+
+    def full(operation: str, path: str) -> None:
+        if operation in {"create", "write"} and MARKS_FILE in path:
+            raise OSError(errno.ENOSPC, "no space", path)
+
+    files.rule = full
+    with pytest.raises(DiskFullError):
+        add(bed, log, 0, [4])
+    assert not [name for name in bed.names() if name.endswith(".cleaned")], "a full disk needs the space"
+    assert (log.healthy, log.append(records(1)).base_offset) == (True, 1)
 
 
 def test_a_log_that_is_only_read_settles_nothing(bed: LogBed) -> None:
