@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 from stratalog.env.forks import ends_with_fork
 from stratalog.errors import CorruptManifestError, ObjectNotFoundError
-from stratalog.model.batches import Buffer
 from stratalog.model.names import TopicId, TopicPartition, log_prefix
 from stratalog.model.notes import readable
 from stratalog.spi.layouts import StoredSegment
+from stratalog.spi.objects import BytesSource
 from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.page_codec import encode_page, parse_page
 from stratalog.tier.manifest.root import PageRef, segment_time_ms
@@ -47,23 +46,6 @@ class PageCache:
             self._pages.move_to_end(key)
             while len(self._pages) > self._most:
                 self._pages.popitem(last=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """Bytes as a ``ByteSource``."""
-
-    data: bytes
-
-    @property
-    def size_bytes(self) -> int:
-        """The number of bytes."""
-        return len(self.data)
-
-    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Return all bytes, in pieces."""
-        view = memoryview(self.data)
-        return (view[start : start + chunk_bytes] for start in range(0, len(view), chunk_bytes))
 
 
 class Pages:
@@ -123,7 +105,7 @@ class Pages:
         """
         ref, data = made_page(self._log, self._topic_id, items, leader_epoch)
         key = ref.key(self.prefix)
-        self._store.put(key, Whole(data))
+        self._store.put(key, BytesSource(data))
         self._store.check_kept("manifest page", key, data)
         self._cache.put(key, tuple(items))
         return ref

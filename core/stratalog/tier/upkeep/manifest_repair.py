@@ -34,11 +34,11 @@ from stratalog.model.names import manifest_key, pages_prefix, parse_page_key, qu
 from stratalog.model.offsets import MAX_EPOCH
 from stratalog.segment.finding import Finding, FindingKind, Repair
 from stratalog.spi.layouts import StoredSegment
-from stratalog.spi.objects import Created
+from stratalog.spi.objects import BytesSource, Created
 from stratalog.tier.log_head import LogHead
 from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.page_codec import read_page
-from stratalog.tier.manifest.pages import Item, Whole, made_page
+from stratalog.tier.manifest.pages import Item, made_page
 from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Head, PageRef, Root, stand_in
 from stratalog.tier.manifest.root_codec import new_root, next_root
 from stratalog.tier.upkeep.manifest_rebuild import REASON, Rebuilder
@@ -210,7 +210,7 @@ class ManifestRepair:
 
     def _quarantine(self, version: int) -> None:
         key = manifest_key(self._finder.prefix, version)
-        self._store.put(quarantined_key(self._finder.prefix, key), Whole(self._read(version)))
+        self._store.put(quarantined_key(self._finder.prefix, key), BytesSource(self._read(version)))
 
     def _read(self, version: int) -> bytes:
         """Return the bytes of a root, at most as many as a good one may have."""
@@ -263,7 +263,7 @@ class ManifestRepair:
         for items in islice(_chains(self._candidates(ref), ref.base_offset, ref.end_offset), _TRIES):
             made, data = made_page(log, topic_id, items, ref.leader_epoch)
             if made == ref:
-                self._store.put(ref.key(self._finder.prefix), Whole(data))
+                self._store.put(ref.key(self._finder.prefix), BytesSource(data))
                 return True
         return False
 

@@ -21,10 +21,9 @@ from stratalog.model.segment_info import FileKind
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding, FindingKind, Repair
 from stratalog.spi.layouts import SegmentSource, StoredSegment
-from stratalog.spi.objects import ByteSource, ObjectInfo
+from stratalog.spi.objects import ByteSource, BytesSource, ObjectInfo
 from stratalog.spi.segment_store import LogFiles
 from stratalog.tier.log_head import LogHead
-from stratalog.tier.manifest.pages import Whole
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upkeep.manifest_repair import ManifestRepair
@@ -155,7 +154,7 @@ class TierRepair:
             "text": finding.text,
             "noted_ms": self._log.env.clock.now_ms(),
         }
-        self._log.objects.put(key, Whole(json.dumps(note, sort_keys=True).encode()))
+        self._log.objects.put(key, BytesSource(json.dumps(note, sort_keys=True).encode()))
         return key
 
     def _restored(self, stored: StoredSegment) -> tuple[str, str]:
