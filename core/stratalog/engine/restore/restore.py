@@ -6,7 +6,6 @@ restore continues where the previous one stopped.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,6 +17,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.notifier import Notifier
 from stratalog.engine.restore.new_identity import FIRST_EPOCH, assign_new_id, gets_new_id
+from stratalog.engine.restore.restore_note import RestoreNote, parse_note, read_note
 from stratalog.engine.topics.new_topic import create_partition
 from stratalog.env import Env
 from stratalog.env.threads import outcomes
@@ -211,9 +211,9 @@ class _Restore:
     # --- copying -------------------------------------------------------------------------------------------------
 
     def _into(self, directory: LogDir) -> tuple[RestoredLog, ...]:
-        before = _read_note(directory)
+        before = read_note(directory)
         plans = self._plans(before.versions if before else {})
-        note = _Note.of(self._tier.uri, plans)
+        note = RestoreNote.of(self._tier.uri, plans)
         if before is not None and before != note:
             raise AttachError(
                 f"{directory.store.path(RESTORE_NOTE_FILE)} describes another restore that is not complete: repeat "
@@ -222,7 +222,7 @@ class _Restore:
         if before is None:
             self._check_room(directory, plans)
             path = directory.store.path(RESTORE_NOTE_FILE)
-            directory.store.replace_small(RESTORE_NOTE_FILE, readable(note.to_json(), _parse_note, path))
+            directory.store.replace_small(RESTORE_NOTE_FILE, readable(note.to_json(), parse_note, path))
         self._make_folders(directory, plans)
         copied = self._copy(directory, plans)
         found = [self._cut(directory, plan) for plan in plans]
@@ -342,46 +342,6 @@ class _Restore:
             LogEnvironment(notify=lambda _: None),
         )
         return log
-
-
-@dataclass(frozen=True, slots=True)
-class _Note:
-    """Description of an unfinished restore: the tier, and for each log its topic id, version, new name and end."""
-
-    tier: str
-    logs: Mapping[str, tuple[str, int, str, int]]
-
-    @classmethod
-    def of(cls, uri: str, plans: Sequence[RestorePlan]) -> _Note:
-        return cls(
-            uri,
-            {
-                str(plan.source): (str(plan.topic_id), plan.view.version, str(plan.target), plan.log_end)
-                for plan in plans
-            },
-        )
-
-    @property
-    def versions(self) -> dict[str, int]:
-        return {name: version for name, (_, version, _, _) in self.logs.items()}
-
-    def to_json(self) -> bytes:
-        return json.dumps({"version": 1, "tier": self.tier, "logs": self.logs}, indent=1).encode()
-
-
-def _read_note(directory: LogDir) -> _Note | None:
-    data = directory.store.read_small(RESTORE_NOTE_FILE)
-    return None if data is None else _parse_note(data, directory.store.path(RESTORE_NOTE_FILE))
-
-
-def _parse_note(data: bytes, path: str) -> _Note:
-    try:
-        body = json.loads(data)
-        items = {1: body["logs"]}[body["version"]].items()
-        logs = {name: (text, int(version), to, int(end)) for name, (text, version, to, end) in items}
-        return _Note(str(body["tier"]), logs)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise AttachError(f"{path} is malformed ({error}): use another directory") from error
 
 
 def _clear(files: LogFiles) -> None:
