@@ -16,7 +16,7 @@ import stratalog
 from kafka_broker import CLIENT_SECONDS, KafkaBroker
 from kafka_tools import KafkaTools
 from stratalog import Record
-from stratalog.engine.restore.restore import RestoredLog, Wanted, restore
+from stratalog.engine.restore.restore import RestoredLog, RestoreRequest, restore
 from stratalog.env.clock import SystemClock
 
 SOME = [record._replace(partition=0) for record in corpus.some_records("kafka", 5)]
@@ -59,11 +59,11 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
         broker.create_topics({"orders": 1, "cut": 1, "fresh": 1, **INTERNAL}, compacted)
         broker.stop()
         copied = (
-            *restore(bucket.as_uri(), broker.log_dir, Wanted(topics=["orders", "fresh", *INTERNAL])),
+            *restore(bucket.as_uri(), broker.log_dir, RestoreRequest(topics=["orders", "fresh", *INTERNAL])),
             *restore(
                 bucket.as_uri(),
                 broker.log_dir,
-                Wanted(
+                RestoreRequest(
                     topics=["orders"], rename={"orders": "cut"}, to_offsets={stratalog.TopicPartition("orders", 0): 7}
                 ),
             ),

@@ -17,7 +17,7 @@ from stratalog import Engine, Record, open_engine, open_reader
 from stratalog.config.engine_settings import Limits
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.restore.restore import Wanted, restore
+from stratalog.engine.restore.restore import RestoreRequest, restore
 from stratalog.errors import ConfigError, CorruptManifestError, CorruptObjectError, EpochsExhaustedError, StorageError
 from stratalog.model.names import TopicPartition, log_prefix, segments_prefix
 from stratalog.model.offsets import MAX_EPOCH, next_epoch
@@ -224,7 +224,7 @@ def test_a_log_in_the_last_epoch_is_restored_under_another_name_alone(tmp_path: 
     use_up_epochs(bucket)
     with pytest.raises(EpochsExhaustedError):
         restore(bucket.as_uri(), tmp_path / "new")
-    restore(bucket.as_uri(), tmp_path / "new", Wanted(rename={"t": "u"}))
+    restore(bucket.as_uri(), tmp_path / "new", RestoreRequest(rename={"t": "u"}))
     with open_engine(tmp_path / "new") as engine:
         assert values(engine.log("u", 0)) == [b"0", b"1"]
 

@@ -8,7 +8,7 @@ import click
 
 from stratalog.cli.options import NamedPath, TierPlace, json_option, uri_options
 from stratalog.cli.output import Output
-from stratalog.engine.restore.restore import Wanted, restore
+from stratalog.engine.restore.restore import RestoreRequest, restore
 from stratalog.model.names import TopicPartition, parse_partition_folder
 
 COLUMNS = (
@@ -88,7 +88,9 @@ def restore_command(
     first, and they keep the ids that the cluster gave. Run the command again if it was interrupted: it copies only
     missing files.
     """
-    wanted = Wanted(topics=topics or None, to_offsets=to_offsets, to_time=to_time, rename=rename, overwrite=overwrite)
+    wanted = RestoreRequest(
+        topics=topics or None, to_offsets=to_offsets, to_time=to_time, rename=rename, overwrite=overwrite
+    )
     with output.logs_progress("restoring") as told:
         found = restore(
             place.uri,

@@ -79,7 +79,7 @@ class RestoredLog:
 
 @checked
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RestoreRequest:
     """Topics to restore, and the ends of their logs.
 
     Attributes:
@@ -102,7 +102,7 @@ class Wanted:
 def restore(
     uri: str,
     directory: str | os.PathLike[str],
-    wanted: Wanted | None = None,
+    wanted: RestoreRequest | None = None,
     *,
     dry_run: bool = False,
     tier_options: Mapping[str, object] | None = None,
@@ -139,7 +139,7 @@ def restore(
     host = open_host(settings, plugins, env)
     try:
         with open_tier(host, uri, tier_options, read_only=True) as tier:
-            return _Restore(host, tier, wanted or Wanted(), progress).run(os.fspath(directory), dry_run=dry_run)
+            return _Restore(host, tier, wanted or RestoreRequest(), progress).run(os.fspath(directory), dry_run=dry_run)
     finally:
         host.close()
 
@@ -147,7 +147,9 @@ def restore(
 class _Restore:
     """One restore."""
 
-    def __init__(self, host: ComponentHost, tier: Tier, wanted: Wanted, progress: RestoreProgress | None) -> None:
+    def __init__(
+        self, host: ComponentHost, tier: Tier, wanted: RestoreRequest, progress: RestoreProgress | None
+    ) -> None:
         self._host, self._tier, self._wanted, self._progress = host, tier, wanted, progress
         self._parts = host.parts(TopicConfig())
 

@@ -10,7 +10,7 @@ import pytest
 
 from log_bed import LogBed, records
 from stratalog import CommittedOffset, Engine, Record, open_engine, open_reader
-from stratalog.engine.restore.restore import Wanted, restore
+from stratalog.engine.restore.restore import RestoreRequest, restore
 from stratalog.env import Env
 from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC, OffsetCommit, parse_offsets_record
 from stratalog.model.names import TopicPartition
@@ -90,7 +90,7 @@ def test_a_producer_with_the_id_of_one_of_the_old_cluster_loses_nothing(
     uri: str, other: Path, producer_batch: Callable[[int], bytes], end: int
 ) -> None:
     """A new cluster gives out producer ids from 0 on: a batch that another producer sent, long ago, is not this one."""
-    restore(uri, other, Wanted(to_offsets={T0: end}))
+    restore(uri, other, RestoreRequest(to_offsets={T0: end}))
     for directory_is_clean in (True, False):
         with open_engine(other) as engine:
             log = engine.log("t", 0)
@@ -126,7 +126,7 @@ def test_a_transaction_that_is_open_at_the_end_is_told_and_any_coordinator_can_e
         log.roll()
         engine.offload()
     for directory, kept in ((other, -1), (tmp_path / "same", 37)):
-        (found,) = restore(uri, directory, Wanted(to_offsets={T0: 3}))  # the second one's marker is offset 3
+        (found,) = restore(uri, directory, RestoreRequest(to_offsets={T0: 3}))  # the second one's marker is offset 3
         assert (found.log_end, found.open_transactions) == (3, 1)
         with open_engine(directory) as engine:
             log = engine.log("t", 0)
@@ -166,7 +166,7 @@ def test_committed_offsets_are_of_the_first_epoch(tmp_path: Path) -> None:
                 engine.log(*name).roll()
             if place == "lost":
                 engine.offload()
-    wanted = Wanted(topics=[OFFSETS_TOPIC], overwrite=[OFFSETS_TOPIC])
+    wanted = RestoreRequest(topics=[OFFSETS_TOPIC], overwrite=[OFFSETS_TOPIC])
     restore(uri, tmp_path / "other", wanted)
     with open_engine(tmp_path / "other") as engine:
         assert committed(engine, "g") == {
@@ -228,7 +228,7 @@ def test_a_group_that_had_read_beyond_the_cut_goes_on_there(tmp_path: Path) -> N
         for name in engine.partitions():
             engine.log(*name).roll()
         engine.offload()
-    restore(uri, tmp_path / "new", Wanted(to_offsets={T0: 4}))
+    restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 4}))
     with open_engine(tmp_path / "new") as engine:
         for number in range(20, 40):
             engine.log("t", 0).append([Record(value=b"%d" % number)])
@@ -242,7 +242,7 @@ def test_a_group_that_had_read_beyond_the_cut_goes_on_there(tmp_path: Path) -> N
 @pytest.mark.long
 def test_a_restore_that_ends_anywhere_is_repeated(uri: str, other: Path, tmp_path: Path) -> None:
     """Ended before every change of a file once it has begun; the last one ends in nothing but what is wanted."""
-    wanted, again = Wanted(to_offsets={T0: 5}), Wanted(to_offsets={T0: 5}, overwrite=["t"])
+    wanted, again = RestoreRequest(to_offsets={T0: 5}), RestoreRequest(to_offsets={T0: 5}, overwrite=["t"])
     clean = tmp_path / "clean"
     with open_engine(clean) as engine:
         engine.create_topic("t")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stratalog import Record, open_engine, open_reader
-from stratalog.engine.restore.restore import Wanted, restore
+from stratalog.engine.restore.restore import RestoreRequest, restore
 from stratalog.env import Env
 from stratalog.errors import AttachError, ConfigError, CorruptObjectError, DiskFullError, StorageError
 from stratalog.model.names import RESTORE_NOTE_FILE, RESTORING_FILE, TopicPartition
@@ -70,7 +70,7 @@ def test_everything_comes_back_and_the_tier_is_not_touched(tmp_path: Path, uri: 
 @pytest.mark.parametrize("end", [0, 2, 3, 4, 11, 12])
 @pytest.mark.long
 def test_a_log_ends_where_it_shall(tmp_path: Path, uri: str, end: int) -> None:
-    found = restore(uri, tmp_path / "new", Wanted(to_offsets={T0: end}))
+    found = restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: end}))
     whole = end // 3 * 3  # a batch of which a part is above the end goes as a whole
     assert [(log.log_end, log.segments) for log in found] == [(whole, -(-end // 3)), (12, 4)]
     assert values(tmp_path / "new") == numbers(whole)
@@ -80,20 +80,20 @@ def test_a_log_ends_where_it_shall(tmp_path: Path, uri: str, end: int) -> None:
 
 def test_a_moment_is_an_end_of_every_log(tmp_path: Path, uri: str) -> None:
     moment = datetime(2026, 1, 1, 0, 6)  # noqa: DTZ001 - without a zone it is UTC
-    found = restore(uri, tmp_path / "new", Wanted(to_time=moment))
+    found = restore(uri, tmp_path / "new", RestoreRequest(to_time=moment))
     assert [log.log_end for log in found] == [6, 6]
     assert values(tmp_path / "new", partition=1) == numbers(6)
 
 
 def test_a_plan_touches_nothing(tmp_path: Path, uri: str) -> None:
-    found = restore(uri, tmp_path / "new", Wanted(to_offsets={T0: 4}), dry_run=True)
+    found = restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 4}), dry_run=True)
     assert [(log.segments, log.copied) for log in found] == [(2, 0), (4, 0)]
     assert all(log.requests >= log.segments for log in found)
     assert not (tmp_path / "new").exists()
 
 
 def test_a_topic_gets_another_name_and_id_beside_the_old_one(tmp_path: Path, uri: str) -> None:
-    found = restore(uri, tmp_path / "source", Wanted(rename={"t": "again"}))
+    found = restore(uri, tmp_path / "source", RestoreRequest(rename={"t": "again"}))
     assert [str(log.log) for log in found] == ["again-0", "again-1"]
     with open_engine(tmp_path / "source") as engine:
         assert engine.topics()["again"].topic_id != engine.topics()["t"].topic_id
@@ -125,15 +125,15 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path, uri: str) -> None:
 
         files.rule = rule
         with pytest.raises(KeyboardInterrupt):
-            restore(uri, tmp_path / "new", Wanted(to_offsets={T0: 8}), env=Env(files=files))
+            restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 8}), env=Env(files=files))
         with pytest.raises(AttachError, match=r"restore to .* was interrupted"):
             open_engine(tmp_path / "new")
         engine.log("t", 1).append([record(12)])
         engine.log("t", 1).roll()
         engine.offload()  # the restore goes on with the version that it began with
         with pytest.raises(AttachError, match="another restore"):
-            restore(uri, tmp_path / "new", Wanted(to_offsets={T0: 9}))
-        found = restore(uri, tmp_path / "new", Wanted(to_offsets={T0: 8}))
+            restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 9}))
+        found = restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 8}))
     assert (found[0].segments, found[1].log_end) == (3, 12)
     assert found[0].copied == 1
     assert values(tmp_path / "new") == numbers(6)
@@ -157,8 +157,8 @@ def test_nothing_of_what_is_replaced_is_mixed_with_what_comes(tmp_path: Path, ur
 
     files.rule = rule
     with pytest.raises(KeyboardInterrupt):
-        restore(uri, tmp_path / "new", Wanted(overwrite=["t"]), env=Env(files=files))
-    restore(uri, tmp_path / "new", Wanted(overwrite=["t"]))
+        restore(uri, tmp_path / "new", RestoreRequest(overwrite=["t"]), env=Env(files=files))
+    restore(uri, tmp_path / "new", RestoreRequest(overwrite=["t"]))
     with open_reader(tmp_path / "new") as reader:
         assert {found.key for partition in range(2) for found in reader.log("t", partition).records()} == {b"k"}
     assert not list((tmp_path / "new").rglob(RESTORING_FILE))
@@ -213,7 +213,7 @@ def test_records_are_not_replaced_unasked(tmp_path: Path, uri: str) -> None:
         engine.log("t", 1).append([record(99)])
     with pytest.raises(AttachError, match="t-1 contains records"):
         restore(uri, tmp_path / "new")
-    restore(uri, tmp_path / "new", Wanted(overwrite=["t"]))
+    restore(uri, tmp_path / "new", RestoreRequest(overwrite=["t"]))
     assert values(tmp_path / "new", partition=1) == numbers(12)
     with open_reader(tmp_path / "new") as reader:
         assert reader.topics()["t"].topic_id == topic_id
@@ -228,11 +228,11 @@ def test_a_brokers_directory_must_have_the_topic(tmp_path: Path, uri: str) -> No
 
 def test_what_the_tier_does_not_have_is_told(tmp_path: Path, uri: str) -> None:
     with pytest.raises(StorageError, match="from offset 0 to 12, not to 13"):
-        restore(uri, tmp_path / "new", Wanted(to_offsets={T0: 13}))
+        restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 13}))
     with pytest.raises(ConfigError, match="there is no t-9"):
-        restore(uri, tmp_path / "new", Wanted(to_offsets={TopicPartition("t", 9): 1}))
+        restore(uri, tmp_path / "new", RestoreRequest(to_offsets={TopicPartition("t", 9): 1}))
     with pytest.raises(AttachError, match="there is no topic u"):
-        restore(uri, tmp_path / "new", Wanted(topics=["u"]))
+        restore(uri, tmp_path / "new", RestoreRequest(topics=["u"]))
 
 
 @pytest.mark.parametrize(
@@ -255,8 +255,8 @@ def test_names_that_cannot_be_are_refused_before_anything_is_there(
         engine.log("u", 0).roll()
         engine.offload()
     with pytest.raises(StorageError, match=re.escape(text)):
-        restore(uri, tmp_path / "new", Wanted(rename=rename))
-    restore(uri, tmp_path / "new", Wanted(rename={"t": "u", "u": "t"}))
+        restore(uri, tmp_path / "new", RestoreRequest(rename=rename))
+    restore(uri, tmp_path / "new", RestoreRequest(rename={"t": "u", "u": "t"}))
     assert values(tmp_path / "new", "u") == numbers(12)
 
 
