@@ -13,7 +13,7 @@ from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
 from stratalog.tier.commit.append_change import LogBounds, created, is_unknown
 from stratalog.tier.commit.committer import Committer, Decide
-from stratalog.tier.commit.trim_change import ExpireReport, Expiry, claimed, cutting, settled
+from stratalog.tier.commit.trim_change import ExpireReport, Expiry, empty_change, epoch_change, truncate_change
 from stratalog.tier.log_head import LogHead, TierParts
 from stratalog.tier.manifest.pages import Pages
 from stratalog.tier.manifest.root import BULK, ChangeKind, Root, TopicNote, object_keys
@@ -188,7 +188,7 @@ class TierLog(LogHead):
         """
         self.check_writable()
         with self._duty:
-            self.commit(leader_epoch, settled, BULK)
+            self.commit(leader_epoch, empty_change, BULK)
 
     def claim(self, reason: str) -> Root | None:
         """Begin the next leader epoch, which fences the previous writer; return None if there is no root.
@@ -204,7 +204,7 @@ class TierLog(LogHead):
             root = self.root
             if root is None:
                 return None
-            return self.commit(next_epoch(root.leader_epoch, self.log), lambda now: claimed(now, reason))
+            return self.commit(next_epoch(root.leader_epoch, self.log), lambda now: epoch_change(now, reason))
 
     def add_rebuilt(self, entries: tuple[StoredSegment, ...], log_start: int, *, leader_epoch: int) -> None:
         """Commit the next entries of a rebuilt manifest; skip those it has already. Raises the errors of ``offload``."""
@@ -223,7 +223,7 @@ class TierLog(LogHead):
         """
         self.check_writable()
         with self._duty:
-            self.commit(leader_epoch, cutting(offset, reason))
+            self.commit(leader_epoch, truncate_change(offset, reason))
 
     def clear(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Remove all segments because the topic leaves the tier; ``log_start`` is the new log start.
@@ -277,7 +277,9 @@ class TierLog(LogHead):
     def _fenced(self, leader_epoch: int) -> Iterator[Root | None]:
         """Commit a root and block other commits of this process until the ``with`` block ends; for a ``Collector``."""
         with self._lock:
-            yield self.commit(leader_epoch, lambda now: claimed(now, "objects that were never committed are deleted"))
+            yield self.commit(
+                leader_epoch, lambda now: epoch_change(now, "objects that were never committed are deleted")
+            )
 
     def _expire(self, leader_epoch: int, made: Expiry) -> ExpireReport:
         self.check_writable()

@@ -14,7 +14,7 @@ from stratalog.segment.build import BuiltSegment
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.tier.commit.append_change import Appending
 from stratalog.tier.commit.replace_change import Replacing, SegmentSwap, SwapDecision
-from stratalog.tier.commit.trim_change import claimed
+from stratalog.tier.commit.trim_change import epoch_change
 from stratalog.tier.manifest.root import BULK, PAGE_ITEMS, Change, ChangeKind, Root
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upload.segment_source import SegmentFacts, built_source
@@ -51,7 +51,7 @@ class TierPublisher:
 
         def decide(root: Root | None) -> Change | None:
             is_new = root is not None and root.leader_epoch < self.leader_epoch
-            return claimed(root, "a new leader epoch begins") if is_new else None
+            return epoch_change(root, "a new leader epoch begins") if is_new else None
 
         self.log.commit(self.leader_epoch, decide)
 

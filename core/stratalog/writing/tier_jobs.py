@@ -26,7 +26,7 @@ from stratalog.segment.components import Components
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segment_store import LogFiles, SegmentStore
-from stratalog.tier.commit.append_change import check_alone
+from stratalog.tier.commit.append_change import check_single_writer
 from stratalog.tier.commit.replace_change import Replacing, digest_of
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier import Tier
@@ -106,7 +106,7 @@ class TierRewriter(BulkWriter):
         def work(number: int) -> None:
             remote = self._tier.log(TopicPartition(topic, number), found.topic_id)
             remote.refresh()
-            check_alone(remote.root or found.root, take_over=self._take_over)
+            check_single_writer(remote.root or found.root, take_over=self._take_over)
 
         threads = self._host.settings.engine.copier_threads
         for outcome in outcomes(range(found.partitions), work, threads, "stratalog-check"):
@@ -129,7 +129,7 @@ class TierRewriter(BulkWriter):
         told = (
             root if root is not None else self._topics.get(log.topic).root
         )  # an engine may own a partition without having uploaded anything of it yet
-        epoch = check_alone(told, take_over=self._take_over)
+        epoch = check_single_writer(told, take_over=self._take_over)
         epochs = EpochCache(root.leader_epochs if root is not None else ())
         if not keep_offsets or not epochs.entries:
             epochs = epochs.assign(epoch, root.end_offset if root is not None else 0)
@@ -164,7 +164,7 @@ class TierRewriter(BulkWriter):
         root = remote.root
         if root is None:
             return None
-        epoch = check_alone(root, take_over=self._take_over)
+        epoch = check_single_writer(root, take_over=self._take_over)
         limit = root.end_offset if end is None else end
         held = [
             entry
@@ -287,7 +287,7 @@ class TierRewriter(BulkWriter):
         _check_covers(span, entries, keeps_others=keeps_others)
         remote = self._tier.log(span.log, span.topic_id)
         remote.refresh()
-        epoch = check_alone(remote.root, take_over=self._take_over)
+        epoch = check_single_writer(remote.root, take_over=self._take_over)
         if epoch != span.leader_epoch:
             raise LogInUseError(f"{span.log} was planned in leader epoch {span.leader_epoch}, which is now {epoch}")
         remote.check_stored(entries)

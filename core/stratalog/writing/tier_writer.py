@@ -15,7 +15,7 @@ from stratalog.errors import FencedEpochError, LogInUseError, OffsetsOutOfOrderE
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.segment.framing import walk
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.commit.append_change import Appending, EndMovedError, check_alone, is_unused
+from stratalog.tier.commit.append_change import Appending, EndMovedError, check_single_writer, is_unused
 from stratalog.tier.manifest.root import Root, TopicNote, WriteMark
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier_log import TierLog
@@ -131,7 +131,7 @@ class TierWriter(TierRewriter):
             with contextlib.suppress(
                 FencedEpochError
             ):  # the objects stay; this writer, which is fenced, commits no more roots
-                remote.settle(leader_epoch=check_alone(remote.root, take_over=False))
+                remote.settle(leader_epoch=check_single_writer(remote.root, take_over=False))
                 remote.discard(entries_of(group))
 
 

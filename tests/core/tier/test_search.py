@@ -30,7 +30,7 @@ from stratalog.tier.commit.committer import Committer, CreateOutcome, Decide
 from stratalog.tier.commit.trim_change import ExpireReport
 from stratalog.tier.manifest import entry_tree, root_codec
 from stratalog.tier.manifest.entry_tree import walk
-from stratalog.tier.manifest.head import HeadFinder, Moment
+from stratalog.tier.manifest.head import ClockReading, HeadFinder
 from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.root import Head, Root, object_keys
 from stratalog.tier.manifest.root_codec import encode_root, parse_root
@@ -324,7 +324,7 @@ def skip_the_listing(patch: pytest.MonkeyPatch) -> None:
     """A created root is taken for a committed one."""
 
     def confirm(self: Committer, head: Head) -> Head:
-        self._finder.settle(head, Moment.of(self._env.clock))
+        self._finder.settle(head, ClockReading.of(self._env.clock))
         return head
 
     patch.setattr(Committer, "_confirm", confirm)

@@ -92,7 +92,7 @@ def explain(
     deleted = set(summary.segments[: told.deleted_segments])
     rounds = [_round(plan, policies, limits, now_ms, sorted(asked)) for plan in plans]
     rest = [one for one in summary.segments if one.is_local and not one.is_active and one not in deleted]
-    gone = Gone(deleted, set(rest[: told.evicted_segments]), "; ".join(told.reasons), now_ms)
+    gone = RetentionEffect(deleted, set(rest[: told.evicted_segments]), "; ".join(told.reasons), now_ms)
     kept = [action for action in (*total, *local) if isinstance(action, Keep)]
     whens = _whens(summary, policies, log, now_ms)
     ranges = tuple(_ranges(summary, gone, rounds, kept, whens))
@@ -105,7 +105,7 @@ def explain(
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class RetentionEffect:
     """Segments that retention removes at the next pass."""
 
     deleted: set[SegmentSummary]
@@ -115,7 +115,7 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class RoundEffect:
     """The next round of compaction over a part of the log; ``seen`` is None if no round is due."""
 
     plan: CompactionPlan
@@ -133,17 +133,21 @@ def _round(
     limits: CleanerLimits,
     now_ms: int,
     watched: Sequence[int],
-) -> Round:
+) -> RoundEffect:
     if plan.error is not None:
         raise plan.error
-    return Round(plan, preview(plan, policies, limits, now_ms, watched))
+    return RoundEffect(plan, preview(plan, policies, limits, now_ms, watched))
 
 
 # --- ranges ----------------------------------------------------------------------------------------------------------
 
 
 def _ranges(
-    summary: LogSummary, gone: Gone, rounds: Sequence[Round], kept: Sequence[Keep], whens: Mapping[int, int]
+    summary: LogSummary,
+    gone: RetentionEffect,
+    rounds: Sequence[RoundEffect],
+    kept: Sequence[Keep],
+    whens: Mapping[int, int],
 ) -> list[RangeFate]:
     found = list[RangeFate]()
     for segment in summary.segments:
@@ -229,7 +233,7 @@ def _offsets(log: Log, offset: int | None, key: bytes | None) -> dict[int, int]:
 
 
 def _records(
-    asked: Mapping[int, int], ranges: Sequence[RangeFate], rounds: Sequence[Round], *, is_by_key: bool
+    asked: Mapping[int, int], ranges: Sequence[RangeFate], rounds: Sequence[RoundEffect], *, is_by_key: bool
 ) -> list[RecordFate]:
     found = list[RecordFate]()
     kept = frozenset[int]().union(*(one.seen.kept for one in rounds if one.seen is not None))

@@ -71,7 +71,7 @@ def is_unused(root: Root) -> bool:
     return not root.segments and root.high_watermark == 0
 
 
-def check_alone(root: Root | None, *, take_over: bool) -> int:
+def check_single_writer(root: Root | None, *, take_over: bool) -> int:
     """Return the leader epoch to write in; raise if the head shows that an engine may write to the log.
 
     Args:

@@ -31,7 +31,7 @@ from stratalog.errors import ConfigError, FencedEpochError, StoreThrottledError,
 from stratalog.model.names import manifest_key
 from stratalog.spi.objects import Created
 from stratalog.tier.manifest.entry_tree import walk
-from stratalog.tier.manifest.head import HeadFinder, Moment
+from stratalog.tier.manifest.head import ClockReading, HeadFinder
 from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.pages import Pages
 from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Head, Root
@@ -205,7 +205,7 @@ class Committer:
     def _confirm(self, head: Head) -> Head:
         """Return ``head`` if it is a link of the chain; raise if it is a stale version that was created again."""
         root = head.root
-        asked = Moment.of(self._env.clock)
+        asked = ClockReading.of(self._env.clock)
         above = [version for version, _ in self._finder.roots_above(root.version)]
         if not above:
             self._finder.settle(head, asked)

@@ -63,7 +63,7 @@ class Expiry:
         return ExpireReport(head.log_start, before.segments - head.segments, before.size_bytes - head.size_bytes)
 
 
-def claimed(root: Root | None, reason: str) -> Change | None:
+def epoch_change(root: Root | None, reason: str) -> Change | None:
     """Return a change that only begins a new epoch, which stops the previous writer at its next commit."""
     if root is None:
         return None
@@ -76,7 +76,7 @@ def claimed(root: Root | None, reason: str) -> Change | None:
     )
 
 
-def cutting(offset: int, reason: str) -> Decide:
+def truncate_change(offset: int, reason: str) -> Decide:
     """Return a decision to remove the segments from ``offset`` on, if there are any."""
 
     def decide(root: Root | None) -> Change | None:
@@ -98,7 +98,7 @@ def cutting(offset: int, reason: str) -> Decide:
     return decide
 
 
-def settled(root: Root | None) -> Change | None:
+def empty_change(root: Root | None) -> Change | None:
     """Return a change that repeats the root before, and so uses up its version; a later attempt to create it fails."""
     if root is None:
         return None

@@ -28,18 +28,18 @@ _LIST_TRIES: Final = 4  # a listed root may be superseded and collected before i
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ClockReading:
     """A time on two clocks: the monotonic clock stops while a machine sleeps, the wall clock may be set."""
 
     monotonic_ns: int
     now_ms: int
 
     @classmethod
-    def of(cls, clock: Clock) -> Moment:
+    def of(cls, clock: Clock) -> ClockReading:
         """Return the current time."""
         return cls(clock.monotonic_ns(), clock.now_ms())
 
-    def is_within(self, earlier: Moment, duration_ms: int) -> bool:
+    def is_within(self, earlier: ClockReading, duration_ms: int) -> bool:
         """Return True if ``earlier`` is at most ``duration_ms`` ago on both clocks."""
         monotonic_ms = (self.monotonic_ns - earlier.monotonic_ns) // 1_000_000
         return monotonic_ms <= duration_ms and 0 <= self.now_ms - earlier.now_ms <= duration_ms
@@ -71,7 +71,7 @@ class HeadFinder:
         self.log, self.topic_id, self.prefix = log, topic_id, log_prefix(log, topic_id)
         self._store, self._clock, self.limit_bytes = store, clock, limit_bytes
         self._head: Head | None = None
-        self._verified: Moment | None = None  # the latest time at which _head was known to be the head
+        self._verified: ClockReading | None = None  # the latest time at which _head was known to be the head
         self._first_version: int | None = None
 
     @property
@@ -87,7 +87,7 @@ class HeadFinder:
     @property
     def is_warm(self) -> bool:
         """True if ``head`` was verified so recently that no collector can have deleted its successor."""
-        return self._verified is not None and Moment.of(self._clock).is_within(self._verified, WARM_HEAD_MS)
+        return self._verified is not None and ClockReading.of(self._clock).is_within(self._verified, WARM_HEAD_MS)
 
     def find(self, *, cold: bool = False) -> Head | None:
         """Return the head; None if the log has no root. ``cold`` lists in any case.
@@ -98,7 +98,7 @@ class HeadFinder:
         """
         if self._head is not None and self.is_warm and not cold:
             for _ in range(WARM_HITS):
-                began = Moment.of(self._clock)
+                began = ClockReading.of(self._clock)
                 newer = self.read(self._head.root.version + 1)
                 if newer is None:
                     self._verified = began
@@ -106,7 +106,7 @@ class HeadFinder:
                 self._advance(newer, began)
         return self._find_by_listing()
 
-    def settle(self, head: Head, verified: Moment) -> None:
+    def settle(self, head: Head, verified: ClockReading) -> None:
         """Set the head to a root just committed, which was the latest one at ``verified``."""
         self._head, self._verified = head, verified
 
@@ -150,7 +150,7 @@ class HeadFinder:
     def _find_by_listing(self) -> Head | None:
         above = self._head.root.version - 1 if self._head else 0
         for _ in range(_LIST_TRIES):
-            began = Moment.of(self._clock)
+            began = ClockReading.of(self._clock)
             newest = max((version for version, _ in self.roots_above(above)), default=0)
             head = self.read(newest) if newest else None
             if head is not None:
@@ -167,12 +167,12 @@ class HeadFinder:
         self._take(None, began)
         return None
 
-    def _advance(self, head: Head, began: Moment) -> None:
+    def _advance(self, head: Head, began: ClockReading) -> None:
         if self._head is not None:
             _check_continues(self._head, head)
         self._take(head, began)
 
-    def _take(self, head: Head | None, began: Moment) -> None:
+    def _take(self, head: Head | None, began: ClockReading) -> None:
         self._head, self._verified = head, began
         if self._first_version is None:
             self._first_version = head.root.version if head else 0

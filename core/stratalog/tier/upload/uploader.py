@@ -14,7 +14,7 @@ from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.providers import Section
 from stratalog.tier.commit.append_change import LogBounds, check_joins, is_covered, offloading
 from stratalog.tier.commit.committer import Decide
-from stratalog.tier.commit.trim_change import claimed
+from stratalog.tier.commit.trim_change import epoch_change
 from stratalog.tier.manifest.root import Root
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.store.store import TierStore
@@ -151,7 +151,7 @@ class SegmentUploader:
                 continue
             check_joins(head, source.info, at)
             if head is not None and head.leader_epoch < at.leader_epoch:
-                head = self._commit(at.leader_epoch, lambda root: claimed(root, "a new leader epoch begins"))
+                head = self._commit(at.leader_epoch, lambda root: epoch_change(root, "a new leader epoch begins"))
             stored = self.upload(source, prefix, at.leader_epoch)
             try:
                 head = self._commit(at.leader_epoch, offloading(stored, at))
