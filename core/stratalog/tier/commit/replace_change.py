@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stratalog.errors import StorageError
 from stratalog.spi.layouts import StoredSegment
@@ -66,11 +66,8 @@ class SwapDecision:
         is_said = self._kind is ChangeKind.ERASE and root.change == ChangeKind.ERASE
         if not kept and dirty == root.first_dirty_offset and (self._kind is not ChangeKind.ERASE or is_said):
             return None
-        return Change(
-            kind=self._kind,
-            reason=self._reason,
-            log_start=root.log_start,
-            high_watermark=root.high_watermark,
+        return replace(
+            root.unchanged(self._kind, self._reason),
             first_dirty_offset=dirty,
             added=tuple(self._spliced(root, kept)),
             replaced=self._bounds(),
@@ -157,11 +154,8 @@ class Replacing:
             )
         added, span = self._filled(held) if self.keeps_others else (self.entries, self.span)
         dirty = root.first_dirty_offset if self.first_dirty_offset is None else self.first_dirty_offset
-        return Change(
-            kind=ChangeKind.REPLACE,
-            reason=self.reason,
-            log_start=root.log_start,
-            high_watermark=root.high_watermark,
+        return replace(
+            root.unchanged(ChangeKind.REPLACE, self.reason),
             first_dirty_offset=dirty,
             added=added,
             replaced=span,

@@ -7,7 +7,7 @@ The collector deletes the objects later. Readers of an older root can therefore 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stratalog.errors import StorageError
 from stratalog.tier.commit.committer import Decide
@@ -42,13 +42,8 @@ class Expiry:
         if root is None or self._is_done(root):
             return None
         log_start = max(self._log_start, root.log_start)
-        return Change(
-            kind=self._kind,
-            reason=self._reason,
-            log_start=log_start,
-            high_watermark=max(root.high_watermark, log_start),
-            first_dirty_offset=root.first_dirty_offset,
-        )
+        change = root.unchanged(self._kind, self._reason)
+        return replace(change, log_start=log_start, high_watermark=max(root.high_watermark, log_start))
 
     def _is_done(self, root: Root) -> bool:
         if self._kind is ChangeKind.EXPIRE:
@@ -65,15 +60,7 @@ class Expiry:
 
 def epoch_change(root: Root | None, reason: str) -> Change | None:
     """Return a change that only begins a new epoch, which stops the previous writer at its next commit."""
-    if root is None:
-        return None
-    return Change(
-        kind=ChangeKind.CLAIM,
-        reason=reason,
-        log_start=root.log_start,
-        high_watermark=root.high_watermark,
-        first_dirty_offset=root.first_dirty_offset,
-    )
+    return None if root is None else root.unchanged(ChangeKind.CLAIM, reason)
 
 
 def truncate_change(offset: int, reason: str) -> Decide:
@@ -86,11 +73,8 @@ def truncate_change(offset: int, reason: str) -> Decide:
             raise StorageError(
                 f"{root.log} begins at offset {root.log_start} in its tier, so it cannot be truncated to {offset}"
             )
-        return Change(
-            kind=ChangeKind.TRUNCATE,
-            reason=reason,
-            log_start=root.log_start,
-            high_watermark=root.high_watermark,
+        return replace(
+            root.unchanged(ChangeKind.TRUNCATE, reason),
             first_dirty_offset=min(root.first_dirty_offset, offset),
             kept_end=offset if offset > root.log_start else root.start_offset,
         )
@@ -100,12 +84,4 @@ def truncate_change(offset: int, reason: str) -> Decide:
 
 def empty_change(root: Root | None) -> Change | None:
     """Return a change that repeats the root before, and so uses up its version; a later attempt to create it fails."""
-    if root is None:
-        return None
-    return Change(
-        kind=ChangeKind.APPEND,
-        reason="a write was discarded",
-        log_start=root.log_start,
-        high_watermark=root.high_watermark,
-        first_dirty_offset=root.first_dirty_offset,
-    )
+    return None if root is None else root.unchanged(ChangeKind.APPEND, "a write was discarded")

@@ -199,6 +199,16 @@ class Root:
         """Return the number of a writer's last round, -1 if it has none here."""
         return next((mark.number for mark in self.marks if mark.writer == writer), -1)
 
+    def unchanged(self, kind: ChangeKind, reason: str) -> Change:
+        """Return a change on top of this root that keeps its offsets and entries."""
+        return Change(
+            kind=kind,
+            reason=reason,
+            log_start=self.log_start,
+            high_watermark=self.high_watermark,
+            first_dirty_offset=self.first_dirty_offset,
+        )
+
     @property
     def end_offset(self) -> int:
         """The first offset after the last entry, or the log start if there is none."""

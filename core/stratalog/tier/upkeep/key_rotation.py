@@ -8,7 +8,7 @@ that it knows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.entry_tree import leaves
@@ -37,15 +37,7 @@ def spans(root: Root, pages: Pages) -> Iterator[tuple[int, int]]:
 
 def authenticated(root: Root | None) -> Change | None:
     """Return a change that changes no field; the root that it makes has a MAC of the active key."""
-    if root is None:
-        return None
-    return Change(
-        kind=ChangeKind.REWRAP,
-        reason="the root is authenticated by the active key",
-        log_start=root.log_start,
-        high_watermark=root.high_watermark,
-        first_dirty_offset=root.first_dirty_offset,
-    )
+    return None if root is None else root.unchanged(ChangeKind.REWRAP, "the root is authenticated by the active key")
 
 
 class Rewrapping:
@@ -77,14 +69,10 @@ class Rewrapping:
         self.report = RewrapReport(len(old), changed)
         if root is None or not changed:
             return None
-        return Change(
-            kind=ChangeKind.REWRAP,
-            reason=f"keys of {changed} segments encrypted with the active key",
+        return replace(
+            root.unchanged(ChangeKind.REWRAP, f"keys of {changed} segments encrypted with the active key"),
             added=tuple(new),
             replaced=(old[0].info.base_offset, old[-1].info.end_offset),
-            log_start=root.log_start,
-            high_watermark=root.high_watermark,
-            first_dirty_offset=root.first_dirty_offset,
         )
 
     def _rewrapped(self, entry: StoredSegment) -> StoredSegment:
