@@ -375,7 +375,7 @@ def test_rows_of_an_older_spark_become_arrow() -> None:
     from pyspark.sql import Row  # noqa: PLC0415 - may not be there
     from pyspark.sql.types import BinaryType, StructType, TimestampType  # noqa: PLC0415 - the same
 
-    from stratalog_spark.arrowsink import as_arrow  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.sink import as_arrow  # noqa: PLC0415 - needs pyspark
 
     schema = StructType().add("value", BinaryType()).add("timestamp", TimestampType())
     moment = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from stratalog_spark.jobs.export import export
     from stratalog_spark.jobs.iceberg import IcebergTable
     from stratalog_spark.jobs.imports import import_topics
+    from stratalog_spark.jobs.map_in_arrow import map_in_arrow
     from stratalog_spark.jobs.merge import merge
     from stratalog_spark.jobs.stats import stats
     from stratalog_spark.jobs.verify import verify
-    from stratalog_spark.mapped import map_in_arrow
     from stratalog_spark.session import local_session, register
     from stratalog_spark.source import StratalogSource
 
@@ -52,7 +52,7 @@ _WHERE: Final = {
     "export": "jobs.export",
     "import_topics": "jobs.imports",
     "local_session": "session",
-    "map_in_arrow": "mapped",
+    "map_in_arrow": "jobs.map_in_arrow",
     "merge": "jobs.merge",
     "register": "session",
     "stats": "jobs.stats",

@@ -8,18 +8,20 @@ already have it are skipped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from stratalog import TopicPartition
 from stratalog.errors import ConfigError, StorageError, UnknownTopicError
 from stratalog.writing import BulkWriter, Published, Stage, StagedSegment, WriteMark
-from stratalog_spark.arrowsink import ArrowStreamWriter, ArrowWriter, WriterCommitMessage, as_arrow
 from stratalog_spark.messages import Message
 from stratalog_spark.options import SinkOptions
 from stratalog_spark.rowcolumns import by_log, check_schema, columns_of, writable
@@ -32,8 +34,13 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger(__name__)
 _STAGE_BYTES: Final = 1 << 20  # size of the rows gathered for one partition before they are encoded
 _GATHERED_BYTES: Final = 64 << 20  # limit for all partitions
+_ROWS: Final = 10_000  # rows that Spark puts into an Arrow batch
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
+
+
+_ArrowStreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
+"""An Arrow writer from Spark 4.1 on."""
 
 
 def check_append(*, overwrite: bool) -> None:
@@ -188,7 +195,7 @@ def _prepare(options: SinkOptions, schema: StructType) -> None:
             ) from error
 
 
-class BatchWriter(ArrowWriter):
+class BatchWriter(DataSourceArrowWriter):
     """Writer for ``df.write``.
 
     Spark creates it once per write in a process of the driver, and copies it to the tasks.
@@ -211,7 +218,7 @@ class BatchWriter(ArrowWriter):
         discard(self._options, messages)
 
 
-class StreamWriter(ArrowStreamWriter):
+class StreamWriter(_ArrowStreamWriter):
     """Writer for ``df.writeStream``.
 
     Spark creates one per commit. Only tasks know the query, so their messages contain it.
@@ -241,3 +248,32 @@ class StreamWriter(ArrowStreamWriter):
         """Discard the staged segments."""
         del batchId
         discard(self._options, messages)
+
+
+def as_arrow(given: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Yield the input of a sink as Arrow batches. Rows are converted."""
+    import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
+
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    kinds: dict[str, pa.DataType] = {
+        "binary": pa.binary(),
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "array<struct<key:string,value:binary>>": pa.list_(header),
+    }
+    wanted = pa.schema([(field.name, kinds[field.dataType.simpleString()]) for field in schema.fields])
+    rest = iter(given)
+    while taken := list(islice(rest, 1)):
+        if isinstance(taken[0], pa.RecordBatch):
+            yield taken[0]
+            continue
+        taken.extend(islice(rest, _ROWS - 1))
+        yield pa.RecordBatch.from_pylist([_plain(row.asDict(recursive=True)) for row in taken], schema=wanted)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row whose timestamp has a time zone. Spark passes local time without one."""
+    stamp = row.get("timestamp")
+    return row if stamp is None else {**row, "timestamp": stamp.astimezone()}
