@@ -81,9 +81,9 @@ def _sync(state: LogState, *, indexes: bool, row_too: bool = True) -> int:
         if row_too:
             durability.turns.write_row()
         end, done = state.log_end, durability.recovery_point
-        if done >= end and not durability.folder_dirty:
+        folder, names_version = durability.folder_dirty, durability.names_version
+        if done >= end and not folder:
             return done
-        folder = durability.begin_sync()
         segments = [
             found for found in state.writes.segments if found.end_offset > done or found is state.writes.segments[-1]
         ]
@@ -94,13 +94,11 @@ def _sync(state: LogState, *, indexes: bool, row_too: bool = True) -> int:
         if folder:
             state.files.sync()
     except StorageError as error:
-        if folder:
-            durability.names_changed()
         if not isinstance(error, SystemLimitError):  # on SystemLimitError, no sync was tried
             state.health.fail(error)
         raise
     with state.lock:
-        durability.synced(end, began_ns, clock.monotonic_ns())
+        durability.synced(end, names_version, began_ns, clock.monotonic_ns())
         state.publish()
         return durability.recovery_point
 

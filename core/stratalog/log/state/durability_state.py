@@ -11,32 +11,41 @@ class DurabilityState:
 
     Attributes:
         recovery_point: everything below this offset is durable.
-        folder_dirty: True if the folder has file names that are not durable.
+        names_version: number of changes of file names in the folder.
         synced_ns: end of the last sync (monotonic).
         sync_took_ns: duration of the last sync.
         turns: the syncing thread, the waiting threads, and the queue of batches.
         syncing: lock held during a sync, and while bytes are removed.
     """
 
-    __slots__ = ("folder_dirty", "recovery_point", "sync_took_ns", "synced_ns", "syncing", "turns")
+    __slots__ = (
+        "_synced_version",
+        "names_version",
+        "recovery_point",
+        "sync_took_ns",
+        "synced_ns",
+        "syncing",
+        "turns",
+    )
 
     def __init__(self, recovery_point: int) -> None:
-        self.recovery_point, self.folder_dirty = recovery_point, True
+        self.recovery_point, self.names_version, self._synced_version = recovery_point, 1, 0
         self.synced_ns = self.sync_took_ns = 0
         self.turns, self.syncing = SyncTurns(), LockRank.SYNC.rlock()
 
+    @property
+    def folder_dirty(self) -> bool:
+        """True if the folder has file names that are not durable. Needs no lock."""
+        return self._synced_version != self.names_version
+
     def names_changed(self) -> None:
         """Let the next sync also cover the folder, because files were created, renamed or removed."""
-        self.folder_dirty = True
+        self.names_version += 1
 
-    def begin_sync(self) -> bool:
-        """Return True if the sync that begins must cover the folder. A later sync covers names that change from now."""
-        was_dirty, self.folder_dirty = self.folder_dirty, False
-        return was_dirty
-
-    def synced(self, end: int, began_ns: int, now_ns: int) -> None:
-        """Record a sync that has made everything below ``end`` durable."""
+    def synced(self, end: int, names_version: int, began_ns: int, now_ns: int) -> None:
+        """Record a sync that has made everything below ``end``, and this version of the file names, durable."""
         self.raise_to(end)
+        self._synced_version = names_version
         self.synced_ns, self.sync_took_ns = now_ns, now_ns - began_ns
 
     def raise_to(self, offset: int) -> None:

@@ -72,6 +72,25 @@ def test_a_roll_during_a_sync_loses_nothing_of_it(bed: LogBed, files: FaultyVfs)
     assert files.names("sync folder")
 
 
+def test_an_interrupted_sync_leaves_the_folder_to_the_next_one(bed: LogBed, files: FaultyVfs) -> None:
+    """Otherwise a power loss after the next sync could lose the segment's name, and records that count as durable."""
+    log = bed.open()
+    log.append(records(1), "durable")
+    log.roll()
+
+    def interrupt(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(LOG_SUFFIX):
+            raise KeyboardInterrupt
+
+    files.rule = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        log.append(records(1, start=1), "durable")
+    files.rule = None
+    before = len(files.names("sync folder"))
+    log.append(records(1, start=2), "durable")
+    assert len(files.names("sync folder")) == before + 1
+
+
 def test_a_file_that_vanished_is_no_success(bed: LogBed) -> None:
     log = bed.open()
     log.append(records(1))
