@@ -69,8 +69,8 @@ class LocalPublisher:
                 return False
             try:
                 _replace(state, built, old)
-            except StorageError as error:  # a part of the names may be changed: only the next opening repairs that
-                state.health.fail(error)
+            except BaseException as error:  # a part of the names may be changed: only the next opening repairs that
+                state.health.fail_after("a replacement of segments", error)
                 raise
             return True
 
