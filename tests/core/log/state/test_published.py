@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import gc
+
+from log_bed import LogBed, records
+from stratalog.segment.segment import Segment
+
+
+def test_a_view_that_was_replaced_is_not_kept(bed: LogBed) -> None:
+    """A log that is idle would otherwise keep segments that it no longer has, and their indexes."""
+    log = bed.open()
+    log.append(records(2))
+    log.roll()
+    log.append(records(2, start=2))
+    label = log.view().segments[0].label
+    assert len(log.maintenance.drop_local(2)) == 1
+    gc.collect()
+    assert not [found for found in gc.get_objects() if isinstance(found, Segment) and found.label == label]
