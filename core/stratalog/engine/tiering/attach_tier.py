@@ -93,7 +93,7 @@ class Attacher:
         self._first = open_logs.dirs[0].store
 
     def run(self) -> tuple[AttachedLog, ...]:
-        """Take over the logs of all topics, or of the wanted topics, and publish them on the open_logs.
+        """Take over the logs of all topics, or of the wanted topics, and make them visible.
 
         Raises:
             AttachError: a directory is not empty, or a topic name is ambiguous.

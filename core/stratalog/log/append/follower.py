@@ -49,7 +49,7 @@ def append_as_follower(
         OffsetsOutOfOrderError: offsets do not ascend. Nothing was written.
         UnexpectedAppendOffsetError: the first batch begins below the log end. Nothing was written.
         OffsetsExhaustedError: the last offset is not below 2^63 - 1. Nothing was written.
-        DiskFullError, LogDirOfflineError: as ``append.write``; segments that were full before stay written.
+        DiskFullError, LogDirOfflineError: as ``commit``; segments that were full before stay written.
     """
     batches = _checked(state, data)
     view = memoryview(data)
