@@ -26,6 +26,7 @@ from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.objects import ByteSource, Created, ObjectInfo
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment, source_bytes
+from stratalog.tier.commit import append_change
 from stratalog.tier.commit.committer import Committer, CreateOutcome, Decide
 from stratalog.tier.commit.trim_change import ExpireReport
 from stratalog.tier.manifest import entry_tree, root_codec
@@ -38,7 +39,6 @@ from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector
 from stratalog.tier.upkeep.orphans import OrphanCollector
-from stratalog.tier.upload import uploader
 from tier_bed import TierBed
 
 LOSSES = (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, ObjectFault.THROTTLED)
@@ -356,7 +356,7 @@ def go_on_though_fenced(patch: pytest.MonkeyPatch) -> None:
 
 def mistake_others_records_for_ours(patch: pytest.MonkeyPatch) -> None:
     """A range that the tier has is skipped, whoever wrote it."""
-    patch.setattr(uploader, "_check_lineage", lambda *_: None)
+    patch.setattr(append_change, "_check_lineage", lambda *_: None)
 
 
 def trust_an_old_head(patch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ def test_a_bucket_that_is_missing_is_named(tmp_path: Path, told: Told) -> None:
         if command[0] not in {"offload", "archive"}:
             said = told(2, *command)
             assert "s3://bucket-of-nobody" in said
-            assert "create it" in said
+            assert "create the bucket" in said
 
 
 @pytest.mark.long
@@ -128,7 +128,7 @@ def test_a_uri_that_is_none_is_told(uri: str, told: Told) -> None:
 @pytest.mark.long
 def test_a_check_goes_on_where_its_budget_ended(place: str, tmp_path: Path, told: Told) -> None:
     state = str(tmp_path / "state")
-    assert "run it again" in told(0, "verify", place, "--deep", "--budget", "requests=12", "--state", state)
+    assert "run the command again" in told(0, "verify", place, "--deep", "--budget", "requests=12", "--state", state)
     assert Path(state).exists()
     assert "nothing wrong" in told(0, "verify", place, "--deep", "--state", state)
     assert not Path(state).exists()

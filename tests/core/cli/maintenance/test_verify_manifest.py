@@ -158,7 +158,7 @@ def test_history_behind_a_damaged_root_is_given_up(
     assert run(["verify", place.uri]) == 1
     capsys.readouterr()
     assert run(["verify", place.uri, "--repair", "--json"]) == 0
-    assert {done for _, done in told(capsys)} == {"history begins at version 6 now"}
+    assert {done for _, done in told(capsys)} == {"history now begins at version 6"}
     assert place.files("manifest") == roots[5:]
     assert run(["verify", place.uri, "--deep"]) == 0
     place.check_read()
