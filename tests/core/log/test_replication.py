@@ -27,10 +27,15 @@ def held(log: Log) -> list[tuple[int, int, bytes | None]]:
     return [(record.offset, record.leader_epoch, record.value) for record in log.records(isolation="log_end")]
 
 
-def stored_end(log: Log) -> int:
-    """The log end that the files tell: a truncation inside a batch takes the whole batch, which ends there."""
+def records_end(log: Log) -> int:
+    """Return the offset after the last record; the log start if there is none."""
     stored = [record.offset + 1 for record in log.records(isolation="log_end")][-1:]
-    return max([*stored, log.view().segments[-1].base_offset, log.offsets().log_start])
+    return max([*stored, log.offsets().log_start])
+
+
+def stored_end(log: Log) -> int:
+    """Return the log end that the files show: a truncation inside a batch removes the whole batch."""
+    return max(records_end(log), log.view().segments[-1].base_offset)
 
 
 # --- the worked examples ---------------------------------------------------------------------------------------------
@@ -171,8 +176,8 @@ class ReplicaMachine(RuleBasedStateMachine):
     def catch_up(self) -> None:
         """However the logs part, they end up the same."""
         leader, follower = self.logs[self.leader], self.logs[1 - self.leader]
-        if leader.offsets().log_end > stored_end(leader):
-            self.append(1)  # nothing at the end of a leader that was truncated inside a batch: none gets past that
+        if leader.offsets().log_end > records_end(leader):
+            self.append(1)  # a leader that was truncated inside a batch has no record before its end to fetch
         for _ in range(200):
             epochs = follower.view().epochs  # a truncation at the log end drops epochs alone
             is_done = not replicate(leader, follower) and follower.view().epochs == epochs
