@@ -125,12 +125,21 @@ def run(arguments: list[str] | None = None) -> int:
         _report(error, str(error), as_json=as_json)
         return 2
     except BrokenPipeError:  # the reader of the output has exited, as `head` does; this is no error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the flush at exit fails too
+        _drop_output()
         return 0
     except OSError as error:
         _report(error, str(error), as_json=as_json)
+        _drop_output()
         return 2
     return result if isinstance(result, int) else 0
+
+
+def _drop_output() -> None:
+    """Discard output that cannot be written; otherwise the interpreter's own flush at exit fails with code 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complete(instruction: str) -> int:

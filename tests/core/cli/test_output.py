@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -75,8 +76,13 @@ def test_a_reader_that_stops_early_is_no_error(hostile: Path, arguments: tuple[s
 @pytest.mark.long
 def test_output_that_goes_nowhere(hostile: Path, redirection: str, code: int) -> None:
     call = command("topics", "list", "--json", "--dir", hostile)
+    buffered = os.environ | {"PYTHONUNBUFFERED": ""}  # the interpreter flushes the rest when it exits
     ended = subprocess.run(  # noqa: S603 - our own command
-        ["/bin/sh", "-c", f'"$@" {redirection}', "sh", *call], capture_output=True, text=True, check=False
+        ["/bin/sh", "-c", f'"$@" {redirection}', "sh", *call],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=buffered,
     )
     assert ended.returncode == code
     assert "Traceback" not in ended.stderr
