@@ -18,7 +18,6 @@ from stratalog.model.segment_info import AbortedTransaction, FileSlice
 from stratalog.segment.batch_lookup import find_batches
 from stratalog.segment.components import Components
 from stratalog.segment.down_convert import Converted, convert
-from stratalog.segment.search import NEAR_BYTES
 from stratalog.segment.segment import Segment
 
 
@@ -37,9 +36,7 @@ class FetchRequest(NamedTuple):
 class Fetched:
     """Raw whole batches, unchanged from the log. Release it (or leave its ``with`` block) after use.
 
-    The bytes of a small fetch from local disk are read when ``data`` of a slice, or ``read``, is first used. They are
-    available until the release, even if the segment is deleted. SegmentGoneError is raised if the log was truncated or
-    closed before the bytes were read.
+    The bytes are in memory: they stay the same if the segment is deleted, or the log is truncated or closed.
 
     Attributes:
         slices: the bytes, in order; empty at the isolation's bound. The first batch may begin below the requested
@@ -103,7 +100,7 @@ class Fetched:
 def fetch(views: ViewSource, parts: Components, asked: FetchRequest, *, to_send: bool = False) -> Fetched:
     """Return whole batches of one segment, from the batch with the offset, that end below the isolation's bound.
 
-    Of a small fetch from a local segment, only headers are read now; so of any fetch with ``to_send``.
+    With ``to_send``, only headers of a local segment are read; the slice is for ``sendfile``.
 
     Raises:
         OffsetOutOfRangeError: the offset is below the log start or above the log end, or the last epoch is not known.
@@ -119,7 +116,7 @@ def fetch(views: ViewSource, parts: Components, asked: FetchRequest, *, to_send:
         if diverging is not None:
             return Fetched((), asked.offset, view.offsets, asked.offset, parts, diverging=diverging)
         try:
-            return _fetch(view, parts, asked, whole=not to_send and asked.max_bytes > NEAR_BYTES)
+            return _fetch(view, parts, asked, whole=not to_send)
         except READ_ERRORS as error:
             retry = retry or ReadRetry(views, view)
             if not retry.should_retry(error, view.segment_at(asked.offset)):
