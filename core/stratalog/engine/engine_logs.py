@@ -339,9 +339,8 @@ class EngineLogs(CheckedArguments, Closeable):
         return attached
 
     def _open_logs_of(self, directory: LogDir, inventory: Inventory | None) -> None:
-        if (
-            inventory is not None and self._lacks_first
-        ):  # under other settings records could be deleted, or sent to a tier
+        # Under other settings records could be deleted, or sent to a tier.
+        if inventory is not None and self._lacks_first:
             for name in directory.folders:
                 if name.topic not in inventory.partitions:
                     reason = f"the settings of {name} are in a log directory that is unavailable"

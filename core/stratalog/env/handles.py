@@ -137,18 +137,18 @@ class HandlePool:
                     if not self._close_oldest():
                         raise
 
-    def keep(self, name: Hashable, let_go: Callable[[], None]) -> None:
+    def keep(self, name: Hashable, close: Callable[[], None]) -> None:
         """Add another resource that costs a descriptor, such as a map, to the pool. Call it again to mark each use.
 
-        ``let_go`` must close the resource. The pool calls it once, when the resource is evicted or its name is dropped.
-        The call is made on any thread, under the pool's lock: ``let_go`` must not wait, and must not call the pool. A
+        ``close`` must close the resource. The pool calls it once, when the resource is evicted or its name is dropped.
+        The call is made on any thread, under the pool's lock: ``close`` must not wait, and must not call the pool. A
         closed pool calls it at once.
         """
         with self._lock:
             if self._closed:
-                let_go()
+                close()
                 return
-            handle = self._handles.setdefault(name, _Handle(let_go, 0))
+            handle = self._handles.setdefault(name, _Handle(close, 0))
             handle.used = next(self._now)
             handle.pins.append(None)  # the pool prefers to close another handle
             self._shrink()

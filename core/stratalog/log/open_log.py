@@ -127,7 +127,7 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
     )
     due_ns = components.env.clock.monotonic_ns() + config.file_delete_delay_ms * 1_000_000
     state.writes.pending_deletes.add(loaded.left, due_ns)
-    state.durability.turns.writes_with(partial(commit_queued, state))
+    state.durability.turns.set_writer(partial(commit_queued, state))
     state.publish()
     return state
 
@@ -140,12 +140,11 @@ def end(state: LogState) -> bool:
             commit_queued(state)
             state.writes.appender.finish()
             delete_expired(state, all_now=True)  # before the snapshot: it may free space on a full disk
-            if (
-                state.writes.snapshot_offset != state.log_end
-            ):  # otherwise a snapshot exists there; as in Kafka, it may contain producers that were forgotten since
+            # A snapshot that exists there stays; as in Kafka, it may contain producers that were forgotten since.
+            if state.writes.snapshot_offset != state.log_end:
                 write_snapshot(state.files, state.log_end, state.writes.producers)
             state.durability.names_changed()
-            flush(state, row_too=False)  # the appender is finished: later batches in the queue are refused
+            flush(state, with_queued=False)  # the appender is finished: later batches in the queue are refused
     finally:
         state.health.close()
         close_segments(state.writes.segments)

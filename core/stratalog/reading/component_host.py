@@ -71,9 +71,8 @@ class ComponentHost(Closeable):
         providers: list[Provider[Any]] = [offer.provider for offer in registry.codecs().offers()]  # Any: of both kinds
         providers += [offer.provider for offer in registry.record_formats().offers()]
         for provider in providers:
-            if (
-                provider.name in settings.plugins or provider.name in self._variables
-            ):  # report a wrong setting now instead of at first use
+            # Report a wrong setting now instead of at first use.
+            if provider.name in settings.plugins or provider.name in self._variables:
                 self.context(provider)
 
     def parts(self, config: TopicConfig) -> Components:

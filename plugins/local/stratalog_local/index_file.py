@@ -182,7 +182,7 @@ class MappedIndex(PooledFile, IndexFile):
             finally:
                 self._map = None
                 self._disk.handles.drop((self, "map"))
-                self.let_go()
+                self.release_descriptor()
 
     # --- internal: the caller holds _changing -----------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ class PooledFile:
             raise self._gone() from error
         except OSError as error:
             raise log_dir_error(error, self.path) from error
-        if self._was_let_go():  # another thread closed the file in between, before the descriptor was in the pool
+        if self._was_released():  # another thread closed the file in between, before the descriptor was in the pool
             self.unpin(descriptor)
             self._disk.handles.drop(self)
             raise self._gone()
@@ -162,7 +162,7 @@ class PooledFile:
         finally:
             self.unpin(descriptor)
 
-    def let_go(self) -> None:
+    def release_descriptor(self) -> None:
         """Close the file. Pinned descriptors are closed when they are unpinned."""
         self._is_gone = True
         self._disk.handles.drop(self)
@@ -183,7 +183,7 @@ class PooledFile:
             reason = f"out of service, because a write or sync failed ({self._failed.reason})"
             raise LogDirOfflineError(reason, self.path)
 
-    def _was_let_go(self) -> bool:
+    def _was_released(self) -> bool:
         return self._is_gone
 
     def _gone(self) -> StorageError:

@@ -191,7 +191,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
                 with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):  # nothing is left to cut
                     self._give_back()
         finally:
-            self.let_go()
+            self.release_descriptor()
 
     def _read_slice(self, descriptor: int, position: int, size_bytes: int) -> memoryview:
         """Return the bytes of a slice.
@@ -259,9 +259,8 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         try:
             self._disk.files.reserve(descriptor, self._size_bytes, self._room_bytes - self._size_bytes)
         except OSError as error:
-            if not isinstance(
-                log_dir_error(error, self.path), OutOfResourcesError
-            ):  # the file system does not support it
+            is_full = isinstance(log_dir_error(error, self.path), OutOfResourcesError)
+            if not is_full:  # the file system does not support it
                 self._room_bytes, self._has_ahead = UNBOUNDED, False
         finally:
             self.unpin(descriptor)

@@ -133,9 +133,8 @@ class SegmentDigests:
         assert self._files is not None
         with contextlib.closing(self._files.open_segment(_name(digest.identity.base_offset))) as file:
             for section in digest.sections:
-                if (
-                    section.kind == unchanged_segments.KIND
-                ):  # merged segments have one joined section, see UnchangedState.join
+                # Merged segments have one joined section, see UnchangedState.join.
+                if section.kind == unchanged_segments.KIND:
                     continue
                 yield section.kind, file.read(section.position, section.size_bytes)
 

@@ -17,11 +17,8 @@ from stratalog.segment.control_batches import CONTROL_MAGIC, control_batch
 
 _CLIENT: Final = AppendOrigin.CLIENT  # looked up at each append
 _DURABLE: Final = Durability.DURABLE  # the same
-_MARKER_BITS: Final = {
-    "producer_id": 63,
-    "producer_epoch": 15,
-    "coordinator_epoch": 31,
-}  # of Kafka's fields, without the sign
+# Sizes of Kafka's fields, without the sign.
+_MARKER_BITS: Final = {"producer_id": 63, "producer_epoch": 15, "coordinator_epoch": 31}
 
 Sync: TypeAlias = Callable[[LogState, int], None]
 """Callback that makes the records of a log below an offset durable, or schedules it."""
@@ -90,7 +87,7 @@ def _append_queued(state: LogState, batches: PreparedBatches) -> AppendResult:
     waiter = QueuedAppend(batches)
     turns = state.durability.turns
     try:
-        if turns.line_up(waiter):
+        if turns.enqueue(waiter):
             with state.lock:
                 commit_queued(state)
         wait_until_durable(state, waiter)

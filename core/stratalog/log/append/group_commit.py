@@ -1,6 +1,6 @@
 """Group commit: concurrent durable appends are written together, with one call to the disk.
 
-Each thread puts its batches at the end of a queue (the "row"). The first thread in the queue also writes the batches that
+Each thread puts its batches at the end of a queue. The first thread in the queue also writes the batches that
 arrive while it writes. Therefore a thread waits only once, until its batch is durable, and waits for no lock before
 that: 64 threads that acquire the interpreter's lock and the log's lock in turn spend more time on the locks than on
 their work. A syncing thread first writes the batches that are still in the queue, so the queue is empty at each sync.
@@ -46,7 +46,7 @@ class QueuedAppend(Waiter):
 
 def commit_queued(state: LogState) -> None:
     """Write all queued batches, under the log's lock. The thread that waits for batches gets their error."""
-    while came := state.durability.turns.called():
+    while came := state.durability.turns.take_queued():
         try:
             _commit_all(state, cast(list[QueuedAppend], came))
         except BaseException as error:  # such as Ctrl-C: no thread would write the batches taken from the queue

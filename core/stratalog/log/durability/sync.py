@@ -24,10 +24,10 @@ _GATHERING: Final = 6  # wait for this fraction of the last sync's time: more ap
 _LONGEST_GATHERING_NS: Final = 5_000_000
 
 
-def flush(state: LogState, *, row_too: bool = True) -> int:
+def flush(state: LogState, *, with_queued: bool = True) -> int:
     """Make everything written durable, including indexes, and return the new recovery point.
 
-    If ``row_too`` is True, write the queued batches first. Order: the segments' logs and indexes, then the folder that
+    If ``with_queued`` is True, write the queued batches first. Order: the segments' logs and indexes, then the folder that
     names the files, then the recovery point. A sync that fails takes the log out of service and is not retried.
 
     Raises:
@@ -37,7 +37,7 @@ def flush(state: LogState, *, row_too: bool = True) -> int:
         StorageError: the error that took the log out of service.
     """
     with state.durability.syncing:
-        return _sync(state, indexes=True, row_too=row_too)
+        return _sync(state, indexes=True, with_queued=with_queued)
 
 
 def sync_records(state: LogState, end: int) -> None:
@@ -74,12 +74,12 @@ def is_sync_due(state: LogState, interval_ms: int) -> bool:
         return waited_ns >= min(interval_ms, state.settings.config.flush_ms) * 1_000_000
 
 
-def _sync(state: LogState, *, indexes: bool, row_too: bool = True) -> int:
+def _sync(state: LogState, *, indexes: bool, with_queued: bool = True) -> int:
     durability, clock = state.durability, state.settings.components.env.clock
     with state.lock:
         state.health.check_in_service()
-        if row_too:
-            durability.turns.write_row()
+        if with_queued:
+            durability.turns.write_queued()
         end, done = state.log_end, durability.recovery_point
         folder, names_version = durability.folder_dirty, durability.names_version
         if done >= end and not folder:

@@ -117,9 +117,8 @@ class LogView(NamedTuple):
             first, end = max(start, segment.base_offset), segment.end_offset
             if first >= stop:
                 return
-            if (
-                first < end
-            ):  # the next segment may begin before this one ends: the bounds in the tier and on disk differ
+            # The next segment may begin before this one ends: the bounds in the tier and on disk differ.
+            if first < end:
                 start = min(end, stop)
                 yield ReadRange(segment, first, start, None if segment is active else end)
 

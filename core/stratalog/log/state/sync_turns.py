@@ -1,6 +1,6 @@
 """Turns of syncing threads: one thread syncs for all waiting threads, so appends share one sync.
 
-This is one half of group commit; the queue of batches (the "row") is the other half. Each waiter has its own lock and
+This is one half of group commit; the queue of batches is the other half. Each waiter has its own lock and
 is woken once: when its records are durable, or when it has the turn. A condition variable would wake all waiters at
 each sync, and all of them would then queue for its lock.
 """
@@ -18,7 +18,7 @@ NOT_WRITTEN: Final = 1 << 63  # above all offsets
 
 
 def _nothing() -> None:
-    """Write nothing: the default of ``SyncTurns.write_row``."""
+    """Write nothing: the default of ``SyncTurns.write_queued``."""
 
 
 class Waiter:
@@ -42,36 +42,36 @@ class SyncTurns:
     waiters wait for ever.
     """
 
-    __slots__ = ("_expected", "_gathering", "_has_turn", "_is_called", "_lock", "_row", "_waiting", "write_row")
+    __slots__ = ("_expected", "_gathering", "_has_turn", "_has_writer", "_lock", "_queued", "_waiting", "write_queued")
 
     def __init__(self) -> None:
-        self.write_row: Callable[[], None] = _nothing  # writes the queued batches
+        self.write_queued: Callable[[], None] = _nothing  # writes the queued batches
         self._lock = LockRank.LEAF.lock()
         self._has_turn: Waiter | None = None
         self._waiting: list[Waiter] | None = None  # in order of arrival; None because most logs never have waiters
         self._expected = 0  # expected waiters: those released when the last turn ended, and those still waiting then
         self._gathering = False
-        self._row: list[Waiter] | None = None  # waiters with a batch to write, in order of arrival
-        self._is_called = False  # True while a thread is responsible for calling ``called``
+        self._queued: list[Waiter] | None = None  # waiters with a batch to write, in order of arrival
+        self._has_writer = False  # True while a thread is responsible for calling ``take_queued``
 
-    def writes_with(self, write_row: Callable[[], None]) -> None:
-        """Write the queued batches with ``write_row`` from now on. The owning log calls it once."""
-        self.write_row = write_row
+    def set_writer(self, write_queued: Callable[[], None]) -> None:
+        """Write the queued batches with ``write_queued`` from now on. The owning log calls it once."""
+        self.write_queued = write_queued
 
-    def line_up(self, waiter: Waiter) -> bool:
+    def enqueue(self, waiter: Waiter) -> bool:
         """Add a waiter to the end of the queue of batches. Return True if the caller must write the queue."""
         with self._lock:
-            if self._row is None:
-                self._row = []
-            self._row.append(waiter)
-            is_first, self._is_called = not self._is_called, True
+            if self._queued is None:
+                self._queued = []
+            self._queued.append(waiter)
+            is_first, self._has_writer = not self._has_writer, True
             return is_first
 
-    def called(self) -> list[Waiter]:
+    def take_queued(self) -> list[Waiter]:
         """Remove all waiters from the queue and return them. The writing thread repeats it until the queue is empty."""
         with self._lock:
-            came, self._row = self._row or [], None
-            self._is_called = bool(came)
+            came, self._queued = self._queued or [], None
+            self._has_writer = bool(came)
             return came
 
     def take(self, waiter: Waiter) -> bool:
@@ -107,8 +107,8 @@ class SyncTurns:
         """Stop waiting. If the caller had the turn, wake the waiters with ``end`` <= ``done``, and pass the turn on."""
         with self._lock:
             waiting = self._waiting or []
-            if self._row and waiter in self._row:
-                self._row.remove(waiter)
+            if self._queued and waiter in self._queued:
+                self._queued.remove(waiter)
             if self._has_turn is not waiter:
                 if waiter in waiting:
                     waiting.remove(waiter)

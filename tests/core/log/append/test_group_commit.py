@@ -39,7 +39,7 @@ def lined_up(
     """An append of another thread that waits in the row."""
     made = records(count, start=start, timestamp_ms=timestamp_ms, value_bytes=value_bytes)
     waiter = QueuedAppend(Preparer(bed.topic, bed.parts).records(made))
-    log_state(log).durability.turns.line_up(waiter)
+    log_state(log).durability.turns.enqueue(waiter)
     return waiter
 
 
@@ -155,7 +155,7 @@ def test_threads_that_come_during_a_write_are_written_together(bed: LogBed, file
 
     def rule(operation: str, path: str) -> None:
         if operation == "write" and path.endswith(LOG_SUFFIX) and log_writes(files) == began + 1:
-            while len(turns._row or ()) < THREADS - 1:  # noqa: SLF001 - the queue shows its length nowhere else
+            while len(turns._queued or ()) < THREADS - 1:  # noqa: SLF001 - the queue shows its length nowhere else
                 os.sched_yield()
 
     files.rule = rule
@@ -226,18 +226,18 @@ def test_closing_writes_the_row_and_nothing_behind_what_it_finished(bed: LogBed,
 def test_who_leaves_the_row_is_not_written_later() -> None:
     turns = SyncTurns()
     gone, other = Waiter(1), Waiter(2)
-    assert turns.line_up(gone)
-    assert not turns.line_up(other)
+    assert turns.enqueue(gone)
+    assert not turns.enqueue(other)
     turns.leave(gone, 0)
-    assert turns.called() == [other]
+    assert turns.take_queued() == [other]
 
 
 def test_one_calls_the_row_until_nobody_is_left() -> None:
     turns = SyncTurns()
     first, second, third = Waiter(1), Waiter(2), Waiter(3)
-    assert turns.line_up(first)
-    assert turns.called() == [first]
-    assert not turns.line_up(second)  # who has called looks again
-    assert turns.called() == [second]
-    assert turns.called() == []
-    assert turns.line_up(third)
+    assert turns.enqueue(first)
+    assert turns.take_queued() == [first]
+    assert not turns.enqueue(second)  # who has called looks again
+    assert turns.take_queued() == [second]
+    assert turns.take_queued() == []
+    assert turns.enqueue(third)
