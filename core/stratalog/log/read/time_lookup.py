@@ -89,5 +89,6 @@ def offset_for_timestamp(
 def _candidates(view: LogView, timestamp_ms: int, fences: TimeFences) -> Iterable[ReadableSegment]:
     """Return the readable segments, without local segments whose timestamps are all too early."""
     local = view.segments
-    here = local[fences.first(local, len(local) - 1, timestamp_ms) if local else 0 :]
+    first = fences.first(local, len(local) - 1, timestamp_ms) if local else 0
+    here = map(local.__getitem__, range(first, len(local)))  # a slice would copy a reference to each segment
     return here if view.remote is None else chain(view.remote_from(view.offsets.log_start, timestamp_ms), here)

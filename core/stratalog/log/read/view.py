@@ -128,8 +128,7 @@ class LogView(NamedTuple):
         Pages of the tier's list that local disk hides are not read.
 
         Raises:
-            CorruptManifestError: the tier ends before local disk begins; raised after the tier's segments. A segment
-            leaves
+            CorruptManifestError: the tier ends before local disk begins; raised after the tier's segments. A segment leaves
                 local disk only after the tier has it, so the tier has lost records. Without the error, readers would
                 skip these offsets silently.
         """
