@@ -60,36 +60,21 @@ cdef enum:
 
 cdef tuple STOPS = (ScanStop.END, ScanStop.PARTIAL, ScanStop.OTHER_MAGIC)
 
-cdef struct Row:  # in the order of BatchTable.column_names
-    int64_t position
-    int64_t size_bytes
-    int64_t base_offset
-    int64_t last_offset
-    int64_t base_timestamp_ms
-    int64_t max_timestamp_ms
-    int64_t leader_epoch
-    int64_t producer_id
-    int64_t producer_epoch
-    int64_t base_sequence
-    int64_t record_count
-    int64_t attributes
-    int64_t crc
-
 cdef struct Rows:
-    Row* rows
+    BatchRow* rows
     int64_t count
     int64_t room
 
 
-assert len(BatchTable.column_names) == COLUMNS and sizeof(Row) == 8 * COLUMNS
+assert len(BatchTable.column_names) == COLUMNS and sizeof(BatchRow) == 8 * COLUMNS
 
 
-cdef inline Row* next_row(Rows* table) noexcept nogil:
+cdef inline BatchRow* next_row(Rows* table) noexcept nogil:
     """Return room for one more row, or NULL if there is no memory."""
-    cdef Row* grown
+    cdef BatchRow* grown
     if table.count == table.room:
         table.room = 2 * table.room if table.room else 64
-        grown = <Row*>realloc(table.rows, table.room * sizeof(Row))
+        grown = <BatchRow*>realloc(table.rows, table.room * sizeof(BatchRow))
         if grown == NULL:
             return NULL
         table.rows = grown
@@ -101,7 +86,7 @@ cdef Stop find_batches(Cursor data, int64_t* position, int64_t end, bint check_c
     cdef int32_t delta
     cdef Stop stop = RAN_OUT
     cdef Cursor p
-    cdef Row* row
+    cdef BatchRow* row
     while at < end:
         p = data + at
         stop = framed(p, end - at, 2, &size)
@@ -140,7 +125,7 @@ cdef Stop find_messages(
     cdef int64_t at = position[0], size = 0, stamp
     cdef Stop stop = RAN_OUT
     cdef Cursor p
-    cdef Row* row
+    cdef BatchRow* row
     while at < end:
         p = data + at
         stop = framed(p, end - at, magic, &size)
