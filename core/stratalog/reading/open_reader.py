@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from stratalog.config.settings_sources import Settings, read_settings
 from stratalog.env import Env
@@ -75,8 +75,11 @@ def open_settled(
     env: Env | None = None,
     allow_offline: bool = False,
     others: Sequence[str] = (),
+    topics: Collection[str] | None = None,
 ) -> Reader:
     """Open logs like ``open_reader``, for callers that have the settings already.
+
+    If ``topics`` is not None, a tier that is read alone shows only these topics, and lists only their objects.
 
     ``others`` are further log directories of the same engine. With ``allow_offline``, a directory is opened even if the store
     behind it does not answer. The reader then takes the logs' start offsets from what the directory knows of the tier. Records
@@ -88,7 +91,7 @@ def open_settled(
     try:
         if is_tier(host, text):
             opened = open_tier(host, text, tier_options, read_only=True)
-            return BucketReader(text, host, opened, as_of)
+            return BucketReader(text, host, opened, as_of, topics)
         if as_of is not None:
             raise ConfigError("as_of needs a tier without a directory: give the tier's URI")  # noqa: TRY301 - closes the host
         if tier is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -36,11 +36,12 @@ class ReadSource:
         """Return the settings from the configuration and this process's environment; errors as ``read_settings``."""
         return read_settings(self.config, os.environ)
 
-    def open(self, *, peek: bool = False) -> Reader:
+    def open(self, *, peek: bool = False, topics: Collection[str] | None = None) -> Reader:
         """Open the source; errors as ``open_reader``.
 
         Args:
             peek: True if the caller searches for offsets and timestamps only: reads are small then.
+            topics: the topics that will be read; a tier then lists only their objects. None: any topic.
         """
         settings = self.settings()
         if peek:
@@ -52,4 +53,11 @@ class ReadSource:
                 prefetch_bytes=0,
             )
             settings = replace(settings, limits=smaller)
-        return open_settled(self.location, settings, tier=self.tier, tier_options=self.tier_options, as_of=self.as_of)
+        return open_settled(
+            self.location,
+            settings,
+            tier=self.tier,
+            tier_options=self.tier_options,
+            as_of=self.as_of,
+            topics=topics,
+        )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 from stratalog.config.topic import TopicConfig
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
+from stratalog.env.threads import outcomes
 from stratalog.errors import ClosedError, ConfigError, CorruptCheckpointError, UnknownTopicError
 from stratalog.log.read.log_reader import LogReader
 from stratalog.log.read.view import LogView
@@ -19,6 +21,9 @@ from stratalog.producers.snapshot import ProducerEntry
 from stratalog.reading.component_host import ComponentHost
 from stratalog.segment.components import Components
 from stratalog.tier.tier import Tier
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +134,31 @@ class Reader(CheckedArguments, Closeable):
             self._logs[name] = self._open(name)
         return self._logs[name]
 
+    def open_logs(self, names: Iterable[TopicPartition]) -> None:
+        """Open several logs, in parallel; ``log`` then returns them without a request. Errors as ``log``."""
+        if self._closed:
+            raise ClosedError("the reader is closed")
+        wanted = [name for name in names if name not in self._logs]
+        there = self._names()
+        for name in wanted:
+            if name not in there:
+                raise UnknownTopicError(f"there is no {name} in {self.location}")
+        for name, opened in zip(wanted, self._in_parallel(wanted, self._open), strict=True):
+            self._logs[name] = opened
+
+    def _in_parallel(self, items: Sequence[T], work: Callable[[T], R]) -> list[R]:
+        """Call ``work`` with each item, on several threads; raise the first error after all calls."""
+        found = outcomes(items, work, self._host.settings.engine.reader_threads, "stratalog-open")
+        for outcome in found:
+            if isinstance(outcome, Exception):
+                raise outcome
+        return cast(list[R], found)
+
     def refresh(self) -> tuple[TopicPartition, ...]:
         """Update the logs to what was committed since; for a reader of a tier alone, which thus follows a live writer.
 
         New topics appear. If a topic was deleted and created again, its logs are closed: call ``log`` again. A refresh costs a
-        listing, and a request for each open log.
+        listing, which is a request for each 1,000 objects, and one or two requests for each open log that has changed.
 
         Returns:
             The logs that were opened before and have changed.

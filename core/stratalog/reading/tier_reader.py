@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from stratalog.epochs.epoch_cache import EpochCache
@@ -19,7 +19,7 @@ from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.history import AsOf
 from stratalog.tier.manifest.root import newest_topic
 from stratalog.tier.read.unmanaged_logs import foreign_view
-from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.tier import NOTHING_KNOWN, Tier, TierListing, TierLogName
 
 KAFKA_LAYOUT: Final = "kafka_local_tiered"
 
@@ -31,22 +31,37 @@ class BucketReader(Reader):
     transaction may be in a segment that is not in the tier. Alone, the tier is stable up to the first such transaction.
     """
 
-    def __init__(self, location: str, host: ComponentHost, tier: Tier, as_of: AsOf | None = None) -> None:
+    def __init__(
+        self,
+        location: str,
+        host: ComponentHost,
+        tier: Tier,
+        as_of: AsOf | None = None,
+        topics: Collection[str] | None = None,
+    ) -> None:
         super().__init__(location, host, tier)
         self._bucket, self._as_of = tier, as_of
+        self._topics = None if topics is None else frozenset(topics)
         self._ids: dict[TopicPartition, TopicId] | None = None
+        self._listing: TierListing | None = None
         # Segments that Kafka's own tier holds, if stratalog has none there.
         self._foreign: dict[TierLogName, list[StoredSegment]] = {}
 
     def _names(self) -> Mapping[TopicPartition, TopicId]:
         if self._ids is None:
             topics = dict[str, dict[TopicId, list[TopicPartition]]]()
-            for found in self._bucket.logs():
+            known = self._listing.versions if self._listing is not None else NOTHING_KNOWN
+            self._listing = self._bucket.listing(self._topics, known)
+            for found in self._listing.versions:
                 topics.setdefault(found.log.topic, {}).setdefault(found.topic_id, []).append(found.log)
             chosen = [(self._newest(ids), ids) for ids in topics.values()]
             self._ids = {name: topic_id for topic_id, ids in chosen for name in ids[topic_id]}
             if not topics:
-                self._foreign = self._bucket.foreign(KAFKA_LAYOUT)
+                self._foreign = {
+                    name: held
+                    for name, held in self._bucket.foreign(KAFKA_LAYOUT).items()
+                    if self._topics is None or name.log.topic in self._topics
+                }
                 self._ids = {name.log: name.topic_id for name in self._foreign}
         return self._ids
 
@@ -63,13 +78,23 @@ class BucketReader(Reader):
 
     def _open(self, name: TopicPartition) -> StaticLog:
         topic_id = self._names()[name]
-        foreign = self._foreign.get(TierLogName(name, topic_id))
+        found = TierLogName(name, topic_id)
+        foreign = self._foreign.get(found)
         if foreign is not None:
             view = foreign_view(foreign, self._bucket.fetcher)
             return StaticLog(tier_view(name, view, self._parts), topic_id, self._parts)
-        found = self._bucket.log(name, topic_id)
-        remote = found.view() if self._as_of is None else found.view_as_of(self._as_of)
+        remote = (
+            self._newest_view(name, topic_id)
+            if self._as_of is None
+            else self._bucket.log(*found).view_as_of(self._as_of)
+        )
         return StaticLog(tier_view(name, remote, self._parts), topic_id, self._parts)
+
+    def _newest_view(self, name: TopicPartition, topic_id: TopicId) -> RemoteView:
+        """Return the view of the log in the last listing."""
+        assert self._listing is not None  # made with the names
+        version = self._listing.versions[TierLogName(name, topic_id)]
+        return self._bucket.log(name, topic_id).refresh_listed(version, self._listing.began)
 
     def refresh(self) -> tuple[TopicPartition, ...]:
         """See ``Reader.refresh``."""
@@ -78,17 +103,29 @@ class BucketReader(Reader):
         if self._closed:
             raise ClosedError("the reader is closed")
         self._ids = None
-        names, changed = self._names(), list[TopicPartition]()
+        names, changed, kept = self._names(), list[TopicPartition](), list[tuple[TopicPartition, StaticLog]]()
         for name, log in list(self._logs.items()):
             if log.topic_id is None or names.get(name) != log.topic_id:
                 self._logs.pop(name).close()
                 changed.append(name)
-                continue
-            before, now = log.view().remote, self._bucket.log(name, log.topic_id).refresh()
-            if before is None or before.version != now.version:
-                log.show(tier_view(name, now, self._parts))
-                changed.append(name)
-        return tuple(changed)
+            elif TierLogName(name, log.topic_id) not in self._foreign:
+                kept.append((name, log))
+        outdated = [(name, log) for name, log in kept if not self._is_current(name, log)]
+        for (name, log), view in zip(outdated, self._in_parallel(outdated, self._read_newest), strict=True):
+            log.show(view)
+            changed.append(name)
+        return tuple(sorted(changed))
+
+    def _is_current(self, name: TopicPartition, log: StaticLog) -> bool:
+        assert self._listing is not None  # made with the names
+        assert log.topic_id is not None  # checked by ``refresh``
+        remote = log.view().remote
+        return remote is not None and remote.version == self._listing.versions[TierLogName(name, log.topic_id)]
+
+    def _read_newest(self, found: tuple[TopicPartition, StaticLog]) -> LogView:
+        name, log = found
+        assert log.topic_id is not None  # checked by ``refresh``
+        return tier_view(name, self._newest_view(name, log.topic_id), self._parts)
 
     def _close(self) -> None:
         """Do nothing: only the tier is open, and the base class closes it."""

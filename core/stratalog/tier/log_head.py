@@ -18,7 +18,7 @@ from stratalog.model.names import TopicId, TopicPartition, manifest_key, segment
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.entry_tree import walk
-from stratalog.tier.manifest.head import HeadFinder
+from stratalog.tier.manifest.head import ClockReading, HeadFinder
 from stratalog.tier.manifest.history import AsOf, History
 from stratalog.tier.manifest.pages import PageCache, Pages
 from stratalog.tier.manifest.root import RECENT_COMMITS, Root, stand_in
@@ -88,6 +88,16 @@ class LogHead(CheckedArguments):
         self._check_here()
         with self._lock:
             head = self._finder.find()
+            return self._publish(head.root if head else None)[1]
+
+    def refresh_listed(self, version: int, began: ClockReading) -> RemoteView:
+        """Refresh from a listing of the tier that began at ``began``, in which ``version`` is the log's newest root.
+
+        This costs one request if that root was not read before, and none otherwise. Errors are those of ``refresh``.
+        """
+        self._check_here()
+        with self._lock:
+            head = self._finder.find_listed(version, began)
             return self._publish(head.root if head else None)[1]
 
     def view_as_of(self, wanted: AsOf) -> RemoteView:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Self
@@ -21,8 +21,10 @@ from stratalog.model.names import (
     TopicPartition,
     after_log_prefix,
     log_prefix,
+    manifest_key,
     manifest_prefix,
     parse_log_prefix,
+    parse_manifest_key,
     segments_prefix,
 )
 from stratalog.registry.guard import Guard
@@ -30,6 +32,7 @@ from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import ObjectStore
 from stratalog.tier.log_head import TierParts
 from stratalog.tier.manifest.authenticity import Authenticity
+from stratalog.tier.manifest.head import ClockReading
 from stratalog.tier.manifest.pages import PageCache
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.read.disk_cache import CacheFolder
@@ -50,6 +53,17 @@ class TierLogName(NamedTuple):
 
     log: TopicPartition
     topic_id: TopicId
+
+
+NOTHING_KNOWN: Final[Mapping[TierLogName, int]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class TierListing:
+    """The newest version of the manifest of each log, according to a listing that began at ``began``."""
+
+    versions: Mapping[TierLogName, int]
+    began: ClockReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +183,30 @@ class Tier(CheckedArguments, Closeable):
 
     def logs(self) -> tuple[TierLogName, ...]:
         """Return all logs with a committed root, by key; one listing request for up to 1,000 keys, or a large log."""
-        return tuple(name for name, has_manifest in self._listed() if has_manifest)
+        return tuple(name for name, version in self._listed() if version is not None)
+
+    def listing(
+        self, topics: Collection[str] | None = None, known: Mapping[TierLogName, int] = NOTHING_KNOWN
+    ) -> TierListing:
+        """Return the logs as ``logs``, with the newest version of each; the listing shows which logs have changed.
+
+        Args:
+            topics: list only the objects of topics with these names; None lists all.
+            known: versions that were seen before; if a log has many roots, those up to this version are skipped.
+        """
+        began, found = ClockReading.of(self._parts.env.clock), dict[TierLogName, int]()
+        for start in [""] if topics is None else sorted(f"{topic}-" for topic in topics):
+            for name, version in self._listed(start, known):
+                if version is not None and (topics is None or name.log.topic in topics):
+                    found[name] = version
+        return TierListing(found, began)
 
     def lost(self) -> tuple[TierLogName, ...]:
         """Return the logs that need ``rebuild``: those with objects only, and those with an unfinished rebuild.
 
         A log whose first offload is in progress also has objects and no manifest. The heads of all other logs are read.
         """
-        return tuple(name for name, has_manifest in self._listed() if not has_manifest or self._is_half_rebuilt(name))
+        return tuple(name for name, version in self._listed() if version is None or self._is_half_rebuilt(name))
 
     def rebuild(
         self, name: TierLogName, *, dry_run: bool = False, progress: RebuildProgress | None = None
@@ -244,20 +274,37 @@ class Tier(CheckedArguments, Closeable):
         prefix = segments_prefix(root.prefix)
         return bool(self._store.list(prefix, after=f"{prefix}{root.end_offset:020d}", limit=1))
 
-    def _listed(self) -> Iterator[tuple[TierLogName, bool]]:
+    def _listed(
+        self, start: str = "", known: Mapping[TierLogName, int] | None = None
+    ) -> Iterator[tuple[TierLogName, int | None]]:
+        """Yield the logs whose keys begin with ``start``, with a version of their roots; None if a log has none.
+
+        A page that ends inside of a log is followed by one that begins after it. With ``known``, the version is the
+        newest one, and therefore the next page begins inside of the log if more of its roots may follow.
+        """
         seen = after = ""
+        name: TierLogName | None = None
+        newest: int | None = None
         while True:
-            page = self._store.list("", after=after)
+            page = self._store.list(start, after=after)
             for info in page:
-                if seen and info.key.startswith(seen):
-                    continue
-                seen = _prefix_of(info.key)
-                named = parse_log_prefix(info.key) if seen else None
-                if named is not None:  # the manifest has the first keys of a log
-                    yield TierLogName(*named), info.key.startswith(manifest_prefix(seen))
+                if not seen or not info.key.startswith(seen):
+                    if name is not None:
+                        yield name, newest
+                    seen = _prefix_of(info.key)
+                    named = parse_log_prefix(info.key) if seen else None
+                    name, newest = TierLogName(*named) if named is not None else None, None
+                version = parse_manifest_key(seen, info.key) if name is not None else None
+                newest = newest if version is None else version  # keys ascend, and so do versions
             if len(page) < LIST_LIMIT:
-                return
-            after = after_log_prefix(seen) if seen else page[-1].key
+                break
+            after = page[-1].key
+            if name is not None and (known is None or not after.startswith(manifest_prefix(seen))):
+                after = after_log_prefix(seen)
+            elif name is not None and known is not None:
+                after = max(after, manifest_key(seen, max(known.get(name, 0) - 1, 0)))
+        if name is not None:
+            yield name, newest
 
     def opened(self) -> tuple[TierLog, ...]:
         """Return the logs that ``log`` was called for so far."""

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from stratalog import Engine, Record, open_engine, open_reader
-from stratalog.errors import ClosedError, ConfigError
+from stratalog import Engine, Reader, Record, open_engine, open_reader
+from stratalog.errors import ClosedError, ConfigError, UnknownTopicError
 from stratalog.model.names import TopicPartition
+from stratalog.reading import ReadSource
 
 T0 = TopicPartition("t", 0)
 
@@ -96,3 +97,50 @@ def test_what_is_no_live_tier_is_not_followed(tmp_path: Path, uri: str) -> None:
     for reader in (open_reader(tmp_path / "data"), open_reader(uri, as_of=1)):
         with reader, pytest.raises(ConfigError, match="open it again"):
             reader.refresh()
+
+
+def requests(reader: Reader) -> int:
+    """Reads and listings so far, as the tier counts them."""
+    assert reader.tier is not None
+    store = reader.tier.metrics().store
+    return store.reads.requests + store.lists.requests
+
+
+def test_a_refresh_asks_only_for_logs_that_have_changed(tmp_path: Path, uri: str) -> None:
+    count = 20
+    with open_engine(tmp_path / "data", tier=uri) as engine:
+        engine.create_topic("t", partitions=count)
+        engine.create_topic("other", partitions=count)
+        for name in engine.partitions():
+            engine.log(*name).append([Record(value=b"0")])
+            engine.log(*name).roll()
+        engine.offload()
+        with ReadSource(uri).open(topics=["t"]) as reader:
+            before = requests(reader)
+            assert reader.partitions() == tuple(TopicPartition("t", partition) for partition in range(count))
+            listed = requests(reader) - before
+            reader.open_logs(reader.partitions())
+            opened = requests(reader) - before - listed
+            assert listed == 1
+            assert opened <= 2 * count  # a root, and the producers' state of the last segment
+            before = requests(reader)
+            assert reader.refresh() == ()
+            assert requests(reader) - before == 1
+            add(engine, b"1")
+            add(engine, b"1", "other")
+            before = requests(reader)
+            assert reader.refresh() == (T0,)
+            assert requests(reader) - before <= 1 + 2
+            assert [found.value for found in reader.log("t", 0).records()] == [b"0", b"1"]
+
+
+def test_logs_that_cannot_be_opened_are_named(tmp_path: Path, uri: str) -> None:
+    with open_engine(tmp_path / "data", tier=uri) as engine:
+        engine.create_topic("t")
+        add(engine, b"0")
+    with ReadSource(uri).open(topics=["other"]) as reader, pytest.raises(UnknownTopicError, match="no t-0"):
+        reader.open_logs([T0])
+    with open_reader(uri) as reader:
+        reader.close()
+        with pytest.raises(ClosedError):
+            reader.open_logs([T0])

@@ -153,6 +153,25 @@ def test_large_logs_are_skipped_and_small_ones_share_a_request() -> None:
     assert store.counts["list"] == 5
 
 
+def test_a_listing_has_the_newest_versions_and_skips_those_that_are_known() -> None:
+    bed = TierBed()
+    names = [TierLogName(TopicPartition(topic, 0), TOPIC_ID) for topic in ("orders", "orders-2", "pay")]
+    for name, count in zip(names, (5 * LIST_LIMIT, 7, 3), strict=True):
+        for number in range(count):
+            bed.bucket.objects[f"{log_prefix(*name)}manifest/{number + 1:020d}"] = (b"", 0)
+    store = SimObjectStore(bed.bucket)
+    tier = bed.open(store, read_only=True)
+    store.counts.clear()
+    found = tier.listing()
+    assert found.versions == dict(zip(names, (5 * LIST_LIMIT, 7, 3), strict=True))
+    assert store.counts["list"] == 6
+    store.counts.clear()
+    assert tier.listing(known=found.versions).versions == found.versions
+    assert store.counts["list"] == 2
+    assert tier.listing(["orders"], found.versions).versions == {names[0]: 5 * LIST_LIMIT}
+    assert tier.listing([]).versions == {}
+
+
 def test_metrics_count_requests_and_caches() -> None:
     bed = TierBed()
     tier = bed.open()

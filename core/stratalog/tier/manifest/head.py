@@ -3,7 +3,7 @@
 Reading the next version is cheap. It is safe only if the root it starts from was the head a short time ago. A collector
 deletes old roots, and a writer that slept can create a deleted version again. A reader that starts from the parent of
 such a stale root would find it and use it as the head. Therefore a head that was not verified within ``WARM_HEAD_MS``
-is found by listing, and collectors keep a superseded root for at least twice that time.
+is found by listing, and collectors keep a superseded root for at least twice that time. One listing may serve many logs.
 """
 
 from __future__ import annotations
@@ -105,6 +105,25 @@ class HeadFinder:
                     return self._head
                 self._advance(newer, began)
         return self._find_by_listing()
+
+    def find_listed(self, version: int, began: ClockReading) -> Head | None:
+        """Return the head according to a listing; no request if it is the head seen before, otherwise one.
+
+        Args:
+            version: the newest version in the listing.
+            began: time when the listing began.
+
+        Raises:
+            The errors of ``find``.
+        """
+        if self._head is not None and version == self._head.root.version:
+            self._verified = began
+            return self._head
+        head = self.read(version) if self._head is None or version > self._head.root.version else None
+        if head is None:  # the listing is older than the head, or the root was superseded and collected meanwhile
+            return self._find_by_listing()
+        self._advance(head, began)
+        return head
 
     def settle(self, head: Head, verified: ClockReading) -> None:
         """Set the head to a root just committed, which was the latest one at ``verified``."""

@@ -6,7 +6,7 @@ from sim_objects import SimObjectStore, SimRequest
 from stratalog.errors import CorruptManifestError
 from stratalog.model.names import log_prefix, manifest_key
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
-from stratalog.tier.manifest.head import WARM_HEAD_MS, WARM_HITS, HeadFinder
+from stratalog.tier.manifest.head import WARM_HEAD_MS, WARM_HITS, ClockReading, HeadFinder
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier_log import TierLog
 from tier_bed import TierBed, made_segments
@@ -60,6 +60,28 @@ def test_a_cold_head_is_listed_and_a_warm_one_asked_for() -> None:
     assert version(finder) == 2
     assert (store.counts["list"], store.counts["read"]) == (1, 4)
     assert finder.first_version == 1
+
+
+def test_a_listing_of_others_saves_the_own_one() -> None:
+    bed = TierBed()
+    log = writer(bed)
+    offload(log, 0, 10)
+    finder, store = finder_over(bed)
+
+    def listed(version: int) -> int:
+        head = finder.find_listed(version, ClockReading.of(bed.clock))
+        return head.root.version if head else 0
+
+    assert listed(1) == 1
+    assert listed(1) == 1
+    assert store.counts == {"read": 1}
+    offload(log, 10, 20, 30)
+    assert listed(3) == 3
+    assert store.counts == {"read": 2}
+    assert listed(1) == 3  # a listing that is older than the head
+    bed.bucket.objects.pop(manifest_key(finder.prefix, 3))
+    with pytest.raises(CorruptManifestError):
+        listed(2)
 
 
 def test_many_newer_roots_are_listed() -> None:
