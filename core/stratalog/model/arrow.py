@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache, lru_cache
 from importlib import import_module
 from itertools import accumulate
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from stratalog.errors import PluginImportError
+from stratalog.errors import ConfigError, PluginImportError
 from stratalog.extensions import extension
 from stratalog.model.batches import NO_TIMESTAMP
-from stratalog.model.column_views import outside_headers, views_of
+from stratalog.model.column_views import FLAT_COLUMNS, outside_headers, views_of
 from stratalog.model.record_checks import integer
-from stratalog.model.records import RecordColumns
+from stratalog.model.records import Fields, RecordColumns
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - inside functions pa is the module at run time
@@ -26,68 +28,140 @@ _LIMIT: Final = (1 << 31) - 1  # Arrow's offsets have 32 bits
 _LEAST_SHARED_ROWS: Final = 1 << 12
 _SHARED_ROWS: Final = 1 << 17  # of a buffer that is kept
 _REPLACEMENT_BYTES: Final = 3  # size of U+FFFD, which may replace one byte
+_SOURCES: Final = {
+    "partition": Fields(0),
+    "offset": Fields.OFFSET,
+    "timestamp": Fields.TIMESTAMP,
+    "timestamp_type": Fields.TIMESTAMP,
+    "key": Fields.KEY,
+    "value": Fields.VALUE,
+    "headers": Fields.HEADERS,
+    "leader_epoch": Fields.OFFSET,
+}
+ARROW_COLUMNS: Final = tuple(_SOURCES)
+"""Names of the columns of ``arrow_schema()``, in its order."""
 
 Batches = Callable[[RecordColumns, int, int, Any], Iterator[Any]]
 """A function of columns, partition, limit in bytes and schema that yields Arrow batches. Any: pyarrow is optional."""
 
 
-def arrow_schema() -> pyarrow.Schema:
-    """Return the schema of every Arrow table of records. Headers are never null.
+def arrow_schema(columns: Sequence[str] | None = None) -> pyarrow.Schema:
+    """Return the schema of every Arrow table of records, or of some of its columns. Headers are never null.
 
     A timestamp is null if the record has none, or if microseconds in 64 bits cannot hold it (beyond the year 294,246).
     Such a timestamp appears if a producer sends nanoseconds as milliseconds; ``Record`` has the number.
 
+    Args:
+        columns: names of the columns, in the order of the result; None means all of them.
+
     Raises:
+        ConfigError: there is no such column, or one is named twice.
         PluginImportError: pyarrow is not installed; the text names the extra to install.
     """
-    schema: pyarrow.Schema = _schema(_pyarrow())
+    schema: pyarrow.Schema = _schema(_pyarrow(), chosen_columns(columns))
     return schema
 
 
-def to_arrow(chunks: Iterable[RecordColumns], partition: int) -> pyarrow.Table:
-    """Return one table in ``arrow_schema()``, with a chunk for each of ``chunks`` that has records.
+def chosen_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of chosen columns of ``arrow_schema()``; all of them for None.
+
+    Raises:
+        ConfigError: there is no such column, one is named twice, or ``columns`` is one string.
+    """
+    if columns is None:
+        return ARROW_COLUMNS
+    if isinstance(columns, str):
+        raise ConfigError(f"columns is one string, {columns!r}, and must be a list of names: [{columns!r}]")
+    chosen = tuple(columns)
+    for name in chosen:
+        if name not in _SOURCES:
+            near = get_close_matches(str(name), ARROW_COLUMNS, 1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"there is no column {name!r}{meant}: the columns are {', '.join(ARROW_COLUMNS)}")
+    if len(set(chosen)) < len(chosen):
+        raise ConfigError(f"a column is named twice: {', '.join(chosen)}")
+    return chosen
+
+
+def arrow_fields(columns: Sequence[str] | None) -> Fields:
+    """Return the fields that a decoder fills for these columns; errors as ``chosen_columns``."""
+    fields = Fields(0)
+    for name in chosen_columns(columns):
+        fields |= _SOURCES[name]
+    return fields
+
+
+def to_arrow(chunks: Iterable[RecordColumns], partition: int, columns: Sequence[str] | None = None) -> pyarrow.Table:
+    """Return one table in ``arrow_schema(columns)``, with a chunk for each of ``chunks`` that has records.
 
     The chunks are read one by one. The table does not refer to their memory: a chunk's memory can be released before
     the next chunk is read. A chunk that needs more than 2 GiB in one column becomes several chunks.
 
     Raises:
         PluginImportError: pyarrow is not installed; the text names the extra to install.
-        ConfigError: a column is absent; the text names it.
+        ConfigError: a column is absent; the text names it. Or errors of ``arrow_schema``.
         IndexError, TypeError, ValueError: the columns break the rules of ``RecordColumns``.
         OverflowError: one record needs more than 2 GiB in one column (only possible with overlapping columns).
     """
-    return arrow_table(batch for chunk in chunks for batch in arrow_batches(chunk, partition))
+    return arrow_table((batch for chunk in chunks for batch in arrow_batches(chunk, partition, columns)), columns)
 
 
-def arrow_batches(chunk: RecordColumns, partition: int) -> Iterator[pyarrow.RecordBatch]:
-    """Yield columns as batches in ``arrow_schema()``: no batch without records, several if one would exceed 2 GiB.
+def arrow_batches(
+    chunk: RecordColumns, partition: int, columns: Sequence[str] | None = None
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield columns as batches in ``arrow_schema(columns)``: no batch without records, several if one would exceed 2 GiB.
+
+    Fields that ``columns`` does not need may be absent.
 
     Raises:
         As ``to_arrow``.
     """
-    schema = _schema(_pyarrow())
+    names = chosen_columns(columns)
+    schema = _schema(_pyarrow(), names)
     partition = integer("partition", partition, 32)
     if chunk.count:
-        yield from record_batches(chunk, partition, _LIMIT, schema)
+        yield from record_batches(_only(chunk, arrow_fields(names)), partition, _LIMIT, schema)
 
 
-def arrow_table(batches: Iterable[pyarrow.RecordBatch]) -> pyarrow.Table:
-    """Return one table of batches in ``arrow_schema()``; each batch is one chunk of the table.
+def arrow_table(batches: Iterable[pyarrow.RecordBatch], columns: Sequence[str] | None = None) -> pyarrow.Table:
+    """Return one table of batches in ``arrow_schema(columns)``; each batch is one chunk of the table.
 
     Raises:
+        ConfigError: as ``arrow_schema``.
         PluginImportError: pyarrow is not installed; the text names the extra to install.
     """
     pa = _pyarrow()
-    table: pyarrow.Table = pa.Table.from_batches(list(batches), schema=_schema(pa))
+    table: pyarrow.Table = pa.Table.from_batches(list(batches), schema=_schema(pa, chosen_columns(columns)))
     return table
 
 
+def _only(chunk: RecordColumns, fields: Fields) -> RecordColumns:
+    """Return the chunk with neutral columns in the place of those that no field of ``fields`` needs."""
+    count, neutral = chunk.count, dict[str, Any]()
+    if not fields & Fields.OFFSET:
+        neutral |= {"offset": _same("q", 0, count), "leader_epoch": _same("i", 0, count)}
+    if not fields & Fields.TIMESTAMP:
+        neutral |= {"timestamp_ms": _same("q", 0, count), "timestamp_type": _same("i", 0, count)}
+    if not fields & Fields.KEY:
+        neutral |= {"key_position": _same("i", 0, count), "key_size": _same("i", -1, count)}
+    if not fields & Fields.VALUE:
+        neutral |= {"value_position": _same("i", 0, count), "value_size": _same("i", -1, count)}
+    if not fields & Fields.HEADERS:
+        neutral |= {"header_first": _same("i", 0, count), "header_count": _same("i", 0, count)}
+        neutral |= {name: _same("i", 0, 0) for name in FLAT_COLUMNS}
+    return replace(chunk, **neutral) if neutral else chunk
+
+
+def _same(code: str, number: int, count: int) -> memoryview:
+    return memoryview(array(code, (number,)) * count)
+
+
 class ArrowBuffers(NamedTuple):
-    """The buffers of one batch in ``arrow_schema()``, for kernels that fill Arrow's memory themselves.
+    """The buffers of one batch of records, for kernels that fill Arrow's memory themselves.
 
     The buffers are from ``allocator`` or ``repeated``, in the layout of Arrow's columnar format. A nullable column is a
     pair: the number of its nulls, and its buffers with the validity bitmap first (None without nulls). If
-    ``header_rows`` is 0, ``names`` and ``contents`` are not used.
+    ``header_rows`` is 0, ``names`` and ``contents`` are not used. The buffers of columns that ``batch`` leaves out are not used.
     """
 
     rows: int
@@ -128,11 +202,15 @@ class ArrowBuffers(NamedTuple):
             return _repeated(pa, number, rows).slice(0)
         return _shared(pa, number, max(_LEAST_SHARED_ROWS, 1 << (rows - 1).bit_length())).slice(0, 4 * rows)
 
-    def batch(self) -> pyarrow.RecordBatch:
-        """Return the batch with these buffers; nothing is copied or checked."""
+    def batch(self, columns: Sequence[str] | None = None) -> pyarrow.RecordBatch:
+        """Return the batch in ``arrow_schema(columns)`` with these buffers; nothing is copied or checked.
+
+        Raises:
+            ConfigError: as ``arrow_schema``.
+        """
         pa = _pyarrow()
-        schema = _schema(pa)
-        batch: pyarrow.RecordBatch = pa.RecordBatch.from_arrays(_wrapped(pa, self), schema=schema)
+        schema = _schema(pa, chosen_columns(columns))
+        batch: pyarrow.RecordBatch = _batch(pa, self.rows, _wrapped(pa, self, schema), schema)
         return batch
 
 
@@ -156,42 +234,67 @@ def packed_batches(kernel: ModuleType) -> Batches:
         pa, start = _pyarrow(), 0
         while start < chunk.count:
             buffers = ArrowBuffers(*kernel.pack(chunk, start, partition, limit, pa.allocate_buffer))
-            yield pa.RecordBatch.from_arrays(_wrapped(pa, buffers), schema=schema)
+            yield _batch(pa, buffers.rows, _wrapped(pa, buffers, schema), schema)
             start += buffers.rows
 
     return batches
 
 
-def _wrapped(pa: Any, packed: ArrowBuffers) -> list[Any]:
+def _batch(pa: Any, rows: int, arrays: list[Any], schema: Any) -> Any:
+    """Return a batch; without columns it has the number of rows alone."""
+    if not arrays:
+        return pa.record_batch([pa.nulls(rows)], names=["rows"]).select([])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _wrapped(pa: Any, packed: ArrowBuffers, schema: Any) -> list[Any]:
     """Return the columns of the schema."""
-    column, rows = pa.Array.from_buffers, packed.rows
-    partitions, offsets, stamps, types, epochs = packed.fixed
-    stamp_nulls, stamp_bits = packed.stamped
-    key_nulls, keys = packed.keys
-    value_nulls, values = packed.values
-    kinds, pairs = _kinds(pa)
+    return [_WRAPPED[name](pa, packed) for name in schema.names]
+
+
+def _number(index: int, kind: str) -> Callable[[Any, ArrowBuffers], Any]:
+    """Return the function that makes column ``index`` of ``ArrowBuffers.fixed`` an array of this type."""
+    return lambda pa, packed: pa.Array.from_buffers(getattr(pa, kind)(), packed.rows, [None, packed.fixed[index]])
+
+
+def _stamps(pa: Any, packed: ArrowBuffers) -> Any:
+    nulls, bits = packed.stamped
+    return pa.Array.from_buffers(_types(pa)["timestamp"], packed.rows, [bits, packed.fixed[2]], nulls)
+
+
+def _headers(pa: Any, packed: ArrowBuffers) -> Any:
+    kind, pairs = _types(pa)["headers"], _no_pairs(pa)
     if packed.header_rows:
-        content_nulls, contents = packed.contents
-        names = column(pa.string(), packed.header_rows, packed.names)
-        parts = [names, column(pa.binary(), packed.header_rows, contents, content_nulls)]
-        pairs = _pairs(pa, kinds[6], parts)
-    return [
-        column(kinds[0], rows, [None, partitions]),
-        column(kinds[1], rows, [None, offsets]),
-        column(kinds[2], rows, [stamp_bits, stamps], stamp_nulls),
-        column(kinds[3], rows, [None, types]),
-        column(kinds[4], rows, keys, key_nulls),
-        column(kinds[5], rows, values, value_nulls),
-        column(kinds[6], rows, [None, packed.list_offsets], 0, 0, [pairs]),
-        column(kinds[7], rows, [None, epochs]),
-    ]
+        nulls, contents = packed.contents
+        names = pa.Array.from_buffers(pa.string(), packed.header_rows, packed.names)
+        parts = [names, pa.Array.from_buffers(pa.binary(), packed.header_rows, contents, nulls)]
+        pairs = _pairs(pa, kind, parts)
+    return pa.Array.from_buffers(kind, packed.rows, [None, packed.list_offsets], 0, 0, [pairs])
+
+
+_WRAPPED: Final[dict[str, Callable[[Any, ArrowBuffers], Any]]] = {
+    "partition": _number(0, "int32"),
+    "offset": _number(1, "int64"),
+    "timestamp": _stamps,
+    "timestamp_type": _number(3, "int32"),
+    "key": lambda pa, packed: pa.Array.from_buffers(pa.binary(), packed.rows, packed.keys[1], packed.keys[0]),
+    "value": lambda pa, packed: pa.Array.from_buffers(pa.binary(), packed.rows, packed.values[1], packed.values[0]),
+    "headers": _headers,
+    "leader_epoch": _number(4, "int32"),
+}
 
 
 @cache
-def _kinds(pa: Any) -> tuple[list[Any], Any]:
-    """Return the types of the schema's columns, and an empty array of headers."""
-    kinds = _schema(pa).types
-    return kinds, _pairs(pa, kinds[6], [pa.array([], pa.string()), pa.array([], pa.binary())])
+def _types(pa: Any) -> dict[str, Any]:
+    """Return the type of each column."""
+    schema = _schema(pa, ARROW_COLUMNS)
+    return dict(zip(schema.names, schema.types, strict=True))
+
+
+@cache
+def _no_pairs(pa: Any) -> Any:
+    """Return an empty array of headers."""
+    return _pairs(pa, _types(pa)["headers"], [pa.array([], pa.string()), pa.array([], pa.binary())])
 
 
 def _pairs(pa: Any, kind: Any, parts: list[Any]) -> Any:
@@ -210,27 +313,32 @@ def converted_batches(chunk: RecordColumns, partition: int, limit: int, schema: 
         return
     for end in _cuts(chunk, limit):
         part = chunk if (start, end) == (0, chunk.count) else chunk.take(start, end)
-        yield pa.RecordBatch.from_arrays(_converted(pa, schema, part, partition), schema=schema)
+        yield _batch(pa, part.count, _converted(pa, schema, part, partition), schema)
         start = end
 
 
 def _converted(pa: Any, schema: Any, chunk: RecordColumns, partition: int) -> list[Any]:
-    headers, kind = chunk.headers(), schema.field("headers").type
+    columns: dict[str, Callable[[], Any]] = {
+        "partition": lambda: pa.repeat(pa.scalar(partition, pa.int32()), chunk.count),
+        "offset": lambda: _copied(pa, pa.int64(), chunk.offset),
+        "timestamp": lambda: _timestamps(pa, chunk.timestamp_ms).cast(_types(pa)["timestamp"]),
+        "timestamp_type": lambda: _copied(pa, pa.int32(), chunk.timestamp_type),
+        "key": lambda: pa.array(chunk.keys(), type=pa.binary()),
+        "value": lambda: pa.array(chunk.values(), type=pa.binary()),
+        "headers": lambda: _converted_headers(pa, chunk),
+        "leader_epoch": lambda: _copied(pa, pa.int32(), chunk.leader_epoch),
+    }
+    return [columns[name]() for name in schema.names]
+
+
+def _converted_headers(pa: Any, chunk: RecordColumns) -> Any:
+    headers, kind = chunk.headers(), _types(pa)["headers"]
     list_offsets = pa.py_buffer(array("i", accumulate(map(len, headers), initial=0)))
     header_parts = [
         pa.array([name for row in headers for name, _ in row], type=pa.string()),
         pa.array([value for row in headers for _, value in row], type=pa.binary()),
     ]
-    return [
-        pa.repeat(pa.scalar(partition, pa.int32()), chunk.count),
-        _copied(pa, pa.int64(), chunk.offset),
-        _timestamps(pa, chunk.timestamp_ms).cast(schema.field("timestamp").type),
-        _copied(pa, pa.int32(), chunk.timestamp_type),
-        pa.array(chunk.keys(), type=pa.binary()),
-        pa.array(chunk.values(), type=pa.binary()),
-        pa.Array.from_buffers(kind, chunk.count, [None, list_offsets], children=[_pairs(pa, kind, header_parts)]),
-        _copied(pa, pa.int32(), chunk.leader_epoch),
-    ]
+    return pa.Array.from_buffers(kind, chunk.count, [None, list_offsets], children=[_pairs(pa, kind, header_parts)])
 
 
 def _copied(pa: Any, kind: Any, column: memoryview) -> Any:
@@ -312,10 +420,10 @@ record_batches: Final = _chosen()
 
 
 @cache
-def _schema(pa: Any) -> Any:
-    """Return the schema. ``pa`` is pyarrow, an optional dependency: only public signatures name its types."""
+def _schema(pa: Any, columns: tuple[str, ...]) -> Any:
+    """Return the schema of these columns. ``pa`` is pyarrow, an optional dependency: only public signatures name its types."""
     header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
-    return pa.schema(
+    whole = pa.schema(
         [
             pa.field("partition", pa.int32(), nullable=False),
             pa.field("offset", pa.int64(), nullable=False),
@@ -327,6 +435,7 @@ def _schema(pa: Any) -> Any:
             pa.field("leader_epoch", pa.int32(), nullable=False),
         ]
     )
+    return pa.schema([whole.field(name) for name in columns])
 
 
 def _pyarrow() -> Any:

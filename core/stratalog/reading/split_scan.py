@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -36,7 +36,7 @@ LARGEST_BATCH_BYTES: Final = 4 << 20
 
 
 class Scanned(NamedTuple):
-    """Records of one log as a batch with the schema ``arrow_schema()``."""
+    """Records of one log as a batch with the chosen columns of ``arrow_schema()``."""
 
     log: TopicPartition
     batch: pyarrow.RecordBatch
@@ -74,6 +74,7 @@ def scan(
     source: ReadSource,
     split: Split,
     *,
+    columns: Sequence[str] | None = None,
     on_damage: Callable[[DamagedRange], None] | None = None,
     on_loss: Callable[[MissingRange], None] | None = None,
 ) -> Iterator[Scanned]:
@@ -86,10 +87,12 @@ def scan(
     Args:
         source: source of the plan; it is opened here again.
         split: split of a plan.
+        columns: names of the columns, in the order of the batches; only these are decoded. None means all.
         on_damage: called for each bad entry, which is then skipped; None raises the error.
         on_loss: called for lost records; None raises an error.
 
     Raises:
+        ConfigError: there is no such column.
         CorruptBatchError: a bad entry; all good records before it have been yielded.
         OffsetOutOfRangeError: records are lost; not all remaining records have been read.
         PluginImportError: pyarrow is not installed; the text names the extra.
@@ -97,7 +100,7 @@ def scan(
     """
     with SplitOpener(source, split) as place:
         for log, pieces in _by_log(split.pieces):
-            work = PieceReader(place, split.isolation, on_damage, on_loss)
+            work = PieceReader(place, split.isolation, columns, on_damage, on_loss)
             found = (batch for piece in pieces for batch in work.read(piece))
             yield from (Scanned(log, batch) for batch in _sized(found))
 
@@ -121,10 +124,12 @@ class PieceReader:
         self,
         place: SplitOpener,
         isolation: Isolation,
+        columns: Sequence[str] | None,
         on_damage: Callable[[DamagedRange], None] | None,
         on_loss: Callable[[MissingRange], None] | None,
     ) -> None:
-        self._place, self._isolation, self._on_damage, self._on_loss = place, isolation, on_damage, on_loss
+        self._place, self._isolation, self._columns = place, isolation, columns
+        self._on_damage, self._on_loss = on_damage, on_loss
         self._offset = 0  # next offset of the current piece
 
     def read(self, piece: Piece) -> Iterator[pyarrow.RecordBatch]:
@@ -148,7 +153,8 @@ class PieceReader:
             chunks = walk(segment, position, parts, below=below, until=piece.end_position)
             span = range(self._offset, piece.end)
             try:
-                for batch, offset in segment_arrow(segment, chunks, span, piece.aborted, parts, piece.log.partition):
+                found = segment_arrow(segment, chunks, span, piece.aborted, parts, piece.log.partition, self._columns)
+                for batch, offset in found:
                     self._offset = offset
                     if batch is not None:
                         yield batch
@@ -202,8 +208,8 @@ class PieceReader:
         shown = offsets.bound(self._isolation)
         stop = min(piece.end, shown)
         if self._offset < stop:
-            isolation = str(self._isolation)
-            yield from read_arrow(log.view, log.parts, self._offset, stop, isolation, piece.log.partition)
+            isolation, partition = str(self._isolation), piece.log.partition
+            yield from read_arrow(log.view, log.parts, self._offset, stop, isolation, partition, self._columns)
             self._offset = stop
         if self._offset < piece.end:
             self._report_missing(piece, piece.end, offsets.log_start, shown)

@@ -320,14 +320,19 @@ def decode(
 
 
 def decode_arrow(
-    chunk: Chunk, table: BatchTable, segment: ReadableSegment, parts: Components, partition: int
+    chunk: Chunk,
+    table: BatchTable,
+    segment: ReadableSegment,
+    parts: Components,
+    partition: int,
+    columns: Sequence[str] | None,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the records of some rows with all fields as Arrow batches, which carry this partition; errors as ``decode``."""
+    """Yield these columns of some rows as Arrow batches, which carry this partition; errors as ``decode``."""
     if not len(table):
         return
     found, limit_bytes = parts.formats.of(table.magic, segment.label, chunk.position), parts.limits.decompressed_bytes
     try:
-        yield from found.decode_arrow(chunk.data, table, partition=partition, limit_bytes=limit_bytes)
+        yield from found.decode_arrow(chunk.data, table, partition=partition, limit_bytes=limit_bytes, columns=columns)
     except CorruptBatchError as error:
         raise _named(error, chunk, segment) from error
 

@@ -10,7 +10,7 @@ from stratalog.env import Clock, Env, Vfs
 from stratalog.env.handles import HandlePool
 from stratalog.env.vfs import FileStat
 from stratalog.extensions import extension
-from stratalog.model.arrow import ArrowBuffers, arrow_batches
+from stratalog.model.arrow import ArrowBuffers, arrow_batches, arrow_fields
 from stratalog.model.batches import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -183,6 +183,7 @@ __all__ = [
     "Verdict",
     "Vfs",
     "arrow_batches",
+    "arrow_fields",
     "config_option",
     "extension",
     "hookimpl",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar
 
-from stratalog.model.arrow import arrow_batches
+from stratalog.model.arrow import arrow_batches, arrow_fields
 from stratalog.model.batches import (
     NO_EPOCH,
     NO_PRODUCER,
@@ -94,24 +94,33 @@ class RecordFormat(ABC):
         """
 
     def decode_arrow(
-        self, data: Buffer, batches: BatchTable, *, partition: int, limit_bytes: int
+        self,
+        data: Buffer,
+        batches: BatchTable,
+        *,
+        partition: int,
+        limit_bytes: int,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the records of ``batches`` with all fields, in ``arrow_schema()``; faster if a format overrides it.
+        """Yield the records of ``batches`` in ``arrow_schema(columns)``; faster if a format overrides it.
 
-        The results do not refer to ``data``. The owner of ``data`` may reuse it before the next result.
+        The results do not refer to ``data``. The owner of ``data`` may reuse it before the next result. A format need not read
+        the records if the headers of the batches give all values: a header that contradicts the records is then not detected.
 
         Args:
             data: as for ``decode``.
             batches: as for ``decode``.
             partition: the value of the column ``partition``.
             limit_bytes: as for ``decode``.
+            columns: names of the columns, in the order of the results; None means all columns.
 
         Raises:
+            ConfigError: there is no such column.
             PluginImportError: pyarrow is not installed; the text names the extra to install.
             As ``decode``, for the same bytes.
         """
-        for columns in self.decode(data, batches, limit_bytes=limit_bytes):
-            yield from arrow_batches(columns, partition)
+        for chunk in self.decode(data, batches, fields=arrow_fields(columns), limit_bytes=limit_bytes):
+            yield from arrow_batches(chunk, partition, columns)
 
     def select(
         self,

@@ -25,6 +25,10 @@ def same(log: LogReader, start: int, end: int | None = None, isolation: str = "r
     expected = list(log.records(start, end, isolation))
     for name in ("offset", "key", "value"):
         assert table.column(name).to_pylist() == [getattr(record, name) for record in expected]
+    for columns in (["value"], ["offset"], ["headers", "partition"]):
+        chosen = log.to_arrow(start, end, isolation, columns=columns)
+        chosen.validate(full=True)
+        assert chosen.equals(table.select(columns))
     headers = [[{"key": name, "value": value} for name, value in record.headers] for record in expected]
     assert table.column("headers").to_pylist() == headers
     return [record.offset for record in expected]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import twins
 from stratalog import Record, TimestampType
-from stratalog.errors import CorruptBatchError, PluginImportError
+from stratalog.errors import ConfigError, CorruptBatchError, PluginImportError
 from stratalog.model.arrow import arrow_schema
 from stratalog.spi import ArrowBuffers, BatchHeader, BatchTable, Fields, arrow_batches
 from stratalog_formats.kernels.choice import PYTHON, Kernels
@@ -47,7 +47,7 @@ def scanned(data: bytes | bytearray) -> BatchTable:
 
 def packed(kernels: Kernels, data: bytes | bytearray, bounds: memoryview | None = None) -> pa.RecordBatch | None:
     assert kernels.pack_batches is not None
-    buffers = kernels.pack_batches(data, scanned(data), bounds, 3, ArrowBuffers.allocator())
+    buffers = kernels.pack_batches(data, scanned(data), bounds, 3, ArrowBuffers.allocator(), Fields.ALL)
     return None if buffers is None else buffers.batch()
 
 
@@ -105,7 +105,9 @@ def test_no_more_memory_is_held_than_is_used(compiled: Kernels, sizes: tuple[int
     data = written([Record(key=key, value=value, timestamp_ms=5)] * 4000)
     pool = pa.proxy_memory_pool(pa.default_memory_pool())
     assert compiled.pack_batches is not None
-    buffers = compiled.pack_batches(data, scanned(data), None, 3, partial(pa.allocate_buffer, memory_pool=pool))
+    buffers = compiled.pack_batches(
+        data, scanned(data), None, 3, partial(pa.allocate_buffer, memory_pool=pool), Fields.ALL
+    )
     assert buffers is not None
     assert pool.bytes_allocated() <= buffers.batch().nbytes + 64 * 16  # what is not there, and Arrow's alignment
     del buffers
@@ -200,7 +202,7 @@ def test_batches_that_share_their_bytes_find_room(compiled: Kernels) -> None:
     data = written([Record(key=bytes(600), value=bytes(600))])
     bounds = memoryview(array("q", [61, len(data)] * 2))
     assert compiled.pack_batches is not None
-    buffers = compiled.pack_batches(data, scanned(data + data), bounds, 3, ArrowBuffers.allocator())
+    buffers = compiled.pack_batches(data, scanned(data + data), bounds, 3, ArrowBuffers.allocator(), Fields.ALL)
     assert buffers is not None
     batch = buffers.batch()
     batch.validate(full=True)
@@ -216,6 +218,101 @@ def test_the_bytes_may_be_used_again_at_once(compiled: Kernels) -> None:
     data[:] = b"\xff" * len(data)
     data.clear()  # fails while somebody looks at it
     assert batch.equals(expected)
+
+
+CHOICES = [
+    ["value"],
+    ["key"],
+    ["timestamp", "offset"],
+    ["headers", "key"],
+    ["offset"],
+    ["leader_epoch", "partition", "timestamp_type"],
+    ["partition"],
+    [],
+]
+
+
+@pytest.mark.parametrize("columns", CHOICES, ids=" ".join)
+@pytest.mark.parametrize("headers", [(), (("h", b"x"), ("n", None))], ids=["plain", "headers"])
+@pytest.mark.parametrize("form", ["v0", "v1", "v2"])
+@pytest.mark.parametrize("twin", twins.TWINS)
+def test_chosen_columns_are_those_of_all(
+    twin: str, form: str, headers: tuple[tuple[str, bytes | None], ...], columns: list[str]
+) -> None:
+    if headers and form != "v2":
+        pytest.skip("messages have no headers")
+    found = twins.formats(twins.kernels_of(twin))[form]
+    records = [
+        Record(
+            key=None if n % 7 == 3 else b"k" * n,
+            value=None if n % 5 == 2 else b"v" * n,
+            timestamp_ms=n,
+            headers=headers,
+        )
+        for n in range(90)
+    ]
+    data = b"".join(
+        bytes(found.encode(records, BatchHeader(base_offset=90 * n, leader_epoch=n), codec, None))
+        for n, codec in enumerate((None, twins.CODECS["gzip"], None))
+    )
+    table = found.scan(data, 0, len(data), check_crc=True)
+    whole = pa.Table.from_batches(found.decode_arrow(data, table, partition=3, limit_bytes=LIMIT_BYTES))
+    read = pa.Table.from_batches(
+        found.decode_arrow(data, table, partition=3, limit_bytes=LIMIT_BYTES, columns=columns), arrow_schema(columns)
+    )
+    read.validate(full=True)
+    assert read.num_rows == 270
+    assert read.equals(whole.select(columns))
+
+
+def test_offsets_alone_need_no_record(compiled: Kernels) -> None:
+    """The bytes of the records are not even decompressed."""
+    data = written([Record(value=b"v")] * 20, "zstd") + written([Record(value=b"w")] * 2)
+    data[70:90] = bytes(20)
+    data[-8:] = bytes(8)
+    form = BatchFormat(twins.TABLE, compiled)
+    found = form.decode_arrow(
+        data, scanned(data), partition=3, limit_bytes=LIMIT_BYTES, columns=["offset", "partition"]
+    )
+    (batch,) = found
+    assert batch.column("offset").to_pylist() == [*range(70, 90), 70, 71]
+    with pytest.raises(CorruptBatchError):
+        list(form.decode_arrow(data, scanned(data), partition=3, limit_bytes=LIMIT_BYTES, columns=["offset", "key"]))
+
+
+@pytest.mark.parametrize("codec", [None, "gzip"])
+def test_offsets_of_a_batch_that_lost_records_are_those_of_its_records(compiled: Kernels, codec: str | None) -> None:
+    form = BatchFormat(twins.TABLE, compiled)
+    data = written([Record(key=b"%d" % n) for n in range(10)], codec)
+    verdicts = [bytes([0, 1, 0, 0, 1, 0, 0, 0, 0, 1])]
+    kept = b"".join(map(bytes, form.retain(data, scanned(data), verdicts, None, limit_bytes=LIMIT_BYTES)))
+    (batch,) = form.decode_arrow(kept, scanned(kept), partition=3, limit_bytes=LIMIT_BYTES, columns=["offset"])
+    assert batch.column("offset").to_pylist() == [70, 72, 73, 75, 76, 77, 78]
+
+
+def test_a_count_that_the_bytes_cannot_hold_is_refused_for_offsets_too(compiled: Kernels) -> None:
+    """Both fields of the header name the same number of records, and the CRC is that of the header."""
+    data = written([Record(value=b"v")])
+    data[23:27], data[57:61] = (9_999).to_bytes(4, "big"), (10_000).to_bytes(4, "big")
+    form = BatchFormat(twins.TABLE, compiled)
+    with pytest.raises(CorruptBatchError, match="10000 records do not fit"):
+        list(form.decode_arrow(data, scanned(data), partition=0, limit_bytes=LIMIT_BYTES, columns=["offset"]))
+
+
+@pytest.mark.parametrize("twin", twins.TWINS)
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        (["vale"], "did you mean 'value'"),
+        ("value", r"\['value'\]"),
+        (["key", "key"], "named twice"),
+        (["topic"], "the columns are"),
+    ],
+)
+def test_columns_that_do_not_exist_are_refused(twin: str, columns: list[str] | str, text: str) -> None:
+    form, data = BatchFormat(twins.TABLE, twins.kernels_of(twin)), written([Record(value=b"v")])
+    with pytest.raises(ConfigError, match=text):
+        list(form.decode_arrow(data, scanned(data), partition=0, limit_bytes=LIMIT_BYTES, columns=columns))
 
 
 @pytest.mark.parametrize("twin", twins.TWINS)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from stratalog.log.read.read_plan import ReadPlan, plan_read, read_all
 from stratalog.log.read.retry_read import ViewSource
 from stratalog.log.read.view import ReadRange
-from stratalog.model.arrow import arrow_batches
+from stratalog.model.arrow import arrow_batches, arrow_fields, chosen_columns
 from stratalog.model.batches import CONTROL_BIT, TRANSACTIONAL_BIT, BatchTable
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.model.segment_info import AbortedTransaction
@@ -59,26 +59,38 @@ def read_columns(
 
 
 def read_arrow(
-    views: ViewSource, parts: Components, start: int, end: int | None, isolation: str, partition: int
+    views: ViewSource,
+    parts: Components,
+    start: int,
+    end: int | None,
+    isolation: str,
+    partition: int,
+    columns: Sequence[str] | None = None,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the same records as ``read_columns``, as Arrow batches in ``arrow_schema()``.
+    """Yield the same records as ``read_columns``, as Arrow batches in ``arrow_schema(columns)``.
 
     Batches of the log that are completely in the range are decoded directly to Arrow.
 
     Raises:
         As ``read_columns``.
+        ConfigError: there is no such column.
         PluginImportError: pyarrow is not installed; the text names the extra.
     """
     read_bytes = ARROW_READS * parts.limits.read_bytes
-    return read_pieces(views, parts, start, end, isolation, _arrow_decoder(parts, partition), read_bytes)
+    return read_pieces(views, parts, start, end, isolation, _arrow_decoder(parts, partition, columns), read_bytes)
 
 
 def planned_arrow(
-    plan: ReadPlan, views: ViewSource, parts: Components, span: range, partition: int
+    plan: ReadPlan,
+    views: ViewSource,
+    parts: Components,
+    span: range,
+    partition: int,
+    columns: Sequence[str] | None = None,
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the batches of ``read_arrow`` for a part of a plan. Only the part at the plan's end raises damage there."""
     read_bytes = ARROW_READS * parts.limits.read_bytes
-    return _planned(plan, span, views, parts, _arrow_decoder(parts, partition), read_bytes)
+    return _planned(plan, span, views, parts, _arrow_decoder(parts, partition, columns), read_bytes)
 
 
 def segment_arrow(
@@ -88,6 +100,7 @@ def segment_arrow(
     aborted: Sequence[AbortedTransaction],
     parts: Components,
     partition: int,
+    columns: Sequence[str] | None = None,
 ) -> Iterator[tuple[pyarrow.RecordBatch | None, int]]:
     """Yield the records of one segment as ``read_arrow`` does, for a caller that planned the read.
 
@@ -98,26 +111,32 @@ def segment_arrow(
         aborted: transactions whose records are omitted.
         parts: the log's components.
         partition: value of the column ``partition``.
+        columns: names of the columns; None means all of ``arrow_schema()``.
 
     Yields:
         A batch, or None if there are no records to show, with the offset at which to continue after it.
     """
-    return _segment_pieces(segment, chunks, span, _by_producer(aborted), _arrow_decoder(parts, partition))
+    return _segment_pieces(segment, chunks, span, _by_producer(aborted), _arrow_decoder(parts, partition, columns))
 
 
-def _arrow_decoder(parts: Components, partition: int) -> Decoded[pyarrow.RecordBatch]:
+def _arrow_decoder(parts: Components, partition: int, columns: Sequence[str] | None) -> Decoded[pyarrow.RecordBatch]:
+    wanted = chosen_columns(columns)
+    decoded_columns = wanted if "offset" in wanted else ("offset", *wanted)  # the range is cut by offsets
+    fields = arrow_fields(decoded_columns)
+
     def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[_ArrowBatch]:
         for rows, whole in _parts_of(table, span):
             if whole:
-                found = decode_arrow(chunk, rows, segment, parts, partition)
+                found = decode_arrow(chunk, rows, segment, parts, partition, decoded_columns)
             else:  # a copy of the requested records, not a slice that keeps a whole read in memory
-                cuts = (cut_columns(columns, span) for columns in decode(chunk, rows, segment, parts, Fields.ALL))
-                found = (batch for cut in cuts for batch in arrow_batches(cut, partition))
+                cuts = (cut_columns(records, span) for records in decode(chunk, rows, segment, parts, fields))
+                found = (batch for cut in cuts for batch in arrow_batches(cut, partition, decoded_columns))
             for batch in found:
                 if batch.num_rows:
                     cut_batch, next_offset = _cut_batch(batch, span)
                     if cut_batch.num_rows:
-                        yield cut_batch, next_offset
+                        shown = cut_batch if decoded_columns is wanted else cut_batch.select(list(wanted))
+                        yield shown, next_offset
 
     return decoded
 

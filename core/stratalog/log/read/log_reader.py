@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from stratalog.env.forks import ends_with_fork
@@ -124,12 +124,31 @@ class LogReader(CheckedArguments, ABC):
         """
         return segment_extras(self.view(), self.parts.extras, name)
 
-    def to_arrow(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> pyarrow.Table:
-        """Return the same records as ``records``, as one Arrow table in ``arrow_schema()``. Needs the extra ``arrow``.
+    def to_arrow(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        isolation: str = "read_uncommitted",
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> pyarrow.Table:
+        """Return the same records as ``records``, as one Arrow table. Needs the extra ``arrow``.
 
         Up to ``limits.arrow.threads`` threads, including the caller's, read a long range on local disk.
+
+        Args:
+            start: first offset; 0 means the log start.
+            end: exclusive end; None means the isolation's bound.
+            isolation: upper bound of the read; see the class.
+            columns: names of the columns, in the order of the result; only these are decoded. None means all: partition,
+                offset, timestamp, timestamp_type, key, value, headers, leader_epoch.
+
+        Raises:
+            As ``records``.
+            ConfigError: there is no such column.
+            PluginImportError: pyarrow is not installed; the text names the extra.
         """
-        return read_table(self.view, self.parts, start, end, isolation, self.name.partition)
+        return read_table(self.view, self.parts, start, end, isolation, self.name.partition, columns)
 
     def fetch(
         self,

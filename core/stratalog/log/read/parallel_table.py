@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,7 +22,13 @@ _LEAST_PIECES: Final = 3  # with fewer pieces, waking a thread costs more than i
 
 
 def read_table(
-    views: ViewSource, parts: Components, start: int, end: int | None, isolation: str, partition: int
+    views: ViewSource,
+    parts: Components,
+    start: int,
+    end: int | None,
+    isolation: str,
+    partition: int,
+    columns: Sequence[str] | None = None,
 ) -> pyarrow.Table:
     """Return the records of ``read_arrow`` in one table.
 
@@ -37,9 +44,10 @@ def read_table(
     spans = pieces_of(plan, parts, threads) if threads > 1 else []
 
     def read(span: range) -> list[pyarrow.RecordBatch]:
-        return list(planned_arrow(plan, views, parts, span, partition))
+        return list(planned_arrow(plan, views, parts, span, partition, columns))
 
-    return arrow_table(chain.from_iterable(parts.env.helpers.results(spans or [plan.span], read, threads)))
+    results = parts.env.helpers.results(spans or [plan.span], read, threads)
+    return arrow_table(chain.from_iterable(results), columns)
 
 
 class _Share(NamedTuple):

@@ -36,7 +36,9 @@ class Kernels:
     assign: Callable[[PreparedBatches, int, int, int | None], None]
     seal_batch: Callable[[bytearray, int, int, int, int, int, int, int, int, int, int], None]
     decode_batches: Callable[[Buffer, BatchTable, memoryview | None, Fields], RecordColumns]
-    pack_batches: Callable[[Buffer, BatchTable, memoryview | None, int, Callable[..., Any]], ArrowBuffers | None] | None
+    pack_batches: (
+        Callable[[Buffer, BatchTable, memoryview | None, int, Callable[..., Any], Fields], ArrowBuffers | None] | None
+    )
     encode_records: Callable[[Sequence[Record]], Body]
     encode_columns: Callable[[RecordColumns, bool], Body]
     room: Callable[[int], bytearray]
@@ -47,6 +49,7 @@ class Kernels:
     ]
     offset_entries: Callable[[int, int, int, int, int], IndexBuilder]
     time_entries: Callable[[int, int, int, int, int, int], IndexBuilder]
+    expand_batches: Callable[[BatchTable, int, Callable[..., Any]], ArrowBuffers | None] | None = None
     select_batches: (
         Callable[[Buffer, int, int, int, int, int | None, bool, int], tuple[int, int, int] | None] | None
     ) = None
@@ -94,6 +97,7 @@ def _compiled() -> Kernels | None:
         seal_batch=scan_c.seal_batch,
         decode_batches=decode_c.decode_batches,
         pack_batches=pack_c.pack_batches,
+        expand_batches=pack_c.expand_batches,
         encode_records=encode_c.encode_records,
         encode_columns=encode_c.encode_columns,
         room=buffers_c.room,

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Decoding of the records of batches of magic 2 into Arrow's buffers, in one pass, for records without headers.
+"""Decoding of the records of batches of magic 2 into Arrow's buffers, in one pass, unless headers are to be decoded.
 
 Unusual and invalid data is left to ``decode`` and to the code that packs columns, which handle every detail and raise
 the errors. This module therefore has no pure Python twin.
@@ -11,16 +11,20 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
 from stratalog.errors import CorruptBatchError
-from stratalog.spi import ArrowBuffers
+from stratalog.spi import ArrowBuffers, Fields
 
 from stratalog_formats.kernels.sections cimport Section, sections_of
 from stratalog_formats.kernels.wire cimport (
+    BATCH_HEADER_BYTES,
+    LOG_APPEND_TIME,
     MAX_INT32,
+    MIN_RECORD_BYTES,
     SHORT_HEAD_BYTES,
     Cursor,
     Row,
     add,
     at_start,
+    column,
     flat,
     read_record,
     read_short,
@@ -32,7 +36,14 @@ cdef enum:
     FIRST_BYTES = 16  # size of the first piece in which short fields are copied
     PIECE_BYTES = 32
     SHORT_BYTES = 2047  # largest size of a short field
+    CODEC_BITS = 0x07
     LEAST_BYTES = 9  # size of the longest short number plus the head of a record after it
+    MOST_EXPANDED_ROWS = 1 << 24  # limits the memory that wrong headers can use
+
+cdef int TIMESTAMP = Fields.TIMESTAMP.value
+cdef int KEY = Fields.KEY.value
+cdef int VALUE = Fields.VALUE.value
+cdef int HEADERS = Fields.HEADERS.value
 
 cdef extern from *:
     """
@@ -46,6 +57,7 @@ cdef extern from *:
 
 
 cdef struct Column:  # a column of variable width, or the timestamps
+    bint is_wanted  # the others have no buffers
     int32_t* offsets
     uint8_t* data
     uint8_t* validity
@@ -62,6 +74,7 @@ cdef struct Filling:  # state of one batch that is being decoded into the column
     int64_t base_ms
     int64_t append_ms
     bint append_time
+    bint with_headers  # True if headers are to be decoded, which this module leaves to others
 
 
 cdef inline void add_null(Column* into, int64_t i) noexcept nogil:
@@ -80,6 +93,8 @@ cdef inline void copy(uint8_t* into, Cursor data, int64_t size) noexcept nogil:
 
 cdef void put(Column* into, int64_t i, Cursor data, int64_t size) noexcept nogil:
     """Add field ``i``; a size of -1 is null."""
+    if not into.is_wanted:
+        return
     if size < 0:
         add_null(into, i)
         size = 0
@@ -108,6 +123,7 @@ cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys
     cdef uint8_t* key_data = keys.data
     cdef uint8_t* value_data = values.data
     cdef int64_t key_used = keys.used, value_used = values.used
+    cdef bint with_stamps = stamps.is_wanted, with_keys = keys.is_wanted, with_values = values.is_wanted
     if not 0 <= base_offset <= LAST_PLAIN_OFFSET:  # offsets may wrap around
         last = i
     while i < last:
@@ -129,40 +145,46 @@ cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys
             if end - p != 1 + (0 if value_size & 1 else <int64_t>(value_size >> 1)):
                 break
             if key_size & 1:
-                add_null(keys, i)
+                if with_keys:
+                    add_null(keys, i)
                 key_size = 0
             if value_size & 1:
-                add_null(values, i)
+                if with_values:
+                    add_null(values, i)
                 value_size = 0
         elif end - p != 1 + <int64_t>(value_size >> 1):
             break
         offsets[i] = base_offset + <int64_t>((delta >> 1) ^ (0 - (delta & 1)))
-        stamp[i] = 1000 * ms
-        copy(key_data + key_used, key, key_size >> 1)
-        key_used += key_size >> 1
-        key_ends[i] = <int32_t>key_used
-        copy(value_data + value_used, p, value_size >> 1)
-        value_used += value_size >> 1
-        value_ends[i] = <int32_t>value_used
+        if with_stamps:
+            stamp[i] = 1000 * ms
+        if with_keys:
+            copy(key_data + key_used, key, key_size >> 1)
+            key_used += key_size >> 1
+            key_ends[i] = <int32_t>key_used
+        if with_values:
+            copy(value_data + value_used, p, value_size >> 1)
+            value_used += value_size >> 1
+            value_ends[i] = <int32_t>value_used
         at = end
         i += 1
     of.at, of.row, keys.used, values.used = at, i, key_used, value_used
 
 
 cdef bint fill_one(Filling* of, int64_t* offsets, Column* stamps, Column* keys, Column* values) noexcept nogil:
-    """Decode one record with numbers of any size. Return False if it has headers or is invalid."""
+    """Decode one record with numbers of any size. Return False if it has headers to decode, or is invalid."""
     cdef Row row
     cdef int64_t ms, i = of.row
-    if read_record(&of.at, of.stop, &row) or row.header_count:
+    if read_record(&of.at, of.stop, &row) or (row.header_count and of.with_headers):
         return False
     offsets[i] = add(of.base_offset, row.delta)
     if (offsets[i] < of.base_offset) != (row.delta < 0):
         return False
-    ms = of.append_ms if of.append_time else add(of.base_ms, row.delta_ms)
-    if ms == NO_TIMESTAMP or not -LAST_MS <= ms <= LAST_MS:
-        add_null(stamps, i)
-        ms = 0
-    (<int64_t*>stamps.data)[i] = 1000 * ms
+    if stamps.is_wanted:
+        ms = of.append_ms if of.append_time else add(of.base_ms, row.delta_ms)
+        if ms == NO_TIMESTAMP or not -LAST_MS <= ms <= LAST_MS:
+            add_null(stamps, i)
+            ms = 0
+        (<int64_t*>stamps.data)[i] = 1000 * ms
     put(keys, i, row.key, row.key_size)
     put(values, i, row.value, row.value_size)
     of.row += 1
@@ -178,6 +200,7 @@ cdef bint fill(
     Column* stamps,
     Column* keys,
     Column* values,
+    bint with_headers,
 ) noexcept nogil:
     """Decode one batch into the rows from ``i`` on. Return False if anything is unusual.
 
@@ -189,6 +212,7 @@ cdef bint fill(
     of.row, of.last = i, i + section.count
     of.base_offset, of.base_ms = section.base_offset, section.base_timestamp_ms
     of.append_ms, of.append_time = section.max_timestamp_ms, section.append_time
+    of.with_headers = with_headers
     while of.row < of.last:
         fill_plain(&of, offsets, stamps, keys, values)
         if of.row < of.last and not fill_one(&of, offsets, stamps, keys, values):
@@ -226,13 +250,17 @@ cdef inline uint8_t* address_of(object buffer) except? NULL:
     return <uint8_t*><uintptr_t>buffer.address
 
 
-cdef list opened(Column* column, object allocate, int64_t rows, int64_t room):
-    """Allocate validity, offsets and data of a column of variable width."""
+cdef list opened(Column* into, object allocate, int64_t rows, int64_t room, bint is_wanted):
+    """Allocate validity, offsets and data of a column of variable width; nothing if it is not wanted."""
+    memset(into, 0, sizeof(Column))
+    into.is_wanted = is_wanted
+    if not is_wanted:
+        return []
     cdef list buffers = [allocate((rows + 7) // 8), allocate(4 * (rows + 1)), allocate(room, resizable=True)]
-    column.validity, column.offsets = address_of(buffers[0]), <int32_t*>address_of(buffers[1])
-    column.data = address_of(buffers[2])
-    column.offsets[0] = 0
-    all_valid(column, rows)
+    into.validity, into.offsets = address_of(buffers[0]), <int32_t*>address_of(buffers[1])
+    into.data = address_of(buffers[2])
+    into.offsets[0] = 0
+    all_valid(into, rows)
     return buffers
 
 
@@ -243,13 +271,62 @@ cdef void all_valid(Column* column, int64_t rows) noexcept:
 
 cdef tuple closed(const Column* column, list buffers):
     """Return the number of nulls, and the buffers shrunk to their content."""
+    if not column.is_wanted:
+        return 0, buffers
     buffers[2].resize(column.used, shrink_to_fit=True)
     if not column.nulls:
         buffers[0] = None
     return column.nulls, buffers
 
 
-def pack_batches(data, batches, bounds, int32_t partition, allocate):
+def expand_batches(batches, int32_t partition, allocate):
+    """Return partition, offset, timestamp type and leader epoch of the records of batches, without reading the records.
+
+    Args:
+        batches: as for ``decode_batches``; compressed ones too.
+        partition: value of the column in each row.
+        allocate: pyarrow's ``allocate_buffer``.
+
+    Returns:
+        None if a header does not determine the offsets: the batch has lost records since it was appended, or is invalid.
+    """
+    cdef int64_t number = len(batches), n, k, i = 0, rows = 0, span
+    counts, bases = column(batches.record_count, "q", number), column(batches.base_offset, "q", number)
+    lasts, sizes = column(batches.last_offset, "q", number), column(batches.size_bytes, "q", number)
+    flags, leaders = column(batches.attributes, "q", number), column(batches.leader_epoch, "q", number)
+    cdef const int64_t* count = <const int64_t*>start_of(counts)
+    cdef const int64_t* base = <const int64_t*>start_of(bases)
+    cdef const int64_t* last = <const int64_t*>start_of(lasts)
+    cdef const int64_t* size = <const int64_t*>start_of(sizes)
+    cdef const int64_t* attributes = <const int64_t*>start_of(flags)
+    cdef const int64_t* epoch = <const int64_t*>start_of(leaders)
+    for n in range(number):
+        span = last[n] - base[n] + 1
+        if not 0 <= base[n] <= LAST_PLAIN_OFFSET or count[n] < 1 or count[n] != span:
+            return None
+        if not attributes[n] & CODEC_BITS and count[n] > (size[n] - BATCH_HEADER_BYTES) // MIN_RECORD_BYTES:
+            return None
+        rows += count[n]
+        if rows > MOST_EXPANDED_ROWS:
+            return None
+    if not rows:
+        return None
+    offset_buffer, types, epochs = allocate(8 * rows), allocate(4 * rows), allocate(4 * rows)
+    cdef int64_t* offsets = <int64_t*>address_of(offset_buffer)
+    cdef int32_t* type_rows = <int32_t*>address_of(types)
+    cdef int32_t* epoch_rows = <int32_t*>address_of(epochs)
+    with nogil:
+        for n in range(number):
+            for k in range(count[n]):
+                offsets[i + k] = base[n] + k
+            repeat(type_rows + i, attributes[n] & LOG_APPEND_TIME != 0, count[n])
+            repeat(epoch_rows + i, <int32_t>epoch[n], count[n])
+            i += count[n]
+    fixed = [ArrowBuffers.repeated(partition, rows), offset_buffer, None, types, epochs]
+    return ArrowBuffers(rows, 0, fixed, (0, None), (0, []), (0, []), None, [], (0, []))
+
+
+def pack_batches(data, batches, bounds, int32_t partition, allocate, fields):
     """Return the records of uncompressed batches as Arrow's buffers, or None if anything is unusual or invalid.
 
     Args:
@@ -258,6 +335,7 @@ def pack_batches(data, batches, bounds, int32_t partition, allocate):
         bounds: as for ``decode_batches``.
         partition: value of the first column in each row.
         allocate: pyarrow's ``allocate_buffer``.
+        fields: the fields to decode. There are no buffers of others, except the offsets.
 
     Raises:
         IndexError: bounds are not inside ``data``, or the arena is too large for positions of 32 bits.
@@ -271,22 +349,29 @@ def pack_batches(data, batches, bounds, int32_t partition, allocate):
         return None
     cdef const Section* section = <const Section*>at_start(made)
     cdef Column stamps, keys, values
-    cdef bint usual = True
+    cdef bint usual = True, with_headers = fields.value & HEADERS != 0
     for n in range(number):
         rows += section[n].count
         room += section[n].end - section[n].start
     if not rows or room > MAX_INT32:
         return None
     cdef bint alike = are_alike(section, number)
-    offset_buffer, stamp_buffer, stamp_bits = allocate(8 * rows), allocate(8 * rows), allocate((rows + 7) // 8)
+    offset_buffer = allocate(8 * rows)
     cdef int64_t* offsets = <int64_t*>address_of(offset_buffer)
-    stamps.data, stamps.validity = address_of(stamp_buffer), address_of(stamp_bits)
-    all_valid(&stamps, rows)
-    cdef list key_buffers = opened(&keys, allocate, rows, room)
-    cdef list value_buffers = opened(&values, allocate, rows, room)
+    memset(&stamps, 0, sizeof(Column))
+    stamps.is_wanted = fields.value & TIMESTAMP != 0
+    stamp_buffer = stamp_bits = None
+    if stamps.is_wanted:
+        stamp_buffer, stamp_bits = allocate(8 * rows), allocate((rows + 7) // 8)
+        stamps.data, stamps.validity = address_of(stamp_buffer), address_of(stamp_bits)
+        all_valid(&stamps, rows)
+    cdef list key_buffers = opened(&keys, allocate, rows, room, fields.value & KEY != 0)
+    cdef list value_buffers = opened(&values, allocate, rows, room, fields.value & VALUE != 0)
     with nogil:
         for n in range(number):
-            if section[n].count and not fill(arena, size, section + n, i, offsets, &stamps, &keys, &values):
+            if section[n].count and not fill(
+                arena, size, section + n, i, offsets, &stamps, &keys, &values, with_headers
+            ):
                 usual = False
                 break
             i += section[n].count

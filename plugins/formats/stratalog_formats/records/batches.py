@@ -27,6 +27,7 @@ from stratalog.spi import (
     RecordBatch,
     RecordFormat,
     arrow_batches,
+    arrow_fields,
 )
 from stratalog_formats.kernels.choice import KERNELS, Kernels
 from stratalog_formats.kernels.encode import Body
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _Arena: TypeAlias = tuple[Buffer, BatchTable, memoryview | None]
 """An arena as the kernels expect it: bytes, the batches whose records are in them, and the records' bounds."""
 
+_BATCH_COLUMNS: Final = frozenset({"partition", "offset", "timestamp_type", "leader_epoch"})
 _JOINED_BYTES: Final = 1 << 18  # limit for decompressed batches that share an arena; a larger batch has its own arena
 
 
@@ -77,24 +79,38 @@ class BatchFormat(RecordFormat):
             yield self._kernels.decode_batches(arena, run, bounds, fields)
 
     def decode_arrow(
-        self, data: Buffer, batches: BatchTable, *, partition: int, limit_bytes: int
+        self,
+        data: Buffer,
+        batches: BatchTable,
+        *,
+        partition: int,
+        limit_bytes: int,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[pyarrow.RecordBatch]:
         """Yield Arrow batches.
 
-        If there is a compiled kernel and the records have no headers, they are decoded directly into Arrow's buffers.
+        If there is a compiled kernel, records are decoded directly into Arrow's buffers, unless the headers of records are wanted
+        and there are any. Columns that batch headers determine are made of these: no record is read or decompressed.
         """
-        pack = self._kernels.pack_batches
-        if pack is None:
-            yield from super().decode_arrow(data, batches, partition=partition, limit_bytes=limit_bytes)
+        kernels = self._kernels
+        if kernels.pack_batches is None or kernels.expand_batches is None:
+            yield from super().decode_arrow(
+                data, batches, partition=partition, limit_bytes=limit_bytes, columns=columns
+            )
             return
-        allocate = ArrowBuffers.allocator()
+        allocate, fields = ArrowBuffers.allocator(), arrow_fields(columns)
+        if columns is not None and _BATCH_COLUMNS.issuperset(columns):
+            packed = kernels.expand_batches(batches, partition, allocate)
+            if packed is not None:
+                yield packed.batch(columns)
+                return
         for arena, run, bounds in self._arenas(data, batches, limit_bytes):
-            packed = pack(arena, run, bounds, partition, allocate)
+            packed = kernels.pack_batches(arena, run, bounds, partition, allocate, fields)
             if packed is None:
-                columns = self._kernels.decode_batches(arena, run, bounds, Fields.ALL)
-                yield from arrow_batches(columns, partition)
+                chunk = kernels.decode_batches(arena, run, bounds, fields)
+                yield from arrow_batches(chunk, partition, columns)
             else:
-                yield packed.batch()
+                yield packed.batch(columns)
 
     def _arenas(self, data: Buffer, batches: BatchTable, limit_bytes: int) -> Iterable[_Arena]:
         """Return the arenas of the batches, in order."""
