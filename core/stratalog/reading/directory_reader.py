@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import ConfigError
+from stratalog.errors import ClosedError, ConfigError
 from stratalog.log.folder.directory_state import (
     DirectoryState,
     check_log_directory,
@@ -42,6 +42,16 @@ class _Folder(NamedTuple):
         return self.store.open_log(self.name)
 
 
+class _Stamp(NamedTuple):
+    """Facts about an opened log that a refresh compares."""
+
+    live: bool
+    clean: bool
+    high_watermark: int | None
+    log_start: int | None
+    files: frozenset[tuple[str, int]]
+
+
 class DirectoryReader(Reader):
     """Logs of one directory or several, and of the tier behind them if there is one.
 
@@ -53,16 +63,51 @@ class DirectoryReader(Reader):
         super().__init__(location, host, tier)
         self._stores = stores
         self._foreign: dict[TierLogName, list[StoredSegment]] | None = None  # listed at first use
-        self._folders: dict[TopicPartition, list[_Folder]] = {}
+        self._stamps: dict[TopicPartition, _Stamp] = {}  # of the opened logs
         for store in stores:
             check_log_directory(store)
+        self._folders, self._topics = self._listed()
+
+    def _listed(self) -> tuple[dict[TopicPartition, list[_Folder]], TopicTable]:
+        """Return the folders of all logs and the table of topics, as they are now."""
+        found: dict[TopicPartition, list[_Folder]] = {}
+        for store in self._stores:
             folders = partition_folders(store)
             state = read_directory(store, live=store.is_acquired_elsewhere())
             for name, folder in folders.items():
-                self._folders.setdefault(name, []).append(_Folder(store, folder, state))
-        self._topics = TopicTable(
-            stores[0], host.settings.topic_defaults, has_tier=tier is not None, sections=host.registry.topic_sections()
-        )
+                found.setdefault(name, []).append(_Folder(store, folder, state))
+        registry, settings = self._host.registry, self._host.settings
+        has_tier, sections = self.tier is not None, registry.topic_sections()
+        return found, TopicTable(self._stores[0], settings.topic_defaults, has_tier=has_tier, sections=sections)
+
+    def refresh(self) -> tuple[TopicPartition, ...]:
+        """See ``Reader.refresh``."""
+        if self._closed:
+            raise ClosedError("the reader is closed")
+        self._folders, self._topics = self._listed()
+        self._foreign = None
+        changed = list[TopicPartition]()
+        for name, log in list(self._logs.items()):
+            if name not in self._folders or self._topic_id(name) != log.topic_id:
+                self._logs.pop(name).close()
+            elif self._stamp(name) == self._stamps.get(name):
+                continue
+            else:
+                if self.tier is not None and log.topic_id is not None:
+                    self.tier.log(name, log.topic_id).refresh()
+                log.replace(self._open(name))
+            changed.append(name)
+        return tuple(sorted(changed))
+
+    def _stamp(self, name: TopicPartition) -> _Stamp:
+        """Return the facts that change whenever a log shows other records.
+
+        Behind a running writer, the log shows no more than its high watermark checkpoint: the sizes of the files say nothing.
+        """
+        folder = self._folders[name][0]
+        state = folder.state
+        files = frozenset((file.name, 0 if state.live else file.size_bytes) for file in folder.files().list())
+        return _Stamp(state.live, state.clean, state.high_watermarks.get(name), state.log_starts.get(name), files)
 
     def _names(self) -> Collection[TopicPartition]:
         return self._folders
@@ -85,6 +130,7 @@ class DirectoryReader(Reader):
         if others:
             places = ", ".join(found.store.path() for found in (folder, *others))
             raise ConfigError(f"{name} is in several log directories: {places}")
+        self._stamps[name] = self._stamp(name)  # before the files are read
         state, files = folder.state, folder.files()
         watermark = state.high_watermarks.get(name)
         request = LoadRequest(

@@ -1,4 +1,4 @@
-"""Reads without an engine: the logs of a directory or a tier, each in its state when it was opened."""
+"""Reads without an engine: the logs of a directory or a tier, each in its state when it was opened or last refreshed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TypeVar, cast
 
 from stratalog.config.topic import TopicConfig
@@ -19,6 +20,7 @@ from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.producers.snapshot import ProducerEntry
 from stratalog.reading.component_host import ComponentHost
+from stratalog.reading.topic_reader import TopicReader
 from stratalog.segment.components import Components
 from stratalog.tier.tier import Tier
 
@@ -68,6 +70,15 @@ class StaticLog(LogReader):
     def show(self, view: LogView) -> None:
         """Use ``view`` from now on; for the reader. Reads that have begun continue with the earlier view."""
         self._view = view
+
+    def replace(self, newer: StaticLog) -> None:
+        """Show the state of ``newer``, and own its segments from now on; for the reader.
+
+        Reads that have begun continue in the new segments, up to the end that they had.
+        """
+        replaced, self._view, self.producers = self._view.segments, newer._view, newer.producers
+        for segment in replaced:
+            segment.close()
 
     def close(self) -> None:
         """Close the segments' files. A second call does nothing."""
@@ -154,20 +165,40 @@ class Reader(CheckedArguments, Closeable):
                 raise outcome
         return cast(list[R], found)
 
-    def refresh(self) -> tuple[TopicPartition, ...]:
-        """Update the logs to what was committed since; for a reader of a tier alone, which thus follows a live writer.
+    def topic(self, name: str) -> TopicReader:
+        """Return all partitions of a topic, to be scanned to Arrow or followed.
 
-        New topics appear. If a topic was deleted and created again, its logs are closed: call ``log`` again. A refresh costs a
-        listing, which is a request for each 1,000 objects, and one or two requests for each open log that has changed.
+        Raises:
+            UnknownTopicError: there is no such topic; the text names a similar one.
+        """
+
+        def partitions() -> list[int]:
+            if self._closed:
+                raise ClosedError("the reader is closed")
+            return sorted(found.partition for found in self._names() if found.topic == name)
+
+        if not partitions():
+            near = get_close_matches(name, {found.topic for found in self._names()}, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UnknownTopicError(f"there is no topic {name!r} in {self.location}{hint}")
+        return TopicReader(name, self.log, partitions, self.refresh, self._host.env.clock)
+
+    def refresh(self) -> tuple[TopicPartition, ...]:
+        """Update the logs to what was committed since. The reader of a tier or a directory thus follows a live writer.
+
+        New topics appear. If a topic was deleted and created again, its logs are closed: call ``log`` again. In a tier, a refresh
+        costs a listing, which is a request for each 1,000 objects, and one or two requests for each open log that has changed. In
+        a directory, each open log that has changed is opened again: its segments after the recovery point are checked. A
+        running writer's records are visible up to its last high watermark checkpoint.
 
         Returns:
             The logs that were opened before and have changed.
 
         Raises:
-            ConfigError: the reader is of a directory, which must be opened again instead, or of an earlier state.
-            StoreError, CorruptManifestError: the refresh failed; logs that it had not yet reached are unchanged.
+            ConfigError: the reader shows an earlier state (``as_of``).
+            StoreError, CorruptManifestError, LogDirError: the refresh failed; logs that it had not yet reached are unchanged.
         """
-        raise ConfigError(f"{self.location} is read in its state at the open: open it again to read changes")
+        raise ConfigError(f"{self.location} is read in an earlier state: open it without as_of to read changes")
 
     def close(self) -> None:
         """Close all files and connections. A second call does nothing."""

@@ -1,0 +1,313 @@
+"""All partitions of one topic, read as Arrow batches or followed record by record."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from stratalog.env.clock import Clock
+from stratalog.errors import ConfigError, PluginImportError, UnknownTopicError
+from stratalog.log.read.columns import read_arrow
+from stratalog.log.read.log_reader import LogReader
+from stratalog.model.arguments import CheckedArguments, Positive
+from stratalog.model.arrow import ARROW_COLUMNS, arrow_schema, chosen_columns
+from stratalog.model.offsets import Isolation
+from stratalog.model.records import Record
+
+if TYPE_CHECKING:
+    import pandas  # noqa: ICN001 - types alone
+    import polars  # noqa: ICN001
+    import pyarrow  # noqa: ICN001
+
+Since = int | dt.datetime
+"""A timestamp: milliseconds since 1970 (UTC), or a datetime with a time zone."""
+Offsets = int | Mapping[int, int]
+"""Offsets by partition, or one for all partitions."""
+POLL_MS: Final = 1000
+_NS_IN_MS: Final = 1_000_000
+
+
+class _Part(NamedTuple):
+    """Offsets [start, end) of one log."""
+
+    log: LogReader
+    start: int
+    end: int
+
+
+class TopicReader(CheckedArguments):
+    """All partitions of one topic of a reader. Created by ``Reader.topic``. Thread-safe.
+
+    Args:
+        name: name of the topic.
+        log: returns the log of a partition.
+        partitions: returns the numbers of all partitions, as of the last refresh.
+        refresh: refreshes the reader.
+        clock: clock of the reader.
+
+    Attributes:
+        name: name of the topic.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        log: Callable[[str, int], LogReader],
+        partitions: Callable[[], Sequence[int]],
+        refresh: Callable[[], object],
+        clock: Clock,
+    ) -> None:
+        self.name = name
+        self._log, self._all, self._refresh, self._clock = log, partitions, refresh, clock
+
+    def __repr__(self) -> str:
+        return f"TopicReader({self.name!r})"
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The numbers of the partitions, ascending."""
+        return tuple(self._all())
+
+    def scan(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        start: Offsets | None = None,
+        end: Offsets | None = None,
+        since: Since | None = None,
+        isolation: str = "read_uncommitted",
+        partitions: Collection[int] | None = None,
+    ) -> TopicScan:
+        """Return a read of the partitions as Arrow batches, in bounded memory. Nothing is read before the first batch.
+
+        Args:
+            columns: names of the columns, in the order of the result; only these are decoded. None means all: partition, offset,
+                timestamp, timestamp_type, key, value, headers, leader_epoch.
+            start: first offset, for all partitions or by partition; a partition without one starts at its log start. Offsets that
+                a log does not have are ignored.
+            end: exclusive end offset, likewise; None means the isolation's bound.
+            since: each partition starts at its first record with this timestamp or a later one. If ``start`` is given too,
+                the later offset counts.
+            isolation: ``read_uncommitted``, ``read_committed`` or ``log_end``.
+            partitions: numbers of the partitions to read; None means all.
+
+        Raises:
+            ConfigError: there is no such column, ``isolation`` is another word, or ``since`` is a datetime without a time zone.
+            UnknownTopicError: there is no such partition.
+        """
+        chosen_columns(columns)
+        Isolation.of(isolation)
+        numbers = self._chosen(partitions)
+        since_ms = timestamp_ms(since)
+
+        def parts() -> list[_Part]:
+            return [self._part(number, start, end, since_ms, isolation) for number in numbers]
+
+        return TopicScan(self.name, columns, isolation, parts)
+
+    def follow(
+        self,
+        *,
+        start: Offsets | None = None,
+        since: Since | None = None,
+        isolation: str = "read_uncommitted",
+        partitions: Collection[int] | None = None,
+        poll_ms: Positive = POLL_MS,
+        timeout_ms: int | None = None,
+    ) -> Iterator[Record]:
+        """Iterate over the records of the partitions, and wait for more: refresh the reader when all are read.
+
+        Records of one partition are in the order of their offsets. New partitions are read from their log start. Records that
+        a running writer appended are visible after its next high watermark checkpoint, which Kafka writes every 5 seconds.
+
+        Args:
+            start: first offset, as for ``scan``. None means the log start.
+            since: first timestamp, as for ``scan``.
+            isolation: ``read_uncommitted``, ``read_committed`` or ``log_end``.
+            partitions: numbers of the partitions to read; None means all.
+            poll_ms: wait between two refreshes without new records.
+            timeout_ms: end the iteration if there was no new record for so long; None waits without limit.
+
+        Raises:
+            OffsetOutOfRangeError: retention has deleted records that were not read.
+            UnknownTopicError: the topic was deleted, or deleted and created again.
+            As ``LogReader.records`` and ``Reader.refresh``.
+        """
+        Isolation.of(isolation)
+        numbers = self._chosen(partitions)
+        since_ms = timestamp_ms(since)
+        followed = {number: self._part(number, start, None, since_ms, isolation) for number in numbers}
+        return self._followed(followed, isolation, partitions is None, poll_ms, timeout_ms)
+
+    def _followed(
+        self,
+        followed: dict[int, _Part],
+        isolation: str,
+        with_new: bool,  # noqa: FBT001 - private
+        poll_ms: int,
+        timeout_ms: int | None,
+    ) -> Iterator[Record]:
+        positions, never = {number: part.start for number, part in followed.items()}, threading.Event()
+        logs = {number: part.log for number, part in followed.items()}
+        quiet_from_ns = self._clock.monotonic_ns()
+        while True:
+            for number, log in logs.items():
+                position, end = positions.get(number, 0), log.offsets().bound(Isolation.of(isolation))
+                if position < end:
+                    for record in log.records(position, end, isolation):
+                        positions[number] = record.offset + 1
+                        yield record
+                        quiet_from_ns = self._clock.monotonic_ns()
+                    positions[number] = end  # the rest has only markers
+            quiet_ms = (self._clock.monotonic_ns() - quiet_from_ns) // _NS_IN_MS
+            if timeout_ms is not None and quiet_ms >= timeout_ms:
+                return
+            self._clock.wait(never, poll_ms if timeout_ms is None else min(poll_ms, timeout_ms - quiet_ms))
+            self._refresh()
+            self._check_same(logs)
+            if with_new:
+                logs |= {number: self._log(self.name, number) for number in self._all() if number not in logs}
+
+    def _check_same(self, logs: Mapping[int, LogReader]) -> None:
+        """Raise UnknownTopicError if one of the logs was replaced by that of another topic."""
+        for number, log in logs.items():
+            if self._log(self.name, number) is not log:
+                raise UnknownTopicError(f"topic {self.name} was deleted and created again: follow it from its start")
+
+    def _chosen(self, partitions: Collection[int] | None) -> list[int]:
+        there = list(self._all())
+        if partitions is None:
+            return there
+        for number in partitions:
+            if number not in there:
+                raise UnknownTopicError(f"topic {self.name} has no partition {number}: it has {_listed(there)}")
+        return sorted(set(partitions))
+
+    def _part(
+        self, number: int, start: Offsets | None, end: Offsets | None, since_ms: int | None, isolation: str
+    ) -> _Part:
+        log = self._log(self.name, number)
+        offsets = log.offsets()
+        bound = offsets.bound(Isolation.of(isolation))
+        first, last = _offset(start, number), _offset(end, number)
+        begin = offsets.log_start if first is None else max(first, offsets.log_start)
+        if since_ms is not None:
+            found = log.offset_for_timestamp(since_ms, isolation)
+            begin = max(begin, bound if found is None else found)
+        return _Part(log, begin, bound if last is None else min(last, bound))
+
+
+class TopicScan:
+    """A read of some columns of a topic. Each use reads again, from the partitions as they are then.
+
+    The object is an Arrow stream (``__arrow_c_stream__``): polars, DuckDB and pandas accept it.
+
+    Args:
+        topic: name of the topic.
+        columns: as ``TopicReader.scan``.
+        isolation: isolation level.
+        parts: returns the offsets to read of each log.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        columns: Sequence[str] | None,
+        isolation: str,
+        parts: Callable[[], Sequence[_Part]],
+    ) -> None:
+        self._topic, self._columns, self._isolation, self._parts = topic, columns, isolation, parts
+
+    def __repr__(self) -> str:
+        return f"TopicScan({self._topic!r}, columns={list(self._columns or ARROW_COLUMNS)})"
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The schema of the batches.
+
+        Raises:
+            PluginImportError: pyarrow is not installed; the text names the extra.
+        """
+        return arrow_schema(self._columns)
+
+    def batches(self) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the records in batches of about 4 MiB of log, one partition after the other. Errors as ``LogReader.to_arrow``."""
+        for log, start, end in self._parts():
+            if start < end:
+                yield from read_arrow(
+                    log.view, log.parts, start, end, self._isolation, log.name.partition, self._columns
+                )
+
+    def reader(self) -> pyarrow.RecordBatchReader:
+        """Return the batches as a stream for libraries that use Arrow. They may report an error as an error of their own."""
+        schema = self.schema
+        reader: pyarrow.RecordBatchReader = import_module("pyarrow").RecordBatchReader.from_batches(
+            schema, self.batches()
+        )
+        return reader
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the stream as a capsule. Source: Arrow's PyCapsule interface."""
+        stream: Any = self.reader()
+        capsule: object = stream.__arrow_c_stream__(requested_schema)
+        return capsule
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Return one table; ``limits.arrow.threads`` threads read long ranges on local disk. Errors as ``LogReader.to_arrow``."""
+        schema = self.schema
+        tables = [
+            log.to_arrow(start, end, self._isolation, columns=self._columns)
+            for log, start, end in self._parts()
+            if start < end
+        ]
+        pa = import_module("pyarrow")
+        table: pyarrow.Table = pa.concat_tables(tables) if tables else schema.empty_table()
+        return table
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the records as a data frame of pandas.
+
+        Raises:
+            PluginImportError: pandas is not installed; the text names the extra.
+            As ``to_arrow``.
+        """
+        _library("pandas")
+        frame: pandas.DataFrame = self.to_arrow().to_pandas()
+        return frame
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return the records as a data frame of polars.
+
+        Raises:
+            PluginImportError: polars is not installed; the text names the extra.
+            As ``to_arrow``.
+        """
+        frame: polars.DataFrame = _library("polars").from_arrow(self.to_arrow())
+        return frame
+
+
+def timestamp_ms(since: Since | None) -> int | None:
+    """Return a timestamp as milliseconds; ConfigError for a datetime without a time zone."""
+    if not isinstance(since, dt.datetime):
+        return since
+    if since.tzinfo is None:
+        raise ConfigError(f"since={since!r} has no time zone: add tzinfo=datetime.UTC, for instance")
+    return -(-(since - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1))
+
+
+def _offset(given: Offsets | None, number: int) -> int | None:
+    return given.get(number) if isinstance(given, Mapping) else given
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise PluginImportError(f"{name} is not installed", name, f"stratalog[{name}]") from error

@@ -1,0 +1,228 @@
+"""A topic is scanned to Arrow in one stream, and followed record by record."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from stratalog import Reader, Record, open_engine, open_reader
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import ClosedError, ConfigError, OffsetOutOfRangeError, PluginImportError, UnknownTopicError
+
+START_MS = 1_700_000_000_000
+ROWS = [(partition, offset) for partition in range(3) for offset in range(50)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three partitions of 50 records, a second apart, in batches of 10 and segments of a few batches."""
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("orders", partitions=3, config={"segment.bytes": 1000, "retention.ms": -1})
+        for partition in range(3):
+            for first in range(0, 50, 10):
+                engine.log("orders", partition).append(
+                    [
+                        Record(timestamp_ms=START_MS + 1000 * n, key=b"%d" % n, value=b"%d-%d" % (partition, n))
+                        for n in range(first, first + 10)
+                    ]
+                )
+    return tmp_path / "data"
+
+
+def rows(table: Any) -> list[tuple[int, int]]:
+    return list(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
+
+
+def test_a_scan_has_the_records_of_all_partitions(folder: Path) -> None:
+    with open_reader(folder) as reader:
+        scan = reader.topic("orders").scan()
+        assert rows(scan.to_arrow()) == ROWS
+        assert scan.to_arrow().equals(scan.reader().read_all())
+        assert pa.table(scan).equals(scan.to_arrow())  # by __arrow_c_stream__
+        assert pa.Table.from_batches(scan.batches()).equals(scan.to_arrow())
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ({"partitions": [1]}, [row for row in ROWS if row[0] == 1]),
+        ({"start": 47}, [row for row in ROWS if row[1] >= 47]),
+        ({"start": {0: 49}, "end": {1: 0, 2: 1}}, [(0, 49), (2, 0)]),
+        ({"start": 10, "end": 13, "partitions": {2, 0}}, [(p, n) for p in (0, 2) for n in (10, 11, 12)]),
+        ({"since": START_MS + 48_500}, [row for row in ROWS if row[1] >= 49]),
+        (
+            {"since": dt.datetime.fromtimestamp(START_MS / 1000 + 48, dt.UTC), "start": 5},
+            [r for r in ROWS if r[1] >= 48],
+        ),
+        ({"since": START_MS + 99_000}, []),
+        ({"start": 1 << 60}, []),
+    ],
+)
+def test_a_scan_may_be_of_a_part(folder: Path, chosen: dict[str, Any], expected: list[tuple[int, int]]) -> None:
+    with open_reader(folder) as reader:
+        scan = reader.topic("orders").scan(columns=["partition", "offset"], **chosen)
+        assert rows(scan.to_arrow()) == expected
+        assert rows(scan.reader().read_all()) == expected
+        assert scan.to_arrow().schema == scan.schema
+
+
+def test_columns_are_in_the_order_that_was_asked_for(folder: Path) -> None:
+    with open_reader(folder) as reader:
+        table = reader.topic("orders").scan(columns=["value", "offset"], partitions=[2], start=48).to_arrow()
+        assert table.to_pydict() == {"value": [b"2-48", b"2-49"], "offset": [48, 49]}
+        assert reader.topic("orders").scan(columns=[]).reader().read_all().num_rows == len(ROWS)
+
+
+def test_a_scan_sees_the_isolation_level(tmp_path: Path) -> None:
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("t")
+        for commits in (True, False):
+            with engine.producer(transactional_id="x") as producer:
+                producer.begin_transaction()
+                producer.send("t", value=b"%d" % commits)
+                producer.flush()
+                producer.commit_transaction() if commits else producer.abort_transaction()
+    with open_reader(tmp_path / "data") as reader:
+        for isolation, expected in (("read_uncommitted", [b"1", b"0"]), ("read_committed", [b"1"])):
+            scan = reader.topic("t").scan(columns=["value"], isolation=isolation)
+            assert scan.to_arrow()["value"].to_pylist() == scan.reader().read_all()["value"].to_pylist() == expected
+
+
+def test_wrong_arguments_are_named(folder: Path) -> None:
+    with open_reader(folder) as reader:
+        topic = reader.topic("orders")
+        with pytest.raises(ConfigError, match="did you mean 'value'"):
+            topic.scan(columns=["values"])
+        with pytest.raises(UnknownTopicError, match="no partition 7: it has 0, 1, 2"):
+            topic.scan(partitions=[0, 7])
+        with pytest.raises(ConfigError, match="isolation"):
+            topic.scan(isolation="committed")
+        with pytest.raises(ConfigError, match="time zone"):
+            topic.scan(since=dt.datetime(2024, 1, 1))  # noqa: DTZ001 - the mistake
+        with pytest.raises(UnknownTopicError, match="did you mean 'orders'"):
+            reader.topic("order")
+    with pytest.raises(ClosedError):
+        reader.topic("orders")
+
+
+@pytest.mark.parametrize(("library", "call"), [("pandas", "to_pandas"), ("polars", "to_polars")])
+def test_a_missing_library_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch, library: str, call: str) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with open_reader(folder) as reader, pytest.raises(PluginImportError, match=rf"stratalog\[{library}\]"):
+        getattr(reader.topic("orders").scan(), call)()
+
+
+# --- following a directory -----------------------------------------------------------------------------------------
+
+
+def values(reader: Reader) -> list[bytes | None]:
+    return [record.value for record in reader.log("t", 0).records()]
+
+
+def test_a_reader_follows_the_directory_of_a_running_engine(tmp_path: Path) -> None:
+    """Records are visible from the next high watermark checkpoint on."""
+    with open_engine(tmp_path, env=Env(clock=ManualClock())) as engine:
+        engine.create_topic("t")
+        log = engine.log("t", 0)
+        log.append([Record(value=b"0")])
+        engine.flush()
+        with open_reader(tmp_path) as reader:
+            assert values(reader) == [b"0"]
+            begun = reader.log("t", 0).records()
+            log.append([Record(value=b"1")])
+            log.roll()
+            assert reader.refresh() in {(), (("t", 0),)}
+            assert values(reader) == [b"0"]
+            engine.flush()
+            assert reader.refresh() == (("t", 0),)
+            assert values(reader) == [b"0", b"1"]
+            assert [record.value for record in begun] == [b"0", b"1"]
+            assert reader.refresh() == ()
+            engine.create_topic("u")
+            assert reader.refresh() == ()
+            assert sorted(reader.topics()) == ["t", "u"]
+
+
+def test_segments_that_a_writer_deleted_leave_the_view(tmp_path: Path) -> None:
+    with open_engine(tmp_path, env=Env(clock=ManualClock())) as engine:
+        engine.create_topic("t", config={"file.delete.delay.ms": 0})
+        log = engine.log("t", 0)
+        for n in range(3):
+            log.append([Record(value=b"%d" % n)])
+            log.roll()
+    with open_reader(tmp_path) as reader:
+        assert values(reader) == [b"0", b"1", b"2"]
+        with open_engine(tmp_path) as engine:
+            engine.log("t", 0).delete_records(2)
+        assert reader.refresh() == (("t", 0),)
+        assert values(reader) == [b"2"]
+        assert reader.log("t", 0).offsets().log_start == 2
+
+
+def test_a_topic_that_was_created_again_is_another(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("t")
+    with open_reader(tmp_path) as reader:
+        old = reader.log("t", 0)
+        following = reader.topic("t").follow(poll_ms=1)
+        with open_engine(tmp_path) as engine:
+            engine.delete_topic("t")
+            engine.create_topic("t")
+        with pytest.raises(UnknownTopicError, match="created again"):
+            next(following)
+        with pytest.raises(ClosedError):
+            list(old.records())
+
+
+def test_following_yields_what_is_appended_later(tmp_path: Path) -> None:
+    """The clock of the test appends while the follower waits."""
+
+    class Appending(ManualClock):
+        def wait(self, event: Any, duration_ms: int) -> bool:
+            if left:
+                value = left.pop(0)
+                with open_engine(tmp_path) as engine:
+                    engine.log("t", 0).append([Record(value=value)])
+                if not left:
+                    shutil.copytree(tmp_path / "t-0", tmp_path / "t-1")
+            return super().wait(event, duration_ms)
+
+    left = [b"b", b"c"]
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("t")
+        engine.log("t", 0).append([Record(value=b"a")])
+    with open_reader(tmp_path, env=Env(clock=Appending())) as reader:
+        found = list(reader.topic("t").follow(poll_ms=100, timeout_ms=250))
+        assert [(record.value, record.partition) for record in found] == [
+            *[(b"a", 0), (b"b", 0), (b"c", 0)],
+            *[(b"a", 1), (b"b", 1), (b"c", 1)],
+        ]
+        assert [record.value for record in reader.topic("t").follow(start=1, partitions=[0], timeout_ms=0)] == [
+            b"b",
+            b"c",
+        ]
+
+
+def test_a_follower_that_lost_records_says_so(tmp_path: Path) -> None:
+    class Deleting(ManualClock):
+        def wait(self, event: Any, duration_ms: int) -> bool:
+            with open_engine(tmp_path) as engine:
+                engine.log("t", 0).append([Record(value=b"x")] * 5)
+                engine.log("t", 0).delete_records(4)
+            return super().wait(event, duration_ms)
+
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("t")
+        engine.log("t", 0).append([Record(value=b"a")])
+    with open_reader(tmp_path, env=Env(clock=Deleting())) as reader:
+        following = reader.topic("t").follow()
+        assert next(following).value == b"a"
+        with pytest.raises(OffsetOutOfRangeError):
+            next(following)
