@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -129,6 +130,9 @@ def test_every_column_of_every_record_arrives(read: Read, data: Path) -> None:
         ({"subscribe": "orders, payments"}, ("orders", "payments"), range(200)),
         ({"SUBSCRIBEPATTERN": "ord.*"}, ("orders",), range(200)),
         ({"subscribePattern": "nothing.*"}, (), range(0)),
+        ({"subscribePattern": "der"}, ("orders",), range(200)),
+        ({"subscribePattern": "^(der|pay)"}, ("payments",), range(200)),
+        ({"SUBSCRIBE": "orders", "StartingTimestamp": 1190}, ("orders",), range(190, 200)),
         ({"assign": '{"payments": [0, 1]}'}, ("payments",), range(200)),
         (
             {"subscribe": "orders", "startingOffsets": '{"orders": {"0": 50, "1": 50}}'},
@@ -168,7 +172,10 @@ def test_topics_and_ranges_are_chosen_as_in_the_kafka_source(
     ("options", "text"),
     [
         ({"subscribee": "orders"}, "did you mean 'subscribe'"),
-        ({"subscribe": "orders", "kafka.bootstrap.servers": "x:9092"}, "unknown setting"),
+        ({"subscribe": "orders", "kafka.": "x"}, "unknown setting"),
+        ({"subscribe": "orders", "kafka.group.id": "g", "commitGroupOffsets": "true"}, "is for a stream alone"),
+        ({"subscribe": "orders", "maxRecordsPerPartition": 0}, "1 or more"),
+        ({"subscribe": "orders", "columns": "key,Key"}, "given twice: key, Key"),
         ({}, "give one of subscribe"),
         ({"subscribe": "orders", "assign": "{}"}, "not subscribe and assign"),
         ({"subscribe": "orders,strangers"}, "there is no strangers"),
@@ -189,6 +196,74 @@ def test_what_is_wrong_is_said(data: Path, options: dict[str, object], text: str
         planned(data, options)
 
 
+def test_options_of_the_kafka_source_are_accepted_with_one_warning_that_has_no_values(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from stratalog_spark.source import StratalogSource  # noqa: PLC0415 - needs pyspark
+
+    kafka = {
+        "kafka.bootstrap.servers": "x:9092",
+        "kafka.sasl.jaas.config": "canary-5d1f",
+        "kafka.group.id": "billing",
+        "groupIdPrefix": "nightly",
+        "kafkaConsumer.pollTimeoutMs": "1",
+        "fetchOffset.numRetries": "1",
+        "fetchOffset.retryIntervalMs": "1",
+        "maxOffsetsPerTrigger": "1",
+        "minOffsetsPerTrigger": "1",
+        "maxTriggerDelay": "1s",
+    }
+    source = StratalogSource({"path": str(data), "subscribe": "orders", **kafka})
+    assert source.schema()
+    from pyspark.sql.types import LongType, StructType  # noqa: PLC0415 - needs pyspark
+
+    reader = source.reader(StructType().add("offset", LongType()))
+    read = [batch.num_rows for task in reader.partitions() for batch in reader.read(task)]
+    assert sum(read) == 400
+    (warning,) = caplog.messages
+    assert all(name in warning for name in kafka)
+    assert b"canary" not in pickle.dumps(reader)
+    assert "canary" not in caplog.text
+
+
+def test_internal_topics_are_read_by_name_and_match_no_pattern(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("orders")
+        engine.log("orders", 0).append([Record(value=b"v")])
+        with engine.consumer(group="billing", topics=["orders"], auto_offset_reset="earliest") as consumer:
+            consumer.poll()
+            consumer.commit()
+    assert planned(tmp_path, {"subscribePattern": ".*"}) == [("orders", 0, 0)]
+    assert {topic for topic, _, _ in planned(tmp_path, {"subscribe": "__consumer_offsets"})} == {"__consumer_offsets"}
+
+
+@pytest.mark.parametrize("limit", [1, 7, 10, 33, 1_000])
+def test_no_task_has_more_than_the_wanted_number_of_records(data: Path, limit: int) -> None:
+    from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.source import BatchReader  # noqa: PLC0415 - the same
+
+    options = {"path": str(data), "subscribe": "orders", "maxRecordsPerPartition": str(limit)}
+    reader = BatchReader(Options(options), ("partition", "offset"))
+    tasks = [[row for batch in reader.read(task) for row in batch.to_pylist()] for task in reader.partitions()]
+    assert max(map(len, tasks)) == min(limit, 400)
+    found = [(row["partition"], row["offset"]) for task in tasks for row in task]
+    assert found == [(partition, number) for partition in (0, 1) for number in range(200)]
+
+
+def test_the_isolation_of_kafkas_consumer_is_that_of_the_read(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("orders")
+        with engine.producer(transactional_id="t") as producer:
+            for is_aborted in (False, True):
+                producer.begin_transaction()
+                producer.send("orders", value=b"v")
+                producer.flush()
+                producer.abort_transaction() if is_aborted else producer.commit_transaction()
+    kafka: dict[str, object] = {"subscribe": "orders", "kafka.isolation.level": "read_committed"}
+    assert planned(tmp_path, kafka) == [("orders", 0, 0)]
+    assert len(planned(tmp_path, {**kafka, "isolation": "read_uncommitted"})) == 2
+
+
 def test_lost_offsets_are_left_out_if_asked_for(read: Read, data: Path) -> None:
     wanted = '{"orders": {"0": 190, "1": 900}}'
     frame = read(data, subscribe="orders", startingOffsets=wanted, failOnDataLoss="false")
@@ -200,6 +275,10 @@ def test_the_users_schema_and_the_option_choose_columns(read: Read, data: Path) 
     by_option = read(data, subscribe="orders", columns="offset, value")
     assert by_schema.columns == by_option.columns == ["offset", "value"]
     assert sorted(by_schema.collect()) == sorted(by_option.collect())
+    upper = read(data, "OFFSET bigint, Value binary", subscribe="orders")
+    assert upper.columns == ["OFFSET", "Value"]
+    assert sorted(tuple(row) for row in upper.collect()) == sorted(tuple(row) for row in by_schema.collect())
+    assert read(data, subscribe="orders", columns="OFFSET").columns == ["OFFSET"]
     with pytest.raises(Exception, match="is of type binary, not string"):
         read(data, "value string", subscribe="orders").collect()
 

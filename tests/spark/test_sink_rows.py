@@ -308,10 +308,15 @@ def test_schemas_that_cannot_be_written_are_refused() -> None:
     good = StructType().add("key", StringType()).add("value", BinaryType()).add("headers", ArrayType(header))
     check_schema(good.add("partition", IntegerType()).add("timestamp", TimestampType()), "orders")
     check_schema(StructType().add("value", StringType()).add("topic", StringType()), None)
+    check_schema(StructType().add("VALUE", StringType()).add("Topic", StringType()).add("offset", LongType()), None)
     for schema, topic, message in (
         (StructType().add("key", StringType()), "orders", "'value' is missing"),
         (StructType().add("value", LongType()), "orders", "'value' must be of type binary or string, not bigint"),
-        (StructType().add("value", StringType()).add("offset", LongType()), "orders", "'offset' cannot be written"),
+        (
+            StructType().add("value", StringType()).add("VALUE", StringType()),
+            "orders",
+            "two columns are called 'value'",
+        ),
         (StructType().add("value", StringType()), None, "no topic is given"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -369,6 +374,32 @@ def test_the_driver_refuses_a_tier_that_an_engine_wrote_to_and_says_how_to_take_
     with pytest.raises(LogInUseError, match="take-over option"):
         BatchWriter(sink(place), schema)
     BatchWriter(sink(place, takeOver="true"), schema)
+
+
+@pytest.mark.usefixtures("topic")
+def test_columns_have_names_in_any_case_and_others_are_left_out_with_a_warning(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    import pyarrow as pa  # noqa: PLC0415 - may not be there
+    from pyspark.sql.types import BinaryType, LongType, StringType, StructType  # noqa: PLC0415 - the same
+
+    from stratalog_spark.sink import BatchWriter  # noqa: PLC0415 - needs pyspark
+
+    options = sink(
+        place, **{"kafka.bootstrap.servers": "x", "kafka.compression.type": "gzip", "includeHeaders": "true"}
+    )
+    schema = (
+        StructType().add("KEY", StringType()).add("Value", BinaryType()).add("offset", LongType()).add("n", LongType())
+    )
+    writer = BatchWriter(options, schema)
+    rows = pa.RecordBatch.from_pydict({"KEY": ["k"], "Value": [b"v"], "offset": [17], "n": [3]})
+    writer.commit([writer.write(iter([rows]))])
+    assert [(record.key, record.value, record.offset) for record in read(place)] == [(b"k", b"v", 0)]
+    assert options.compression == "gzip"
+    ignored, left_out = caplog.messages
+    assert "includeHeaders, kafka.bootstrap.servers" in ignored
+    assert "compression" not in ignored
+    assert left_out == "columns that are not written: n, offset"
 
 
 def test_rows_of_an_older_spark_become_arrow() -> None:

@@ -125,7 +125,7 @@ class GroupOffsets(CheckedArguments):
                 self._check_here(TopicPartition(*wanted))
         partition, now = self._partition_of(group), self._clock.now_ms()
         return self._topic.name(partition), [
-            _record(group, TopicPartition(*name), given, now) for name, given in offsets.items()
+            commit_record(group, TopicPartition(*name), given, now) for name, given in offsets.items()
         ]
 
     def _partition_of(self, group: str) -> int:
@@ -149,7 +149,8 @@ class GroupOffsets(CheckedArguments):
             return
 
 
-def _record(group: str, name: TopicPartition, given: int | CommittedOffset | None, now_ms: int) -> Record:
+def commit_record(group: str, name: TopicPartition, given: int | CommittedOffset | None, now_ms: int) -> Record:
+    """Return the record that commits an offset, or deletes it if ``given`` is None; errors as ``GroupOffsets.commit``."""
     kind = OffsetsType.OFFSET_COMMIT
     key = offsets_key(kind, CommitKey(group=group, topic=name.topic, partition=name.partition))
     if given is None:

@@ -106,6 +106,7 @@ def plan_splits(
     *,
     isolation: str = Isolation.READ_UNCOMMITTED,
     split_bytes: Positive | None = None,
+    split_records: Positive | None = None,
     min_splits: Positive = 1,
     usual_splits: Positive = USUAL_SPLITS,
 ) -> list[Split]:
@@ -118,6 +119,7 @@ def plan_splits(
         ranges: one for each log; offsets outside of a log are ignored.
         isolation: isolation level. The records that ``read_committed`` hides are determined here, from transaction indexes.
         split_bytes: wanted size of a split; None: a share of the whole, from 4 to 128 MiB.
+        split_records: maximal number of offsets of a split; None for no limit.
         min_splits: minimal number of splits, if there are enough places to cut.
         usual_splits: wanted number of splits of 4 to 128 MiB if ``split_bytes`` is None, such as the number of tasks that run
             at the same time.
@@ -128,26 +130,31 @@ def plan_splits(
         StoreError, CorruptManifestError: the tier cannot be read.
     """
     seen = Isolation.of(isolation)
-    found = [part for wanted in ranges for part in _parts(reader.log(*wanted.log), wanted, seen)]
+    found = [part for wanted in ranges for part in _parts(reader.log(*wanted.log), wanted, seen, split_records)]
     total = sum(part.piece.span_bytes for part in found)
     usual = min(max(-(-total // usual_splits), SMALLEST_SPLIT_BYTES), LARGEST_SPLIT_BYTES)
     count = max(min_splits, -(-total // (split_bytes or usual)), 1)
     target = max(-(-total // count), 1)
     pieces = [piece for part in found for piece in part.cut(target)]
-    return [Split(tuple(packed), seen) for packed in _packed(pieces, total, count)]
+    return [Split(tuple(packed), seen) for packed in _packed(pieces, total, count, split_records)]
 
 
-def _packed(pieces: Sequence[Piece], total: int, count: int) -> Iterator[list[Piece]]:
-    """Yield ``count`` groups of adjacent pieces with about the same size; fewer if a piece is larger than that."""
+def _packed(pieces: Sequence[Piece], total: int, count: int, most_records: int | None) -> Iterator[list[Piece]]:
+    """Yield ``count`` groups of adjacent pieces with about the same size.
+
+    There are fewer groups if a piece is larger than a group, and more if groups would have more than ``most_records``
+    offsets.
+    """
     group: list[Piece] = []
-    number, done = 0, 0
+    number, done, records = 0, 0, 0
     for piece in pieces:
         here = (2 * done + piece.span_bytes) * count // (2 * total) if total else 0
-        if group and here != number:
+        added = piece.end - piece.start
+        if group and (here != number or (most_records is not None and records + added > most_records)):
             yield group
-            group = []
+            group, records = [], 0
         group.append(piece)
-        number, done = here, done + piece.span_bytes
+        number, done, records = here, done + piece.span_bytes, records + added
     if group:
         yield group
 
@@ -180,17 +187,18 @@ class _Part:
         yield replace(whole, start=start, position=position)
 
 
-def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation) -> Iterator[_Part]:
-    """Yield the segments of a range, ascending."""
+def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation, most_records: int | None) -> Iterator[_Part]:
+    """Yield the segments of a range, ascending, each in parts of at most ``most_records`` offsets."""
     view = log.view()
     bound = view.bound(isolation)
     start, end = max(wanted.start, view.offsets.log_start), min(wanted.end, bound)
     hidden: tuple[AbortedTransaction, ...] = ()
     if start < end and isolation is Isolation.READ_COMMITTED:
         hidden = hidden_transactions(view, log.parts, start, end)
-    for part in view.ranges(start, end):
-        if part.segment.size_bytes:
-            yield _Part(_piece(log, part, hidden), part.segment, log.parts)
+    for at in range(start, end, most_records or max(end - start, 1)):
+        for part in view.ranges(at, min(at + most_records, end) if most_records else end):
+            if part.segment.size_bytes:
+                yield _Part(_piece(log, part, hidden), part.segment, log.parts)
     if view.damage is not None and start <= bound <= wanted.end:  # a read that gets to the log's end reports the damage
         yield _Part(_end(log, bound, view.damage), None, log.parts)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from stratalog.tier.manifest.root import WriteMark
 from stratalog.writing.bulk_writer import BulkWriter, Stage
+from stratalog.writing.commit_offsets import commit_offsets
 from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritten, StagedSegment
 from stratalog.writing.write_target import WriteTarget
 
@@ -22,4 +23,5 @@ __all__ = [
     "StagedSegment",
     "WriteMark",
     "WriteTarget",
+    "commit_offsets",
 ]

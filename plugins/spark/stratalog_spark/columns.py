@@ -26,6 +26,7 @@ TYPES: Final = {
     "corruptPosition": "bigint",
     "corruptReason": "string",
 }
+_BY_LOWER: Final = {name.lower(): name for name in TYPES}
 KAFKA: Final = tuple(TYPES)[:7]
 HEADERS: Final = "headers"
 CORRUPT: Final = tuple(TYPES)[8:]
@@ -34,20 +35,30 @@ READ_ONLY: Final = frozenset({"offset", "timestampType", *CORRUPT})  # columns o
 
 def ddl(names: Sequence[str]) -> str:
     """Return the schema with these columns, as text: Spark's planner can parse it where Python cannot."""
-    return ", ".join(f"{name} {TYPES[name]}" for name in names)
+    return ", ".join(f"{name} {TYPES[canonical(name)]}" for name in names)
+
+
+def canonical(name: str) -> str:
+    """Return the name of a column as it is declared, for a name in any case; an unknown name stays as it is."""
+    return _BY_LOWER.get(name.lower(), name)
 
 
 def check_names(names: Sequence[str], kinds: Sequence[str | None] = ()) -> tuple[str, ...]:
-    """Raise ConfigError if a name is unknown or repeated, or has another type than ``kinds`` gives for it."""
-    for name in names:
+    """Return the names, which may be in any case.
+
+    Raises:
+        ConfigError: a name is unknown or repeated, or has another type than ``kinds`` gives for it.
+    """
+    found = [canonical(name) for name in names]
+    for name in found:
         if name not in TYPES:
             near = difflib.get_close_matches(name, TYPES, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f": the columns are {', '.join(TYPES)}"
             raise ConfigError(f"there is no column {name!r}{hint}")
-    for name, kind in zip(names, kinds, strict=False):
+    for name, kind in zip(found, kinds, strict=False):
         if kind is not None and kind != TYPES[name]:
             raise ConfigError(f"column {name!r} is of type {TYPES[name]}, not {kind}: read it as that, and cast")
-    if len(set(names)) != len(names):
+    if len(set(found)) != len(found):
         raise ConfigError(f"a column is given twice: {', '.join(names)}")
     return tuple(names)
 
@@ -56,14 +67,15 @@ class Rows:
     """Converts scanned records to Spark's rows.
 
     Args:
-        names: names of the columns, in order.
+        names: names of the columns, in order and in any case. The rows have the names as they are given.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         import pyarrow as pa  # noqa: PLC0415 - an extra of the core, here when Spark is
 
-        self._pa, self._names = pa, tuple(names)
-        self._schema = pa.schema([pa.field(name, _types(pa)[name]) for name in self._names])
+        self._pa, self._names = pa, tuple(map(canonical, names))
+        kinds = [_types(pa)[name] for name in self._names]
+        self._schema = pa.schema([pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)])
 
     def of(self, scanned: Scanned) -> pyarrow.RecordBatch:
         """Return the records of one batch."""
@@ -82,9 +94,8 @@ class Rows:
             "corruptPosition": found.position,
             "corruptReason": f"{found.reason} ({found.size_bytes} bytes{gone})",
         }
-        batch: pyarrow.RecordBatch = self._pa.RecordBatch.from_pylist(
-            [{name: row.get(name) for name in self._names}], schema=self._schema
-        )
+        columns = [self._pa.array([row.get(name)], _types(self._pa)[name]) for name in self._names]
+        batch: pyarrow.RecordBatch = self._pa.RecordBatch.from_arrays(columns, schema=self._schema)
         return batch
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 from stratalog import Isolation, TopicPartition
 from stratalog.errors import ConfigError, UnknownSettingError
@@ -17,7 +18,9 @@ from stratalog.spi.commands import option_value
 from stratalog.writing import WriteMark, WriteTarget
 from stratalog_spark.columns import CORRUPT, HEADERS, KAFKA
 
+_LOGGER: Final = logging.getLogger(__name__)
 TIER_PREFIX: Final = "tier."
+_KAFKA_PREFIX: Final = "kafka."  # of settings of Kafka's clients
 NAMES: Final = (
     "path",
     "tier",
@@ -38,9 +41,22 @@ NAMES: Final = (
     "failOnDataLoss",
     "corruptBatches",
     "minPartitions",
+    "maxRecordsPerPartition",
     "columns",
 )
-STREAM_NAMES: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_COMMITS: Final = "commitGroupOffsets"
+STREAM_NAMES: Final = (*_LIMITS, _COMMITS)
+# Options of Spark's Kafka source that control its consumers.
+_CONSUMER_NAMES: Final = (
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+_ISOLATION: Final = "kafka.isolation.level"
+_GROUP: Final = "kafka.group.id"
+_COMPRESSION: Final = "kafka.compression.type"
 MERGE_BYTES: Final = 64 << 20  # size that a driver copies in about a second
 SINK_NAMES: Final = (
     "path",
@@ -55,6 +71,7 @@ SINK_NAMES: Final = (
     "writeNumber",
     "checkpointLocation",
 )
+_IGNORED_SINK_NAMES: Final = ("includeHeaders", *_CONSUMER_NAMES)
 _ENDING: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "as_of")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _WAYS: Final = ("subscribe", "subscribePattern", "assign")
@@ -82,20 +99,42 @@ class Bound:
     time_ms: int | None = None
 
 
+class Splitting(TypedDict):
+    """Arguments of ``plan_splits`` that options set."""
+
+    isolation: Isolation
+    min_splits: int
+    split_records: int | None
+
+
 class Given:
     """Options as Spark passes them, with names in any case.
 
     Args:
         given: the options.
-        names: valid names, in addition to ``tier.NAME``.
+        names: valid names, in addition to ``tier.NAME`` and ``kafka.NAME``.
+        used: names of ``kafka.NAME`` that have an effect.
+        ignored: valid names that have no effect, such as options of Spark's Kafka source.
 
     Raises:
         UnknownSettingError: a name is unknown; the message contains the nearest valid one.
     """
 
-    def __init__(self, given: Mapping[str, str], names: Iterable[str]) -> None:
-        self._values = {name.lower(): str(given[name]) for name in given}
-        self._check_names({name.lower(): name for name in names})
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        names: Iterable[str],
+        *,
+        used: Collection[str] = (),
+        ignored: Iterable[str] = (),
+    ) -> None:
+        values = {name.lower(): str(given[name]) for name in given}
+        without_effect = {name.lower() for name in ignored}
+        without_effect |= {name for name in values if _has_prefix(name, _KAFKA_PREFIX) and name not in used}
+        self._ignored = sorted(name for name in given if name.lower() in without_effect)
+        # Without these, because settings of Kafka's clients may contain credentials, which tasks do not need.
+        self._values = {name: value for name, value in values.items() if name not in without_effect}
+        self._check_names({name.lower(): name for name in (*names, *ignored)})
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._values,)  # Spark pickles the text of the options, which is checked again
@@ -103,12 +142,17 @@ class Given:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(sorted(self._values))})"  # names only: values may be credentials
 
+    def warn_of_ignored(self) -> None:
+        """Log one warning that names the given options without effect. Called once for each query."""
+        if self._ignored:
+            _LOGGER.warning('options without effect in format("stratalog"): %s', ", ".join(self._ignored))
+
     def _get(self, name: str) -> str | None:
         return self._values.get(name.lower())
 
     def _check_names(self, known: Mapping[str, str]) -> None:
         for name in self._values:
-            if name not in known and not (name.startswith(TIER_PREFIX) and len(name) > len(TIER_PREFIX)):
+            if name not in known and not any(_has_prefix(name, prefix) for prefix in (TIER_PREFIX, _KAFKA_PREFIX)):
                 near = difflib.get_close_matches(name, known, n=1)
                 raise UnknownSettingError(name, 'format("stratalog")', known[near[0]] if near else "")
 
@@ -150,7 +194,12 @@ class Options(Given):
     """
 
     def __init__(self, given: Mapping[str, str], *, streaming: bool | None = False) -> None:
-        super().__init__(given, (*NAMES, *STREAM_NAMES))
+        super().__init__(
+            given,
+            (*NAMES, *STREAM_NAMES),
+            used=(_ISOLATION, _GROUP) if _asks_for_commits(given) else (_ISOLATION,),
+            ignored=(*_CONSUMER_NAMES, *_LIMITS) if streaming is False else _CONSUMER_NAMES,
+        )
         self._streaming = streaming
         self._check_kind(streaming=streaming)
         self.source = self._source()
@@ -159,10 +208,12 @@ class Options(Given):
         self.end = self._bound("ending", LATEST)
         self.or_latest = self._choice("startingOffsetsByTimestampStrategy", "error", ("error", "latest")) == "latest"
         self.headers = self._switch("includeHeaders", default=False)
-        self.isolation = Isolation.of(self._get("isolation") or Isolation.READ_UNCOMMITTED)
+        self.isolation = Isolation.of(self._get("isolation") or self._get(_ISOLATION) or Isolation.READ_UNCOMMITTED)
         self.fail_on_loss = self._switch("failOnDataLoss", default=True)
         self.corrupt = self._choice("corruptBatches", "fail", _POLICIES)
         self.min_partitions = self._count("minPartitions") or 1
+        self.max_records = self._count("maxRecordsPerPartition")
+        self.group = self._group()
         self.max_offsets = self._count("maxOffsetsPerTrigger")
         self.min_offsets = self._count("minOffsetsPerTrigger")
         self.max_delay_ms = _duration_ms("maxTriggerDelay", self._get("maxTriggerDelay") or "15m")
@@ -174,16 +225,34 @@ class Options(Given):
         return _options, (self._values, self._streaming)
 
     @property
+    def splitting(self) -> Splitting:
+        """Arguments of ``plan_splits``."""
+        return {
+            "isolation": self.isolation,
+            "min_splits": self.min_partitions,
+            "split_records": self.max_records,
+        }
+
+    @property
     def shown(self) -> tuple[str, ...]:
         """Columns of the option, or those of Spark's Kafka source and those that other options add."""
         corrupt = CORRUPT if self.corrupt == "columns" else ()
         return self.columns or (*KAFKA, *((HEADERS,) if self.headers else ()), *corrupt)
 
     def _check_kind(self, *, streaming: bool | None) -> None:
-        wrong = {True: _ENDING, False: STREAM_NAMES, None: ()}[streaming]
+        wrong = {True: _ENDING, False: (_COMMITS,), None: ()}[streaming]
         for name in wrong:
             if self._get(name) is not None:
                 raise ConfigError(f"option {name} is for a {'batch' if streaming else 'stream'} alone")
+
+    def _group(self) -> str | None:
+        """Return the group whose offsets the query commits, or None."""
+        if not self._switch(_COMMITS, default=False):
+            return None
+        group = self._get(_GROUP)
+        if not group:
+            raise ConfigError(f"option {_COMMITS} needs the name of a group: set option {_GROUP}")
+        return group
 
     def _source(self) -> ReadSource:
         path = self._get("path")
@@ -240,6 +309,14 @@ class Options(Given):
         return Bound(option, everywhere=everywhere, offsets=found)
 
 
+def _has_prefix(name: str, prefix: str) -> bool:
+    return name.startswith(prefix) and name != prefix
+
+
+def _asks_for_commits(given: Mapping[str, str]) -> bool:
+    return any(name.lower() == _COMMITS.lower() for name in given)
+
+
 def _options(given: Mapping[str, str], streaming: bool | None) -> Options:  # noqa: FBT001 - what is pickled is positional
     return Options(given, streaming=streaming)
 
@@ -248,7 +325,7 @@ class SinkOptions(Given):
     """Checked options of one write. Errors are those of ``Options``."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        super().__init__(given, SINK_NAMES)
+        super().__init__(given, SINK_NAMES, used=(_COMPRESSION,), ignored=_IGNORED_SINK_NAMES)
         path = self._get("path")
         if not path:
             raise ConfigError(
@@ -264,7 +341,7 @@ class SinkOptions(Given):
         )
         self.topic = self._get("topic")
         self.partitions = self._count("partitions")
-        self.compression = self._get("compression")
+        self.compression = self._get("compression") or self._get(_COMPRESSION)
         merged = self._get("mergeBytes")
         self.merge_bytes = MERGE_BYTES if merged is None else _natural("mergeBytes", merged)
         if self.partitions and not self.topic:

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 
 from stratalog import LogReader, Reader, TopicPartition
 from stratalog.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
-from stratalog.reading import OffsetRange
+from stratalog.reading import INTERNAL_TOPICS, OffsetRange
 from stratalog_spark.options import EARLIEST, LATEST, Bound, Options, assigned
 
 
 def chosen(options: Options, reader: Reader) -> list[TopicPartition]:
     """Return the partitions to read, sorted.
+
+    A pattern may match any part of a name, and never matches an internal topic, as in Spark's Kafka source.
 
     Raises:
         UnknownTopicError: a named topic or partition does not exist.
@@ -21,7 +23,7 @@ def chosen(options: Options, reader: Reader) -> list[TopicPartition]:
     there = reader.partitions()
     if way == "subscribePattern":
         pattern = re.compile(text)
-        return [name for name in there if pattern.fullmatch(name.topic)]
+        return [name for name in there if name.topic not in INTERNAL_TOPICS and pattern.search(name.topic)]
     if way == "assign":
         wanted = sorted(set(assigned(way, text)))
         missing = [str(name) for name in wanted if name not in there]

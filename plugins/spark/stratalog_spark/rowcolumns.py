@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark.sql.types import StructType
 
 from stratalog import RecordColumns
 from stratalog.errors import ConfigError, InvalidRecordError
-from stratalog_spark.columns import HEADERS, READ_ONLY
+from stratalog_spark.columns import HEADERS, READ_ONLY, canonical
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,27 +31,34 @@ _HASHED_BYTES: Final = 1 << 18  # per block: the index numbers take eight times 
 _LARGEST_BYTES: Final = (1 << 31) - 1
 
 
-def check_schema(schema: StructType, topic: str | None, *, of_table: bool = False) -> None:
-    """Raise ConfigError unless rows of this schema can be written.
-
-    Rows for a table may also have the columns of a read.
-    """
-    found = {field.name: field.dataType.simpleString() for field in schema.fields}
-    if of_table:
-        found = {name: kind for name, kind in found.items() if name not in READ_ONLY}
-    if "value" not in found:
-        raise ConfigError(f"the column 'value' is missing; the columns are {', '.join(found) or 'none'}")
-    for name, kind in found.items():
+def check_schema(schema: StructType, topic: str | None) -> None:
+    """Raise ConfigError unless rows of this schema can be written."""
+    found = dict[str, str]()
+    for field in schema.fields:
+        name, kind = canonical(field.name), field.dataType.simpleString()
         if name not in _TYPES:
-            raise ConfigError(f"column {name!r} cannot be written: the columns are {', '.join(_TYPES)}")
+            continue
+        if name in found:
+            raise ConfigError(f"two columns are called {name!r}; names are not case-sensitive")
         if kind not in _TYPES[name]:
             raise ConfigError(f"column {name!r} must be of type {' or '.join(_TYPES[name])}, not {kind}: cast it")
+        found[name] = kind
+    if "value" not in found:
+        raise ConfigError(f"the column 'value' is missing; the columns are {', '.join(schema.names) or 'none'}")
     if topic is None and "topic" not in found:
         raise ConfigError("no topic is given: add option topic, or a column 'topic'")
 
 
-def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the columns of a batch that are written. An INSERT into a table has null in the others.
+def written_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the columns that are written, with the names by which this module knows them.
+
+    Source: apache/spark KafkaWriter, which ignores other columns, too.
+    """
+    return {name: canonical(name) for name in names if canonical(name) in _TYPES}
+
+
+def without_assigned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch that an INSERT writes into a table, which has null in the columns that the statement leaves out.
 
     Raises:
         InvalidRecordError: a row has a value in a column that the log assigns, such as ``offset``.
@@ -61,7 +68,13 @@ def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
             raise InvalidRecordError(
                 f"a row has a value in column {name!r}, which the log assigns: write the rows without this column"
             )
-    return batch.select([name for name in batch.schema.names if name not in READ_ONLY])
+    return batch
+
+
+def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the columns of a batch that are written."""
+    names = written_names(batch.schema.names)
+    return batch.select(list(names)).rename_columns(list(names.values()))
 
 
 def by_log(

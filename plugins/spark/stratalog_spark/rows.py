@@ -42,7 +42,7 @@ def plan(options: Options, tasks: int | None = None) -> list[Split]:
     usual = {} if tasks is None else {"usual_splits": tasks}
     with options.source.open(peek=True) as reader:
         ranges = resolve(options, reader)
-        splits = plan_splits(reader, ranges, isolation=options.isolation, min_splits=options.min_partitions, **usual)
+        splits = plan_splits(reader, ranges, **options.splitting, **usual)
     return splits or [Split((), options.isolation)]
 
 

@@ -8,7 +8,7 @@ already have it are skipped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
@@ -24,7 +24,7 @@ from stratalog.errors import ConfigError, StorageError, UnknownTopicError
 from stratalog.writing import BulkWriter, Published, Stage, StagedSegment, WriteMark
 from stratalog_spark.messages import Message
 from stratalog_spark.options import SinkOptions
-from stratalog_spark.rowcolumns import by_log, check_schema, columns_of, writable
+from stratalog_spark.rowcolumns import by_log, check_schema, columns_of, without_assigned, writable, written_names
 from stratalog_spark.tables import is_kept
 from stratalog_spark.worker import freeze_once
 
@@ -181,7 +181,11 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedSegmen
 
 def _prepare(options: SinkOptions, schema: StructType) -> None:
     """Raise errors on the driver that would make every task or the commit fail."""
-    check_schema(schema, options.topic, of_table=is_kept(schema))
+    check_schema(schema, options.topic)
+    options.warn_of_ignored()
+    left_out = sorted(set(schema.names) - set(written_names(schema.names)))
+    if left_out:
+        _LOGGER.warning("columns that are not written: %s", ", ".join(left_out))
     with options.target.open() as writer:
         if options.topic is None:
             return
@@ -203,11 +207,12 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         _prepare(options, schema)
-        self._options = options
+        self._options, self._of_table = options, is_kept(schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Run one task."""
-        return stage(self._options, iterator, self._options.mark)
+        batches = map(without_assigned, iterator) if self._of_table else iterator
+        return stage(self._options, batches, self._options.mark)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the staged segments."""
@@ -263,17 +268,20 @@ def as_arrow(given: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatc
         "timestamp": pa.timestamp("us", tz="UTC"),
         "array<struct<key:string,value:binary>>": pa.list_(header),
     }
-    wanted = pa.schema([(field.name, kinds[field.dataType.simpleString()]) for field in schema.fields])
+    names = written_names(schema.names)
+    wanted = pa.schema([(names[name], kinds[schema[name].dataType.simpleString()]) for name in names])
     rest = iter(given)
     while taken := list(islice(rest, 1)):
         if isinstance(taken[0], pa.RecordBatch):
             yield taken[0]
             continue
         taken.extend(islice(rest, _ROWS - 1))
-        yield pa.RecordBatch.from_pylist([_plain(row.asDict(recursive=True)) for row in taken], schema=wanted)
+        plain = [_plain(row.asDict(recursive=True), names) for row in taken]
+        yield pa.RecordBatch.from_pylist(plain, schema=wanted)
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row whose timestamp has a time zone. Spark passes local time without one."""
+def _plain(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the written columns of a row. The timestamp gets a time zone: Spark passes local time without one."""
+    row = {names[name]: given[name] for name in names}
     stamp = row.get("timestamp")
     return row if stamp is None else {**row, "timestamp": stamp.astimezone()}

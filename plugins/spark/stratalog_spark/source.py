@@ -47,11 +47,14 @@ class StratalogSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader for ``spark.read``. ``schema``, the user's if there is one, selects the columns."""
-        return BatchReader(Options(with_table(self.options, schema, streaming=False)), _names(schema))
+        options = Options(with_table(self.options, schema, streaming=False))
+        options.warn_of_ignored()
+        return BatchReader(options, _names(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader for ``spark.readStream``; ``schema`` as for ``reader``."""
         options = Options(with_table(self.options, schema, streaming=True), streaming=True)
+        options.warn_of_ignored()
         names = _names(schema)
         try:
             from stratalog_spark.limited import LimitedStreamReader  # noqa: PLC0415 - not before Spark 4.2

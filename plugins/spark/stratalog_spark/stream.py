@@ -15,6 +15,7 @@ from stratalog import LogOffsets, Reader, TopicPartition
 from stratalog.errors import ConfigError, OffsetOutOfRangeError, StorageError, UnknownTopicError
 from stratalog.reading import OffsetRange, Split, plan_splits
 from stratalog.spi import Env
+from stratalog.writing import WriteTarget, commit_offsets
 from stratalog_spark.options import Numbers, Options
 from stratalog_spark.ranges import chosen, start_offsets
 from stratalog_spark.rows import SplitPartition, read_split
@@ -122,8 +123,7 @@ class Planner:
                 ranges.append(self._range(name, start.get(name, bounds.log_start), until, bounds))
             else:
                 self._lost(UnknownTopicError(f"{name} no longer exists in {reader.location}"))
-        options = self.options
-        return plan_splits(reader, ranges, isolation=options.isolation, min_splits=options.min_partitions)
+        return plan_splits(reader, ranges, **self.options.splitting)
 
     def _range(self, name: TopicPartition, begin: int, until: int, bounds: LogOffsets) -> OffsetRange:
         first, last = bounds.log_start, bounds.bound(self.options.isolation)
@@ -205,7 +205,19 @@ class PlainStreamReader(DataSourceStreamReader):
         return read_split(self._options, self._names, self._options.source, partition.split)
 
     def commit(self, end: Json) -> None:
-        """Do nothing. Spark calls this late, and for the last batch perhaps never."""
+        """Commit the group's offsets if the options ask for it. Spark calls this after the batch, and for the last perhaps not.
+
+        An error is only logged: it does not affect the query, and the next batch commits newer offsets.
+        """
+        group, source = self._options.group, self._options.source
+        if group is None:
+            return
+        target = WriteTarget(source.location, tier_options=source.tier_options, config=source.config)
+        try:
+            with target.open() as writer:
+                commit_offsets(writer, group, from_json(end))
+        except StorageError as error:
+            _LOGGER.warning("offsets of group %s are not committed: %s", group, error)
 
     def stop(self) -> None:
         """Release the resources of the query."""

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from stratalog import open_reader
 from stratalog.errors import ConfigError, LogDirNotFoundError
-from stratalog_spark.columns import TYPES, check_names
+from stratalog_spark.columns import TYPES, canonical, check_names
 from stratalog_spark.options import SINK_NAMES, STREAM_NAMES, TIER_PREFIX, Options
 
 METADATA: Final = "stratalog"  # persistent: the key of the metadata in catalogs
@@ -76,7 +76,7 @@ def table_schema(given: Mapping[str, str]) -> StructType:
     kept["path"] = location
     schema, metadata = StructType(), {METADATA: kept}
     for column in check_names(Options(kept, streaming=None).shown):
-        schema.add(column, _SPARK_TYPES[TYPES[column]], nullable=True, metadata=metadata)
+        schema.add(column, _SPARK_TYPES[TYPES[canonical(column)]], nullable=True, metadata=metadata)
     return schema
 
 

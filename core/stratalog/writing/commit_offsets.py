@@ -1,0 +1,53 @@
+"""Commit of a group's offsets without an engine, into ``__consumer_offsets`` of a bulk writer's target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from stratalog.client.group_offsets import commit_record
+from stratalog.client.partitioner import partition_of_name
+from stratalog.client.statetopic import CONFIG, PARTITIONS
+from stratalog.env import Env
+from stratalog.errors import UnknownTopicError
+from stratalog.model.arguments import checked
+from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC
+from stratalog.model.names import TopicPartition
+from stratalog.model.records import RecordColumns
+from stratalog.writing.bulk_writer import BulkWriter
+
+_MERGED_BYTES: Final = (
+    1 << 20
+)  # size of segments of commits that are merged; one commit has about 100 bytes a partition
+
+
+@checked
+def commit_offsets(
+    writer: BulkWriter, group: str, offsets: Mapping[TopicPartition, int], *, env: Env | None = None
+) -> None:
+    """Store the offsets of a group's next records, as ``Consumer.commit`` does; creates the topic if it is missing.
+
+    Args:
+        writer: a target; its errors are those of ``BulkWriter.append``.
+        group: name of the group.
+        offsets: offset for each partition, at least 0. They are stored in one batch.
+        env: its clock gives the timestamp.
+
+    Raises:
+        ConfigError: an offset is negative.
+    """
+    if not offsets:
+        return
+    try:
+        count = writer.partitions(OFFSETS_TOPIC)
+    except UnknownTopicError:
+        writer.create_topic(OFFSETS_TOPIC, PARTITIONS, CONFIG)
+        count = PARTITIONS
+    now_ms = (env or Env()).clock.now_ms()
+    records = [commit_record(group, name, offset, now_ms) for name, offset in sorted(offsets.items())]
+    log = TopicPartition(OFFSETS_TOPIC, partition_of_name(group, count))
+    with writer.stage(log) as stage:
+        stage.add(RecordColumns.from_records(records))
+        staged = stage.finish()
+    writer.append(log, staged)
+    writer.merge_end(log, _MERGED_BYTES)
