@@ -6,7 +6,7 @@ offsets into splits, and ``scan`` reads one split in any process. ``plan_checks`
 
 from __future__ import annotations
 
-from stratalog.model.names import INTERNAL_TOPICS
+from stratalog.model.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from stratalog.reading.check_jobs import Check, CheckPlan, check, plan_checks
 from stratalog.reading.read_source import ReadSource
 from stratalog.reading.split_plan import OffsetRange, Piece, Split, plan_splits
@@ -14,6 +14,7 @@ from stratalog.reading.split_scan import DamagedRange, MissingRange, Scanned, sc
 from stratalog.segment.finding import Finding
 
 __all__ = [
+    "CLUSTER_METADATA_TOPIC",
     "INTERNAL_TOPICS",
     "Check",
     "CheckPlan",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from stratalog import LogReader, Reader, TopicPartition
 from stratalog.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
-from stratalog.reading import INTERNAL_TOPICS, OffsetRange
+from stratalog.reading import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, OffsetRange
 from stratalog_spark.options import EARLIEST, LATEST, Bound, Options, assigned
 
 
@@ -23,7 +23,8 @@ def chosen(options: Options, reader: Reader) -> list[TopicPartition]:
     there = reader.partitions()
     if way == "subscribePattern":
         pattern = re.compile(text)
-        return [name for name in there if name.topic not in INTERNAL_TOPICS and pattern.search(name.topic)]
+        hidden = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
+        return [name for name in there if name.topic not in hidden and pattern.search(name.topic)]
     if way == "assign":
         wanted = sorted(set(assigned(way, text)))
         missing = [str(name) for name in wanted if name not in there]
