@@ -48,6 +48,7 @@ OWN_COMMANDS: Final = {
     "restore": OwnCommand("tier.restore:restore_command", "Copy the logs of a tier into a log directory."),
     "retention": OwnCommand("maintenance.retention:retention", "Delete expired segments on disk and in the tier."),
     "run": OwnCommand("maintenance.running:run_engine", "Run an engine with its background duties and services."),
+    "sql": OwnCommand("data.sql:sql", "Query topics with SQL, by DuckDB."),
     "tier": OwnCommand("tier.tier_command:tier", "List, compare, clean and price the contents of a tier."),
     "topics": OwnCommand("data.topics:topics", "List, create, alter, delete and describe topics."),
     "verify": OwnCommand("maintenance.verify:verify", "Check and repair a log directory or a tier."),

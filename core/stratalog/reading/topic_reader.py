@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import polars  # noqa: ICN001
     import pyarrow  # noqa: ICN001
 
+    from stratalog.reading.topic_dataset import TopicDataset
+
 Since = int | dt.datetime
 """A timestamp: milliseconds since 1970 (UTC), or a datetime with a time zone."""
 Offsets = int | Mapping[int, int]
@@ -31,11 +33,11 @@ _NS_IN_MS: Final = 1_000_000
 
 
 class _Part(NamedTuple):
-    """Offsets [start, end) of one log."""
+    """Offsets [start, end) of one log. ``end`` None is the isolation's bound, where a damaged log raises its damage."""
 
     log: LogReader
     start: int
-    end: int
+    end: int | None
 
 
 class TopicReader(CheckedArguments):
@@ -107,6 +109,24 @@ class TopicReader(CheckedArguments):
             return [self._part(number, start, end, since_ms, isolation) for number in numbers]
 
         return TopicScan(self.name, columns, isolation, parts)
+
+    def dataset(self, *, isolation: str = "read_uncommitted") -> TopicDataset:
+        """Return the topic as a dataset of pyarrow, for engines that push filters and columns down, such as DuckDB.
+
+        Filters by partition and offset skip parts of segments; a lower bound of the timestamp skips segments.
+
+        Args:
+            isolation: ``read_uncommitted``, ``read_committed`` or ``log_end``.
+
+        Raises:
+            ConfigError: ``isolation`` is another word.
+            PluginImportError: pyarrow is not installed; the text names the extra.
+        """
+        Isolation.of(isolation)
+        arrow_schema()  # raises the error for a missing pyarrow
+        from stratalog.reading.topic_dataset import TopicDataset  # noqa: PLC0415 - imports pyarrow
+
+        return TopicDataset(lambda: [self._log(self.name, number) for number in self._all()], isolation)
 
     def follow(
         self,
@@ -193,11 +213,11 @@ class TopicReader(CheckedArguments):
         offsets = log.offsets()
         bound = offsets.bound(Isolation.of(isolation))
         first, last = _offset(start, number), _offset(end, number)
-        begin = offsets.log_start if first is None else max(first, offsets.log_start)
+        begin = offsets.log_start if first is None else min(max(first, offsets.log_start), bound)
         if since_ms is not None:
             found = log.offset_for_timestamp(since_ms, isolation)
             begin = max(begin, bound if found is None else found)
-        return _Part(log, begin, bound if last is None else min(last, bound))
+        return _Part(log, begin, None if last is None or last > bound else last)
 
 
 class TopicScan:
@@ -236,7 +256,7 @@ class TopicScan:
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
         """Yield the records in batches of about 4 MiB of log, one partition after the other. Errors as ``LogReader.to_arrow``."""
         for log, start, end in self._parts():
-            if start < end:
+            if end is None or start < end:
                 yield from read_arrow(
                     log.view, log.parts, start, end, self._isolation, log.name.partition, self._columns
                 )
@@ -261,7 +281,7 @@ class TopicScan:
         tables = [
             log.to_arrow(start, end, self._isolation, columns=self._columns)
             for log, start, end in self._parts()
-            if start < end
+            if end is None or start < end
         ]
         pa = import_module("pyarrow")
         table: pyarrow.Table = pa.concat_tables(tables) if tables else schema.empty_table()

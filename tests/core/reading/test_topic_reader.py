@@ -14,7 +14,14 @@ import pytest
 from stratalog import Reader, Record, open_engine, open_reader
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.errors import ClosedError, ConfigError, OffsetOutOfRangeError, PluginImportError, UnknownTopicError
+from stratalog.errors import (
+    ClosedError,
+    ConfigError,
+    CorruptBatchError,
+    OffsetOutOfRangeError,
+    PluginImportError,
+    UnknownTopicError,
+)
 
 START_MS = 1_700_000_000_000
 ROWS = [(partition, offset) for partition in range(3) for offset in range(50)]
@@ -93,6 +100,19 @@ def test_a_scan_sees_the_isolation_level(tmp_path: Path) -> None:
         for isolation, expected in (("read_uncommitted", [b"1", b"0"]), ("read_committed", [b"1"])):
             scan = reader.topic("t").scan(columns=["value"], isolation=isolation)
             assert scan.to_arrow()["value"].to_pylist() == scan.reader().read_all()["value"].to_pylist() == expected
+
+
+def test_a_damaged_end_is_reported(folder: Path) -> None:
+    file = max((folder / "orders-1").glob("*.log"))
+    file.write_bytes(file.read_bytes()[:-1])
+    with open_reader(folder) as reader:
+        topic = reader.topic("orders")
+        for read in (topic.scan().to_arrow, lambda: list(topic.scan().batches()), topic.dataset().to_table):
+            with pytest.raises(CorruptBatchError):
+                read()
+        end = reader.log("orders", 1).offsets().log_end
+        for scan in (topic.scan(partitions=[0, 2]), topic.scan(end=end)):
+            assert scan.to_arrow().num_rows >= 80
 
 
 def test_wrong_arguments_are_named(folder: Path) -> None:

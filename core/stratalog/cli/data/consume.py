@@ -129,16 +129,17 @@ def record_item(topic: str, record: Record) -> dict[str, object]:
         "leader_epoch": record.leader_epoch,
     }
     for name, value in (("key", record.key), ("value", record.value)):
-        _put(item, name, value)
+        put_bytes(item, name, value)
     headers = []
     for name, value in record.headers:
         header: dict[str, object] = {"key": name}
-        _put(header, "value", value)
+        put_bytes(header, "value", value)
         headers.append(header)
     return {**item, "headers": headers}
 
 
-def _put(item: dict[str, object], name: str, value: bytes | None) -> None:
+def put_bytes(item: dict[str, object], name: str, value: bytes | None) -> None:
+    """Add bytes to a JSON object: UTF-8 as text, other bytes under a name that ends in ``_base64``."""
     try:
         item[name] = None if value is None else value.decode()
     except UnicodeDecodeError:

@@ -1,0 +1,236 @@
+"""``stratalog sql``: query topics with DuckDB."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from decimal import Decimal
+from importlib import import_module
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from stratalog.cli.data.consume import put_bytes
+from stratalog.cli.options import LogPlace, NamedPath, json_option
+from stratalog.cli.output import Output
+from stratalog.errors import ConfigError, PluginImportError, UnknownTopicError
+from stratalog.model.arrow import ARROW_COLUMNS
+from stratalog.spi.commands import config_option, tier_option
+
+_FORMATS: Final = {".csv": "csv, header", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+_SHOWN_ROWS: Final = 1000
+_SAMPLE_RECORDS: Final = 1000
+_RAW: Final = "records of "
+
+
+@click.command()
+@click.argument("query")
+@click.argument("location", metavar="PATH|URI", type=NamedPath())
+@config_option
+@tier_option
+@click.option("--tier", metavar="URI", help="URI of the tier behind a directory.")
+@click.option(
+    "--values",
+    "values",
+    metavar="TOPIC=json|TOPIC=FILE.avsc",
+    multiple=True,
+    help="Add the fields of the values of a topic as columns: of JSON objects, or of Avro records with the schema in FILE.",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header.")
+@click.option(
+    "--output",
+    "-o",
+    "file",
+    type=NamedPath(dir_okay=False),
+    help="Write the result to a file; its suffix is .parquet, .csv, .json or .jsonl.",
+)
+@json_option
+def sql(
+    output: Output,
+    query: str,
+    location: str,
+    config: str | None,
+    tier_options: Mapping[str, object],
+    tier: str | None,
+    values: tuple[str, ...],
+    as_csv: bool,  # noqa: FBT001 - click passes options
+    file: str | None,
+) -> None:
+    """Run the SQL query QUERY over the topics of a log directory or a tier.
+
+    Each topic is a view with the columns partition, offset, timestamp, timestamp_type, key, value, headers and leader_epoch. Put
+    "offset" and unusual names of topics in double quotes. Conditions on partition, "offset" and timestamp skip what they exclude.
+
+    Example: stratalog sql 'select key, count(*) from orders group by key' data
+    """
+    kind = _format_of(file)
+    with LogPlace((location,), tier, config, tier_options).reader() as reader, closing(_connected()) as connection:
+        topics, datasets = reader.topics(), []
+        for topic in topics:
+            datasets.append(reader.topic(topic).dataset())
+            connection.register(_RAW + topic, datasets[-1])
+            connection.execute(f"create view {_name(topic)} as select * from {_name(_RAW + topic)}")  # noqa: S608 - quoted
+        try:
+            for given in values:
+                _add_values(connection, given, topics)
+            _print(connection, query, output, kind, file, as_csv=as_csv)
+        except _duckdb().Error as error:
+            for dataset in datasets:
+                if dataset.error is not None:
+                    raise dataset.error from error
+            raise ConfigError(f"the query failed: {error}") from error
+
+
+def _print(connection: Any, query: str, output: Output, kind: str | None, file: str | None, *, as_csv: bool) -> None:
+    relation = connection.sql(query)
+    if relation is None:
+        raise ConfigError("the query has no result: use a SELECT")
+    if file is not None:
+        relation.create_view("the result")
+        connection.execute(f'copy "the result" to {_text(file)} (format {kind})')
+        return
+    result = relation.to_arrow_reader()
+    names = result.schema.names
+    rows = (row for batch in result for row in zip(*map(_cells, batch.columns), strict=True))
+    if as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_plain(value) for value in row] for row in rows)
+    elif output.as_json:
+        for row in rows:
+            output.item(_item(zip(names, row, strict=True)))
+    else:
+        _print_table(output, names, rows)
+
+
+def _print_table(output: Output, names: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
+    shown = [[_plain(value) for value in row] for row, _ in zip(rows, range(_SHOWN_ROWS), strict=False)]
+    output.table("", names, shown)
+    if next(rows, None) is not None:
+        output.note(f"only the first {_SHOWN_ROWS:,} rows are shown: use --csv, --json or --output for all")
+
+
+def _add_values(connection: Any, given: str, topics: Mapping[str, object]) -> None:
+    """Replace the view of a topic by one with the fields of its values."""
+    topic, is_pair, kind = given.rpartition("=")
+    if not is_pair:
+        raise ConfigError(f"--values {given}: give TOPIC=json or TOPIC=FILE.avsc")
+    if topic not in topics:
+        raise UnknownTopicError(f"--values {given}: there is no topic {topic}")
+    text = "decode(value)"
+    if kind != "json":
+        connection.create_function(f"avro {topic}", _avro_text(Path(kind)), ["BLOB"], "VARCHAR")
+        text = f"{_name(f'avro {topic}')}(value)"
+    parsed = f"try({text}::json)"
+    sample = f"select {parsed} as j from {_name(_RAW + topic)} where value is not null limit {_SAMPLE_RECORDS}"  # noqa: S608
+    found = connection.execute(f"select json_group_structure(j) from ({sample}) where json_type(j) = 'OBJECT'")  # noqa: S608
+    ((structure,),) = found.fetchall()
+    if structure is None or structure == "{}":
+        return
+    columns = [f"fields.{_name(field)} as {_name(_free(field))}" for field in json.loads(structure)]
+    transformed = f"json_transform({parsed}, {_text(structure)}) as fields"
+    chosen = ", ".join(["* exclude (fields)", *columns])
+    connection.execute(
+        f"create or replace view {_name(topic)} as select {chosen} "  # noqa: S608 - quoted
+        f"from (select *, {transformed} from {_name(_RAW + topic)})"
+    )
+
+
+def _avro_text(file: Path) -> Callable[[bytes], str | None]:
+    """Return a function that converts an Avro record to JSON; None for other bytes."""
+    try:
+        fastavro = import_module("fastavro")
+    except ImportError as error:
+        raise PluginImportError("Avro needs fastavro", "sql", "stratalog[avro]") from error
+    try:
+        schema = fastavro.parse_schema(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, fastavro.schema.SchemaParseException) as error:
+        raise ConfigError(f"{file} is no Avro schema: {error}") from error
+
+    def text(value: bytes) -> str | None:
+        try:
+            return json.dumps(fastavro.schemaless_reader(BytesIO(value), schema, None), default=str)
+        except Exception:  # noqa: BLE001 - any error: fastavro has no error class for bytes that do not fit the schema
+            return None
+
+    return text
+
+
+def _free(field: str) -> str:
+    """Return the name of a field's column: with a prefix if records have a column of this name."""
+    return f"value_{field}" if field.lower() in ARROW_COLUMNS else field
+
+
+def _format_of(file: str | None) -> str | None:
+    if file is None:
+        return None
+    kind = _FORMATS.get(Path(file).suffix.lower())
+    if kind is None:
+        raise ConfigError(f"--output {file}: the suffix must be one of {', '.join(_FORMATS)}")
+    return kind
+
+
+def _connected() -> Any:
+    connection = _duckdb().connect()
+    connection.execute("set timezone = 'UTC'")
+    return connection
+
+
+def _duckdb() -> Any:
+    try:
+        return import_module("duckdb")
+    except ImportError as error:
+        raise PluginImportError("duckdb is not installed", "sql", "stratalog[sql]") from error
+
+
+def _name(identifier: str) -> str:
+    escaped = identifier.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def _text(literal: str) -> str:
+    escaped = literal.replace("'", "''")
+    return f"'{escaped}'"
+
+
+def _cells(column: Any) -> list[Any]:
+    """Return the cells of a column. Timestamps become text, because Python has no years after 9999."""
+    pa = import_module("pyarrow")
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.string())
+    cells: list[Any] = column.to_pylist()
+    if pa.types.is_decimal(column.type) and column.type.scale == 0:
+        return [None if cell is None else int(cell) for cell in cells]
+    return cells
+
+
+def _plain(value: Any) -> Any:
+    """Return a cell for tables and CSV."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return json.dumps(_nested(value), default=str) if isinstance(value, dict | list) else value
+
+
+def _item(cells: Any) -> dict[str, object]:
+    item: dict[str, object] = {}
+    for name, value in cells:
+        if isinstance(value, bytes):
+            put_bytes(item, name, value)
+        else:
+            item[name] = _nested(value)
+    return item
+
+
+def _nested(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _item(value.items())
+    if isinstance(value, list):
+        return [_nested(cell) for cell in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return float(value) if isinstance(value, Decimal) else value

@@ -1,0 +1,212 @@
+"""A topic as a dataset of pyarrow, which reads only the parts of the logs that a filter may match.
+
+Engines that know datasets (DuckDB, polars, pyarrow itself) pass their filters and the columns that they need. This module needs
+pyarrow, and is imported at the first use of ``TopicReader.dataset``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from stratalog.log.read.columns import read_arrow
+from stratalog.log.read.log_reader import LogReader
+from stratalog.model.arrow import ARROW_COLUMNS, arrow_schema
+from stratalog.model.offsets import Isolation
+from stratalog.segment.readable import ReadableSegment
+
+Columns = Sequence[str] | dict[str, ds.Expression] | None
+"""Names of columns, or expressions by name; None means all columns."""
+PIECE_BYTES: Final = 16 << 20
+_LAST_MS: Final = ((1 << 63) - 1) // 1000  # microseconds have 64 bits too
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Offsets [start, end) of one log, in one segment; or the damaged end of a log, which has no segment."""
+
+    log: LogReader
+    segment: ReadableSegment | None
+    start: int
+    end: int
+
+
+class TopicDataset(ds.Dataset):
+    """The records of a topic, in ``arrow_schema()``. Each read is of the logs as the reader shows them then.
+
+    Filters by partition and offset skip parts of segments; a lower bound of the timestamp skips segments. An upper bound does not,
+    because records need not be in the order of their timestamps.
+
+    Args:
+        logs: returns the logs of all partitions.
+        isolation: isolation level.
+
+    Attributes:
+        error: the last error of a read; engines replace it by an error of their own.
+    """
+
+    def __init__(self, logs: Callable[[], Sequence[LogReader]], isolation: str) -> None:
+        # The base class has no constructor for Python. Its state is not used: all calls of it lead to ``scanner``.
+        self._logs, self._isolation = logs, isolation
+        self.error: Exception | None = None
+
+    def __repr__(self) -> str:
+        return f"TopicDataset({[str(log.name) for log in self._logs()]})"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the records."""
+        return arrow_schema()
+
+    def scanner(  # type: ignore[override]  # the options of pyarrow, most without effect here, are not listed
+        self,
+        columns: Columns = None,
+        filter: ds.Expression | None = None,  # noqa: A002 - pyarrow's name
+        **_options: Any,
+    ) -> TopicScanner:
+        """Return a scan of some columns of the records that match a filter; other options of pyarrow have no effect."""
+        names = _names_in(columns, filter)
+        return TopicScanner(lambda: self._batches(names, filter), arrow_schema(names), columns, filter)
+
+    def _batches(self, columns: Sequence[str], wanted: ds.Expression | None) -> Iterator[pa.RecordBatch]:
+        try:
+            for log, start, end in self._ranges(wanted):
+                yield from read_arrow(log.view, log.parts, start, end, self._isolation, log.name.partition, columns)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _ranges(self, wanted: ds.Expression | None) -> Iterator[tuple[LogReader, int, int]]:
+        """Yield the ranges of offsets that may have records that match; adjacent pieces are joined."""
+        pieces = [piece for log in self._logs() for piece in self._pieces(log)]
+        kept = pieces if wanted is None else _matching(pieces, wanted)
+        start = None
+        for number, piece in enumerate(kept):
+            start = piece.start if start is None else start
+            following = kept[number + 1] if number + 1 < len(kept) else None
+            if following is None or following.log is not piece.log or following.start != piece.end:
+                yield piece.log, start, piece.end
+                start = None
+
+    def _pieces(self, log: LogReader) -> Iterator[_Piece]:
+        view = log.view()
+        bound = view.bound(Isolation.of(self._isolation))
+        for found in view.ranges(view.offsets.log_start, bound):
+            count = min(-(-found.segment.size_bytes // PIECE_BYTES), found.end - found.start)
+            for number in range(count):
+                span = found.end - found.start
+                start, end = found.start + number * span // count, found.start + (number + 1) * span // count
+                yield _Piece(log, found.segment, start, end)
+        if view.damage is not None:  # a read beyond the bound raises it
+            yield _Piece(log, None, bound, bound + 1)
+
+
+class TopicScanner(ds.Scanner):
+    """A scan of a topic. The caller's thread reads: no thread of Arrow runs Python code when the program ends.
+
+    Args:
+        batches: yields the batches of one read, in ``schema``.
+        schema: schema of the batches.
+        columns: the columns of the result.
+        wanted: filter; None for all records.
+    """
+
+    def __init__(
+        self,
+        batches: Callable[[], Iterator[pa.RecordBatch]],
+        schema: pa.Schema,
+        columns: Columns,
+        wanted: ds.Expression | None,
+    ) -> None:
+        # The base class has no constructor for Python. Its state is not used.
+        self._batches, self._schema, self._columns, self._wanted = batches, schema, columns, wanted
+
+    @property
+    def dataset_schema(self) -> pa.Schema:
+        """The schema of the topic."""
+        return arrow_schema()
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """The schema of the result."""
+        return self._of(self._schema.empty_table()).schema
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the matching records."""
+        for batch in self._batches():
+            if self._wanted is None and not isinstance(self._columns, dict):
+                yield batch if self._columns is None else batch.select(list(self._columns))
+            else:
+                yield from self._of(pa.Table.from_batches([batch])).to_batches()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the matching records as a stream."""
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
+
+    def to_table(self) -> pa.Table:
+        """Return the matching records."""
+        return self.to_reader().read_all()
+
+    def head(self, num_rows: int) -> pa.Table:
+        """Return the first matching records."""
+        found, left = list[pa.RecordBatch](), num_rows
+        for batch in self.to_batches():
+            found.append(batch.slice(0, left))
+            left -= found[-1].num_rows
+            if not left:
+                break
+        return pa.Table.from_batches(found, schema=self.projected_schema)
+
+    def count_rows(self) -> int:
+        """Return the number of the matching records."""
+        return sum(batch.num_rows for batch in self.to_batches())
+
+    def _of(self, table: pa.Table) -> pa.Table:
+        columns = self._columns if isinstance(self._columns, dict | None) else list(self._columns)
+        in_memory: Any = ds.InMemoryDataset  # published without the types of its arguments
+        found: pa.Table = in_memory(table).to_table(columns=columns, filter=self._wanted)
+        return found
+
+
+def _names_in(columns: Columns, wanted: ds.Expression | None) -> list[str]:
+    """Return the columns that a scan decodes: those that the expressions may refer to; more than needed does no harm."""
+    if columns is None:
+        return list(ARROW_COLUMNS)
+    listed = isinstance(columns, dict)
+    text = f"{'' if wanted is None else wanted} {' '.join(map(str, columns.values())) if isinstance(columns, dict) else ''}"
+    return [name for name in ARROW_COLUMNS if (not listed and name in columns) or name in text]
+
+
+def _matching(pieces: Sequence[_Piece], wanted: ds.Expression) -> list[_Piece]:
+    """Return the pieces that may have a matching record.
+
+    A dataset of files that do not exist, one for each piece, has the range of the piece as the guarantee of the file: pyarrow then
+    decides which files a filter excludes, for any expression. No file is opened.
+    """
+    schema = arrow_schema()
+    by_time = "timestamp" in str(wanted)
+    listed = ds.FileSystemDataset.from_paths(
+        [str(number) for number in range(len(pieces))],
+        schema=schema,
+        format=ds.ParquetFileFormat(),
+        filesystem=fs.LocalFileSystem(),
+        partitions=[_guarantee(piece, by_time=by_time) for piece in pieces],
+    )
+    return [pieces[int(found.path)] for found in listed.get_fragments(wanted)]
+
+
+def _guarantee(piece: _Piece, *, by_time: bool) -> ds.Expression:
+    """Return an expression that is true for all records of a piece."""
+    offset, partition = ds.field("offset"), pa.scalar(piece.log.name.partition, pa.int32())
+    known = (ds.field("partition") == partition) & (offset >= piece.start) & (offset < piece.end)
+    largest_ms = piece.segment.max_timestamp_ms if by_time and piece.segment is not None else -1
+    if 0 <= largest_ms <= _LAST_MS:
+        stamp = ds.field("timestamp")
+        largest = pa.scalar(1000 * largest_ms, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+        known &= (stamp <= largest) | stamp.is_null()
+    return known
