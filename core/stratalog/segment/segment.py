@@ -28,10 +28,10 @@ _NONE: Final[Mapping[Any, Any]] = MappingProxyType({})  # shared by the many seg
 
 
 class Segment(ReadOn):
-    """One segment of a log directory, a ReadableSegment.
+    """One segment in a log directory: the ``.log`` file, its indexes, and its bounds.
 
-    The bounds of a closed segment never change. The appender moves those of the active segment, under the log's lock, after
-    it has written the bytes: a reader that sees the new end finds the bytes.
+    The bounds of a closed segment never change. The end of the active segment grows with each append. The appender
+    writes the bytes first, and then sets the new end under the log's lock: all bytes below the end can be read.
 
     Args:
         files: the log's folder.

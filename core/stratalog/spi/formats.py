@@ -229,11 +229,18 @@ class RecordFormat(ABC):
 
     @abstractmethod
     def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
-        """Set the offsets of batches in place, in bytes and table; the first record gets ``base_offset``.
+        """Set the offsets and the leader epoch of batches in place: in ``batches.data`` and in ``batches.table``.
 
-        If ``append_time_ms`` is given, the batches become LogAppendTime. If it is None, a header whose timestamp type
-        or largest timestamp differs from its row in ``batches.table`` gets those of the row: a leader corrects them
-        there. A CRC is computed again only if a field that it covers changes. A second call moves the batches again.
+        The first record gets ``base_offset``. The CRC of a batch is computed again only if a field that it covers
+        changes. The call may be repeated with other offsets.
+
+        Args:
+            batches: changed in place.
+            base_offset: offset of the first record.
+            leader_epoch: leader epoch of all batches.
+            append_time_ms: if given, all batches get this time and the timestamp type LogAppendTime. If None, each batch
+                gets the timestamp type and the largest timestamp of its row in ``batches.table``, which the leader may
+                have corrected.
         """
 
     def retain(

@@ -52,13 +52,21 @@ hookimpl: Final = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def stratalog_record_formats() -> Iterable[Provider[RecordFormat]]:
-    """Offer record formats. Topics choose by ``record.version``; readers by each entry's magic."""
+    """Offer record formats.
+
+    The topic setting ``record.version`` selects the format of appended batches. A reader uses the format of the magic in
+    each batch.
+    """
     return ()
 
 
 @hookspec
 def stratalog_codecs() -> Iterable[Provider[Codec]]:
-    """Offer codecs. Topics choose by ``compression.type``; readers by each batch's attributes."""
+    """Offer codecs.
+
+    The topic setting ``compression.type`` selects the codec of appended batches. A reader uses the codec in the attributes
+    of each batch.
+    """
     return ()
 
 

@@ -40,10 +40,13 @@ class PlannedSegment:
 
 @dataclass(frozen=True, slots=True)
 class RoundPreview:
-    """Preview of a round. ``segments`` does not list segments that lose nothing.
+    """Preview of a round.
 
-    ``kept`` has the watched offsets in ``segments`` whose records would stay. ``reason`` is why the round is due. If the
-    round would not reach the end of the dirty range, ``reason`` also has the cause.
+    Attributes:
+        end: exclusive end offset of the cleaned range.
+        segments: the segments that the round would write; a segment that loses no record is not rewritten.
+        kept: the watched offsets in ``segments`` whose records would stay.
+        reason: cause of the round, and the reason if it would end before the end of the dirty range.
     """
 
     end: int
@@ -66,10 +69,10 @@ def preview(
         policies: policies of the topic.
         limits: limits of the round.
         now_ms: time when the round would begin.
-        watched: offsets (ascending) of the records whose fate is wanted.
+        watched: ascending offsets; the result says which of their records would stay.
 
     Raises:
-        SegmentGoneError: the log was changed meanwhile: call again.
+        SegmentGoneError: the log changed during the preview; call again.
         StorageError: the round would fail with this error.
     """
     rewrite = plan.rewrite
@@ -116,7 +119,7 @@ def _previewed(
 
 @dataclass(slots=True)
 class _Counted:
-    """Replacement for a segment to write, which only counts bytes and notes the watched offsets that stay."""
+    """Builder that writes no file: it counts bytes, and notes the watched offsets among the appended records."""
 
     parts: Components
     watched: Sequence[int]

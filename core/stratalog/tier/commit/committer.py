@@ -1,20 +1,19 @@
-"""Publication of a manifest root in four steps, which end in a certain answer.
+"""Publication of a manifest root in four steps. The result is certain: committed, or not committed.
 
 1. Find the head, version v, and build v + 1 from it.
-2. Create v + 1 only if it is absent. If the reply is lost, or the version exists, read it back. If it has our commit
-   id, it is ours. Otherwise another writer won the race: stop if that writer fences us, else decide again on top of its
-   root.
+2. Create v + 1 only if it is absent. If the reply is lost, or the version exists, read v + 1. If it has this writer's
+   commit id, this writer created it. Otherwise another writer created it first: stop if that writer fences this one,
+   or begin again with its root as the head.
 3. List the versions above v + 1. If there are none, v + 1 is committed.
-4. If v + 2 names our hash as its parent, v + 1 is committed. Nothing was committed if v + 2 names another hash. The
-   same is true if only later versions are left and the head does not remember our commit id: then the first v + 1 had
-   been collected, and we created that version a second time.
+4. Read v + 2. If its parent hash is the hash of v + 1, v + 1 is committed. If its parent hash is another one, v + 1 is
+   not committed. If v + 2 was collected, v + 1 is committed only if the head lists this writer's commit id. Otherwise
+   another root of version v + 1 had been collected before this writer created its own.
 
-Steps 3 and 4 are needed if a writer slept longer than the collector's grace time. Without them it would report a stale
-root as committed.
+Steps 3 and 4 are for a writer that pauses for longer than the collector's grace time: it must not report a stale root
+as committed.
 
-The first head that is seen of a log is accepted as it is. After that, a root by another writer in the same leader epoch
-or in a higher one fences this writer. A root by another writer in a lower epoch does not, and the next commit builds on
-it.
+The committer accepts the first head that it reads. After that, a root by another writer in the same leader epoch or in
+a higher one fences this writer. A root by another writer in a lower epoch does not: the next commit builds on it.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class Committer:
         self._store, self._finder, self._pages, self._env = store, finder, pages, env
         self._limit_bytes, self.shared = limit_bytes, shared
         self._own: OrderedDict[str, None] = OrderedDict()  # commit ids we issued, oldest first
-        self.tried_version = 0  # the highest version that we asked the store to create, whatever the result
+        self.tried_version = 0  # the highest version for which a create request was sent
         self._known_version = -1  # roots up to it were accepted: our own, or there at the first look
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
@@ -158,7 +157,7 @@ class Committer:
         return root.version > self._known_version and root.commit_id not in self._own
 
     def _was_rewrapped_alone(self, head: Root) -> bool:
-        """Return True if other writers only encrypted keys again since then: then our epoch has no second writer."""
+        """Return True if all foreign roots since then only rewrap keys: such a root does not make a second writer."""
         if head.change != ChangeKind.REWRAP:
             return False
         for version in range(self._known_version + 1, head.version):
@@ -197,7 +196,7 @@ class Committer:
             if there is not None:
                 return CreateOutcome.OURS if there.root.commit_id == head.root.commit_id else CreateOutcome.LOST
             if created is Created.EXISTS:
-                return CreateOutcome.LOST  # it existed and was collected before we could read it: we are late
+                return CreateOutcome.LOST  # the version existed, and was collected before it could be read
         raise StoreTimeoutError("the store does not report if a manifest root was created", key)
 
     # --- steps 3 and 4 -------------------------------------------------------------------------------------------
