@@ -5,10 +5,12 @@ A situation gets an empty folder, which the page shows as ``data``. The text of 
 
 from __future__ import annotations
 
+import base64
 import errno
 import gzip
 import os
 import random
+import socket
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -283,6 +285,16 @@ def _lost_record(folder: Path) -> None:
         producer.commit_transaction()
 
 
+@example("UnsupportedForMessageFormatError")
+def _transaction_in_old_records(folder: Path) -> None:
+    with opened(folder, record_version=1) as (engine, _):
+        producer = engine.producer(transactional_id="billing")
+        producer.begin_transaction()
+        sent = producer.send("orders", value=b"1")
+        producer.flush()
+        sent.result()
+
+
 # --- tiers -------------------------------------------------------------------------------------------------------
 
 
@@ -352,6 +364,39 @@ def _write_of_a_reader(folder: Path) -> None:
     with opened(folder):
         pass
     open_host(Settings(), (), None).segment_store(str(folder / "logs"), read_only=True).replace_small("note", b"1")
+
+
+@example("SegmentGoneError")
+def _transfer_of_truncated_records(folder: Path) -> None:
+    ends = socket.socketpair()
+    with ends[0], ends[1], opened(folder) as (_, log):
+        log.append(_ONE)
+        with log.transfer(0, isolation="log_end") as ready:
+            log.truncate_to(0)
+            ready.send(ends[0])
+
+
+@example("EngineAheadError")
+def _job_beside_an_engine_with_more_records(folder: Path) -> None:
+    with opened(folder, tiered=True) as (engine, log):
+        log.append(_ONE)
+        log.roll()
+        log.append(_ONE)
+        engine.offload()
+    with WriteTarget((folder / "bucket").as_uri()).open() as writer:
+        writer.stage(LOG).finish()
+
+
+@example("TamperedManifestError")
+def _manifest_without_a_mac(folder: Path) -> None:
+    with opened(folder, tiered=True) as (engine, log):
+        _offload(engine, log)
+    keys = folder / "keys.toml"
+    keys.write_text(f'active = "first"\n[keys]\nfirst = "{base64.b64encode(bytes(32)).decode()}"\n', encoding="utf-8")
+    keys.chmod(0o600)
+    strict = {"keys.file": str(keys), "manifest.unauthenticated": "refuse"}
+    with open_reader((folder / "bucket").as_uri(), config={"plugins": {"encrypted": strict}}) as reader:
+        list(reader.log("orders", 0).records())
 
 
 @example("LogInUseError")

@@ -39,6 +39,7 @@ class UnsupportedForMessageFormatError(InvalidRecordError):
     """The topic's ``record.version`` does not support producer ids and transactions. Set it to 2, or omit them."""
 
     kafka_code = 43
+    advice = "set record.version=2 for the topic, or send without producer ids and transactions"
 
 
 class RecordTooLargeError(RecordError):

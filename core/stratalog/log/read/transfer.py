@@ -97,7 +97,9 @@ class Transfer:
             data = self._files.read(descriptor, position, min(self.left_bytes, _COPY_BYTES))
             sent = to.send(data) if data else 0
         if not sent:
-            raise SegmentGoneError("the log was truncated while records were sent", f"offset {self.offset}")
+            raise SegmentGoneError("the log was truncated while records were sent", f"offset {self.offset}").advised(
+                "repeat the request; the log end offset is lower now"
+            )
         return sent
 
     def __enter__(self) -> Self:

@@ -133,6 +133,8 @@ class Authenticity:
             if self._policy(name) is Unauthenticated.REFUSE:
                 raise TamperedManifestError(
                     f"the root has no MAC, and the settings of layout {name} refuse such a root", key
+                ).advised(
+                    f"if no key was in use when the root was written, set manifest.unauthenticated of layout {name} to warn"
                 )
         if expected is None:
             return
