@@ -81,7 +81,7 @@ def _verdicts(scratch: Path, options: Options) -> list[Verdict]:
 
 
 def attach_verdicts(folder: Path, options: Options) -> list[Verdict]:
-    """What it takes to begin reading a tier of very many segments, which is made in a new folder."""
+    """Measure the start of reading from a tier of very many segments, which is made in a new folder."""
     _bytes_of_a_commit(folder, (_QUICK_SIZES if options.quick else _SIZES)[-1])
     return [verdict for verdict in _attaching(folder) if options.wants(verdict.case)]
 

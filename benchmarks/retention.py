@@ -1,4 +1,4 @@
-"""What a pass of retention costs when there is nothing to delete.
+"""Cost of a retention pass that has nothing to delete.
 
     python benchmarks/retention.py [--quick] [--json]
 

@@ -56,9 +56,7 @@ def run(scratch: Path, chosen: argparse.Namespace, wanted: tuple[str, ...], open
     peer = started(large, scratch, opened) if beside else None
     settings = {"spark_log_level": "ERROR", "spark_ui_showConsoleProgress": "false", "spark_ui_enabled": "false"}
     settings["spark_driver_memory"] = "4g"  # the Kafka source's fetches, of all tasks at a time, do not fit the default
-    settings["spark_sql_shuffle_partitions"] = (
-        "8"  # or tasks write 200 files for a sum of 10,000 rows, whoever reads them
-    )
+    settings["spark_sql_shuffle_partitions"] = "8"  # otherwise tasks write 200 files for a sum of 10,000 rows
     session = local_session(chosen.master, **settings, **({"spark_jars": peer.jars} if peer else {}))
     opened.callback(session.stop)
     if {"read", "aggregate", "export"} & {*wanted}:

@@ -1,1 +1,1 @@
-"""What ``cleaning.py`` is made of."""
+"""Parts of ``cleaning.py``."""

@@ -1,4 +1,4 @@
-"""What Kafka's cleaner cannot do, beside what it can: the newest version of each key, and a key that is forgotten."""
+"""Compaction beyond Kafka's cleaner: by timestamp, by a header, and with a key erased."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Loop = Callable[[DirtyLog, Aiokafka], int]
 
 
 def beyond_bounds() -> list[Bound | CpuBound]:
-    """What is promised."""
+    """Return the required ratios."""
     titles = {BY_TIMESTAMP: "by timestamp", BY_HEADER: "by a header", ERASE: "erasing a key"}
     return [
         *(CpuBound(title, case, OURS, BY_OFFSET, _AT_MOST) for case, title in titles.items()),
@@ -63,7 +63,7 @@ class ErasingSide(PreparedSide):
         self._made, self._scratch = made, scratch
 
     def kept(self) -> int:
-        """How many records stay, by a call off the clock."""
+        """Return the number of records that stay, by a call that is not timed."""
         with scratch_folder(self._scratch) as root:
             linked_copy(self._made, root)
             with stratalog.open_engine(root) as engine:

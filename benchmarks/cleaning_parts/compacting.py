@@ -29,7 +29,7 @@ _LITTLE_TARGET: Final = "a clean log that has little dirt"
 
 
 def compact_bounds() -> list[Bound]:
-    """What is promised."""
+    """Return the required ratios."""
     return [
         Bound(_TARGET, COMPACT, OURS, KAFKA, 3),
         Bound(_TARGET, COMPACT, OURS, AIOKAFKA, 10),

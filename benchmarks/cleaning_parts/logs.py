@@ -88,9 +88,9 @@ class Kind(Enum):
 
 
 def make_little_dirt(root: Path, batches: int, dirty_batches: int, kind: Kind = Kind.PLAIN) -> DirtyLog:
-    """A compacted log of keys that come once each, and behind it some batches that are dirt.
+    """A compacted log in which each key occurs once, and a few dirty batches after it.
 
-    Half of their keys are those of the log's first records, so that one segment is written anew; the others are new.
+    Half of the dirty keys are those of the log's first records: one segment is rewritten for them. The others are new.
     """
     chance = random.Random(6)  # noqa: S311 - the same bytes in every run
     value, clean = chance.randbytes(_VALUE_BYTES), batches * _BATCH_RECORDS

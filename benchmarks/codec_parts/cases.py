@@ -1,4 +1,4 @@
-"""Which work is measured on which workloads, by whom, and what must come out."""
+"""Cases of the codec benchmark: operations, workloads, sides and required ratios."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def shapes(*, quick: bool, full: bool) -> list[Shape]:
 
 
 def operations_on(shape: Shape) -> list[Operation]:
-    """What is measured on a shape: what only repeats another operation, on the target alone."""
+    """Return the operations measured on a shape; an operation that only repeats another one is measured on the target alone."""
     return [operation for operation in Operation if shape == TARGET or operation is not Operation.GATHERED]
 
 
 def bounds() -> list[Bound]:
-    """What is promised of the operations, on the target's workload."""
+    """Return the required ratios of the operations, on the target's workload."""
     return [
         Bound("pure twin" if side == PURE_NAME else operation.does, f"{operation}/{TARGET.name}", side, peer, at_least)
         for operation, side, peer, at_least in _BOUNDS
@@ -82,7 +82,7 @@ class Assembly:
         self.skipped: list[str] = []
 
     def cases(self, shape: Shape, wants: Callable[[str], bool]) -> Iterator[Case]:
-        """The cases on the workload of a shape that somebody wants."""
+        """Yield the selected cases on the workload of a shape."""
         operations = [operation for operation in operations_on(shape) if wants(f"{operation}/{shape.name}")]
         if not operations:
             return

@@ -27,7 +27,7 @@ _SIZE: Final = Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What a codec stands on.
+    """The library that a codec calls.
 
     Attributes:
         name: of the side.
@@ -91,7 +91,7 @@ def library_cases(shapes: Sequence[Shape]) -> Iterator[Case]:
 
 
 def library_bounds(shape: Shape) -> list[Bound]:
-    """What is promised of each codec."""
+    """Return the required ratios of each codec."""
     return [
         Bound("each codec, whole path", f"{verb}/{name}/{shape.name}", NAME, LIBRARIES[name].name, _AT_LEAST)
         for name in CODECS

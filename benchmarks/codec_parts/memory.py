@@ -72,7 +72,7 @@ def _hostile_verdicts(options: Options, reporter: Reporter, scratch: Path) -> It
 
 
 def _child(*arguments: str) -> dict[str, int] | None:
-    """What the child tells; None if it cannot know."""
+    """Return the measurements of a child process; None if the platform does not support them."""
     done = subprocess.run([sys.executable, str(_CHILD), *arguments], stdout=subprocess.PIPE, text=True, check=True)
     told: dict[str, int] | None = json.loads(done.stdout)
     return told

@@ -63,7 +63,7 @@ def hostile(file: str, limit_bytes: int) -> dict[str, object]:
 
 
 def decode(data: bytes, limit_bytes: int) -> str:
-    """What becomes of a batch: how many records, or the error."""
+    """Return the number of records of a batch, or its error, as text."""
     try:
         table = BATCHES.scan(data, 0, len(data), check_crc=True)
         if not len(table):

@@ -1,4 +1,4 @@
-"""What is measured, and what each side must do for it. The same for all sides, or a figure means nothing."""
+"""The measured operations, and the work of each side for them: the same for all sides."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Operation(StrEnum):
 
     @property
     def does(self) -> str:
-        """What is done, for people."""
+        """Description of the operation for people."""
         return _DOES[self]
 
 

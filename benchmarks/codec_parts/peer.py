@@ -33,7 +33,7 @@ class Peer(ABC):
 
     @abstractmethod
     def makers(self) -> dict[Operation, Maker]:
-        """How the job of each operation that the library has is made."""
+        """Return a maker of the job for each operation that the library has."""
 
     def cannot(self, codec: str) -> str | None:
         """Why it cannot decode and encode this codec here, None if it can."""

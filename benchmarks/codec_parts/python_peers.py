@@ -60,7 +60,7 @@ class Client(Peer):
         }
 
     def cannot(self, codec: str) -> str | None:
-        """What the library itself says."""
+        """Return the reason if the library reports that it lacks the codec."""
         if codec == "none" or getattr(self._codecs, f"has_{codec}")():
             return None
         return f"{self.name} finds no library for {codec}"
@@ -97,7 +97,7 @@ class Client(Peer):
         return Job(bounds, lambda: canonical_bounds((first, after - 1) for first, after in bounds()))
 
     def encoder(self, codec: str) -> Callable[[Inputs], bytes]:
-        """What encodes a batch; ``codec`` is "none" or of Kafka's names."""
+        """Return the function that encodes a batch; ``codec`` is "none" or one of Kafka's names."""
         codec_id = CODECS[codec].id if codec != "none" else 0
 
         def encode(rows: Inputs) -> bytes:
@@ -152,7 +152,7 @@ def python_peers() -> tuple[list[Peer], list[str]]:
 
 
 def inputs_of(workload: Workload) -> list[Inputs]:
-    """What such a library is given to encode each batch."""
+    """Return the library's input for each batch."""
     return [[(stamp, key, value, list(headers)) for _, stamp, key, value, headers in rows] for rows in workload.batches]
 
 

@@ -1,4 +1,4 @@
-"""What is decoded and encoded: about 1 MiB of batches, the same in every run."""
+"""Workloads to decode and encode: about 1 MiB of batches, the same in every run."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Workload:
         data: the batches' bytes.
         batches: the rows of each; offsets ascend through all of them.
         codec: the name of the codec of all.
-        raw_bytes: what the batches take uncompressed: the bytes that a speed is told in, whatever the codec.
+        raw_bytes: uncompressed size of the batches; speeds are given in these bytes, for every codec.
     """
 
     data: bytes
@@ -70,22 +70,22 @@ class Workload:
 
     @property
     def records(self) -> int:
-        """How many."""
+        """Number of records."""
         return sum(map(len, self.batches))
 
     @cached_property
     def rows(self) -> bytes:
-        """What decoding must give, in a form that compares."""
+        """The expected result of decoding, in a form that compares."""
         return canonical(row for rows in self.batches for row in rows)
 
     @cached_property
     def encoded_rows(self) -> bytes:
-        """What must be in the batches that are encoded from the rows: there each begins at offset 0."""
+        """The expected records of the batches that are encoded from the rows: each of these batches begins at offset 0."""
         return canonical((at, *row[1:]) for rows in self.batches for at, row in enumerate(rows))
 
     @cached_property
     def bounds(self) -> bytes:
-        """What a scan must give, in a form that compares."""
+        """The expected result of a scan, in a form that compares."""
         return canonical_bounds((rows[0][0], rows[-1][0]) for rows in self.batches)
 
 

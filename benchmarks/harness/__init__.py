@@ -1,4 +1,4 @@
-"""What all benchmarks share: sides that do the same work, measured in interleaved rounds, and how it is told."""
+"""Shared parts of all benchmarks: sides that do the same work in interleaved rounds, and reports."""
 
 from __future__ import annotations
 

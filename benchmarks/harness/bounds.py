@@ -52,7 +52,7 @@ class _Pair(ABC):
     peer: str
 
     def verdict(self, results: Mapping[str, Result]) -> Verdict:
-        """What the results say."""
+        """Compare the results with this bound."""
         result = results.get(self.case)
         missing = [name for name in (self.side, self.peer) if result is not None and name not in result.figures]
         if result is None or missing:
@@ -67,7 +67,7 @@ class _Pair(ABC):
 
     @abstractmethod
     def _compare(self, result: Result) -> tuple[float, str, bool]:
-        """What was measured, the same for people, whether it is enough."""
+        """Return the figure, the figure as text, and True if the bound is reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Rate:
     at_least: float
 
     def verdict(self, results: Mapping[str, Result]) -> Verdict:
-        """What the results say."""
+        """Compare the results with this bound."""
         bound = f"{self.at_least:,.0f} a second"
         result = results.get(self.case)
         if result is None or self.side not in result.figures:

@@ -19,7 +19,7 @@ class UnsupportedPlatformError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Peak(Generic[T]):
-    """What a step returned, and the most resident bytes during it beyond those before it."""
+    """The result of a step, and the growth of the resident memory at the step's peak."""
 
     result: T
     bytes: int

@@ -12,7 +12,7 @@ _QUICK = Plan(rounds=2, sample_s=0.001, warm_up_s=0.001)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for.
+    """Options of the command line.
 
     Attributes:
         plan: how long things take.
@@ -29,7 +29,7 @@ class Options:
     only: tuple[str, ...]
 
     def wants(self, name: str) -> bool:
-        """Whether a case is to be measured."""
+        """True if a case is selected."""
         return not self.only or any(part in name for part in self.only)
 
 

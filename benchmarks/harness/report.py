@@ -1,4 +1,4 @@
-"""How results are told: tables for people, or one JSON object a line."""
+"""Reports of results: tables for people, or one JSON object a line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Reporter:
             print("\n".join(machine.lines()))
 
     def missing(self, reasons: Iterable[str]) -> None:
-        """What cannot take part, and why."""
+        """Print the sides that cannot take part, with the reasons."""
         for reason in reasons:
             if self._as_json:
                 self._line("missing", reason=reason)

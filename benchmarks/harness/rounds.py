@@ -12,7 +12,7 @@ from harness.sides import Sample, Side
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long things take.
+    """Durations of rounds, samples and warm-up.
 
     Attributes:
         rounds: samples of each side.
@@ -46,7 +46,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one side showed: the mean of one call in each round, and how many calls a round had."""
+    """Samples of one side: the mean of one call in each round, and the number of calls in a round."""
 
     samples: tuple[Sample, ...]
     calls: int
@@ -70,7 +70,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times faster one side is than another.
+    """Speed of one side relative to another: 2 is twice as fast.
 
     Attributes:
         wall: of the medians.
@@ -93,7 +93,7 @@ class Result:
     figures: dict[str, Figures]
 
     def ratio(self, side: str, peer: str) -> Ratio:
-        """How many times faster than ``peer`` a side is."""
+        """Return the speed of a side relative to ``peer``."""
         one, other = self.figures[side], self.figures[peer]
         each = [theirs.wall_s / ours.wall_s for ours, theirs in zip(one.samples, other.samples, strict=True)]
         return Ratio(other.wall_s / one.wall_s, other.cpu_s / max(one.cpu_s, 1e-12), min(each), max(each))

@@ -27,7 +27,7 @@ _LEAVE_S: Final = 10.0
 
 
 class WorkerError(Exception):
-    """A worker could not be started, has ended, or could not do what it was told; the text says which."""
+    """A worker could not be started, has ended, or could not do a job; the text says which."""
 
 
 class Worker:
@@ -104,7 +104,7 @@ class WorkerSide(Side):
         job: the job's name.
         load: the name of its input; loaded already.
         scratch: a folder for what comes out.
-        check: looks at what came out, raises WrongOutcomeError.
+        check: checks the outcome, raises WrongOutcomeError.
         warm_up_times: compilers that work while a program runs need more than one.
     """
 
@@ -161,7 +161,7 @@ def serve(job_of: Callable[[str, bytes], Job]) -> None:
     for line in sys.stdin:
         try:
             print(_answer(line.split(), inputs, jobs, job_of), flush=True)
-        except Exception as error:  # noqa: BLE001 - whatever went wrong is told to the process that asked
+        except Exception as error:  # noqa: BLE001 - any error is sent to the process that asked
             print(_ERROR, type(error).__name__, str(error).replace("\n", " "), flush=True)
 
 

@@ -1,1 +1,1 @@
-"""What ``log.py`` measures, and how each side does it."""
+"""Parts of ``log.py``."""

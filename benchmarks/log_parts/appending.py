@@ -32,7 +32,7 @@ _SEGMENT_BYTES: Final = 1 << 30
 
 
 def append_bounds() -> list[Bound]:
-    """What is promised."""
+    """Return the required ratios."""
     return [
         Bound(_TITLES[RECORDS], RECORDS, OURS, AIOKAFKA, 2.5),
         Bound(_TITLES[RECORDS], RECORDS, OURS, KAFKA, 1.2),
@@ -44,7 +44,7 @@ def append_bounds() -> list[Bound]:
 def append_cases(
     scratch: Path, aiokafka: Aiokafka | None, jvm: Worker | None, wants: Callable[[str], bool], *, quick: bool
 ) -> Iterator[Case]:
-    """The cases that somebody wants; a call appends all batches of about 1 MiB, each by itself."""
+    """Yield the selected cases; a call appends all batches of about 1 MiB, one append for each batch."""
     for name, shape in _SHAPES.items():
         if not wants(name):
             continue
@@ -65,7 +65,7 @@ def append_cases(
 
 
 def _compare(side: str, workload: Workload, outcome: bytes) -> None:
-    """What one call has put into an empty log."""
+    """Compare the records of the log after one call with the workload."""
     if outcome != workload.rows:
         raise WrongOutcomeError(f"{side}: other records are in the log than were appended")
 

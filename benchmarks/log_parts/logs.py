@@ -114,7 +114,7 @@ def scratch_folder(scratch: Path) -> Iterator[Path]:
 
 
 def wanted_offsets(records: int) -> list[int]:
-    """The same offsets in every language: a linear congruential generator, begun anew by each call."""
+    """Return the same offsets as in every other language: a linear congruential generator, with the same seed in each call."""
     state, offsets = 7, []
     for _ in range(LOOK_UPS):
         state = (state * 6364136223846793005 + 1442695040888963407) % 2**64

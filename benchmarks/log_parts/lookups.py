@@ -26,7 +26,7 @@ _RANGE_BYTES: Final = 1 << 20
 
 
 def lookup_bounds() -> list[Bound | Rate]:
-    """What is promised."""
+    """Return the required ratios and rates."""
     return [
         Rate(_TITLES[OFFSETS], OFFSETS, OURS, 60_000),
         Rate(_TITLES[TIMESTAMPS], TIMESTAMPS, OURS, 25_000),
@@ -40,7 +40,7 @@ def lookup_bounds() -> list[Bound | Rate]:
 def lookup_cases(
     one: MadeLog, many: MadeLog, scratch: Path, jvm: Worker | None, wants: Callable[[str], bool], stack: ExitStack
 ) -> Iterator[Case]:
-    """The cases that somebody wants; a call looks up 1,000 records.
+    """Yield the selected cases; a call looks up 1,000 records.
 
     Args:
         one: a log of one segment.
@@ -66,7 +66,7 @@ def lookup_cases(
 
 
 def range_case(one: MadeLog, wants: Callable[[str], bool], stack: ExitStack) -> Iterator[Case]:
-    """How long it takes to know what a transfer sends, beside a fetch of the same bytes; a call asks for 1,000 ranges."""
+    """Time to find the bytes of a transfer, compared with a fetch of the same bytes; a call asks for 1,000 ranges."""
     if not wants(RANGES):
         return
     log = stack.enter_context(opened(one))

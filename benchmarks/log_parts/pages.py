@@ -19,7 +19,7 @@ def warm_pages(folder: Path, size_bytes: int) -> None:
 
 
 def warm_memory(size_bytes: int) -> None:
-    """Fill and free so much memory, so that a step which takes it anew does not wait for the host."""
+    """Fill and free this much memory: a later step that allocates it does not wait for the host."""
     with mmap.mmap(-1, size_bytes) as pages:
         for start in range(0, size_bytes, len(_ZEROS)):
             pages[start : start + len(_ZEROS)] = _ZEROS[: size_bytes - start]

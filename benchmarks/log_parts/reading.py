@@ -35,7 +35,7 @@ _TITLES: Final = {
 
 
 def read_bounds() -> list[Bound]:
-    """What is promised."""
+    """Return the required ratios."""
     return [
         Bound(_TITLES[FETCH], FETCH, OURS, PREAD, 0.9),
         Bound(_TITLES[RECORDS], RECORDS, OURS, AIOKAFKA, 3),
@@ -55,7 +55,7 @@ def read_cases(
     *,
     read_in: bool = False,
 ) -> Iterator[Case]:
-    """The cases that somebody wants; a call reads all of the log.
+    """Yield the selected cases; a call reads all of the log.
 
     Args:
         made: one segment.

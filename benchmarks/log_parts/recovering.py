@@ -27,12 +27,12 @@ _TARGET: Final = "recovery of an unclean log"
 
 
 def recovery_bounds(made: MadeLog) -> list[Bound | Rate]:
-    """What is promised: in the last row, two seconds."""
+    """Return the required ratio and rate; the rate is reached if opening takes at most two seconds."""
     return [Bound(_TARGET, BARE, OURS, KAFKA, 2), Rate(_TARGET, NEAR_END, OURS, made.records / 2)]
 
 
 def recovery_cases(made: MadeLog, scratch: Path, jvm: Worker | None, wants: Callable[[str], bool]) -> Iterator[Case]:
-    """The cases that somebody wants; a call opens the log, once."""
+    """Yield the selected cases; a call opens the log, once."""
     for name, title in _TITLES.items():
         if not wants(name):
             continue

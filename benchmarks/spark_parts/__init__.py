@@ -1,1 +1,1 @@
-"""What benchmarks/spark.py is made of."""
+"""Parts of benchmarks/spark.py."""

@@ -1,4 +1,4 @@
-"""What is measured: each case a function of a session and of what it reads."""
+"""Measured cases: each is a function of a session and of its input."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def compacting(session: Any, folder: Path, tier: Path, scratch: Path, told: list
 
 
 def pruning(folder: Path, rows: int) -> float:
-    """Which share of the bytes is read for 1 % of the time."""
+    """Return the share of the bytes that a read of 1 % of the time range reads."""
     start, end = hundredth(rows)
     with ReadSource(str(folder)).open(peek=True) as reader:
         names = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
@@ -154,7 +154,7 @@ def pruning(folder: Path, rows: int) -> float:
 
 
 def planning(folder: Path) -> tuple[float, float, int]:
-    """What planning costs alone: seconds on the wall, of processors, and how many tasks there are."""
+    """Measure planning alone: wall seconds, CPU seconds, and number of tasks."""
     wall, cpu = perf_counter(), process_time()
     with ReadSource(str(folder)).open(peek=True) as reader:
         splits = plan_splits(reader, [OffsetRange(TopicPartition(TOPIC, 0), 0, ALL)])

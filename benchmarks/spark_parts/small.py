@@ -26,7 +26,7 @@ _FOR_KEYS: Final = 8  # a part of so many of the memory
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much a worker may take beyond what it has imported, and how large a key is."""
+    """Memory limit of a worker beyond its imports, and size of a key."""
 
     worker_bytes: int
     key_bytes: int

@@ -1,1 +1,1 @@
-"""What ``tier.py`` is made of."""
+"""Parts of ``tier.py``."""

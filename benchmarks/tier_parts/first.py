@@ -1,4 +1,4 @@
-"""What the first record of a cold log costs in requests to the store."""
+"""Number of requests to the store for the first record of a cold log."""
 
 from __future__ import annotations
 

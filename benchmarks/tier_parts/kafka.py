@@ -76,18 +76,18 @@ KAFKA_CASES: Final = tuple(_TITLES)
 
 
 def kafka_bounds() -> list[Bound]:
-    """What is promised."""
+    """Return the required ratios."""
     return [Bound(title, case, _OURS, KAFKA, _AT_LEAST[case]) for case, title in _TITLES.items()]
 
 
 def kafka_plan(case: str, plan: Plan) -> Plan:
-    """How a case is measured: a topic can be copied once, so that every sample is one call, and there are few."""
+    """Return the plan of a case: a topic can be copied once only, so a sample is one call, and there are few samples."""
     rounds = min(_MOST_ROUNDS, plan.rounds)
     return Plan(rounds, plan.sample_s, plan.warm_up_s) if case == READ else Plan(rounds, 0, 0)
 
 
 def kafka_cases(scratch: Path, options: Options, stack: ExitStack) -> Iterator[Case]:
-    """The cases that somebody wants.
+    """Yield the selected cases.
 
     Raises:
         JavaMissingError: there is no Kafka here.

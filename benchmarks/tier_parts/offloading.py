@@ -26,7 +26,7 @@ _MEMORY_BYTES: Final = 256 << 20  # more than any side takes
 
 
 def offload_bounds() -> list[Bound | CpuBound]:
-    """What is promised."""
+    """Return the required ratios."""
     return [
         Bound(_TITLE, OFFLOAD, _OURS, _ALONE, _SPEED),
         CpuBound(_TITLE, OFFLOAD, _OURS, _ALONE, _CPU),

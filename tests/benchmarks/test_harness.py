@@ -1,4 +1,4 @@
-"""What all benchmarks share: rounds that interleave, ratios of medians, workers that answer, verdicts that can be no."""
+"""The harness of all benchmarks: interleaved rounds, ratios of medians, workers, and verdicts that can fail."""
 
 from __future__ import annotations
 

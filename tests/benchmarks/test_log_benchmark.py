@@ -1,4 +1,4 @@
-"""The log benchmark does what it says: every side's outcome is looked at, and what it tells can be read."""
+"""The log benchmark checks every side's outcome, and prints a report that can be read."""
 
 from __future__ import annotations
 

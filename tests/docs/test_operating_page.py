@@ -1,4 +1,4 @@
-"""What the page about operation names is there."""
+"""All names on the page about operation exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page on recovery shows does what it says."""
+"""The examples of the page on recovery do what the page says."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Replicate = Callable[[stratalog.Log, stratalog.Log], None]
 
 @pytest.fixture(scope="module")
 def page() -> dict[str, object]:
-    """What the page defines, by name."""
+    """Return the definitions of the page, by name."""
     names: dict[str, object] = {}
     for source in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
         exec(source, names)  # noqa: S102 - our own page

@@ -69,7 +69,7 @@ class Node:
         return self.engine.log("orders", 0)
 
     def contents(self) -> dict[str, bytes]:
-        """What is in the files of the log: what replicas have in common."""
+        """Return the bytes of the log's files, which are the same in all replicas."""
         folder = self._folder / "orders-0"
         return {found.name: found.read_bytes() for found in sorted(folder.glob("*.log"))}
 

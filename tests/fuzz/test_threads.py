@@ -1,4 +1,4 @@
-"""Many threads over the same bytes: the compiled twin lets go of the lock that otherwise keeps them apart."""
+"""Many threads over the same bytes: the compiled twin releases the interpreter lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers stored about groups and transactions, as consumers and producers of an engine take it up."""
+"""Groups and transactions that brokers stored, continued by consumers and producers of an engine."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_segments_are_byte_for_byte_what_kafka_recovered(
 def test_everything_else_in_the_folder_is_what_kafka_recovered(
     golden: Unpacked, copy: Path, directory: str, name: TopicPartition
 ) -> None:
-    """The same files; snapshots with the same producers; the same leader epochs, but for the one that led afterwards."""
+    """The same files; snapshots with the same producers; the same leader epochs, except the epoch of the later leader."""
     with stratalog.open_engine(copy) as engine:
         log_end = engine.log(*name).offsets().log_end
     ours, kafkas = copy / str(name), golden(directory).path / "recovered" / str(name)

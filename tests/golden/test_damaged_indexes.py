@@ -110,7 +110,7 @@ def restore(before: dict[Path, bytes]) -> None:
         file.write_bytes(data)
 
 
-BELIEVED: Final = {  # what cannot be told from the truth: nothing aborted, fewer aborted, another time's producers
+BELIEVED: Final = {  # indexes that look valid: nothing aborted, fewer aborted, another time's producers
     (".txnindex", "empty"),
     (".txnindex", "only the last entry"),
     (".snapshot", "another segment's"),
@@ -126,7 +126,7 @@ every_damage = pytest.mark.parametrize(("suffix", "damage"), CASES)
 
 @pytest.fixture(scope="module")
 def honest(whole: DamagedLog) -> list[object]:
-    """What is answered with the indexes that Kafka wrote."""
+    """Return the answers with the indexes that Kafka wrote."""
     with stratalog.open_reader(whole.folder) as reader:
         return answers(reader.log(*whole.name))
 

@@ -58,7 +58,7 @@ def test_every_line_of_kafkas_dump(
 def test_every_folder_can_be_shown_to_people(
     golden: Unpacked, capsys: pytest.CaptureFixture[str], directory: str
 ) -> None:
-    """What the crash left behind ends in damage, or in space that was preallocated; the rest is sound."""
+    """The files of the crash end in damage or in preallocated space; the rest is valid."""
     logs = golden(directory).logs
     for folder in (logs, *sorted(path for path in logs.iterdir() if path.is_dir())):
         ended = run(["dump", "--values", str(folder)])

@@ -155,7 +155,7 @@ def test_the_bucket_alone_holds_every_record_below_the_local_ones(
     name: TopicPartition,
     isolation: str,
 ) -> None:
-    """How a transaction ended may stand in the first local segment alone: the bucket must not show its records.
+    """The marker of a transaction may be in the first local segment alone: the bucket must not show its records.
 
     A reader of the bucket once showed those of aborted transactions whose marker had not been offloaded.
     """

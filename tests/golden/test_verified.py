@@ -1,4 +1,4 @@
-"""What real Kafka wrote is sound, whatever its age; of a crashed directory only the indexes with reserved space are not."""
+"""Directories of real Kafka are valid, of every version; after a crash, only indexes with reserved space are not."""
 
 from __future__ import annotations
 

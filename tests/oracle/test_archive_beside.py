@@ -39,10 +39,11 @@ Logs = dict[str, list[Record]]
 
 @dataclass(frozen=True)
 class Story:
-    """What was sent, what the archive gave in the end, and how each archiver ended.
+    """The records sent, the records of the archive at the end, and the exit of each archiver.
 
-    ``archived`` and ``committed`` are the archive's records; ``sent`` what clients were told is stored. ``bounds`` are
-    those of the archive by topic; ``committed_there`` what the broker's clients read committed at the end, and ``left_there`` what was left to be read at all.
+    ``archived`` and ``committed`` are the archive's records; ``sent`` are the acknowledged records. ``bounds`` are
+    those of the archive by topic; ``committed_there`` are
+    the records that the broker's clients read committed at the end, ``left_there`` all that they read then.
     """
 
     sent: Logs

@@ -97,7 +97,7 @@ def run(
     codecs: tuple[str | None, ...] = (None,),
     transactions: bool = False,
 ) -> None:
-    """Appends, a round of both, and again: the log that Kafka cleaned goes on to be ours, and the other way round."""
+    """Appends, a round of both, several times: stratalog continues with the log that Kafka cleaned, and Kafka with stratalog's."""
     chance = random.Random(seed)  # noqa: S311 - the same in every run
     state: dict[str, object] = {}
     for number in range(rounds):
@@ -113,7 +113,7 @@ def run(
         state = {"sequences": script.sequences, "open": script.open}
         pair.clean_both()
         pair.ours.clock.advance_ms(chance.choice([0, 6_000, 20_000]))
-        if number % 2:  # swap: each goes on with what the other cleaned
+        if number % 2:  # swap: each continues with the other's cleaned log
             shutil.rmtree(pair.ours.folder)
             shutil.copytree(pair.theirs.folder, pair.ours.folder)
 
@@ -139,7 +139,7 @@ def test_codecs(tmp_path: Path, registry: Registry, kafka_cleaner: KafkaCleaner,
 def test_older_formats(
     tmp_path: Path, registry: Registry, kafka_cleaner: KafkaCleaner, magic: int, codecs: tuple[str | None, ...]
 ) -> None:
-    """Kafka 4 writes them anew as batches of magic 2, older ones keep the format, as we do: records compare."""
+    """Kafka 4 rewrites them as batches of magic 2, older ones keep the format, as stratalog does: records compare."""
     config = cleaning_logs.topic(record_version=magic, delete_retention_ms=cleaning_logs.DAY_MS)
     run(Pair(tmp_path, registry, kafka_cleaner, config), magic, magic=magic, codecs=codecs)
 

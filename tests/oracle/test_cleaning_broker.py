@@ -1,4 +1,4 @@
-"""One uncleaned directory, cleaned by a running broker and by stratalog: clients read the same, and each goes on cleaning
+"""One uncleaned directory, cleaned by a running broker and by stratalog: clients read the same, and each continues to clean
 what the other one cleaned; retention takes the same segments.
 
 ``ORACLE_SEED`` chooses another directory; a failure names the one that it is of.
@@ -80,7 +80,7 @@ Logs = dict[tuple[str, str], list[Record]]
 
 @dataclass(frozen=True)
 class Side:
-    """What one of both left in a round, and what is read of it then, by topic and isolation."""
+    """The files that one of both left in a round, and the records read then, by topic and isolation."""
 
     folder: Path
     read: Logs
@@ -235,7 +235,7 @@ def base_offsets(folder: Path, topic: str) -> list[int]:
 
 
 def batches(folder: Path, topic: str) -> list[object]:
-    """All batches, header and records, but for what compression makes of the bytes and when the round was."""
+    """All batches, header and records, except the compressed bytes and the time of the round."""
     host = stratalog.open_reader(folder)
     found: list[object] = []
     with host as reader:

@@ -1,4 +1,4 @@
-"""Groups and transactional producers go on while a directory goes from a real broker to stratalog and back."""
+"""Groups and transactional producers continue while a directory moves from a real broker to stratalog and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOME = [record._replace(partition=0) for record in corpus.some_records("kafka", 
 
 @dataclass(frozen=True)
 class Story:
-    """What each side said.
+    """Results of each side.
 
     ``groups`` and ``judged_groups``: what stratalog found of the broker's groups, and the broker of stratalog's.
     ``values`` and ``judged``: read_committed, by stratalog before it closed and by librdkafka from the broker after it.

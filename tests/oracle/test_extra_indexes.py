@@ -43,7 +43,7 @@ def by_key(records: Iterable[Record]) -> dict[bytes | None, list[tuple[int, byte
 
 
 def check_keys(engine: Engine) -> None:
-    """What is found by a key is what reading everything finds."""
+    """A search by key finds the same records as reading everything."""
     for topic in TOPICS:
         log = engine.log(topic, 0)
         every = by_key(log.records())

@@ -44,7 +44,7 @@ Logs = dict[str, list[Record]]
 
 @dataclass(frozen=True)
 class Story:
-    """What each side read, in turns; ``converted`` are segments of the same batches, by the broker and by stratalog."""
+    """Records that each side read, in turns; ``converted`` are segments of the same batches, by the broker and by stratalog."""
 
     by_us: Logs
     by_broker: Logs
@@ -76,7 +76,7 @@ def story(older_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
         for version in (0, 1):
             broker.alter(UPGRADED, "message.format.version", VERSIONS[version])
             broker.send(broker.producer(), UPGRADED, SOME)
-        broker.alter(UPGRADED, "message.format.version", VERSIONS[2])  # as stratalog goes on
+        broker.alter(UPGRADED, "message.format.version", VERSIONS[2])  # as stratalog continues
         broker.stop()
         copy = shutil.copytree(broker.log_dir, folder / "copy")
         with stratalog.open_engine(copy) as engine:

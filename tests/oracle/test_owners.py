@@ -52,7 +52,7 @@ Read = dict[tuple[str, str], list[Record]]
 
 @dataclass(frozen=True)
 class Left:
-    """What an owner said and left: ``files`` are those of ``folder``, stopped in order if ``clean``."""
+    """Answers and files of an owner: ``files`` are those of ``folder``, after an orderly stop if ``clean``."""
 
     answers: list[Answer]
     records: Read
@@ -185,7 +185,7 @@ def test_the_broker_has_nothing_to_say_about_what_it_takes_over(rounds: list[Rou
 
 def test_the_dump_tool_is_content(rounds: list[Round], kafka_tools: KafkaTools, tmp_path: Path) -> None:
     for number, played in enumerate(rounds):
-        if played.ours.clean:  # a crash leaves indexes with room to grow, whoever crashes
+        if played.ours.clean:  # a crash leaves indexes with room to grow, in Kafka and in stratalog
             for topic in TOPICS:
                 shutil.copytree(played.ours.folder / f"{topic}-0", tmp_path / f"{topic}-{number}")
     assert kafka_tools.complaints(tmp_path) == [], f"seed={SEED}"
@@ -200,7 +200,7 @@ def test_both_leave_the_same_segments(rounds: list[Round], parts: Components) ->
 
 
 def _segments(folder: Path, parts: Components) -> dict[str, list[tuple[object, ...]]]:
-    """Of each segment its batches: all that is the same whoever wrote them, and when."""
+    """Return the batches of each segment without the fields that depend on the owner or the clock."""
     found: dict[str, list[tuple[object, ...]]] = {}
     for path in sorted(folder.glob("*.log")):
         data = path.read_bytes()
@@ -248,7 +248,7 @@ def test_both_remember_the_same_producers(rounds: list[Round]) -> None:
 
 
 def _producers(folder: Path) -> list[object]:
-    """The newest snapshot, but for timestamps: those of markers are of the clock."""
+    """The newest snapshot without timestamps: those of markers depend on the clock."""
     newest = max(folder.glob("*.snapshot"))
     entries = decode_snapshot(newest.read_bytes(), newest.name)
     return [newest.name, *sorted(entry._replace(last_timestamp_ms=0) for entry in entries)]

@@ -28,7 +28,7 @@ EPOCH = 37
 
 @dataclass(frozen=True)
 class Story:
-    """What a first broker had, what was copied, and what a second one says of it."""
+    """A first broker's records, the copied files, and a second broker's answers."""
 
     had: list[Record]
     copied: tuple[RestoredLog, ...]
@@ -82,7 +82,7 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def _polled(broker: KafkaBroker, folder: Path) -> str:
-    """What Kafka's own consumer says of the next record of the group that had read all."""
+    """Return the next record for a group that had read all, from Kafka's own consumer."""
     main, wait_ms = "org.apache.kafka.tools.consumer.ConsoleConsumer", 1000 * CLIENT_SECONDS
     told = (
         "--property",

@@ -1,4 +1,4 @@
-"""A broker goes on after everything that stratalog does to logs beside appending, and its clients never notice."""
+"""A broker continues after every maintenance of its logs by stratalog, and its clients notice nothing."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Logs = dict[str, list[Record]]
 
 @dataclass(frozen=True)
 class Story:
-    """What each side read, in this order; ``committed`` is read_committed at the end, by the broker and by stratalog.
+    """Records that each side read, in this order; ``committed`` is read_committed at the end, by the broker and by stratalog.
 
-    ``epochs`` are those that stratalog knew, before the broker went on and after; ``left_in`` the topics that had a
+    ``epochs`` are those that stratalog knew, before and after the broker's second run; ``left_in`` are the topics that had a
     transaction open in between.
     """
 

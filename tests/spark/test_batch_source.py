@@ -74,7 +74,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def planned(path: Path, options: dict[str, object]) -> list[tuple[str, int, int]]:
-    """What Spark would read, by the same calls and without its processes: a query takes seconds."""
+    """Return the ranges that Spark would read, by the same calls without its processes: a query takes seconds."""
     from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
     from stratalog_spark.source import BatchReader, StratalogSource  # noqa: PLC0415 - the same
 

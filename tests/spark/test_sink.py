@@ -1,4 +1,4 @@
-"""Writing with a real Spark: batches, streams that go on where they were, tasks and drivers that die."""
+"""Writing with a real Spark: batches, streams that continue from a checkpoint, tasks and drivers that die."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_stream_goes_on_where_it_was(spark: Any, tmp_path: Path, orders: Path)
 def test_a_driver_that_is_killed_between_two_commits_leaves_each_row_once(
     spark: Any, spark_settings: dict[str, str], tmp_path: Path, orders: Path
 ) -> None:
-    """The first attempt of every task dies, too; then another driver goes on from the checkpoint."""
+    """The first attempt of every task dies, too; then another driver continues from the checkpoint."""
     with open_engine(tmp_path / "copies") as engine:
         engine.create_topic("copy", partitions=2)
     settings = {**spark_settings, "spark_local_dir": str(tmp_path / "local")}

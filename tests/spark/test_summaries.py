@@ -1,4 +1,4 @@
-"""What jobs count with: hashes of keys, sketches of keys and times, and the picture."""
+"""Statistics of jobs: hashes of keys, sketches of keys and times, and the chart."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ KEYS = [[str(key), 86 if key < 6 else 84] for key in range(7)]  # 300 records a 
 
 
 def told(command: list[str], folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """What the story tells at its end.
+    """Return the last line of the story's output.
 
     Each names the Python of its workers, as an activated environment does: it may not be the one of other sessions here.
     """

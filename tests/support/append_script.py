@@ -1,4 +1,4 @@
-"""What chance makes producers and their coordinator do to a log: right, late, twice, out of order, from another epoch.
+"""Random steps of producers and their coordinator on a log: correct, late, repeated, out of order, from another epoch.
 
 The same steps, given to two storage engines, must get the same answers.
 """
@@ -73,7 +73,7 @@ class _Author:
 
 
 class ScriptWriter:
-    """Writes steps for some topics, going on where it was.
+    """Writes steps for some topics; each call continues after the last one.
 
     Args:
         seed: decides everything.

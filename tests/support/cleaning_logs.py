@@ -48,7 +48,7 @@ class Script:
     open: set[int] = field(default_factory=set)
 
     def append(self, batches: int) -> None:
-        """So many appends, and the clock goes on with each."""
+        """Do this number of appends; the clock advances with each."""
         for _ in range(batches):
             self.bed.clock.advance_ms(self.chance.randrange(500))
             if self.transactions and self.chance.random() < 0.7:
@@ -109,12 +109,12 @@ def topic(**settings: object) -> TopicConfig:
 
 
 def uncompacted(config: TopicConfig) -> TopicConfig:
-    """The same settings for whoever writes: records without keys are taken."""
+    """Return the same settings for a writer, without compaction: records without keys are accepted."""
     return replace(config, cleanup_policy=("delete",), retention_ms=-1)
 
 
 def local_plan(log: Log, policies: Mapping[str, CleanupPolicy], now_ms: int = 0) -> CompactionPlan:
-    """What policies want of a log that has no tier."""
+    """Return the policies' plan for a log that has no tier."""
     (plan,) = plan_parts(log, policies, None, has_tier=False, now_ms=now_ms)
     return plan
 

@@ -1,4 +1,4 @@
-"""What ``stratalog dump --json`` prints, in the words of Kafka's dump tool: for comparing the two."""
+"""The output of ``stratalog dump --json`` in the words of Kafka's dump tool, to compare both."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _batch(item: Item) -> DumpedBatch:
 
 
 def agrees(record: Item, said: str) -> bool:
-    """Whether a record is decoded as the tool's line goes on.
+    """Return True if a record is decoded as in the rest of the tool's line.
 
     Records of cluster and tier metadata are of no topic that is decoded here.
     """

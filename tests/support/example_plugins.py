@@ -22,6 +22,6 @@ def wheel_of(name: str, folder: Path) -> tuple[set[str], str]:
 
 
 def imported_of_stratalog(name: str) -> set[str]:
-    """Which modules of stratalog the package of ``examples/NAME`` imports."""
+    """Return the modules of stratalog that the package of ``examples/NAME`` imports."""
     lines = [line for path in (EXAMPLES / name / name).glob("*.py") for line in path.read_text().splitlines()]
     return {line.split()[1] for line in lines if line.startswith(("import stratalog", "from stratalog"))}

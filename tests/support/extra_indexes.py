@@ -25,7 +25,7 @@ _HEAD = b"SET"
 
 @dataclass
 class Told:
-    """What the indexes of one plugin were asked, and what goes wrong: a builder, a reader, or its answers."""
+    """Calls to the indexes of one plugin, and planned failures: of a builder, a reader, or a reader's answers."""
 
     builders: int = 0
     records: int = 0

@@ -1,4 +1,4 @@
-"""Manifest roots of a bucket in a folder, changed as somebody with access to the bucket can change them."""
+"""Manifest roots of a bucket in a folder, changed as an attacker with write access can change them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def _outcome(check: Callable[[], object]) -> str:
 
 
 def is_refusal(outcome: str) -> bool:
-    """Whether a call was refused because of the fork."""
+    """True if a call was refused because of the fork."""
     return outcome.startswith("ClosedError: ") and outcome.endswith(
         "was opened before a fork: open another one in the child process"
     )

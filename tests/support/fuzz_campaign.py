@@ -1,4 +1,4 @@
-"""Many mutants of one record format, judged by both twins, in a process of its own: what a mutant kills is told here.
+"""Many mutants of one record format, judged by both twins in a process of its own, which reports fatal mutants.
 
 ``run`` starts this file as a script and fails with what it takes to do it again: the seed, the mutant's bytes, and a
 smaller one that fails alike. ``STRATALOG_FUZZ_SEED`` and ``STRATALOG_FUZZ_COUNT`` choose other mutants and how many
@@ -49,7 +49,7 @@ _TOLERANT: Final = bool(os.environ.get("STRATALOG_SANITIZED"))  # a sanitizer ke
 
 
 def run(name: str, kind: str, count: int, seed: str = SEED) -> Counter[str]:
-    """How many mutants were accepted, refused, and not found to be entries at all; the test fails if one misbehaves."""
+    """Return the number of accepted, refused and unrecognised mutants; the test fails if a mutant misbehaves."""
     with tempfile.NamedTemporaryFile() as journal:
         journal.truncate(_JOURNAL_BYTES)
         command = [sys.executable, __file__, name, kind, seed, str(count), journal.name]
@@ -72,7 +72,7 @@ class MisbehaviourError(AssertionError):
 
 
 def examine(forms: list[RecordFormat], data: bytes, *, check_crc: bool, fields: Fields) -> str:
-    """What the forms make of ``data``, all the same; "accepted", "refused" or "stopped"."""
+    """Return the result of ``data`` if all forms agree: "accepted", "refused" or "stopped"."""
     start = time.thread_time()
     verdict = twins.judged(forms[0], data, check_crc=check_crc, limit_bytes=LIMIT_BYTES, fields=fields)
     for form in forms[1:]:
@@ -117,7 +117,7 @@ def campaign(name: str, kind: str, seed: str, count: int, journal: mmap.mmap) ->
         fields, check_crc = _FIELDS[number % len(_FIELDS)], kind == "lie" or number % 3 == 0
         try:
             found[examine(forms, data, check_crc=check_crc, fields=fields)] += 1
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told with the mutant
+        except Exception as error:  # noqa: BLE001 - any error is reported with the mutant
             small = shrink(data, _fails_as(error, forms, check_crc=check_crc, fields=fields))
             sys.exit(
                 f"mutant {number}: {mutant.story} ({check_crc=}, {fields=})\n{type(error).__name__}: {error}\n"

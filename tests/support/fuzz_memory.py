@@ -1,4 +1,4 @@
-"""What hostile entries cost, in a process that sees all memory, not just Python's: the peak of what is resident.
+"""Memory cost of hostile entries: the peak of resident memory of a process, which counts more than Python's memory.
 
 ``measure`` runs this file as a script, which forks for every case: a child begins with what its parent holds, and its
 peak says what the case took beyond that.
@@ -29,7 +29,7 @@ _MOST: Final = (1 << 31) - 1
 
 
 class Cost(NamedTuple):
-    """What became of a case: the class of the error or "", and by how many bytes the peak grew."""
+    """Result of a case: the class of the error or "", and the growth of the peak in bytes."""
 
     twin: str
     case: str
@@ -113,7 +113,7 @@ def _entry(name: str, contents: bytes, count: int, codec: Codec | None) -> bytes
 
 
 def _packed_entry(name: str, packed: bytes, count: int, codec_id: int) -> bytes:
-    """A batch, or a wrapper, that is right but for what it holds."""
+    """A batch, or a wrapper, that is valid except for its content."""
     magic = int(name[1])
     if magic == 2:
         entry = bytearray(61) + packed
@@ -163,7 +163,7 @@ def _cost(kernels: Kernels, case: str, name: str, data: bytes) -> Cost:
 
 
 def _outcome(form: RecordFormat, data: bytes) -> str:
-    """The class of what refuses the entry, "" if nothing does; the columns are let go one after the other."""
+    """Return the class of the error that refuses the entry, or ""; the columns are freed one after the other."""
     table = form.scan(data, 0, len(data), check_crc=True)
     try:
         for columns in form.decode(data, table, limit_bytes=LIMIT_BYTES):

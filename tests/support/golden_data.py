@@ -32,7 +32,7 @@ _TYPES: Final = {str(kind): kind for kind in TimestampType}
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a client of the broker saw of one log: its bounds for an isolation level, and all records."""
+    """A broker's client's view of one log: its bounds for an isolation level, and all records."""
 
     log_start: int
     end: int
@@ -45,7 +45,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """What the broker answered when asked for the first record at or after ``query_ms``; offset -1 is "none"."""
+    """The broker's answer to a search for the first record at or after ``query_ms``; offset -1 is "none"."""
 
     isolation: str
     query_ms: int
@@ -77,7 +77,7 @@ class Golden:
         return shutil.copytree(self.logs, target, ignore=left_out)
 
     def expected(self, log: TopicPartition, isolation: str) -> Expected:
-        """What a client read."""
+        """Return the records that a client read."""
         name = f"{log}.{isolation.removeprefix('read_')}.jsonl.gz"
         lines = gzip.decompress((self.path / "expected" / name).read_bytes()).splitlines()
         bounds = json.loads(lines[0])
@@ -85,7 +85,7 @@ class Golden:
         return Expected(bounds["log_start"], bounds["high_watermark"], records)
 
     def dump(self, name: str) -> Dump:
-        """What Kafka's dump tool said."""
+        """Return the output of Kafka's dump tool."""
         return parse_dump((self.path / "dumps" / name).read_text(encoding="utf-8"))
 
     def dumped_files(self, name: str) -> Iterator[tuple[Path, DumpedFile]]:

@@ -1,4 +1,4 @@
-"""What a client makes of fetched bytes and of Arrow tables; written down apart from the engine's own ways."""
+"""A client's interpretation of fetched bytes and of Arrow tables, written independently of the engine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fetched_records(log: LogReader, max_bytes: int, isolation: str, parts: Compo
 
 
 def _shown(data: bytes, aborted: tuple[AbortedTransaction, ...], parts: Components) -> Iterator[Record]:
-    """What a consumer shows of fetched batches. Source: apache/kafka CompletedFetch."""
+    """Return the records that a consumer shows of fetched batches. Source: apache/kafka CompletedFetch."""
     waiting = sorted(aborted, key=lambda transaction: transaction.first_offset)
     producers: set[int] = set()
     for batch, records in batches_in(data, parts):

@@ -35,7 +35,7 @@ _REMARK: Final = re.compile(
     r"ERROR (kafka\.(log|cluster|coordinator|server\.ReplicaManager)|"
     r"org\.apache\.kafka\.(storage|coordinator|server\.(log|common))))"
 )
-_ANSWERED: Final = "Error processing append operation"  # clients are told
+_ANSWERED: Final = "Error processing append operation"  # clients get an error, too
 _INTERRUPTED: Final = "Stopped loading records from"  # a coordinator that the broker's own stop came upon
 SYSLOG_ERROR: Final = 3  # librdkafka tells of retries while a broker starts, too
 
@@ -43,8 +43,8 @@ SYSLOG_ERROR: Final = 3  # librdkafka tells of retries while a broker starts, to
 class KafkaBroker:
     """A broker and controller in one process, with its log directory in ``folder / "logs"``.
 
-    A context manager: entering formats the directory and starts, leaving stops. May be started and stopped between, and
-    whatever then stands in the log directory is what it goes on with.
+    A context manager: entering formats the directory and starts, leaving stops. May be stopped and started in between; the
+    broker then continues with the contents of the log directory.
 
     Args:
         tools: of Kafka.
@@ -145,7 +145,7 @@ class KafkaBroker:
         self._kill()
 
     def remarks(self) -> list[str]:
-        """What it warned of, or called an error, about files since the first start."""
+        """Return the warnings and errors about files since the first start."""
         lines = self._output.read_text().splitlines()
         return [
             line
@@ -221,7 +221,7 @@ class KafkaBroker:
         for records, is_committed in transactions:
             producer.begin_transaction()
             _send(producer, topic, records)
-            assert producer.flush(CLIENT_SECONDS) == 0  # an abort would else take back what was not sent yet
+            assert producer.flush(CLIENT_SECONDS) == 0  # an abort would otherwise remove unsent records
             (producer.commit_transaction if is_committed else producer.abort_transaction)(CLIENT_SECONDS)
 
     def leave_open(self, topic: str, records: Sequence[Record], transactional_id: str) -> None:
@@ -233,7 +233,7 @@ class KafkaBroker:
         return Producer({**self._client(), **settings})
 
     def begin(self, topic: str, records: Sequence[Record], transactional_id: str) -> Producer:
-        """Produce to partition 0 in a transaction that is open still; for whoever ends it."""
+        """Produce to partition 0 in a transaction, and leave the transaction open."""
         producer = self.producer(**{"transactional.id": transactional_id})
         producer.init_transactions(CLIENT_SECONDS)
         producer.begin_transaction()
@@ -264,7 +264,7 @@ class KafkaBroker:
                 assert done.error is None
 
     def committed(self, group: str, topic: str) -> tuple[int, str | None]:
-        """What a group has committed of partition 0: offset (negative if nothing) and metadata."""
+        """Return the group's committed offset of partition 0 (negative if there is none) and its metadata."""
         with closing(Consumer({**self._client(), "group.id": group})) as consumer:
             (found,) = consumer.committed([TopicPartition(topic, 0)], CLIENT_SECONDS)
             assert found.error is None

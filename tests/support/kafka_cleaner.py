@@ -12,7 +12,7 @@ from stratalog.config.topic import TopicConfig
 
 
 class KafkaCleaner:
-    """A process that cleans log folders when it is told to, one at a time. A context manager.
+    """A process that cleans log folders on request, one at a time. A context manager.
 
     Args:
         command: runs ``KafkaCleaner.java``.

@@ -40,7 +40,7 @@ class Batch:
 
 @dataclass(slots=True)
 class KafkaFolder:
-    """One log of a broker; what it holds is written as a broker writes it. Indexes are left to whoever reads.
+    """One log of a broker; its files are written as a broker writes them. Readers create the indexes.
 
     Attributes:
         bed: where it is, and the formats.

@@ -70,7 +70,7 @@ class KafkaTools:
         )
 
     def complaints(self, directory: Path) -> list[str]:
-        """What DumpLogSegments finds wrong with the segment files of all logs in ``directory``; empty if nothing.
+        """Return DumpLogSegments' complaints about the segment files of all logs in ``directory``; empty if there are none.
 
         It checks the CRC of each batch, iterates over all records, and compares each index with its log; its sanity
         check of an index is the one that a broker makes.

@@ -23,7 +23,7 @@ _HEAD: Final = Struct(">hhih")
 
 
 class Answer(NamedTuple):
-    """What became of a request: Kafka's error code (0 is none), and where an append begins (-1 if not known)."""
+    """Reply to a request: Kafka's error code (0 is none), and the base offset of an append (-1 if not known)."""
 
     code: int
     base_offset: int = -1

@@ -1,4 +1,4 @@
-"""Kills writers at any moment, again and again, and looks whether what they were told is there.
+"""Kills writers at random points, many times, and checks that all acknowledged records are there.
 
 kill_loop.py FOLDER CYCLES SEED: exit code 0, or the story of what was lost. Each writer is a fork of this process.
 """
@@ -47,7 +47,7 @@ def kill_one(folder: str, appends: int) -> int:
 
 
 def main(folder: str, cycles: int, seed: int) -> str:
-    """What was lost, "" if nothing."""
+    """Return a description of the lost records, "" if there are none."""
     chance, told = random.Random(seed), -1  # noqa: S311 - a run that can be repeated
     with open_engine(folder) as engine:
         engine.create_topic("t", config=CONFIG)

@@ -24,7 +24,7 @@ CONFIG: Final = {"file.delete.delay.ms": 0, "local.retention.bytes": 1, "retenti
 
 @dataclass(eq=False)
 class Place:
-    """Log directories, one bucket, and whether its store answers; events as they are told.
+    """Log directories, one bucket, and the availability of its store; the events in order.
 
     Attributes:
         fault: of every request, as long as it is set.

@@ -9,5 +9,5 @@ _BEGIN = "import signal as s; s.signal(s.SIGINT, s.default_int_handler); from st
 
 
 def own_command(*arguments: str) -> list[str]:
-    """What to start."""
+    """Return the command line."""
     return [sys.executable, "-c", _BEGIN, *arguments]

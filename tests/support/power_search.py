@@ -94,7 +94,7 @@ class PowerSearch:
                 self.recover(image, clean=False)
 
     def recover(self, image: Image, *, clean: bool) -> None:
-        """Open what is left, compare, go on; at times the power goes again meanwhile."""
+        """Open the files, compare, continue; at times the power fails again meanwhile."""
         again: list[Image] = []
         bed = LogBed(self.tmp_path / "after", self.registry, self.topic)
         bed.recovery_point = self.chance.choice([0, self.durable])  # as the checkpoint says, which may be an old one
@@ -119,7 +119,7 @@ class PowerSearch:
                 assert [value for value in values if value != b"later"] == self.attempted[: len(found)][: len(values)]
 
     def compared(self, log: Log) -> list[bytes | None]:
-        """What the log holds: a prefix of what was attempted, with all that is durable."""
+        """Check that the log holds a prefix of all attempted records, with all durable ones."""
         self.checked += 1
         listed = list(log.records())
         values = [record.value for record in listed]

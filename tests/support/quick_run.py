@@ -12,12 +12,12 @@ _BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def quick_run(script: str, *options: str) -> list[dict[str, Any]]:
-    """What ``benchmarks/SCRIPT --quick --json`` tells, line by line; it has to end well."""
+    """Return the output lines of ``benchmarks/SCRIPT --quick --json``, which must succeed."""
     return [json.loads(line) for line in quick_text(script, "--json", *options).splitlines()]
 
 
 def quick_text(script: str, *options: str) -> str:
-    """What ``benchmarks/SCRIPT --quick`` prints; it has to end well."""
+    """Return the output of ``benchmarks/SCRIPT --quick``, which must succeed."""
     command = [sys.executable, str(_BENCHMARKS / script), "--quick", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

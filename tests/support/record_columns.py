@@ -114,7 +114,7 @@ def changed(columns: RecordColumns, name: str, column: memoryview) -> RecordColu
 
 
 def outcome(call: Callable[[], Any]) -> Any:  # Any: whatever the call gives
-    """What a call returns, or the type of what it raises."""
+    """Return the result of a call, or the type of its error."""
     try:
         return call()
     except (IndexError, TypeError, ValueError, OverflowError, StorageError) as error:

@@ -1,4 +1,4 @@
-"""What a network or a store does wrong, by name: the rows of matrices."""
+"""Faults of a network or a store, by name: the rows of matrices."""
 
 from __future__ import annotations
 

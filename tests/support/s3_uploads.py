@@ -28,7 +28,7 @@ def left_upload(uri: str, options: Mapping[str, Any], key: str) -> str:
 
 
 def check_unfinished(store: ObjectStore, uri: str, options: Mapping[str, Any], deadline_ns: int) -> None:
-    """Uploads are told by prefix, aborted one by one, and several of one key are several."""
+    """Uploads are listed by prefix, aborted one by one, and several of one key are separate."""
     made = {(key, left_upload(uri, options, key)) for key in ("a/x", "a/x", "a/y", "b/z")}
     assert {(found.key, found.upload_id) for found in store.unfinished("", deadline_ns=deadline_ns)} == made
     found = store.unfinished("a/", deadline_ns=deadline_ns)

@@ -29,7 +29,7 @@ class SmallDisk(PosixVfs):
         super().close(descriptor)
 
     def used_bytes(self) -> int:
-        """What stands on it."""
+        """The entries on the disk."""
         total = 0
         for folder, _, names in os.walk(self._folder):
             for name in names:

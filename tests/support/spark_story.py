@@ -1,4 +1,4 @@
-"""What a user of Spark does, in an environment and a session of its own: fills a topic, reads, writes, streams, runs jobs.
+"""Steps of a user of Spark, in an environment and a session of its own: fill a topic, read, write, stream, run jobs.
 
     python spark_story.py FOLDER local|connect|submit
 
@@ -67,7 +67,7 @@ def load(spark: Any, place: str, topic: str) -> Any:
 
 
 def batch(spark: Any, folder: Path, tier: str) -> dict[str, object]:
-    """What a batch reads, and reads of what it wrote."""
+    """Read a batch, write it, and read the result."""
     orders = load(spark, str(folder / "data"), "orders")
     counts = orders.selectExpr("string(key)").groupBy("key").count().collect()
     tasks = {row["file"] for row in orders.mapInArrow(modules, "file string").collect()}
@@ -81,7 +81,7 @@ def batch(spark: Any, folder: Path, tier: str) -> dict[str, object]:
 
 
 def stream(spark: Any, folder: Path, tier: str) -> int:
-    """How many records a query wrote."""
+    """Return the number of records that a query wrote."""
     query = (
         spark.readStream.format("stratalog")
         .options(subscribe="orders", startingOffsets="earliest")

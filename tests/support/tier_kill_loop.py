@@ -195,7 +195,7 @@ def kill_at(place: Place, step: int) -> tuple[bool, int]:
         os.close(ours)
         try:
             work_once(place, theirs, step)
-        except BaseException:  # noqa: BLE001 - nothing may go on behind a fork
+        except BaseException:  # noqa: BLE001 - no code after a fork may continue
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
@@ -222,7 +222,7 @@ def kill_one(place: Place, chance: random.Random) -> int:
         except FencedEpochError:  # the last request of the one before came to a slow server only now
             while True:
                 os.write(theirs, b"\xff" * 8)
-        except BaseException:  # noqa: BLE001 - nothing may go on behind a fork
+        except BaseException:  # noqa: BLE001 - no code after a fork may continue
             traceback.print_exc()
         os._exit(1)
     os.close(theirs)
@@ -243,13 +243,13 @@ def kill_one(place: Place, chance: random.Random) -> int:
 
 
 def in_fork(look: Callable[[], str]) -> str:
-    """What a look finds, in a process of its own."""
+    """Return the findings of a check in a process of its own."""
     ours, theirs = os.pipe()
     child = os.fork()
     if not child:
         try:
             story = look()
-        except BaseException:  # noqa: BLE001 - nothing may go on behind a fork
+        except BaseException:  # noqa: BLE001 - no code after a fork may continue
             story = traceback.format_exc()
         os.write(theirs, story.encode()[:60_000])
         os._exit(0)
@@ -304,7 +304,7 @@ def _lost(engine: Engine, told: int) -> str:
 
 
 def _superseded_wrongly(engine: Engine, told: int) -> str:
-    """Whether the newest value of each key is there, and no value that was never written."""
+    """True if the newest value of each key is there, and no value that was never written."""
     log = engine.log("c", 0)
     end, latest = log.offsets().log_end, dict[bytes, int]()
     for record in log.records():
@@ -316,7 +316,7 @@ def _superseded_wrongly(engine: Engine, told: int) -> str:
 
 
 def _flaws(engine: Engine, harmless: set[FindingKind]) -> str:
-    """What a deep check of the tier finds."""
+    """Return the findings of a deep check of the tier."""
     assert engine.tier is not None
     found = list[Finding]()
     for name in ("t", "c"):
@@ -344,7 +344,7 @@ def each_step(place: Place) -> str:
 
 
 def main(folder: str, uri: str, options: str, cycles: int, seed: int) -> str:
-    """What was lost, "" if nothing."""
+    """Return a description of the lost records, "" if there are none."""
     place, chance, told = Place(folder, uri, json.loads(options)), random.Random(seed), -1  # noqa: S311 - the same
     if not cycles:
         return each_step(place)

@@ -1,4 +1,4 @@
-"""Any number of writers of one topic in a tier, whose store fails when it is told to."""
+"""Any number of writers of one topic in a tier, whose store fails where the test plans it."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def append(log: Log, keys: str) -> None:
 
 
 def letters(log: LogReader) -> str:
-    """What ``append`` wrote, as far as it is still there: offsets and keys."""
+    """Return the offsets and keys of the records of ``append`` that are still there."""
     found = log.records()
     return " ".join(
         f"{record.offset}{(record.key or b'').decode() if record.value is not None else (record.key or b'').decode().upper()}"

@@ -116,7 +116,7 @@ def arrowed(form: RecordFormat, data: Buffer, *, check_crc: bool, limit_bytes: i
 def rewritten(
     form: RecordFormat, data: bytes, *, check_crc: bool, limit_bytes: int, stamp_ms: int | None
 ) -> list[object]:
-    """What a format writes of bytes that it accepts: entries assigned in place, and encoded again from columns."""
+    """Return the bytes that a format writes for accepted bytes: entries assigned in place, and encoded from columns."""
     copy, results = bytearray(data), list[object]()
     table = form.scan(copy, 0, len(copy), check_crc=check_crc)
     try:

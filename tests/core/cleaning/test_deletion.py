@@ -94,7 +94,7 @@ def test_a_policy_that_raises_keeps_no_other_log_from_its_turn(tmp_path: Path, c
 
 
 class Slow(CleanupPolicy):
-    """Plans until it is told to stop."""
+    """Plans until ``go_on`` is set."""
 
     def __init__(self) -> None:
         self.asked, self.go_on = threading.Event(), threading.Event()

@@ -126,7 +126,7 @@ def test_a_round_reads_local_copies_which_leave_before_the_commit(logs: TieredLo
 
 
 def test_what_local_disk_has_alone_waits_and_shadows_nothing_in_the_tier(engine: Engine) -> None:
-    """The tier alone is a whole log: whoever attaches to it after the disk is lost finds what was newest at its end."""
+    """The tier alone is a whole log: an engine that attaches after the disk is lost finds the newest value at its end."""
     log = filled(engine, "abc", "b")
     engine.offload()
     append(log, "aA")
@@ -221,7 +221,7 @@ def test_transactions_over_segments(logs: TieredLogs, engine: Engine) -> None:
 def test_a_transaction_outdates_nothing_in_the_tier_before_its_end_is_there_too(
     logs: TieredLogs, engine: Engine
 ) -> None:
-    """Whoever attaches after the disk is lost takes it for aborted, and finds what was newest before it."""
+    """An engine that attaches after the disk is lost aborts the transaction, and finds the newest earlier value."""
     log = filled(engine, "ab", "a")
     with engine.producer(transactional_id="p") as producer:
         producer.begin_transaction()
@@ -272,7 +272,7 @@ def test_the_loser_of_a_take_over_stops_and_leaves_orphans_that_are_collected(lo
 
 
 def test_retention_meanwhile_wins(logs: TieredLogs, engine: Engine) -> None:
-    """What expired while a round was under way stays gone; what was made of it goes, and the rest of the round counts."""
+    """Segments that expire during a round stay deleted, their rewritten copies too; the rest of the round counts."""
     log = filled(engine, "abc", "abd", "ae", "bb", segment_bytes=160, cleanup_policy="compact,delete", retention_ms=-1)
     engine.offload()
     done = list[str]()
@@ -549,7 +549,7 @@ def test_listeners_are_told_of_what_leaves_local_disk(engine: Engine) -> None:
 
 
 def test_nothing_is_rewritten_here_while_a_commit_to_the_tier_is_in_doubt(logs: TieredLogs, engine: Engine) -> None:
-    """What would be rewritten on local disk may be what the tier has, or gets when a late request is carried out."""
+    """The local records may be in the tier already, or get there when a late request is carried out."""
     log = filled(engine, "ab", "Ac")
 
     def late(request: SimRequest) -> ObjectFault:

@@ -43,7 +43,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class State:
-    """What is left at one moment, and what must be true of it."""
+    """Disk and bucket at one point of the story, and the facts that must be true of them."""
 
     folder: Path
     objects: dict[str, tuple[bytes, int]]
@@ -143,7 +143,7 @@ class Story:
 
 @dataclass
 class Judge:
-    """Looks at one state."""
+    """Checks one state."""
 
     story: Story
     state: State
@@ -177,7 +177,7 @@ class Judge:
                 self.compare(reader.log("t", 0))
 
     def compare(self, log: LogReader) -> None:
-        """What a log shows, to its end, wherever that is."""
+        """Compare all records of a log with the story."""
         bounds = log.offsets()
         found = {record.offset: (record.key, record.value) for record in log.records()}
         assert all(self.story.sent[offset] == row for offset, row in found.items())
@@ -205,7 +205,7 @@ class Judge:
 
 
 def play(folder: Path, seeds: int) -> int:
-    """Some stories; how many states were looked at."""
+    """Play some stories; return the number of states that were checked."""
     states = 0
     for seed in range(seeds):
         story = Story(folder / str(seed), seed)
@@ -237,7 +237,7 @@ def commit_without_upload(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_names(patch: pytest.MonkeyPatch) -> None:
-    """What leaves local disk may come back after a loss of power."""
+    """Files deleted from local disk may come back after a loss of power."""
     patch.setattr(PowerLossVfs, "sync_folder", lambda *_: None)
 
 

@@ -26,7 +26,7 @@ SMALL = {"segment.bytes": 1500, "index.interval.bytes": 100, "file.delete.delay.
 
 
 class Ended:
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
@@ -393,7 +393,7 @@ def damage(folder: Path, partition: int) -> None:
 
 
 def test_lines_that_were_appended_before_an_error_are_told(stratalog: Run, filled: Path, tmp_path: Path) -> None:
-    """A million lines, one of them too large: how many are in, and from where to go on, was not said."""
+    """One of a million lines is too large: the error gives the number of appended lines and the line to continue from."""
     (tmp_path / "lines").write_bytes(b"x\n" * 20_005 + b"y" * 3_000_000 + b"\n" + b"z\n")
     ended = stratalog("produce", "orders", tmp_path / "lines", "--dir", filled, "--json")
     assert ended.code == 2

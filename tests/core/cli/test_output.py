@@ -1,4 +1,4 @@
-"""Output: nothing that is shown is obeyed, and whoever reads it may stop at any time."""
+"""Output: control characters have no effect, and the reader may close the pipe at any time."""
 
 from __future__ import annotations
 

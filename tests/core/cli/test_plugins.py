@@ -17,7 +17,7 @@ Rows = dict[tuple[str, str], dict[str, Any]]  # Any: JSON
 
 @pytest.fixture
 def listed(capsys: pytest.CaptureFixture[str]) -> Callable[[], Rows]:
-    """What ``stratalog plugins --json`` says, by kind and name."""
+    """Return the items of ``stratalog plugins --json``, by kind and name."""
 
     def call() -> Rows:
         assert run(["plugins", "--json"]) == 0

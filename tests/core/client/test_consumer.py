@@ -392,7 +392,7 @@ def test_a_group_goes_on_where_it_committed(engine: Engine) -> None:
 def test_a_group_misses_nothing_of_a_log_that_was_cut_below_what_it_committed(
     engine: Engine, reset: str, count: int
 ) -> None:
-    """Whether what was written there since, by another leader, has come as far as that again or not."""
+    """The records that another leader wrote there since may or may not reach the committed offset."""
     for _ in range(5):
         fill(engine, ONE, 1)
     with early(engine, "one", group="g") as consumer:

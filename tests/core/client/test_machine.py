@@ -110,7 +110,7 @@ class Clients(RuleBasedStateMachine):
 
     @rule(crash=st.booleans())
     def restart(self, *, crash: bool) -> None:
-        """Close the engine, or go on with a copy of its directory as it is now."""
+        """Close the engine, or continue with a copy of its directory in its present state."""
         before = self.root / str(self.opened)
         self.opened += 1
         after = self.root / str(self.opened)

@@ -139,7 +139,7 @@ def test_a_batch_waits_for_more_until_its_time(engine: Engine, clock: ManualCloc
         futures = [producer.send("one", value=b"%d" % number) for number in range(5)]
         assert not any(future.done() for future in futures)
         clock.advance_ms(FOREVER_MS)
-        producer.send("t", value=b"other")  # a new batch: the clock is looked at
+        producer.send("t", value=b"other")  # a new batch: the producer reads the clock
         assert [future.result(WAIT_S).offset for future in futures] == list(range(5))
     assert [batch.record_count for batch in batches(engine.log("one", 0))] == [5]
 

@@ -388,7 +388,7 @@ def test_a_restart_ends_what_was_settled(
             write(next_one, b"c")
             next_one.commit_transaction()
         assert committed(again) == ([b"a", b"b", b"c"] if commit else [b"c"])
-    (producer.commit_transaction if commit else producer.abort_transaction)()  # the one before goes on where it was
+    (producer.commit_transaction if commit else producer.abort_transaction)()  # the earlier one continues where it was
     assert committed(engine) == ([b"a", b"b"] if commit else [])
 
 
@@ -453,7 +453,7 @@ def test_offsets_of_a_deleted_topic_do_not_come_back_with_an_open_transaction(en
     for reader in (
         clients(engine),
         Clients(engine, engine.log("t", 0).parts),
-    ):  # as it is known, and as it is read anew
+    ):  # as it is known, and as it is read again
         assert reader.offsets.committed("g") == {other: CommittedOffset(3)}
 
 
@@ -547,7 +547,7 @@ def test_a_settled_end_that_a_full_disk_stopped_is_done_when_there_is_room(half:
     half.engine.run_duties()
     assert stable(half.engine.log("full", 0))
     assert half.seen() == ([b"room", b"full"] if commit else [])
-    end(half, commit=commit)  # the producer asks again, and goes on
+    end(half, commit=commit)  # the producer repeats its request, and continues
     half.producer.begin_transaction()
     half.producer.send("room", value=b"then")
     half.producer.commit_transaction()

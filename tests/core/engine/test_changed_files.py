@@ -1,4 +1,4 @@
-"""Files that somebody else cuts, empties, replaces or deletes under each kind of reader: it ends, or raises a typed error."""
+"""Files that another process truncates, empties, replaces or deletes under each kind of reader."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def delete(path: Path) -> None:
     path.unlink()
 
 
-# --- readers: each yields when it has begun, then goes on -------------------------------------------------------------
+# --- readers: each yields when it has begun, then continues -----------------------------------------------------------
 
 
 def read_records(log: LogReader) -> Iterator[None]:
@@ -243,7 +243,7 @@ READERS: Final = (read_records, read_columns, read_arrow, read_batches, send_bat
 
 
 def read_all(log: LogReader, harm: Harm) -> None:
-    """All readers of one log begin, then something is done to a file, then each of them goes on to its end."""
+    """Start all readers of one log, change a file, then let each reader continue to its end."""
     begun = [read(log) for read in READERS]
     for reader in begun:
         next(reader)
@@ -287,7 +287,7 @@ def recover(place: Place, harm: Harm) -> None:
 
 
 def keep(place: Place, harm: Harm) -> None:
-    """What an engine does by itself: compaction, offload, retention, further indexes."""
+    """Run the duties of an engine: compaction, offload, retention, extra indexes."""
     with place.engine() as engine:
         engine.alter_topic("orders", {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01})
         log = engine.log(*ORDERS)

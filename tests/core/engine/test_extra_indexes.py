@@ -74,7 +74,7 @@ def known(log: LogReader) -> Iterator[str | None]:
 
 
 def stored(log: LogReader) -> list[StoredSegment]:
-    """What the manifest says of each segment of the tier."""
+    """Return the manifest's entries of the segments in the tier."""
     found = list(remote_of(log).segments)
     return [segment.stored for segment in found if isinstance(segment, RemoteSegment)]
 

@@ -1,4 +1,4 @@
-"""Engines among failures: opening that stops half way, topics half made, logs that fail while others go on."""
+"""Engines with failures: opening that stops half way, topics half made, logs that fail while others continue."""
 
 from __future__ import annotations
 

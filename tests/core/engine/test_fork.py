@@ -47,7 +47,7 @@ def engine(tmp_path: Path, tier: str) -> Iterator[Engine]:
 
 
 def calls(owned: object) -> list[str]:
-    """The names of all that is public, but for ``close``."""
+    """Return the names of all public members except ``close``."""
     found = [name for name, _ in inspect.getmembers_static(type(owned)) if not name.startswith("_")]
     return [name for name in found if name != "close"]
 

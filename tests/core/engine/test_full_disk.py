@@ -28,7 +28,7 @@ def bucket(tmp_path: Path) -> str:
 
 @pytest.fixture
 def killed(tmp_path: Path, bucket: str) -> Path:
-    """What an engine leaves that is killed while it writes; its last checkpoint is of when it was opened."""
+    """Return the directory of an engine that was killed while it wrote; its last checkpoint is from its opening."""
     folder = tmp_path / "killed"
     with open_engine(tmp_path / "data", tier=bucket) as engine:
         engine.create_topic("orders", config={**SETTINGS, "local.retention.bytes": 0})

@@ -77,7 +77,7 @@ class Life:
     # --- what is done ------------------------------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
-        """So many things, in any order; the log is looked at now and then, and at the end."""
+        """Do this number of random steps; check the log at some of them, and at the end."""
         done: list[tuple[Callable[[], object], int]] = [
             (self.append, 40),
             (self.transact, 8),
@@ -153,7 +153,7 @@ class Life:
         self.engine = self.open()
 
     def crash(self) -> None:
-        """What a process leaves that ends between two steps; the one before must not write to the tier again."""
+        """Continue as after a process that ends between two steps; the earlier engine must not write to the tier again."""
         self.engine.flush()
         before = self.engine
         copied = shutil.copytree(self.disk, self.next_disk(), ignore=shutil.ignore_patterns(".lock"))

@@ -1,6 +1,6 @@
 """Two replicas of a log on one tier, leaders that change, and what they wrote at the same offsets.
 
-Source: Kafka's remote log manager after a fail-over: where the new leader goes on, what of the tier counts for its log, and
+Source: Kafka's remote log manager after a fail-over: the offset at which the new leader continues, the part of the tier that counts for its log, and
 what does not once a leader was elected that lacked records.
 """
 
@@ -137,7 +137,7 @@ def diverged(a: Engine, b: Engine) -> int:
     write(a, 8, "lost")
     commit_all(a)  # as if a third replica, which is gone, had them
     a.offload()
-    b.offload()  # a follower looks at what the tier has
+    b.offload()  # a follower reads the head of the tier
     parted = log_of(b).offsets().log_end
     assert parted not in {segment.base_offset for segment in log_of(a).segments()}, "they part inside a segment"
     log_of(a).follow(2)

@@ -1,4 +1,4 @@
-"""A bucket that was rolled back, or emptied, behind an engine: what is lost is told, not passed over."""
+"""A bucket that was rolled back or emptied behind an engine: the loss is reported."""
 
 from __future__ import annotations
 

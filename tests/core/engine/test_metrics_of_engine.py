@@ -1,4 +1,4 @@
-"""What an engine tells of itself is what its parts say one by one."""
+"""The metrics of an engine equal those of its parts."""
 
 from __future__ import annotations
 

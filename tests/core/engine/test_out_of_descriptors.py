@@ -151,7 +151,7 @@ def test_whichever_call_is_refused_the_log_has_all_or_nothing_of_an_append(
             except SystemLimitError:
                 files.rule = None
                 if [record.value for record in log.records()] == acknowledged:
-                    log.append([Record(value=value)], "durable")  # as whoever is told to try later
+                    log.append([Record(value=value)], "durable")  # a caller retries after a retriable error
                 else:
                     refused.append(value)  # written, and not synced
                 acknowledged.append(value)

@@ -29,7 +29,7 @@ CHANGES: Final = frozenset({"create", "write", "truncate", "rename", "remove", "
 
 @dataclass
 class State:
-    """What a loss of power left: a folder, what the bucket held, and how many records were called durable."""
+    """The rest after a loss of power: a folder, the bucket's objects, and the number of durable records."""
 
     folder: Path
     objects: dict[str, tuple[bytes, int]]
@@ -143,7 +143,7 @@ def test_a_log_that_forgets_the_note_is_seen(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.long
 def test_two_engines_never_commit_the_same_offsets(tmp_path: Path, seed: int) -> None:
-    """The one that was away may go on acknowledging on its own disk; of the tier only one of them is told that it is there."""
+    """The engine without a store may acknowledge appends on its own disk; only one of the engines commits to the tier."""
     chance = random.Random(seed)  # noqa: S311 - a failure is replayed from its seed
     place = Place(tmp_path, ManualClock())
     tiered(place, chance.randrange(2, 6))

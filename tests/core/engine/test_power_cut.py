@@ -1,4 +1,4 @@
-"""What a loss of power leaves: every record that an append called durable, and otherwise a prefix."""
+"""A loss of power leaves every record that an append called durable, and otherwise a prefix."""
 
 from __future__ import annotations
 

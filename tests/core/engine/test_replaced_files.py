@@ -89,11 +89,11 @@ def test_other_calls_that_make_records_durable_notice_it_too(tmp_path: Path, eng
 def test_a_file_that_took_the_name_is_not_written_to(tmp_path: Path, engine: Engine) -> None:
     path = tmp_path / "a" / LOG
     path.unlink()
-    path.write_bytes(b"somebody's own")
+    path.write_bytes(b"another file")
     with pytest.raises(FileReplacedError, match="replaced"):
         engine.log("t", 0).append([Record(value=b"2")], "durable")
     close(engine)
-    assert path.read_bytes() == b"somebody's own"
+    assert path.read_bytes() == b"another file"
 
 
 def test_indexes_that_are_removed_are_made_again_at_the_next_opening(tmp_path: Path, engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""One flipped bit in each byte of what a tier holds of a log, in every layout: whatever is read is right, or is told."""
+"""One flipped bit in each byte of a log's tier, in every layout: a read returns the right records or raises an error."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def heads(log: LogReader, data: bytes) -> dict[int, int]:
 
 
 def is_right(found: object, expected: object) -> bool:
-    """A fetch may end before what is damaged; who goes on from there is told."""
+    """Return True if a fetch got all records, or a part before the damage; a fetch at the damage raises an error."""
     if isinstance(found, tuple) and isinstance(expected, tuple):
         return expected[0].startswith(found[0]) and bool(found[0])
     return found == expected

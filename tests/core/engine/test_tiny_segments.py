@@ -1,4 +1,4 @@
-"""Whoever makes a topic whose segments are tiny for the tier is told so: as an event, and by the command line."""
+"""A topic whose segments are tiny for the tier causes a warning: an event, and a line of the command."""
 
 from __future__ import annotations
 

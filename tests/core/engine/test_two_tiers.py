@@ -1,4 +1,4 @@
-"""Both tiers together, looked at before every operation on the disk and every request to the store.
+"""Both tiers together, checked before every operation on the disk and every request to the store.
 
 Whatever ends the process there (kill -9): no record that was acknowledged is in neither tier, the tier holds nothing that
 was not written, and no root names what is not there. Some of these states are opened again by a new engine, and must be right

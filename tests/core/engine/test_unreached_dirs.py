@@ -41,7 +41,7 @@ def dirs(tmp_path: Path) -> list[Path]:
 
 
 def refuse(directory: Path, code: int) -> FaultyVfs:
-    """A file system on which nothing in ``directory`` can be read or written, whoever asks."""
+    """Return a file system on which nothing in ``directory`` can be read or written."""
     files = FaultyVfs()
 
     def rule(_: str, path: str) -> None:

@@ -60,7 +60,7 @@ def kinds_of(function: Callable[..., Any], parameter: inspect.Parameter) -> list
 
 
 def is_open(kind: Any) -> bool:
-    """Whether anything goes, as for ``object`` and for what plugins implement."""
+    """True if every value fits, as for ``object`` and for protocols of plugins."""
     return kind is object or kind is Any or getattr(kind, "_is_protocol", False)
 
 
@@ -91,7 +91,7 @@ def fitting(kinds: list[Any], log: stratalog.Log) -> Any:
 
 
 def empty(kinds: list[Any], log: stratalog.Log) -> Any:
-    """As ``fitting``; else an object of the type with nothing in it: enough where nothing of it is looked at."""
+    """Return an argument as ``fitting``, or an empty object of the type, if its content is never read."""
     try:
         return fitting(kinds, log)
     except LookupError:

@@ -1,4 +1,4 @@
-"""What a process opened is closed in its forked children, before any code of it runs there."""
+"""Objects that a process opened are closed in its forked children, before any code of stratalog runs there."""
 
 import gc
 import sys
@@ -60,7 +60,7 @@ def test_every_use_of_an_inherited_object_is_refused_in_the_child_even_if_its_lo
         )
     assert len(outcomes) == 5
     assert all(map(is_refusal, outcomes)), outcomes
-    assert held.write() == 1, "the parent's goes on, and nothing was written in the child"
+    assert held.write() == 1, "the parent's file stays open, and nothing was written in the child"
 
 
 def test_closing_an_inherited_object_does_nothing_in_the_child() -> None:

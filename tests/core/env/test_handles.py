@@ -203,7 +203,7 @@ def test_maps_count_and_make_room(pool: HandlePool, files: CountingVfs) -> None:
 
 
 def test_threads_share_a_pool(tmp_path: Path) -> None:
-    """Every thread reads what its file holds, whoever opened it, and whoever drops it meanwhile."""
+    """Every thread reads the content of its file, although other threads open and close the same handles."""
     files = PosixVfs()
     pool = HandlePool(files, 2)
     names = [str(tmp_path / str(number)) for number in range(6)]

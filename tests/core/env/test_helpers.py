@@ -34,7 +34,7 @@ def together() -> Callable[[object], bool]:
 
 @contextmanager
 def busy(helpers: Helpers) -> Iterator[None]:
-    """One helper works for somebody else."""
+    """One helper works for another caller."""
     begun, done = threading.Event(), threading.Event()
 
     def work(number: int) -> None:

@@ -35,7 +35,7 @@ KINDS: dict[str, Callable[[Path, ExitStack], object]] = {
 
 @pytest.fixture(params=KINDS)
 def strange(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """What it is, and where."""
+    """Yield the kind of the file and its path."""
     path = tmp_path / "strange"
     with ExitStack() as owned:
         KINDS[request.param](path, owned)

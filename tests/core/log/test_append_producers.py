@@ -88,7 +88,7 @@ def test_a_retry_of_several_batches_is_answered_as_one(bed: LogBed) -> None:
 
 
 def test_more_batches_of_a_producer_than_are_remembered_are_refused(bed: LogBed) -> None:
-    """A retry of them could not be told from news."""
+    """A retry of them could not be distinguished from new batches."""
     log = bed.open()
     with pytest.raises(InvalidRecordError, match="5"):
         log.append_as_leader(batches(bed, *((7, 0, n, 1) for n in range(6))))

@@ -12,7 +12,7 @@ from stratalog.env.clock import ManualClock
 
 
 class TickingClock(ManualClock):
-    """Goes on by a millisecond whenever it is asked."""
+    """Advances by a millisecond each time it is read."""
 
     def now_ms(self) -> int:
         self.advance_ms(1)

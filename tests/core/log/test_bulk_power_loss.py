@@ -74,7 +74,7 @@ class Search:
                 self.recover(image)
 
     def recover(self, image: Image) -> None:
-        """Whatever was finished is there; of the round under way all or nothing; and the log says which."""
+        """Finished rounds are there; the interrupted round is there as a whole or not at all; the log reports which."""
         self.checked += 1
         bed = LogBed(self.tmp_path / "after", self.registry, TOPIC)
         bed.write(image)
@@ -195,7 +195,7 @@ def test_a_log_that_is_only_read_settles_nothing(bed: LogBed) -> None:
 
 @pytest.mark.long
 def test_a_full_disk_leaves_all_of_a_round_or_nothing(tmp_path: Path, installed: Registry) -> None:
-    """At whichever change of the disk: the log goes on if nothing was changed yet, else it is out of service."""
+    """The log continues if no file was changed yet; otherwise it is out of service."""
     outcomes, number, changes = set[tuple[bool, int]](), 0, 0
     while changes >= number:  # until the disk had room for all of it
         number += 1

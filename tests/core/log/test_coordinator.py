@@ -1,4 +1,4 @@
-"""What a coordinator appends: markers in numbers that fit Kafka's fields, and batches with ``origin="coordinator"``."""
+"""Appends of a coordinator: markers in numbers that fit Kafka's fields, and batches with ``origin="coordinator"``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What old consumers fetch."""
+"""Fetches of old consumers."""
 
 from __future__ import annotations
 

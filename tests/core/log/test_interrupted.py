@@ -57,7 +57,7 @@ def interrupted_at(line: int) -> Iterator[Callable[[], bool]]:
 
 
 def reopened(bed: LogBed, *, clean: bool) -> list[bytes | None]:
-    """What the log holds after opening it again; one more record is appended and looked for."""
+    """Return the records after opening the log again, appending one more record and reading all."""
     log = bed.open(clean=clean)
     log.append([Record(value=b"later")])
     found = list(log.records())

@@ -1,4 +1,4 @@
-"""What loading leaves on disk besides the log itself: snapshots, indexes made again, segments that were given up."""
+"""Files that loading leaves on disk besides the log itself: snapshots, rebuilt indexes, discarded segments."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_producer_expires_at_its_limit_unless_its_transaction_is_open(
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_the_snapshot_at_the_end_stays_as_it_is_while_nothing_is_appended(produced: LogBed, *, clean: bool) -> None:
-    """Kafka stores none where the last one stands; whoever was silent for too long is left out at each opening."""
+    """Kafka writes no snapshot at the last one's offset; an expired producer is left out at each opening."""
     path = produced.path(COUNT, ".snapshot")
     before = path.read_bytes()
     produced.clock.advance_ms(records(1, start=COUNT)[0].timestamp_ms + DAY_MS - produced.clock.now_ms())
@@ -207,10 +207,10 @@ def test_progress_is_told_up_to_the_last_byte(produced: LogBed) -> None:
 @pytest.mark.parametrize("segment", [0, 1])
 @pytest.mark.long
 def test_a_batch_whose_offset_is_damaged_never_puts_the_end_of_the_log_elsewhere(bed: LogBed, segment: int) -> None:
-    """Every bit of every offset, but of the last batch, behind which nothing stands that could contradict it.
+    """Flip every bit of every offset except those of the last batch, after which no batch could contradict it.
 
     The log is cut before such a batch. The last one of a closed segment may stand before a gap that compaction left, and
-    recovery leaves it and all behind it, as Kafka's does: who reads is told.
+    recovery keeps it and everything after it, as Kafka's does: a reader gets an error.
     """
     batches = [b"".join(bed.batch(base + 2 * i, records(2, start=base + 2 * i)) for i in range(4)) for base in (0, 8)]
     size = len(batches[segment]) // 4

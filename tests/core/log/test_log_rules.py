@@ -1,4 +1,4 @@
-"""What holds of any log, looked at in its files and by other means than the log's own."""
+"""Rules of every log, checked in its files and by other means than the log's own."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_index_entries_tell_the_truth(filled: tuple[LogBed, dict[int, int]]) -> 
 
 
 def answers(log: LogReader) -> list[object]:
-    """What a log says to every question of a kind."""
+    """Return a log's answers to all questions of a kind."""
     told: list[object] = []
     for isolation in ISOLATIONS:
         told.append([(found.offset, found.value) for found in log.records(isolation=isolation)])
@@ -193,7 +193,7 @@ def ordered(offsets: LogOffsets) -> bool:
 
 @pytest.fixture
 def led(tmp_path: Path, installed: Registry) -> Iterator[tuple[LogBed, Log]]:
-    """A leader whose high watermark somebody else moves, with transactions that are open and ended."""
+    """A leader whose high watermark is moved from outside, with open and ended transactions."""
     topic = TopicConfig(segment_bytes=400, file_delete_delay_ms=0)
     with LogBed(tmp_path / "data", installed, topic=topic, watermark=Watermark.EXTERNAL) as bed:
         log = bed.open(high_watermark=0)

@@ -233,7 +233,7 @@ class LogMachine(RuleBasedStateMachine):
                 assert self.log.offset_for_timestamp(stamp, "log_end") == found
 
     def shown(self) -> list[tuple[int, tuple[int, bytes]]]:
-        """What readers are to see, with its offsets."""
+        """Return the records that readers must see, with their offsets."""
         return [(at, found) for at, found in enumerate(self.model) if found is not None and at >= self.start]
 
     def teardown(self) -> None:

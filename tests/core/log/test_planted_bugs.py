@@ -58,7 +58,7 @@ def believe_all_bytes(patch: pytest.MonkeyPatch) -> None:
 
 
 def load_as_after_a_clean_stop(patch: pytest.MonkeyPatch) -> None:
-    """What an unclean stop left is believed (KAFKA-10471: the marker outlived the loading)."""
+    """The rest of an unclean stop is believed (KAFKA-10471: the marker outlived the loading)."""
     patch.setattr(log_loader._Loader, "_recover", log_loader._Loader._tail)  # noqa: SLF001 - plants a bug
 
 

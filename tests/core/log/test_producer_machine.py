@@ -44,7 +44,7 @@ class Written:
 
 @dataclass
 class Known:
-    """What a log knows of one producer."""
+    """A log's state of one producer."""
 
     epoch: int
     coordinator: int = -1

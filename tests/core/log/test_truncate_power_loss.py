@@ -24,7 +24,7 @@ PRODUCER = 7
 
 
 class Held(NamedTuple):
-    """What a log may hold: values by offset from ``start`` on, of which those below ``durable`` must be there."""
+    """Allowed contents of a log: values by offset from ``start`` on; those below ``durable`` must be there."""
 
     start: int
     values: tuple[bytes, ...]

@@ -41,7 +41,7 @@ def table_of(way: arrow.Batches, columns: RecordColumns, limit: int = LIMIT) -> 
 
 
 def rows_of(listed: list[Record]) -> list[dict[str, Any]]:
-    """What a table says of records, times as microseconds."""
+    """Return the rows of a table of these records, times in microseconds."""
     return [
         {
             "partition": 3,

@@ -56,7 +56,7 @@ def test_what_is_kept_of_a_record_stays_as_it_was(twin: ModuleType, drawn: list[
 
 @pytest.mark.parametrize("size", SIZES)
 def test_numbers_in_text_end_where_their_value_does(twin: ModuleType, size: int) -> None:
-    """What reads to a zero byte finds it behind a value, also behind one that was written over a longer one."""
+    """A function that reads to a zero byte finds it after each value, also after one that replaced a longer one."""
     listed = [Record(value=b"1" * length, partition=3) for length in (size + 3, size + 2, size + 1)]
     for record, expected in zip(twin.iterator_of(columns_of(listed), 3), listed, strict=True):
         assert int(record.value) == int(expected.value or b"")

@@ -195,7 +195,7 @@ def test_what_people_read_is_the_same(record_c: ModuleType) -> None:
 
 
 def ordered(operation: Callable[[Any, Any], bool], first: object, second: object) -> object:
-    """What a comparison says, or the type of its error."""
+    """Return the result of a comparison, or the type of its error."""
     return outcome(lambda: operation(first, second))
 
 
@@ -240,7 +240,7 @@ def test_a_compiled_record_is_made_once(record_c: ModuleType) -> None:
 
 
 def test_the_collector_does_not_walk_records_and_does_not_have_to(record_c: ModuleType) -> None:
-    """Nothing leaks: what a record holds is let go with it, however it came to hold it."""
+    """Nothing leaks: a record frees its fields, however they were set."""
     key, value, headers = bytes(1000), bytes(1001), (("h", b"x"),)
     before = sys.getrefcount(key), sys.getrefcount(value), sys.getrefcount(headers)
     made = [record_c.Record(key=key, value=value, headers=headers) for _ in range(600)]

@@ -143,7 +143,7 @@ def test_twins_agree_on_columns_that_lie(record_c: ModuleType, columns: RecordCo
 
 
 def items(twin: ModuleType, columns: RecordColumns, at: memoryview, size: memoryview) -> object:
-    """What a twin says of one column of fields."""
+    """Return a twin's values of one column of fields."""
     return outcome(lambda: twin.items_of(columns.arena, at, size))
 
 

@@ -1,4 +1,4 @@
-"""A reader of a tier alone follows whoever writes to it."""
+"""A reader of a tier alone follows the tier's writer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_replica_shows_what_was_committed_since(tmp_path: Path, uri: str) -> N
             add(engine, b"u", "u")
             assert [found.value for found in log.records()] == [b"0"]
             assert reader.refresh() == (T0,)
-            assert list(reading) == []  # it goes on with what it had
+            assert list(reading) == []  # it continues with its earlier state
             assert [found.value for found in log.records()] == [b"0", b"1"]
             assert [found.value for found in reader.log("u", 0).records()] == [b"u"]
             assert reader.refresh() == ()

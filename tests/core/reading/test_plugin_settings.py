@@ -36,7 +36,7 @@ class Sea:
 def opened_with(
     options: Mapping[str, object], config: Mapping[str, object], environment: Mapping[str, str]
 ) -> OpenContext:
-    """What the store is opened with."""
+    """Return the context with which the store is opened."""
     with contextlib.closing(open_host(read_settings(config, environment), [Sea()], None)) as host:
         return host.context(host.registry.object_stores().by_scheme("sea"), location="sea://a", options=options)
 

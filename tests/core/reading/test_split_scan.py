@@ -244,7 +244,7 @@ def test_a_corrupt_batch_is_an_error_or_stepped_over_and_told_of_once(tmp_path: 
 
 
 def test_several_corrupt_batches_of_one_object_are_each_told_of_once(tmp_path: Path) -> None:
-    """What a tier gave damaged is read once more; two such batches made the reader go back and forth between them."""
+    """A damaged batch of a tier is read once more; two of them once made the reader alternate between them for ever."""
     tier = tmp_path / "tier"
     tier.mkdir()
     fill(tmp_path / "logs", tier=f"file://{tier}")

@@ -25,8 +25,8 @@ NOTHING: Any = None  # Any: these policies look at nothing
 
 
 def raised_by(error: BaseException) -> BaseException:
-    """What leaves the guard if the component raises ``error``."""
-    with pytest.raises(BaseException) as caught, GUARD.calling("write"):  # noqa: PT011 - the test looks at the type
+    """Return the error that leaves the guard if the component raises ``error``."""
+    with pytest.raises(BaseException) as caught, GUARD.calling("write"):  # noqa: PT011 - the test checks the type
         raise error
     return caught.value
 

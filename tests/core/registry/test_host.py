@@ -23,7 +23,7 @@ LOG = TopicPartition("orders", 0)
 
 
 def hear(heard: list[object]) -> Callable[[object], None]:
-    """A listener; pluggy looks at the argument's name."""
+    """Return a listener; pluggy reads the name of its argument."""
 
     def listen(event: object) -> None:
         heard.append(event)
@@ -134,7 +134,7 @@ def test_a_misspelt_hook_is_refused_with_the_right_spelling(make_plugin: MakePlu
 
 
 def test_a_misspelt_hook_leaves_nothing_of_the_plugin_behind(make_plugin: MakePlugin, provider: MakeProvider) -> None:
-    """The plugin's well-spelt hooks went on being called after the refusal, as only half of it was taken back."""
+    """The plugin's correctly spelt hooks were still called after the refusal, because only half of it was unregistered."""
     host = Host()
     with pytest.raises(PluginError):
         host.register(make_plugin("acme", codex=[], codecs=[provider("zstd")]), "acme")

@@ -49,7 +49,7 @@ def one(bed: LogBed, offset: int, timestamp_ms: int = 1000) -> bytes:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_entries_are_those_of_kafka(bed: LogBed, name: str) -> None:
-    """An entry is looked at for each batch, as Kafka does when it recovers; when it appends, only for each set."""
+    """An entry is considered for each batch, as Kafka does in recovery; Kafka's append considers one for each set."""
     case = SCENARIOS[name]
     expected, base = case["expected"], case["base_offset"]
     config = TopicConfig(

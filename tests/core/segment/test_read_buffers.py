@@ -45,7 +45,7 @@ def test_nobody_sees_bytes_change(segment: Segment) -> None:
 
 
 def test_memory_is_used_again(segment: Segment) -> None:
-    """By the next read, and by the next reader, once nobody looks at it."""
+    """The next read uses it, and the next reader, once no view of it is left."""
     owners = list[object]()
     for _ in range(3):
         with ReusedReads(USUAL_BYTES, SPARE) as reads:

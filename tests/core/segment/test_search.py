@@ -35,7 +35,7 @@ from stratalog.spi.indexes import IndexRole
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
 
 BASE = 100
-# (magic, codec, timestamps of the records): offsets follow one another, but for gaps where a batch says so
+# (magic, codec, timestamps of the records): offsets are consecutive, except for gaps that a batch declares
 Layout = Sequence[tuple[int, str | None, list[int]]]
 RISING: Layout = [(2, None, [1000 + 10 * n, 1005 + 10 * n]) for n in range(20)]
 MIXED: Layout = [

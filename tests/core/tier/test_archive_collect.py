@@ -1,4 +1,4 @@
-"""What an archiver leaves of old states and broken uploads, and when it goes: there is no engine that would collect it."""
+"""Collection of an archiver's superseded roots and failed uploads: no engine would collect them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Archive:
         self.store = SimObjectStore(self.tiers.bucket)
 
     def run(self, *, segments: int = 0) -> CollectReport:
-        """What one run collects, after as many new segments."""
+        """Return the report of one run, after this number of new segments."""
         if segments:
             self.broker.fill(segments=segments)
         self.store = SimObjectStore(self.tiers.bucket)
@@ -44,7 +44,7 @@ class Archive:
             return archiver.collect(TierCollection(GRACE_MS))
 
     def check(self) -> None:
-        """Whether the archive has the bytes of all closed segments of the broker."""
+        """Check that the archive has the bytes of all closed segments of the broker."""
         with self.tiers.open(read_only=True) as tier:
             segments = tier.log(LOG, TOPIC_ID).view().segments
             there = [self.broker.path(segment.base_offset).read_bytes() for segment in segments]
@@ -57,7 +57,7 @@ class Archive:
         self.tiers.clock.advance_ms(GRACE_MS)
 
     def leave_object(self, leader_epoch: int) -> str:
-        """What a run leaves that is killed between an upload and its commit."""
+        """Leave an object as a run does that is killed between an upload and its commit."""
         key = segment_key(PREFIX, 0, leader_epoch, uuid.UUID(int=1), "seg")
         self.tiers.bucket.write(key, b"left")
         return key
@@ -92,7 +92,7 @@ def test_what_a_killed_run_uploaded_goes_once_it_is_old(archive: Archive) -> Non
     archive.run(segments=1)
     key = archive.leave_object(leader_epoch=0)
     archive.run(segments=1)
-    assert key in archive.tiers.bucket.objects  # it may be somebody's upload under way
+    assert key in archive.tiers.bucket.objects  # it may be another writer's upload in progress
     archive.later()
     assert archive.run(segments=1).orphans == 1
     assert key not in archive.tiers.bucket.objects

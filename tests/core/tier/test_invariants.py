@@ -1,4 +1,4 @@
-"""What must hold of a log in two tiers, numbered, and where each is tested.
+"""Invariants of a log in two tiers, numbered, with the tests of each.
 
 The numbers are those of the list that this project works by: a name can be searched for, and a test that is renamed or
 removed is missed here.
@@ -172,7 +172,7 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/cleaning/compact/test_compaction_round.py::test_a_tombstone_stays_until_its_horizon",)),
     58: ("cleaning twice is cleaning once", (
         "core/cleaning/compact/test_compaction_round.py::test_a_second_round_over_the_same_records_changes_nothing",)),
-    59: ("a producer goes on after compaction", (
+    59: ("a producer continues after compaction", (
         "core/cleaning/compact/test_compaction_round.py::test_the_last_batch_of_a_producer_stays_without_records",
         "core/cleaning/compact/test_compaction_round.py::test_the_log_end_and_what_is_known_of_producers_survive_reopening")),
     60: ("aborted records go, committed readers see the same", (

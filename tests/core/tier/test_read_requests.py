@@ -1,4 +1,4 @@
-"""What reading costs in requests: counted at the store."""
+"""Number of requests for reading, counted at the store."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Two writers, a reader and a collector on one bucket, interleaved request by request, and an oracle.
 
-Each actor runs in a thread of its own, and exactly one runs at a time: a seed decides who goes on at each request,
-who sleeps meanwhile, when time jumps past the grace time, and which replies are lost. What an actor was told must be
-true at the end: no segment that it may forget is lost, none appears that nobody wrote, and no reader saw a history
+Each actor runs in a thread of its own, and exactly one runs at a time: a seed decides which actor runs after each request,
+which one sleeps, when time jumps past the grace time, and which replies are lost. The results that an actor got must be
+true at the end: no segment that it may delete is lost, none appears that no actor wrote, and no reader saw a history
 that did not happen. The planted bugs prove that the search would notice.
 """
 
@@ -75,7 +75,7 @@ class Actor(threading.Thread):
         self._pause.release()
 
     def wait_for_turn(self, request: SimRequest) -> None:
-        """What the store calls before each request."""
+        """Called by the store before each request."""
         self.next_kind = request.kind
         self._pause.release()
         self._go.acquire()
@@ -90,7 +90,7 @@ class Actor(threading.Thread):
 
 @dataclass(slots=True)
 class Client:
-    """One actor's tier, and what it was told."""
+    """One actor's tier, and the results that the actor got."""
 
     log: TierLog
     store: SimObjectStore
@@ -106,8 +106,8 @@ class Story:
         self.bed = TierBed(seed=seed * 10)
         self.bed.config = replace(self.bed.config, store_retries=1)
         self.bed.limits = replace(self.bed.limits, chunk_cache_bytes=0)
-        self.kept: list[SegmentSource] = []  # what a writer was told is safe
-        self.log_start = 0  # what an expiry was told
+        self.kept: list[SegmentSource] = []  # segments that a writer was allowed to delete
+        self.log_start = 0  # the log start that an expiry returned
         self.attempted: set[tuple[int, int, bytes]] = set()
         self.seen: set[str] = set()  # hashes of the roots that readers went by
         self.actors: list[Actor] = []
@@ -141,7 +141,7 @@ class Story:
         self.actors.append(client.actor)
 
     def write(self, client: Client, tag: bytes, *, epoch: int, first: int | None) -> None:
-        """Offload, expire and collect until fenced; ``first`` None: go on where the tier ends, with other bytes."""
+        """Offload, expire and collect until fenced; ``first`` None: continue at the end of the tier, with other bytes."""
         try:
             for _ in range(self.chance.randrange(3, 12)):
                 self.one_duty(client, tag, epoch, first)
@@ -149,7 +149,7 @@ class Story:
             return
 
     def write_again(self, client: Client, before: Client) -> None:
-        """What a second process does that finds the log as the first one has it."""
+        """Write as a second process does that finds the log in the state of the first one."""
         client.sources[:] = before.sources
         self.write(client, b"old", epoch=1, first=0)
 
@@ -355,7 +355,7 @@ def go_on_though_fenced(patch: pytest.MonkeyPatch) -> None:
 
 
 def mistake_others_records_for_ours(patch: pytest.MonkeyPatch) -> None:
-    """A range that the tier has is skipped, whoever wrote it."""
+    """A range that the tier has is skipped, although another writer wrote it."""
     patch.setattr(append_change, "_check_lineage", lambda *_: None)
 
 
@@ -370,17 +370,17 @@ def collect_young_roots(patch: pytest.MonkeyPatch) -> None:
 
 
 def collect_uploads_under_way(patch: pytest.MonkeyPatch) -> None:
-    """What no root names is garbage, whatever its epoch."""
+    """An object that no root names is garbage, in every epoch."""
     patch.setattr(OrphanCollector, "_epoch_of", lambda *_: -1)
 
 
 def collect_our_own_without_a_root(patch: pytest.MonkeyPatch) -> None:
-    """What is left in our epoch goes though a process beside us may still commit it."""
+    """An object of our epoch without a root is deleted, though another process of ours may still commit it."""
     patch.setattr(TierLog, "_fenced", lambda log, _: contextlib.nullcontext(log.root))
 
 
 def delete_what_older_roots_name(patch: pytest.MonkeyPatch) -> None:
-    """What the head does not name is garbage, though readers may still go by an older root."""
+    """An object that the head does not name is garbage, though readers may still use an older root."""
     patch.setattr(OrphanCollector, "collect", _orphans_of_the_head_only(OrphanCollector.collect))
 
 

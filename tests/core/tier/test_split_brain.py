@@ -38,7 +38,7 @@ class Engine:
         self.fenced = False
 
     def take_over(self) -> None:
-        """Go on where the tier ends, as an engine does that attaches."""
+        """Continue at the end of the tier, as an engine does that attaches."""
         end = self.log.refresh().end_offset
         self.segments = [self.segment(end)]
 
@@ -48,7 +48,7 @@ class Engine:
         return made_segment(base, end, data=data, files={}, leader_epoch=self.epoch)
 
     def duty(self) -> None:
-        """Offload all that is there, or collect; nothing is told to clients unless that returns."""
+        """Offload all segments, or collect; clients get a result only if that returns."""
         if self.fenced:
             return
         try:
@@ -109,7 +109,7 @@ def judge(bed: TierBed, engines: tuple[Engine, Engine]) -> str:
         for source in engine.acknowledged:
             span = source.info.base_offset, source.info.end_offset
             if held.get(span) != source_bytes(source.log):
-                return f"{engine.name!r} was told that {span} is safe, and the tier has {held.get(span)!r}"
+                return f"{engine.name!r} got the result that {span} is safe, and the tier has {held.get(span)!r}"
     return ""
 
 

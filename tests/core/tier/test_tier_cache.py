@@ -205,7 +205,7 @@ def test_a_file_is_found_sound_anew_after_an_hour(tmp_path: Path) -> None:
     clock = ManualClock()
     cache = cache_of(tmp_path, env=Env(clock=clock))
     cache.put("group", "item", DATA)
-    assert part_of(cache, 0, 10) is None  # it was written, but never looked at
+    assert part_of(cache, 0, 10) is None  # it was written, but never read
     cache.get("group", "item")
     clock.advance_ms(HOUR_NS // 1_000_000 - 1)
     assert part_of(cache, 0, 10) == DATA[:10]

@@ -1,4 +1,4 @@
-"""Which small segments are merged, and that nothing is lost whatever fails meanwhile."""
+"""Selection of small segments to merge; nothing is lost if a merge fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONFIG = TopicConfig(segment_bytes=10_000, segment_ms=DAY_MS)
 
 @dataclass(frozen=True)
 class Sized:
-    """Stands for a segment where only its size and age are looked at."""
+    """Stands for a segment of which only size and age are used."""
 
     base_offset: int
     size_bytes: int
@@ -41,7 +41,7 @@ def segments(*sizes: int) -> list[Sized]:
 
 
 def after_rounds(sizes: Sequence[int], limit: int) -> tuple[list[int], int, int]:
-    """What is left when each round is merged into what is there, how many there were at most, and the bytes that were copied."""
+    """Return the sizes after merging each round into the rest, the largest number of segments, and the bytes copied."""
     held, most, copied = list[int](), 0, 0
     for size in sizes:
         held.append(size)

@@ -1,4 +1,4 @@
-"""A part of a tier written anew by a task: what stays, and what is refused."""
+"""Rewriting of a part of a tier by a task: records that stay, and requests that are refused."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def tiers(installed: Registry) -> Bed:
 
 
 def engines_segment(remote: TierLog, start: int, end: int, epoch: int) -> None:
-    """What a live engine commits."""
+    """Commit a segment as a live engine does."""
     made = made_segment(
         start,
         end,
@@ -89,7 +89,7 @@ def test_a_root_that_arrives_late_is_not_published_twice(tiers: Bed) -> None:
 
 
 def test_a_root_that_arrives_after_its_segments_were_discarded_is_refused(tiers: Bed) -> None:
-    """A driver is told of a time-out, and cleans up; the request is carried out later."""
+    """A driver gets a timeout, and cleans up; the request is carried out later."""
     staged, mark = tiers.stage([b"a", b"b"]), WriteMark("query", 0)
     with tiers.writer() as writer:
         tiers.store.faults = lambda request: ObjectFault.LATE if request.kind == "create" else ObjectFault.NONE
@@ -105,7 +105,7 @@ def test_a_root_that_arrives_after_its_segments_were_discarded_is_refused(tiers:
 
 
 def test_what_an_engine_took_over_is_not_cleaned_up(tiers: Bed) -> None:
-    """Whether a root of ours is still under way cannot be known then: what was uploaded stays, unread."""
+    """A root of this job may still be in progress: the uploaded objects stay, unread."""
     staged = tiers.stage([b"a"])
     tiers.remote().claim("an engine attached")
     with tiers.writer() as writer:

@@ -39,7 +39,7 @@ TIERED: Final = {"remote.storage.enable": "true", "local.retention.bytes": 1, "i
 
 @dataclass(frozen=True)
 class Shape:
-    """What records look like.
+    """The form of the records.
 
     ``keys``: as many different ones, 0 is one a record and sometimes none. ``jitter_ms`` shakes the timestamps.
     """

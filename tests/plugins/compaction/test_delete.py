@@ -41,7 +41,7 @@ def log_of(
 
 
 def deleted(plan: Sequence[Action]) -> int:
-    """How many segments of ten offsets a plan deletes."""
+    """Return the number of segments of ten offsets that a plan deletes."""
     return sum((action.end - action.start) // 10 for action in plan if isinstance(action, DeletePrefix))
 
 

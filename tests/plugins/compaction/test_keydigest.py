@@ -74,7 +74,7 @@ def test_a_key_whose_record_was_dropped_is_not_in_it(twin: type[PythonKeyMap]) -
 
 @pytest.mark.long
 def test_a_digest_grows_by_sections(twin: type[PythonKeyMap]) -> None:
-    """So that little of it is in memory at a time; none of it is told twice."""
+    """Only a small part of it is in memory at a time; no part is returned twice."""
     found = twin(4, 3, SECRET, sums_up=True)
     keys: list[bytes | None] = [b"%d" % number for number in range(SECTION_KEYS + 500)]
     sections = []

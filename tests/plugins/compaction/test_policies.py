@@ -223,7 +223,7 @@ def test_without_settings_nothing_expires(bed: LogBed) -> None:
 
 @pytest.mark.parametrize("policy", ["ttl", "compact,ttl"])
 def test_segments_of_which_nothing_expired_are_not_read(bed: LogBed, policy: str) -> None:
-    """What was written down of them is true whatever the settings are later."""
+    """The notes about a segment stay true if settings change later."""
     log = opened(bed, policy, segment__bytes=100, ttl__ms=1000, ttl__header="expires")
     now_ms = bed.clock.now_ms()
     add(log, b"first", b"v", at_ms=now_ms + 10**6)  # else what expired goes as a whole

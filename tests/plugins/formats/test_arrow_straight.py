@@ -216,7 +216,7 @@ def test_the_bytes_may_be_used_again_at_once(compiled: Kernels) -> None:
         data, scanned(data), partition=3, limit_bytes=LIMIT_BYTES
     )
     data[:] = b"\xff" * len(data)
-    data.clear()  # fails while somebody looks at it
+    data.clear()  # fails while a view exists
     assert batch.equals(expected)
 
 

@@ -69,7 +69,7 @@ class TestGzip(CodecContract):
             codec.decompress(head + checksum[::-1] + rest, limit_bytes=LIMIT_BYTES, magic=2)
 
     def test_members_of_one_size_are_not_taken_for_one(self, codec: Codec) -> None:
-        """The last one's size is then the first one's too, which is all that the fast library looks at."""
+        """The last one has the size of the first one, and the fast library compares only sizes."""
         for other in (TEXT, TEXT[::-1]):
             packed = gzip.compress(TEXT) + gzip.compress(other)
             assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT + other
@@ -114,7 +114,7 @@ class TestSnappy(CodecContract):
             codec.decompress(block, limit_bytes=len(TEXT) - 1, magic=1)
 
     def test_streams_may_start_again_between_blocks(self, codec: Codec) -> None:
-        """Whatever version the first header names; a later one must name a version from 1 on."""
+        """The first header may have any version; a later one must have version 1 or above."""
         head, packed = b"\x82SNAPPY\0", codec.compress(TEXT, level=None, magic=2)
         first = head + bytes(8) + packed[16:]
         assert bytes(codec.decompress(first, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT

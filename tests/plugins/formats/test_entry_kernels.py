@@ -61,7 +61,7 @@ def _table(told: list[tuple[int, int, int]]) -> BatchTable:
 
 
 def _outcome(builder: IndexBuilder, told: list[tuple[bool, list[tuple[int, int, int]]]]) -> list[object]:
-    """What a builder answers, errors with their positions, until it has refused something."""
+    """Return a builder's results, or errors with their positions, up to the first error."""
     seen: list[object] = []
     position = 0
     for as_table, listed in told:

@@ -1,4 +1,4 @@
-"""Attacks on the bucket of an encrypted topic, by somebody without the key: every one raises an error that names an object."""
+"""Attacks on the bucket of an encrypted topic without the key: every one raises an error that names an object."""
 
 from __future__ import annotations
 

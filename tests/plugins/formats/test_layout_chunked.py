@@ -114,7 +114,7 @@ def test_indexes_that_are_known_are_few(objects: MemoryObjects) -> None:
 
 
 def with_index(stored: StoredSegment, objects: MemoryObjects, entries: list[int], **notes: object) -> StoredSegment:
-    """The segment with another chunk index, its hash right: what somebody with write access can make."""
+    """Return the segment with another chunk index and its right hash: an attacker with write access can make it."""
     place = log_slice(stored)
     index = encode_sizes(entries)
     old = stored.extra["chunks"]

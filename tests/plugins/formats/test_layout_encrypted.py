@@ -308,7 +308,7 @@ def test_a_key_file_of_another_form_is_refused_and_not_shown(
 
 
 def locals_of(error: BaseException | None) -> str:
-    """What the local names of our frames stand for, in an error and in all that it hides."""
+    """Return the values of the local names in our frames, of an error and of its causes."""
     text = ""
     while error is not None:
         frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), capture_locals=True)

@@ -1,4 +1,4 @@
-"""What the layouts share: the contract, through every one of them."""
+"""The contract of layouts, for every layout."""
 
 from __future__ import annotations
 

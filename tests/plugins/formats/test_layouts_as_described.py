@@ -54,7 +54,7 @@ def canonical(value: object) -> bytes:
 
 
 def ended(data: bytes, magic: bytes) -> tuple[bytes, dict[str, Any]]:
-    """What stands before the JSON at the end of an object, and that."""
+    """Return the bytes before the JSON at the end of an object, and the JSON."""
     size, found = struct.unpack(">Q8s", data[-16:])
     assert found == magic
     said = json.loads(data[-16 - size : -16])
@@ -63,7 +63,7 @@ def ended(data: bytes, magic: bytes) -> tuple[bytes, dict[str, Any]]:
 
 
 def entry_in(data: bytes) -> tuple[bytes, dict[str, Any]]:
-    """What a footer stands behind, and the entry in it, whose hash is right."""
+    """Return the bytes before a footer, and the footer's entry, after a check of its hash."""
     before, said = ended(data, b"STLGSEG1")
     assert set(said) == {"entry", "format", "sha256"}
     assert (said["format"], said["sha256"]) == (1, hashlib.sha256(canonical(said["entry"])).hexdigest())

@@ -65,7 +65,7 @@ def scanned(data: bytearray) -> BatchTable:
 
 
 def expected(data: bytearray) -> bool:
-    """Whether scanning and decoding find whole batches that a leader may write as they are."""
+    """True if scanning and decoding find whole batches that a leader may write unchanged."""
     table = scanned(data)
     if table.stop is not ScanStop.END or not len(table):
         return False

@@ -1,4 +1,4 @@
-"""What cleaning leaves of batches of magic 2 and of messages, beyond the contract of every format."""
+"""Results of cleaning for batches of magic 2 and for messages, beyond the contract of every format."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def cleaned(
     horizon_ms: int | None = None,
     empty: Sequence[bool] | None = None,
 ) -> bytes:
-    """What stays of batches of magic 2 with these verdicts: of both twins the same."""
+    """Return the rest of batches of magic 2 after these verdicts; both twins must agree."""
     table = V2.scan(data, 0, len(data), check_crc=True)
     verdicts = [bytes(word) for word in words]
     found = {
@@ -148,7 +148,7 @@ def test_what_is_around_the_records_stays(codec: str | None, step_ms: int) -> No
 
 @pytest.mark.parametrize("codec", [None, "gzip"])
 def test_a_rewritten_batch_is_what_encoding_its_records_gives(codec: str | None) -> None:
-    """Whether its records were copied or their times written anew."""
+    """Records may be copied, or encoded again with new timestamps."""
     used = CODECS[codec] if codec else None
     for words in ([KEEP, KEEP, KEEP, KEEP, DROP], [DROP, KEEP, KEEP, KEEP, KEEP]):
         rest = [record for record, word in zip(some(), words, strict=True) if word is KEEP]

@@ -370,7 +370,7 @@ def test_twins_assign_alike(
 
 
 def test_batches_that_are_not_inside_the_bytes_are_not_assigned(kernels: Kernels) -> None:
-    """And those before them stay as they are. One twin looked at each batch only when its turn came."""
+    """The batches before them stay unchanged too. One twin once checked each batch only when it assigned it."""
     data = batch(PYTHON) * 2
     table = kernels.scan_batches(data, 0, len(data), True)
     short = data[:-1]

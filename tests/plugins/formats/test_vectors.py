@@ -78,7 +78,7 @@ def test_a_vector_decodes_to_its_inputs(parts: Components, vector: dict[str, Any
 
 
 def expressible(vector: dict[str, Any]) -> bool:
-    """Whether ``encode`` writes such a set: what compaction leaves behind, and control types, are others' to write."""
+    """True if ``encode`` writes such a set: other code writes compacted sets and control batches."""
     inputs = vector["inputs"]
     offsets = [record["offset"] for record in inputs["records"]]
     ascending = offsets == list(range(inputs["base_offset"], inputs["base_offset"] + len(offsets)))

@@ -34,7 +34,7 @@ def place(tmp_path: Path, local_s3: LocalS3, s3_tier: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch, local_s3: LocalS3, tmp_path: Path) -> None:
-    """As somebody has it who uses AWS: nothing is given on the command line."""
+    """An environment of a user of AWS: no credentials are on the command line."""
     settings = {
         "AWS_ACCESS_KEY_ID": KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET,

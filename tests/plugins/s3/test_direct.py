@@ -1,4 +1,4 @@
-"""Ranged reads that go on connections of their own, past aiohttp: against a server that counts connections."""
+"""Ranged reads on connections of their own, without aiohttp: against a server that counts connections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HUGE: Final = 1 << 40
 
 @dataclass
 class Server:
-    """What the server is to do, and what it saw."""
+    """Behaviour of the server, and the requests that it got."""
 
     endpoint: str = ""
     connections: int = 0

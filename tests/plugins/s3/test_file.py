@@ -29,7 +29,7 @@ OpenStore = Callable[..., ObjectStore]
 
 
 class WatchedVfs(PosixVfs):
-    """Writes down what changes the disk, and fails where it is told to."""
+    """Notes changes of the disk, and fails where the test plans it."""
 
     def __init__(self, fail: str = "", code: int = errno.EIO, short: int | None = None) -> None:
         self.fail, self.code, self.short = fail, code, short

@@ -329,7 +329,7 @@ def test_a_server_that_keeps_them_is(bed: Bed) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.long
 def test_an_offload_is_committed_or_can_be_done_again(bed: Bed, fault: str, operation: str) -> None:
-    """What is said to be in the tier is read from it; what is not is offloaded again, and nothing is there twice."""
+    """A segment reported as committed is read from the tier; any other is offloaded again; no segment is there twice."""
     tier_bed, topic_id, shape = TierBed(layout=SingleLayout(1 << 20)), TopicId.from_uuid(uuid.uuid4()), FAULTS[fault]
     config = EngineConfig(store_deadline_ms=PATIENT_MS, store_retries=3)
     tier = Tier.open(bed.behind, tier_bed.layouts(), env=Env(), limits=tier_bed.limits, config=config)

@@ -115,7 +115,7 @@ def place(written: Place) -> Iterator[Place]:
 
 
 class Stopwatch:
-    """How long something takes."""
+    """Measures elapsed time."""
 
     def __init__(self) -> None:
         self._clock = Env().clock
@@ -127,7 +127,7 @@ class Stopwatch:
 
 
 def read(log: LogReader, start: int = 0) -> tuple[list[tuple[int, bytes | None]], StorageError | None]:
-    """What came, and what ended it."""
+    """Return the records read, and the error that ended the read."""
     found = list[tuple[int, bytes | None]]()
     try:
         found.extend((record.offset, record.value) for record in log.records(start, isolation="read_committed"))

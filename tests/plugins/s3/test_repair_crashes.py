@@ -68,7 +68,7 @@ def layouts() -> LayoutTable:
 
 
 class Place:
-    """A bucket in a folder, and whoever looks at it."""
+    """A bucket in a folder, and its reader."""
 
     def __init__(self, bucket: Path, open_store: OpenStore) -> None:
         self.bucket, self._open_store = bucket, open_store
@@ -149,7 +149,7 @@ def test_a_repair_that_ends_anywhere_is_done_again(
 
 
 def check_goes_on(place: Place, parts: Components) -> None:
-    """A reader gets what was, or an error; a repair ends well, and the engine goes on behind it."""
+    """A reader gets the earlier records, or an error; a repair succeeds, and the engine continues after it."""
     try:
         found = place.read()
     except StorageError:

@@ -1,4 +1,4 @@
-"""What a tier on S3 asks for: requests a segment, a GiB and an idle hour. ``stratalog tier cost`` counts on these."""
+"""Requests of a tier on S3: for a segment, a GiB and an idle hour. ``stratalog tier cost`` uses these numbers."""
 
 from __future__ import annotations
 

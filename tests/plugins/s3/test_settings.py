@@ -1,4 +1,4 @@
-"""How objects are uploaded, and as what S3 keeps them: asked of the server that got them."""
+"""Settings of uploads and storage classes: checked at the server that got them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Disk:
         self.files.sync_folder(str(self.folder))
 
     def states(self, count: int = 40) -> list[State]:
-        """What may be left, by seed: contents by name, of folders too."""
+        """Return the possible contents after a power loss, by seed: contents by name, also of folders."""
         found = []
         for seed in range(count):
             target = self.tmp_path / f"left-{len(list(self.tmp_path.iterdir()))}"

@@ -122,7 +122,7 @@ def test_small_neighbours_still_become_one_without_being_judged(bed: LogBed) -> 
 
 
 def test_a_spared_segment_is_copied_whole_whatever_is_read_at_a_time(bed: LogBed) -> None:
-    """What lay behind the last whole batch of a read was once written, and then written again with the next read."""
+    """Bytes after the last whole batch of a read were once written twice: with this read and with the next one."""
     bed.topic = cleaning_logs.topic(segment_bytes=3000)
     log = bed.open()
     for key in range(40):

@@ -1,4 +1,4 @@
-"""What is said of a log before it is cleaned, compared with what then happens."""
+"""The preview of a cleaning, compared with the cleaning itself."""
 
 from __future__ import annotations
 

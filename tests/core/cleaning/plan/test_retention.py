@@ -20,7 +20,7 @@ COUNT = 8
 
 
 class Wanting(CleanupPolicy):
-    """Wants what it is told to want, locally too."""
+    """Plans the given actions, also on local disk."""
 
     def __init__(self, *actions: Action) -> None:
         self.actions = actions

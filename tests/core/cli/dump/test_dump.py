@@ -45,7 +45,7 @@ LOG = "00000000000000000000.log"
 
 
 class Dumped:
-    """How a dump ended."""
+    """Exit code and output of a dump."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err

@@ -1,4 +1,4 @@
-"""``stratalog verify``: what is wrong is found, and put right where no good record is lost."""
+"""``stratalog verify`` finds damage, and repairs it if no valid record is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUFFIXES = (".index", ".timeindex", ".txnindex", ".snapshot")
 
 @pytest.fixture
 def verify(capsys: pytest.CaptureFixture[str]) -> Call:
-    """Exit code, and the problems that were told."""
+    """Return the exit code and the reported problems."""
 
     def call(*arguments: object) -> tuple[int, list[dict[str, object]]]:
         code = run(["verify", *map(str, arguments), "--json"])
@@ -211,7 +211,7 @@ def test_what_cannot_be_verified_ends_with_2(sound: Path, tmp_path: Path, capsys
     assert run(["verify", str(tmp_path / "missing")]) == 2
 
 
-# --- what is put right -----------------------------------------------------------------------------------------------
+# --- repairs ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

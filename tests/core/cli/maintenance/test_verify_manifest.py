@@ -1,4 +1,4 @@
-"""``stratalog verify URI --repair`` on damaged roots and pages: what is put right, and how."""
+"""``stratalog verify URI --repair`` on damaged roots and pages."""
 
 from __future__ import annotations
 

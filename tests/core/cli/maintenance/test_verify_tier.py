@@ -1,4 +1,4 @@
-"""``stratalog verify URI``: what it tells, in steps, and what it puts right."""
+"""``stratalog verify URI``: its report, step by step, and its repairs."""
 
 from __future__ import annotations
 

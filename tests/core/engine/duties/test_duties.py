@@ -1,4 +1,4 @@
-"""What an engine does in the background, on a clock that moves only when told to; directories that fail."""
+"""Background duties of an engine, on a clock that only the test moves; directories that fail."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from stratalog.spi import LogOpened, OpenContext, Provider, Service, hookimpl
 
 
 class Story(Service):
-    """Writes down what it is told; repeats what the log holds when it starts, and says how it ends when it stops."""
+    """Notes its calls; on start it notes the log's records, and on stop its end."""
 
     def __init__(self, name: str, told: list[str], fails: str) -> None:
         self._name, self._told, self._fails = name, told, fails
@@ -167,7 +167,7 @@ class HangingPlugin:
 
 
 class Hearing:
-    """Hears of opened logs."""
+    """Listens for opened logs."""
 
     def __init__(self) -> None:
         self.heard = threading.Event()

@@ -44,7 +44,7 @@ def copy(crashed: Path, tmp_path: Path) -> Path:
 
 
 class Stub:
-    """What ``load_all`` sees of a log: it takes its time by the clock, on the caller's thread another than beside it."""
+    """A log as ``load_all`` sees it: loading takes time by the clock, on the caller's thread another time than beside it."""
 
     def __init__(self, number: int, clock: ManualClock, *, clean: bool, alone_ms: int, beside_ms: int) -> None:
         self.number, self._clock, self._alone_ms, self._beside_ms = number, clock, alone_ms, beside_ms
@@ -60,7 +60,7 @@ class Stub:
 
 
 def at_a_time(clock: ManualClock, count: int, *, clean: bool, alone_ms: int, beside_ms: int) -> list[int]:
-    """How many logs were loaded at a time, by log; their order stays."""
+    """Return the number of logs loaded at a time, by log; check that their order stays."""
     stubs = [Stub(number, clock, clean=clean, alone_ms=alone_ms, beside_ms=beside_ms) for number in range(count)]
     loadings = cast("list[Loading]", stubs)
     found = list(load_all(loadings, 3, None, clock))

@@ -1,4 +1,4 @@
-"""An engine that is opened while the store is away: what it serves, what it leaves alone, and how it goes on after that."""
+"""An engine that is opened while the store is unavailable: reads, appends, and the return of the store."""
 
 from __future__ import annotations
 

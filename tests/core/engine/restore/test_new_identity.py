@@ -56,7 +56,7 @@ def other(tmp_path: Path) -> Path:
 
 
 def epochs(directory: Path) -> list[tuple[int, int]]:
-    """As an engine that goes on with the log has them, twice."""
+    """Return the epochs of the log as an engine has them that continues the log, opened twice."""
     for _ in range(2):
         with open_engine(directory) as engine:
             log = engine.log("t", 0)

@@ -130,7 +130,7 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path, uri: str) -> None:
             open_engine(tmp_path / "new")
         engine.log("t", 1).append([record(12)])
         engine.log("t", 1).roll()
-        engine.offload()  # the restore goes on with the version that it began with
+        engine.offload()  # the restore continues with the version that it began with
         with pytest.raises(AttachError, match="another restore"):
             restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 9}))
         found = restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 8}))

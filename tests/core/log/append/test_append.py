@@ -93,7 +93,7 @@ def test_segments_roll_by_size(bed: LogBed) -> None:
 
 
 def test_an_append_stands_in_one_segment(bed: LogBed) -> None:
-    """What does not fit the active segment begins the next; it is not spread over both."""
+    """Records that do not fit the active segment begin the next segment; an append is never split over both."""
     bed.topic = TopicConfig(segment_bytes=1000, max_message_bytes=300)
     log = bed.open()
     log.append(records(2, value_bytes=100))
@@ -116,7 +116,7 @@ def test_an_append_above_the_segments_size_is_refused_whole(bed: LogBed) -> None
 
 @pytest.mark.parametrize(("short_bytes", "bases"), [(0, [0, 4]), (1, [0, 3, 6])])
 def test_a_segment_is_full_to_the_byte_and_no_further(bed: LogBed, short_bytes: int, bases: list[int]) -> None:
-    """Also where nothing but the size is looked at, as from the third append on."""
+    """The third and later appends compare only the size, and get the same result."""
     log = bed.open()
     log.append(records(1))
     size_bytes = log.segments()[0].size_bytes
@@ -466,7 +466,7 @@ def test_a_view_is_made_once_and_stays_as_it_was(bed: LogBed) -> None:
 
 @pytest.mark.parametrize("change", ["flush", "roll", "lead", "delete_records"])
 def test_the_view_after_an_append_is_that_of_the_whole_state(bed: LogBed, change: str) -> None:
-    """Appends say how far the log has grown, and no more: whatever else has moved was told by who moved it."""
+    """An append publishes only the new log end; all other changes are published by the call that makes them."""
     log = bed.open()
     log.append(records(3))
     changes: dict[str, Callable[[], object]] = {

@@ -28,7 +28,7 @@ THREADS = 8
 
 @pytest.fixture
 def files(bed: LogBed) -> FaultyVfs:
-    """The bed's file system, which fails where it is told to."""
+    """The bed's file system, which fails where the test plans it."""
     bed.files_port = made = FaultyVfs()
     return made
 
@@ -186,7 +186,7 @@ def test_a_sync_that_fails_is_told_to_all_who_wait(bed: LogBed, files: FaultyVfs
 
 
 def test_who_writes_for_all_and_is_interrupted_leaves_nobody_waiting(bed: LogBed, files: FaultyVfs) -> None:
-    """Ctrl-C while the batches of others are in hand: they are told that the log is out of service."""
+    """Ctrl-C while the batches of other threads are being written: these threads get the error of a log out of service."""
     log = bed.open()
     log.append(records(1))
 

@@ -145,14 +145,14 @@ def test_a_crash_leaves_files_that_the_next_load_removes(bed: LogBed, log: Log) 
     assert not [name for name in bed.names() if name.endswith(".deleted")]
 
 
-# --- while somebody reads ----------------------------------------------------------------------------------------
+# --- while a reader is open --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("read", range(COUNT))
 @pytest.mark.parametrize("end", [2, 6, 10, COUNT])
 @pytest.mark.long
 def test_a_reader_goes_on_with_what_is_left(log: Log, read: int, end: int) -> None:
-    """What it holds it finishes; a segment that went meanwhile is passed over, none is shown twice."""
+    """The reader finishes its data; it skips segments deleted meanwhile, and shows no record twice."""
     iterator = log.records()
     seen = [next(iterator).offset for _ in range(read)]
     log.maintenance.drop_local(end)

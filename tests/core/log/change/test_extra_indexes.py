@@ -44,7 +44,7 @@ def fill(log: Log, *segments: str) -> None:
 
 
 def known(log: LogReader, name: str = "keyset") -> list[str | None]:
-    """What the index of each segment holds, the active one last; None where there is none."""
+    """Return the items in the index of each segment, the active one last; None for a segment without an index."""
     found = []
     for entry in log.extra_index(name):
         assert entry.reader is None or isinstance(entry.reader, SetReader)
@@ -204,7 +204,7 @@ def test_without_an_index_every_segment_is_read(extra_bed: LogBed) -> None:
 
 
 def test_who_only_reads_uses_what_is_there(extra_bed: LogBed, tmp_path: Path, installed: Registry) -> None:
-    """Whatever the settings say, and also where the plugin is missing."""
+    """A reader ignores the settings, and uses an index even if the plugin's builder is missing."""
     log = extra_bed.open()
     fill(log, "ab", "cd")
     log.maintenance.make_extra_indexes()
@@ -253,7 +253,7 @@ def test_whatever_became_of_the_files_the_answer_is_right(extra_bed: LogBed, see
 
 
 def test_an_index_of_a_segment_that_was_cut_is_none(extra_bed: LogBed) -> None:
-    """What is written in the place of what was cut is found, whatever the file says of the segment before."""
+    """Records written after a truncation are found, although the file describes the earlier segment."""
     log = extra_bed.open()
     for key in "abc":
         log.append([Record(key=key.encode(), value=b"", timestamp_ms=1)])
@@ -394,7 +394,7 @@ def test_a_full_disk_leaves_no_half_of_one(extra_bed: LogBed) -> None:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.long
 def test_a_loss_of_power_leaves_no_index_that_lies(tmp_path: Path, seed: int) -> None:
-    """Whatever of the files came to the disk, beside whatever of segments that were cut and written again."""
+    """The test combines index files and segments of all states: synced, lost, truncated and written again."""
     chance = random.Random(seed)  # noqa: S311 - the same in every run
     registry, checked = Registry.load([ExtraPlugin()]), 0
     seen = set[int]()

@@ -399,7 +399,7 @@ def test_a_disk_that_fails_meanwhile_leaves_a_prefix(bed: LogBed, log: Log, oper
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), LogDirOfflineError("no", "somewhere")])
 def test_bounds_that_are_not_stored_take_the_log_out_of_service(log: Log, error: BaseException) -> None:
-    """What was appended then could be dropped by the next opening, which would believe the old ones."""
+    """The next opening would believe the old files, and could drop records appended since."""
 
     def interrupted() -> None:
         raise error

@@ -1,4 +1,4 @@
-"""Syncs: shared by those who wait, beside appends; what moves the high watermark; a failure that the directory shares."""
+"""Syncs: shared by waiting threads, beside appends; the high watermark; failures that the directory shares."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WRITERS = 16
 
 @pytest.fixture
 def files(bed: LogBed) -> FaultyVfs:
-    """The bed's file system, which fails where it is told to."""
+    """The bed's file system, which fails where the test plans it."""
     bed.files_port = made = FaultyVfs()
     return made
 

@@ -21,7 +21,7 @@ def named(*names: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Crash:
-    """What a crash left in a folder, and what is live after the repair.
+    """Files that a crash left in a folder, and the live segments after the repair.
 
     ``ends`` are the next offsets of new segments, by base; old segments are 0, 3 and 6 unless a case says otherwise.
     """
@@ -224,7 +224,7 @@ def test_an_index_of_a_plugin_moves_with_its_segment() -> None:
 def test_what_was_split_goes_even_if_its_base_lies_below_that_of_the_first_piece(
     first_end: int, *, replaced: bool
 ) -> None:
-    """Kafka names a piece by its first record and looks at names alone: a crash left it both, the old one and the pieces."""
+    """Kafka names a piece by its first record and reads names alone: after a crash it has both the old segment and the pieces."""
     before = files(0, 9) | files(2, 4, state=".swap")
     found = plan_swap(sorted(before), lambda name: {2: 4, 4: 9}[int(name[:20])], lambda _: first_end)
     assert (files(0) <= set(found.removals)) is replaced

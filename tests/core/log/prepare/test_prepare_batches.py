@@ -1,4 +1,4 @@
-"""Batches that somebody else encoded: all that Kafka's own validation was seen to do with them."""
+"""Batches that a client encoded: the test expects the results of Kafka's own validation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PUT_RIGHT = {
     "append_v2_count_mismatch_coordinator_origin",
 }
 NEVER_READABLE = {
-    # fields past the end of their message: Kafka stores them, and whoever reads the log stumbles over them for ever
+    # fields past the end of their message: Kafka stores them, and every reader of the log fails at them
     "append_v1_value_length_overrun",
     "append_v1_key_length_overrun_compacted",
     "append_v1_14_bytes",
@@ -103,7 +103,7 @@ def read(bed: LogBed, data: bytes) -> list[dict[str, object]]:
 
 
 def contents(bed: LogBed, data: bytes) -> bytes:
-    """What is compressed in ``data``, or all of it."""
+    """Return the compressed part of ``data``, or all of it."""
     (table,) = scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables
     form = bed.parts.formats.of(table.magic, "", 0)
     return b"".join(bytes(columns.arena) for columns in form.decode(data, table, limit_bytes=1 << 20))

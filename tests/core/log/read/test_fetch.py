@@ -275,7 +275,7 @@ KAFKAS_EXAMPLE: list[Step] = [
 
 
 class History:
-    """What producers did, as bytes, and what a reader must see of it."""
+    """Records of producers as bytes, and the records that a reader must see."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.written: list[tuple[int, Step, int]] = []  # first offset, step, base sequence

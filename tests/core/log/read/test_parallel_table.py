@@ -128,7 +128,7 @@ def test_what_is_short_is_read_by_the_caller_alone(wide: LogBed, pieces: list[li
 
 
 def test_what_the_tier_has_is_read_by_the_caller_alone(wide: LogBed) -> None:
-    """Who reads a tier reads ahead."""
+    """A reader of a tier reads ahead."""
 
     class Far(LogView):
         def readable_from(self, offset: int) -> Iterator[ReadableSegment]:

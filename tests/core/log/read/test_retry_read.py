@@ -32,7 +32,7 @@ def tiered(label: str) -> ReadableSegment:
 
 
 def test_a_file_that_somebody_deleted_is_looked_for_no_second_time_however_often_the_log_grows(bed: LogBed) -> None:
-    """Each append publishes another view: readers went round for as long as somebody wrote."""
+    """Each append publishes another view: readers retried as long as a writer appended."""
     log = bed.open()
     log.append([Record(value=b"1")])
     log.roll()

@@ -39,7 +39,7 @@ def test_a_new_epoch_begins_at_the_log_end_even_if_nothing_is_appended_in_it(bed
 
 
 def test_with_a_tier_a_new_epoch_outlives_a_crash_even_if_nothing_is_appended_in_it(bed: LogBed) -> None:
-    """The tier has been told of it: a log that went back would be fenced by its own claim."""
+    """The tier knows the epoch: an older epoch in the log would be fenced by the log's own claim."""
     bed.topic = TopicConfig(remote_storage_enable=True)
     log = bed.open()
     log.append(records(3))

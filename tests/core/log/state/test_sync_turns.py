@@ -1,4 +1,4 @@
-"""SyncTurns: one at a time, everybody else woken once, and nobody left behind whoever goes away."""
+"""SyncTurns: one sync at a time; all waiting threads are woken once, also if one of them gives up."""
 
 from __future__ import annotations
 

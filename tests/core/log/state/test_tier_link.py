@@ -16,7 +16,7 @@ from stratalog.model.batches import Buffer
 
 
 class Growing:
-    """A tier that holds more each time it is looked at."""
+    """A tier that holds more each time it is read."""
 
     is_assumed = False
 

@@ -53,7 +53,7 @@ def raw(name: str) -> bytes:
 
 
 def commit_of(inputs: dict[str, Any]) -> OffsetCommit:
-    """What a vector's inputs say; what its version lacks is -1."""
+    """Return the commit that a vector's inputs describe; fields that its version lacks are -1."""
     epoch, expiry = inputs["leader_epoch"], inputs["expire_timestamp"]
     return OffsetCommit(
         offset=inputs["offset"],

@@ -200,7 +200,7 @@ def test_a_commit_that_was_built_on_at_once_counts() -> None:
 
 
 def take_over(bed: TierBed, commits: int, *, collected: bool) -> Callable[[], None]:
-    """Another writer goes on, and after the grace time collects what is superseded."""
+    """Another writer continues, and after the grace time collects superseded objects."""
 
     def go() -> None:
         new = Writer(bed)

@@ -21,7 +21,7 @@ def offload(log: TierLog, *bounds: int) -> None:
 
 
 def grown(bed: TierBed, store: SimObjectStore | None = None) -> TierLog:
-    """Versions 1 to 5, a minute apart; the fifth lets go of the first two segments."""
+    """Versions 1 to 5, a minute apart; the fifth no longer names the first two segments."""
     log = bed.open(store).log(LOG, TOPIC_ID)
     for base in range(0, 40, 10):
         offload(log, base, base + 10)

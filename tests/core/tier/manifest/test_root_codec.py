@@ -166,7 +166,7 @@ def body_of(root: Root) -> dict[str, Any]:
 
 
 def changed(change: Callable[[dict[str, Any]], None]) -> bytes:
-    """A root that was changed before it got its hash: whoever wrote it wrote a lie."""
+    """Return a root that was changed before its hash was computed: the hash is right, and the content is wrong."""
     value = body_of(after(None))
     change(value)
     return sealed(canonical(value))

@@ -68,7 +68,7 @@ def test_what_is_asked_for_again_after_it_went_is_kept() -> None:
 
 
 def test_a_cache_that_changes_its_readers_changes_its_contents() -> None:
-    """What was used often once must not stay for ever."""
+    """An item that was once used often must not stay for ever."""
     order = TwoQueues(8)
     for era in range(5):
         for turn in range(40):

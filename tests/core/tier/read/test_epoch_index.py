@@ -52,7 +52,7 @@ def test_the_same_offset_is_another_segment_in_another_epoch() -> None:
 
 
 def test_a_history_is_read_from_the_segments_of_its_own_epochs() -> None:
-    """A leader that was cut off uploaded [50, 100) of epoch 1; the log went on with epoch 2 from 50."""
+    """A fenced leader uploaded [50, 100) of epoch 1; the log continued with epoch 2 from 50."""
     common, lost, ours = segment(0, 49, e0=0), segment(50, 99, e1=50), segment(50, 149, e2=50)
     index = EpochIndex([common, lost, ours])
     assert index.chosen(epochs(e0=0, e2=50), 150) == (common, ours)

@@ -160,7 +160,7 @@ def test_a_reply_cut_short_is_asked_for_again() -> None:
 
 
 def test_damaged_bytes_are_forgotten_on_request() -> None:
-    """What a reader finds damaged by its CRC may have been damaged on the way: the cache must not keep it."""
+    """A chunk that fails a CRC may have been damaged in transfer: the cache must not keep it."""
     bed = TierBed()
     segment, _, _ = offloaded(bed)
     bed.bucket.write(segment.label, bytes(len(DATA)))

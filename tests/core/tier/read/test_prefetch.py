@@ -16,7 +16,7 @@ def span(number: int, key: str = "a") -> ObjectRange:
 
 
 class Bed:
-    """Loads that tests hold up, spans that are there, and readers that go on step by step."""
+    """Loads that the test blocks, spans that are cached, and readers that advance step by step."""
 
     def __init__(self, *, limit_bytes: int = 1000, threads: int = 2, spans: int = 100) -> None:
         self.loaded: list[ObjectRange] = []

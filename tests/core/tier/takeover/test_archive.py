@@ -1,4 +1,4 @@
-"""A broker's directory into a tier, while the broker goes on: nothing lost, nothing doubled, nothing touched."""
+"""A broker's directory is archived to a tier while the broker runs: nothing is lost, doubled or changed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Scene:
         return result
 
     def archived(self) -> StaticLog:
-        """What somebody else reads from the tier."""
+        """Return the log as another reader of the tier sees it."""
         remote = self.tiers.open(read_only=True).log(LOG, TOPIC_ID).view()
         return StaticLog(tier_view(LOG, remote, self.reading.parts), TOPIC_ID, self.reading.parts)
 
@@ -221,7 +221,7 @@ def test_a_segment_that_vanishes_before_it_is_read_is_found_again_in_the_next_pa
 @pytest.mark.parametrize("is_sound", [False, True])
 @pytest.mark.parametrize("read", range(1, 7))
 def test_a_file_that_changes_under_the_reader_is_never_committed(scene: Scene, read: int, *, is_sound: bool) -> None:
-    """Whether CRCs tell it, or only the file's time does: other records may be as sound as those that were there."""
+    """A CRC shows the change, or only the file's time does: the other records may be as valid as the earlier ones."""
     scene.broker.fill(segments=2)
     path, reads = scene.broker.path(0), [0]
     good, last = path.read_bytes(), scene.broker.history[3]

@@ -153,7 +153,7 @@ def test_a_stale_root_goes_without_the_objects_it_names() -> None:
 
 
 def test_a_stale_root_takes_nothing_from_a_root_that_stays() -> None:
-    """What its writer committed later, above roots that had never known it, may have left the head again."""
+    """The stale root's writer may later have committed objects that the head no longer names."""
     bed = TierBed()
     log = filled(bed, 0, 10, 20, 30)
     bed.clock.advance_ms(GRACE_MS)

@@ -1,4 +1,4 @@
-"""Keys wrapped anew: entry by entry, page by page, whatever goes wrong, and while somebody writes."""
+"""Rotation of the keys in manifests: entry by entry, page by page, with failures and concurrent writers."""
 
 from __future__ import annotations
 

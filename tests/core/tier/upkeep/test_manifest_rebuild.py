@@ -1,4 +1,4 @@
-"""Manifests made again from footers: which objects belong together, what is told, what is refused."""
+"""Manifests rebuilt from footers: the objects that belong together, the report, and the refusals."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_damaged_and_foreign_objects_are_told(bucket: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("told", ["whole seconds", "a copy's", "backwards"])
 @pytest.mark.long
 def test_what_compaction_replaced_does_not_come_back(tmp_path: Path, layout: str, told: str) -> None:
-    """Whatever the store says of when objects were made: S3 tells whole seconds, and a copied bucket when it was copied."""
+    """The store's creation times do not matter: S3 has whole seconds, and a copied bucket has the times of the copy."""
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()
     clock = ManualClock()

@@ -43,7 +43,7 @@ def findings_of(log: TierLog, parts: Components, *, deep: bool = False, orphans:
 
 
 class Bucket:
-    """A tier in a folder, as an engine filled it, and somebody who damages it."""
+    """A tier in a folder, filled by an engine, and methods that damage it."""
 
     def __init__(self, folder: Path, layout: str, before_offload: Callable[[Path], None] = lambda _: None) -> None:
         self.folder = folder / "bucket"
@@ -191,7 +191,7 @@ def test_a_damaged_root_hides_nothing_that_the_one_before_names(single: Bucket) 
 
 
 def test_a_root_that_was_written_anew_breaks_the_chain(single: Bucket) -> None:
-    """By somebody who gives it the hash that it must have."""
+    """An attacker may compute the hash that the root must have."""
     path = single.folder / manifest_key(single.prefix, 2)
     value = json.loads(path.read_bytes())
     del value["body_sha256"]

@@ -1,4 +1,4 @@
-"""What a layout or a store claims counts for nothing: bytes are compared before a manifest names them."""
+"""Bytes are compared before a manifest names them, even if a layout or a store claims that they are stored."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def bed(layout: PairLayout | None = None, verify: str = "auto") -> TierBed:
 
 
 def offload(log: TierLog, *bounds: int) -> int:
-    """How many segments were committed."""
+    """Return the number of segments that were committed."""
     report = log.offload(made_segments(*bounds), layout="pair", leader_epoch=0, log_start=0, high_watermark=1_000)
     return len(report.committed)
 
