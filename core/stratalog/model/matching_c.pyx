@@ -54,14 +54,16 @@ def rows_of_key(records, bytes key):
 
 
 def first_late_row(records, timestamp_ms, min_offset):
-    cdef const int64_t[::1] stamps = records.timestamp_ms
-    cdef const int64_t[::1] offsets = records.offset
+    stamp_view = typed_view(records.timestamp_ms, "q", "timestamp_ms")
+    offset_view = typed_view(records.offset, "q", "offset")
+    cdef const int64_t* stamps = <const int64_t*>start_of(stamp_view)
+    cdef const int64_t* offsets = <const int64_t*>start_of(offset_view)
     cdef int above = 0, beyond = 0
     cdef int64_t least_ms = PyLong_AsLongLongAndOverflow(timestamp_ms, &above)
     cdef int64_t least = PyLong_AsLongLongAndOverflow(min_offset, &beyond)
-    cdef int64_t row, count = stamps.shape[0]
-    if offsets.shape[0] != count:
-        raise ValueError(f"{count} timestamps and {offsets.shape[0]} offsets")
+    cdef int64_t row, count = len(stamp_view)
+    if len(offset_view) != count:
+        raise ValueError(f"{count} timestamps and {len(offset_view)} offsets")
     if above > 0 or beyond > 0:
         return None
     for row in range(count):
