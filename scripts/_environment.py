@@ -7,15 +7,20 @@ hash of what an installation depends on, marks a complete installation: the next
 
 from __future__ import annotations
 
+import ensurepip
 import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
+import tomllib
 import venv
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +30,9 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 VENV: Final = ROOT / ".venv"
 MADE_FOR: Final = VENV / "made-for"  # the folder of the checkout: commands in a .venv name it, and break when it moves
 LOG: Final = VENV / "install.log"
-NEEDS: Final = {"demo": ("-e", ".[cli,s3,local-s3]"), "dev": ("-e", ".[all]", "--group", "dev")}
+DEMO_EXTRAS: Final = ("cli", "s3", "local-s3")
+DEMO_PINS: Final = "scripts/demo-pins.txt"  # without pins, pip searches for the boto3 that suits aiobotocore
+NEEDS: Final = {"demo": DEMO_EXTRAS, "dev": ("-e", ".[all]", "--group", "dev")}
 NEWER_PIP: Final = {"demo": (), "dev": ("pip>=25.1",)}  # the first with dependency groups
 COVERED_BY: Final = {"demo": ("demo", "dev"), "dev": ("dev",)}
 LOG_TAIL_LINES: Final = 25
@@ -78,7 +85,8 @@ def wanted(need: str) -> str:
     sources = sorted(
         path for folder in ("core", "plugins") for kind in KERNEL_KINDS for path in (ROOT / folder).rglob(kind)
     )
-    files = [ROOT / "pyproject.toml", ROOT / "hatch_build.py", *sources]
+    pins = [ROOT / DEMO_PINS] if need == "demo" else []
+    files = [ROOT / "pyproject.toml", ROOT / "hatch_build.py", *pins, *sources]
     switches = [f"{name}={os.environ.get(name, '')}".encode() for name in KERNEL_SWITCHES]
     parts = [*(path.read_bytes() for path in files), *switches, *(argument.encode() for argument in NEEDS[need])]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
@@ -101,8 +109,25 @@ def usable() -> bool:
 def make() -> None:
     """Make a new .venv."""
     say(f"making {VENV} with Python {sys.version.split()[0]} ({sys.base_prefix})")
-    venv.create(VENV, clear=True, symlinks=True, with_pip=True)
+    wheel = bundled_pip()
+    venv.create(VENV, clear=True, symlinks=True, with_pip=wheel is None)
+    if wheel is not None:  # ensurepip would also compile every module of pip, which takes seconds
+        command = [
+            str(VENV / "bin" / "python"),
+            str(wheel / "pip"),
+            "install",
+            "--no-index",
+            "--no-compile",
+            str(wheel),
+        ]
+        subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     MADE_FOR.write_text(str(ROOT))
+
+
+def bundled_pip() -> Path | None:
+    """Return the wheel of pip that comes with this Python; None if its place is not known."""
+    folders = (Path(ensurepip.__file__).parent / "_bundled", Path(sysconfig.get_config_var("WHEEL_PKG_DIR") or "."))
+    return next((wheel for folder in folders for wheel in sorted(folder.glob("pip-*.whl"))), None)
 
 
 def install(need: str) -> None:
@@ -113,10 +138,24 @@ def install(need: str) -> None:
     with Progress("installing; this happens once") as progress:
         if NEWER_PIP[need]:
             pip(progress, *NEWER_PIP[need])
-        pip(progress, *NEEDS[need])
+        if need == "demo":
+            with ThreadPoolExecutor() as threads:  # the compiler and the downloads do not wait for each other
+                project = threads.submit(pip, progress, "--no-deps", "-e", ".")
+                pip(progress, *demo_packages(), "-c", DEMO_PINS)
+                progress.begin("compiling the kernels")
+                project.result()
+        else:
+            pip(progress, *NEEDS[need])
     partial = stamp(need).with_suffix(".partial")
     partial.write_text(wanted(need))
     partial.replace(stamp(need))
+
+
+def demo_packages() -> list[str]:
+    """Return the requirements of the project with the extras of the demo, without the project itself."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    return [*project["dependencies"], *(name for extra in DEMO_EXTRAS for name in extras[extra])]
 
 
 class Progress:
@@ -127,6 +166,7 @@ class Progress:
 
     def __init__(self, step: str) -> None:
         self._step, self._detail, self._seconds = step, "", 0
+        self._begun = {step}
         self._is_terminal = sys.stderr.isatty()
         self._ended = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
@@ -151,14 +191,16 @@ class Progress:
         """Show the step that a line of pip's output begins."""
         match line.split():
             case ["Preparing", "editable", "metadata", *_, "started"]:
-                self._begin("compiling the kernels")
+                self.begin("compiling the kernels")
             case ["Downloading", file, *size]:
-                self._begin("downloading packages", " ".join([*file.rsplit("/", 1)[-1].split("-")[:2], *size]))
+                self.begin("downloading packages", " ".join([*file.rsplit("/", 1)[-1].split("-")[:2], *size]))
             case ["Installing", "collected", "packages:", *names]:
-                self._begin("installing " + ("1 package" if len(names) == 1 else f"{len(names)} packages"))
+                self.begin("installing " + ("1 package" if len(names) == 1 else f"{len(names)} packages"))
 
-    def _begin(self, step: str, detail: str = "") -> None:
-        is_new = step != self._step
+    def begin(self, step: str, detail: str = "") -> None:
+        """Show a step; where stderr is no terminal, only the first time: two installations may run at once."""
+        is_new = step not in self._begun
+        self._begun.add(step)
         self._step, self._detail = step, detail
         if is_new or self._is_terminal:
             self._show()
@@ -185,7 +227,7 @@ def pip(progress: Progress, *arguments: str) -> None:
     # A global "pip install --user" default would be refused inside a virtual environment.
     environment = {**os.environ, "PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONUNBUFFERED": "1"}
     with (
-        LOG.open("a") as log,
+        LOG.open("a", buffering=1) as log,
         subprocess.Popen(
             [*command, *arguments],
             cwd=ROOT,
@@ -197,12 +239,13 @@ def pip(progress: Progress, *arguments: str) -> None:
         ) as process,
     ):
         assert process.stdout is not None
+        tail: deque[str] = deque(maxlen=LOG_TAIL_LINES)
         for line in process.stdout:
+            tail.append(line)
             log.write(line)
             progress.read(line.strip())
     if process.returncode:
-        tail = "".join(LOG.read_text().splitlines(keepends=True)[-LOG_TAIL_LINES:])
-        raise subprocess.CalledProcessError(process.returncode, [*command, *arguments], tail)
+        raise subprocess.CalledProcessError(process.returncode, [*command, *arguments], "".join(tail))
 
 
 if __name__ == "__main__":

@@ -11,10 +11,17 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from packaging.requirements import Requirement
 
-DEMO = ("-e", ".[cli,s3,local-s3]")
+DEMO = {("--no-deps", "-e", "."), ("click", "s3fs", "moto", "-c", "scripts/demo-pins.txt")}
 DEV = ("-e", ".[all]", "--group", "dev")
-SCRIPT = Path(__file__).parents[2] / "scripts" / "_environment.py"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts" / "_environment.py"
+PROJECT = """\
+[project]
+dependencies = []
+optional-dependencies = { cli = ["click"], s3 = ["s3fs"], local-s3 = ["moto"], arrow = ["pyarrow"] }
+"""
 
 
 def loaded(root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -40,7 +47,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, for a checkout that has only its build files; it notes what it does in ``done``."""
     module = loaded(tmp_path, monkeypatch)
     monkeypatch.setattr(module, "done", [], raising=False)
-    (tmp_path / "pyproject.toml").write_text("one")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "demo-pins.txt").write_text("")
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
     (tmp_path / "hatch_build.py").write_text("one")
     monkeypatch.delenv("STRATALOG_NO_EXTENSIONS", raising=False)
     monkeypatch.setattr(module, "pip", lambda _, *arguments: module.done.append(arguments))
@@ -59,7 +68,8 @@ def noting_make(module: ModuleType) -> Callable[[], None]:
 
 def test_the_first_run_makes_and_installs(checkout: ModuleType) -> None:
     assert checkout.main("demo") == 0
-    assert checkout.done == ["made", DEMO]
+    assert checkout.done[0] == "made"
+    assert set(checkout.done[1:]) == DEMO
 
 
 def test_the_second_run_does_nothing(checkout: ModuleType) -> None:
@@ -80,9 +90,9 @@ def test_dev_needs_more_than_demo(checkout: ModuleType) -> None:
 def test_other_requirements_are_installed(checkout: ModuleType) -> None:
     checkout.main("demo")
     checkout.done[:] = ["made"]
-    (checkout.ROOT / "pyproject.toml").write_text("two")
+    (checkout.ROOT / "pyproject.toml").write_text(PROJECT + "# another one")
     checkout.main("demo")
-    assert checkout.done[-1] == DEMO
+    assert set(checkout.done[1:]) == DEMO
 
 
 def test_other_kernels_are_built(checkout: ModuleType) -> None:
@@ -129,8 +139,28 @@ def test_an_installation_that_ended_early_is_repeated(
         patch.setattr(checkout, "pip", failing_pip)
         assert checkout.main("demo") == code
     assert told in capsys.readouterr().err
+    checkout.done[:] = ["made"]
     assert checkout.main("demo") == 0
-    assert checkout.done[-1] == DEMO
+    assert set(checkout.done[1:]) == DEMO
+
+
+def test_the_pins_of_the_demo_are_versions_that_the_project_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = loaded(ROOT, monkeypatch)
+    pins = dict(line.split("==") for line in (ROOT / module.DEMO_PINS).read_text().splitlines())
+    wanted = {found.name: found for found in map(Requirement, module.demo_packages())}
+    assert wanted.keys() & pins.keys() == {"aiobotocore", "boto3", "fsspec", "moto", "s3fs"}
+    for name in wanted.keys() & pins.keys():
+        assert pins[name] in wanted[name].specifier
+
+
+def test_two_installations_at_once_show_each_step_once(
+    checkout: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with checkout.Progress("installing") as progress:
+        for line in ("Downloading one", "Preparing editable metadata (pyproject.toml): started", "Downloading two"):
+            progress.read(line)
+    steps = ["installing", "downloading packages", "compiling the kernels"]
+    assert capsys.readouterr().err == "".join(f"stratalog: {step}\n" for step in steps)
 
 
 PIP_OUTPUT = """\
