@@ -73,7 +73,7 @@ def _rows(plugin: PluginInfo, quarantined: Mapping[tuple[str, str], StorageError
 
 
 def _compiled(offer: OfferInfo) -> tuple[bool | None, str]:
-    """Return whether compiled code is used (None: there is none), and the missing parts with the reasons."""
+    """Return True if compiled code is used, or None if there is none, and the missing modules with the reasons."""
     if not offer.extensions:
         return None, ""
     missing = offer.not_compiled()

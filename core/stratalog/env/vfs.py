@@ -90,7 +90,7 @@ class Vfs(Protocol):
         """Send bytes to the socket ``to`` without reading them. Return the number sent, 0 at the end of the file."""
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Cut or extend a file."""
+        """Set the size of a file."""
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
         """Reserve disk space up to a size, or raise OSError (ENOSPC). Writes through a map then cannot fail."""
@@ -240,7 +240,7 @@ class PosixVfs:
         return os.sendfile(to, descriptor, position, size_bytes)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Cut or extend a file."""
+        """Set the size of a file."""
         os.ftruncate(descriptor, size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:

@@ -95,5 +95,5 @@ def too_large(index: int) -> InvalidRecordError:
 
 
 def no_record(found: object) -> WrongTypeError:
-    """Return the error for an item among records that is not a Record."""
+    """Return the error for an item that is not a ``Record``."""
     return WrongTypeError(f"a Record is needed, not {type(found).__name__}")

@@ -1,4 +1,4 @@
-"""Building of a segment: batches in, finished files with indexes out. No reader sees them until they are published.
+"""Construction of a segment from batches: its ``.log`` file and its indexes. Readers see no file before it is published.
 
 Source: apache/kafka UnifiedLog.createNewCleanedSegment, LogSegment.append, onBecomeInactiveSegment.
 """

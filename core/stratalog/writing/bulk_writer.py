@@ -81,7 +81,7 @@ class BulkWriter(CheckedArguments, Closeable):
 
     @abstractmethod
     def partitions(self, topic: str) -> int:
-        """Return how many partitions a topic has; raise UnknownTopicError if it does not exist."""
+        """Return the number of partitions of a topic; raise UnknownTopicError if it does not exist."""
 
     @abstractmethod
     def config(self, topic: str) -> TopicConfig:

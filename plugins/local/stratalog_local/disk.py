@@ -40,7 +40,7 @@ class Disk:
 
 
 def checked_name(name: str) -> str:
-    """Return ``name`` if it names something inside its folder.
+    """Return ``name`` if it is a name in one folder, and no path to another folder.
 
     Raises:
         ConfigError: it is empty, ``.`` or ``..``, or holds a separator or a NUL.

@@ -234,7 +234,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return descriptor
 
     def _lost_bytes(self) -> str:
-        """Return what another process did to the opened file, or "" if the path still has all written bytes."""
+        """Return the change by another process to the opened file as text, or "" if the path still has all written bytes."""
         size = self._size_bytes
         try:
             found = self._disk.files.stat(self.path)

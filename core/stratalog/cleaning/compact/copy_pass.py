@@ -202,7 +202,7 @@ class CopyPass(Generic[S]):
         return verdicts
 
     def _below_end(self, segment: S, chunk: Chunk, row: BatchTable, count: int) -> int:
-        """Return how many of the ``count`` records of a batch the filters judged."""
+        """Return the number of judged records among the ``count`` records of a batch."""
         if row.last_offset[0] < self.end or row.attributes[0] & CONTROL_BIT:
             return count
         decoded = decode(chunk, row, segment, self.of.log.parts, Fields.OFFSET)

@@ -107,7 +107,7 @@ def of_old_format(verdicts: Sequence[Buffer], *, is_over: bool, ends_round: bool
 def stay_empty(
     table: BatchTable, last_records: Mapping[int, tuple[int, int]], *, ends_round: bool
 ) -> list[bool] | None:
-    """Return which batches stay without records: each known producer's last one, and the round's last one; or None.
+    """Return True for each batch that stays without records: the last one of each known producer and of the round; or None.
 
     Args:
         table: a table of magic 2.

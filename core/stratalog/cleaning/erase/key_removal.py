@@ -23,7 +23,7 @@ _TO_VERDICT: Final = bytes.maketrans(b"\0\1", KEEP + DROP)
 
 
 def records_of(log: Log, segment: ReadableSegment, key: bytes, *, below: int | None = None) -> int:
-    """Return how many records of the key a segment holds; with ``below``, only records below that offset count.
+    """Return the number of records of the key in a segment; with ``below``, only of records below that offset.
 
     Raises:
         CorruptionError: a batch, or the file or object that holds it, is damaged, also when it is read a second time.

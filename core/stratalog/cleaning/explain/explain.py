@@ -80,7 +80,7 @@ def explain(
     offset: int | None = None,
     key: bytes | None = None,
 ) -> Explanation:
-    """Return what the next passes do; with ``offset`` or ``key``, only the records asked for and their ranges.
+    """Return the results of the next passes; with ``offset`` or ``key``, only for these records and their ranges.
 
     Raises:
         StorageError: the passes would fail with this error.

@@ -225,7 +225,7 @@ def _cut(actions: Sequence[Action], limit: int) -> _Cut:
 
 
 def relieve(log: Log) -> int:
-    """Evict local segments that the tier has until ``local.hard.limit.bytes`` has room; return how many."""
+    """Evict local copies of tiered segments until ``local.hard.limit.bytes`` is kept; return the number of segments."""
     end = _pressed(log, log.view().segments, _tier_end(log)).end
     gone = log.maintenance.drop_local(end) if end else []
     for segment in gone:

@@ -22,7 +22,7 @@ _ENDLESS: Final = 1 << 20  # a pipe has no width at which to wrap
 
 
 def width() -> int:
-    """Return how many characters fit into a line."""
+    """Return the number of characters that fit into a line."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _ENDLESS
 
 

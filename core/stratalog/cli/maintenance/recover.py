@@ -127,7 +127,7 @@ def _recovered(directory: Path, progress: LogProgress) -> list[RecoveredLog]:
 
 
 def _planned(directory: Path, progress: LogProgress) -> list[RecoveredLog]:
-    """Return what a recovery would do, worked out in memory."""
+    """Run a recovery in memory, and return its result."""
     with _untouched(directory) as (host, store):
         if store.is_acquired_elsewhere():
             raise LogDirLockedError("another engine or a running broker holds the directory", str(directory))

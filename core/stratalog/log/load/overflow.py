@@ -242,7 +242,7 @@ def _aborted(segment: Segment) -> dict[int, AbortedTransaction] | None:
 
 
 def _copy(piece: Segment, into: SegmentBuilder, aborted: dict[int, AbortedTransaction]) -> None:
-    """Write a piece: its good batches and the bytes after them."""
+    """Write the valid batches of a piece of a split segment, and then the bytes after them."""
     position = 0
     try:
         for chunk in walk(piece, 0, piece.parts):

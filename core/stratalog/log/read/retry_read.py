@@ -14,7 +14,7 @@ READ_ERRORS: Final = (SegmentGoneError, CorruptionError)  # after these, ``ReadR
 
 
 class DamagedReads:
-    """Reads of damaged bytes, each of which is repeated once: the bytes may have been damaged in transfer."""
+    """Damaged ranges that were read again once, because the bytes may have been damaged in transfer."""
 
     def __init__(self) -> None:
         self._seen = set[tuple[str, int]]()  # labels, because each view of a tier creates new segment objects

@@ -50,7 +50,7 @@ Called again after a lost race.
 
 
 class CreateOutcome(Enum):
-    """Owner of the root version that we tried to create: this writer or another one."""
+    """Result of creating a root version: this writer created it, or another one did before."""
 
     OURS = auto()
     LOST = auto()

@@ -51,7 +51,7 @@ class Expiry:
         return root.change == self._kind
 
     def report(self, head: Root | None) -> ExpireReport:
-        """Return what the commit removed; ``head`` is the head after the commit."""
+        """Return the segments that the commit removed; ``head`` is the head after the commit."""
         if head is None or self._before is None:
             return ExpireReport(head.log_start if head else 0)
         before = self._before

@@ -24,7 +24,7 @@ MAX_WRITER: Final = 128  # characters
 
 
 def contradiction(root: Root) -> str:
-    """Return what is wrong with a root on its own, or ""."""
+    """Return the defect of a single root as text, or ""."""
     checks: Iterable[tuple[bool, Callable[[], str]]] = (
         (1 <= root.version <= _INT64_MAX, lambda: f"version {root.version}"),
         (bool(_COMMIT_ID.match(root.commit_id)), lambda: "malformed commit id"),
@@ -86,7 +86,7 @@ def is_writer(text: str) -> bool:
 
 
 def entry_contradiction(prefix: str, entry: StoredSegment) -> str:
-    """Return what is wrong with an entry of the log under ``prefix``, or ""."""
+    """Return the defect of an entry of the log under ``prefix`` as text, or ""."""
     info = entry.info
     wrong = ""
     if not 0 <= info.base_offset < info.end_offset or info.size_bytes < 0:
@@ -102,7 +102,7 @@ def entry_contradiction(prefix: str, entry: StoredSegment) -> str:
 
 
 def refs_contradiction(refs: Sequence[PageRef]) -> str:
-    """Return what is wrong with consecutive references, or ""."""
+    """Return the defect of consecutive references as text, or ""."""
     for ref in refs:
         numbers = (ref.size_bytes, ref.stored_bytes, ref.leader_epoch)
         if (

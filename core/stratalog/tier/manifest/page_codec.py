@@ -137,7 +137,7 @@ def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[Sto
 
 
 def _contradiction(ref: PageRef, items: Sequence[StoredSegment | PageRef]) -> str:
-    """Return how a page contradicts its reference ``ref``, or ""."""
+    """Return the contradiction between a page and its reference ``ref`` as text, or ""."""
     if not 1 <= len(items) <= PAGE_ITEMS:
         return f"{len(items)} items"
     below = [item for item in items if isinstance(item, PageRef)]

@@ -125,7 +125,7 @@ class Fetcher:
         return self._indexes.metrics()
 
     def _path(self, stored: StoredSegment, successor: Successor) -> tuple[ReadPath, Mapping[str, int]]:
-        """Return a segment's path and the known sizes of its objects; cached, as most reads are of one segment."""
+        """Return the path of a segment and the known sizes of its objects, cached for consecutive reads of one segment."""
         path, ends = self._last or (None, {})
         if path is None or path.stored is not stored or path.successor != successor:
             path, ends = ReadPath(stored, successor, self._chunks.chunk_bytes), known_ends(stored)

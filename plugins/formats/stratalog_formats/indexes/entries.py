@@ -78,7 +78,7 @@ class EntryReader(IndexReader[Entry]):
         return bisect_left(range(self._count), end_offset, key=self._offset) * self.layout.size
 
     def _up_to(self, target: int) -> int:
-        """Return how many entries have a key at or below ``target``."""
+        """Return the number of entries with a key at or below ``target``."""
         wanted = target - self._base_offset if self.is_key_relative else target
         return self._count_up_to(self._entries, self.layout.size, *self.key, wanted)
 

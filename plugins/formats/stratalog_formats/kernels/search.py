@@ -12,7 +12,7 @@ _OFFSET_ENTRY: Final = Struct(">ii")
 
 
 def entries_up_to(entries: Buffer, entry_bytes: int, key_position: int, key_bytes: int, target: int) -> int:
-    """Return how many ascending entries have a key at or below ``target``.
+    """Return the number of ascending entries with a key at or below ``target``.
 
     If the entries do not ascend, the number is arbitrary.
 

@@ -169,7 +169,7 @@ class SealedSource:
     """Byte source of an object that is encrypted while it is read. Each pass returns the same bytes.
 
     Raises, while it is read:
-        StorageError: a pass read other bytes than the pass before. One nonce must never encrypt both.
+        StorageError: a pass read other bytes than the earlier pass. One nonce must never encrypt two contents.
     """
 
     def __init__(self, source: ByteSource, sealing: Sealing, head: bytes) -> None:
