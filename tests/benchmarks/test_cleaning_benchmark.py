@@ -35,7 +35,7 @@ def test_every_bound_has_a_verdict(told: list[dict[str, Any]]) -> None:
     assert all((line["figure"] is None) == (line["reached"] is None) for line in found)
 
 
-def test_a_log_with_other_records_is_told(tmp_path: Path) -> None:
+def test_a_log_with_other_records_is_reported(tmp_path: Path) -> None:
     made = make_dirty_log(tmp_path / "log", 2, 50)
     lying = DirtyLog(made.root, made.records + 1, made.keys, made.size_bytes)
     side = compact_case(made, tmp_path, None, None).sides[0]

@@ -94,7 +94,7 @@ def test_a_jdk_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, tmp_pa
         java_worker(java.PROGRAM, tmp_path)
 
 
-def test_memory_is_told_for_each_hostile_batch(told: list[dict[str, Any]]) -> None:
+def test_memory_is_reported_for_each_hostile_batch(told: list[dict[str, Any]]) -> None:
     cases = {line["case"] for line in told if line["kind"] == "memory"}
     if not cases:
         pytest.skip("this system does not tell the peak of memory")

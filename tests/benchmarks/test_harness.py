@@ -90,7 +90,7 @@ def test_a_side_that_does_something_else_is_not_measured() -> None:
         measure(Case("c", "", [LocalSide("a", list, refuse)], 1, 1), Plan(rounds=1))
 
 
-def test_a_local_side_works_as_often_as_it_is_told() -> None:
+def test_a_local_side_repeats_its_work_as_often_as_requested() -> None:
     calls: list[int] = []
     sample = LocalSide("a", lambda: calls.append(1), lambda: None).sample(7)
     assert len(calls) == 7
@@ -154,7 +154,7 @@ def test_a_worker_does_its_jobs(worker: Worker, tmp_path: Path) -> None:
     assert outcomes == [b"job-data"]
 
 
-def test_a_job_that_fails_is_an_error_here_and_the_worker_goes_on(worker: Worker, tmp_path: Path) -> None:
+def test_a_job_that_fails_is_an_error_here_and_the_worker_continues(worker: Worker, tmp_path: Path) -> None:
     (tmp_path / "input").write_bytes(b"")
     outcomes: list[bytes] = []
     with worker:

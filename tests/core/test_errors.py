@@ -100,7 +100,7 @@ def test_errors_cross_process_borders(
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_each_argument_is_an_attribute_and_is_told(kind: type[StorageError]) -> None:
+def test_each_argument_is_an_attribute_and_is_reported(kind: type[StorageError]) -> None:
     error = an_error(kind)
     for name, parameter in inspect.signature(kind).parameters.items():
         if parameter.annotation in {"str", "int"} and name != "details":
@@ -136,7 +136,7 @@ def test_each_error_says_what_it_is_and_its_advice_is_a_clause(kind: type[Storag
     assert not kind.advice.endswith(".")
 
 
-def test_records_that_are_refused_are_counted_and_the_first_is_told() -> None:
+def test_records_that_are_refused_are_counted_and_the_first_is_reported() -> None:
     text = str(errors.InvalidRecordError("bad records", ((3, "no key"), (9, "too old"))))
     assert text == "bad records records=2 first_index=3 first='no key'"
     assert str(errors.InvalidRecordError("no records")) == "no records"
@@ -148,7 +148,7 @@ def test_a_missing_plugin_says_how_to_install_it() -> None:
     assert str(errors.PluginImportError("oops", "s3")) == "oops plugin=s3"
 
 
-def test_an_unknown_setting_is_told_with_the_nearest() -> None:
+def test_an_unknown_setting_is_reported_with_the_nearest() -> None:
     assert str(errors.UnknownSettingError("retention", "a file", "retention.ms")) == (
         "unknown setting 'retention' source=a file; did you mean 'retention.ms'?"
     )

@@ -53,6 +53,6 @@ def test_code_holds_no_links(root: Path) -> None:
     assert run(root).returncode == 0
 
 
-def test_documents_in_folders_are_looked_at(root: Path) -> None:
+def test_documents_in_folders_are_checked(root: Path) -> None:
     (root / "docs" / "other.md").write_text("[back](../page.md)\n")
     assert "docs/other.md: ../page.md leads nowhere" in run(root).stdout

@@ -91,7 +91,7 @@ def test_a_silent_guest_holds_up_no_stop(service: Exporter) -> None:
         get(port, "/healthy")
 
 
-def test_a_port_that_is_taken_is_told_when_it_starts(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported_when_it_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = {"services": ["exporter"], "plugins": {"exporter": {"port": taken.getsockname()[1]}}}
         with (

@@ -136,7 +136,7 @@ def test_a_missing_bucket_is_named(open_store: OpenStore, local_s3: LocalS3, dea
         ("s3://bucket/p", {"endpoint_url": "http://store.example", "allow_http": "false"}),
     ],
 )
-def test_what_is_not_allowed_is_refused_unseen(open_store: OpenStore, uri: str, options: dict[str, object]) -> None:
+def test_a_request_that_is_not_allowed_is_refused(open_store: OpenStore, uri: str, options: dict[str, object]) -> None:
     with pytest.raises(ConfigError) as caught:
         open_store(uri, options)
     assert CANARY not in str(caught.value)

@@ -152,7 +152,7 @@ def test_readers_are_shown_what_so_many_followers_have(node: Callable[[str], Nod
     wait(first.log(), lambda offsets: offsets.high_watermark == 1)
 
 
-def test_a_follower_that_restarts_goes_on(node: Callable[[str], Node]) -> None:
+def test_a_follower_that_restarts_continues(node: Callable[[str], Node]) -> None:
     first, second, leads = pair(node)
     wait(second.log(), lambda offsets: offsets.log_end == 1)
     second.restart()

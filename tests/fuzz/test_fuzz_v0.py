@@ -5,7 +5,7 @@ from __future__ import annotations
 import fuzz_campaign
 
 
-def test_lies_are_told_apart_alike_by_both_twins() -> None:
+def test_both_twins_give_the_same_result_for_inconsistent_batches() -> None:
     found = fuzz_campaign.run("v0", "lie", fuzz_campaign.LIES)
     assert min(found["accepted"], found["refused"]) > fuzz_campaign.LIES // 5
 

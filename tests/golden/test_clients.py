@@ -80,7 +80,7 @@ def known_states(engine: Engine) -> dict[str, TransactionState]:
 
 
 @pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
-def test_groups_go_on_where_their_broker_left_them(stored: Golden, logs: Path) -> None:
+def test_groups_continue_where_their_broker_left_them(stored: Golden, logs: Path) -> None:
     expected = told_offsets(stored)
     assert expected
     with open_engine(logs, env=at(EARLY_MS)) as engine:
@@ -159,7 +159,7 @@ def unstable(engine: Engine) -> list[TopicPartition]:
 
 
 @pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
-def test_a_transactional_id_goes_on_under_its_next_epoch(stored: Golden, logs: Path) -> None:
+def test_a_transactional_id_continues_under_its_next_epoch(stored: Golden, logs: Path) -> None:
     states = told_states(stored)
     ended = {TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT}
     transactional_id, said = next((found, said) for found, said in states.items() if said["transactionStatus"] in ended)

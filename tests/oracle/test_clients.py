@@ -121,7 +121,7 @@ def test_both_show_the_same_committed_records(story: Story) -> None:
     assert story.judged == story.values
 
 
-def test_the_broker_goes_on_with_both(story: Story) -> None:
+def test_the_broker_continues_with_both(story: Story) -> None:
     assert story.last == story.judged + values(SOME[:1])
     assert story.last_groups[OURS] == {ORDERS: CommittedOffset(11)}
 

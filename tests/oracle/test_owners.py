@@ -165,7 +165,7 @@ def test_both_give_the_same_answers(rounds: list[Round]) -> None:
         assert not differing, f"seed={SEED} round={number}"
 
 
-def test_what_must_be_refused_is(rounds: list[Round]) -> None:
+def test_kafka_and_stratalog_refuse_the_same_appends(rounds: list[Round]) -> None:
     for number, played in enumerate(rounds):
         pairs = zip(played.steps, played.broker.answers, strict=True)
         wrong = [(step.what, step.topic, answer) for step, answer in pairs if step.accepted != (answer.code == 0)]

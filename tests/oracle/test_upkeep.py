@@ -154,7 +154,7 @@ def test_stratalog_reads_what_the_broker_then_had(story: Story, name: str) -> No
     assert story.again[name] == story.at_the_end[name]
 
 
-def test_logs_begin_and_go_on_where_they_should(story: Story) -> None:
+def test_logs_begin_and_continue_where_they_should(story: Story) -> None:
     found = {name: (records[0].offset, records[-1].offset) for name, records in story.by_us.items()}
     assert found[ROLLED] == found[FOLLOWER] == (0, 159)
     assert found[SHORTENED] == (95, 159)
@@ -167,7 +167,7 @@ def test_both_show_the_same_committed_records(story: Story) -> None:
     assert theirs == ours
 
 
-def test_a_transaction_goes_on_while_the_owner_changes_twice(story: Story) -> None:
+def test_a_transaction_continues_while_the_owner_changes_twice(story: Story) -> None:
     assert BEGUN in story.left_in
     assert [record.value for record in story.committed[0][BEGUN]] == [r.value for r in [*SOME, *AFTER, *SOME, *AFTER]]
 
@@ -177,13 +177,13 @@ def test_a_transaction_that_was_begun_here_is_aborted_by_the_brokers_coordinator
     assert [record.value for record in story.committed[0][OURS]] == [r.value for r in [*SOME, *AFTER]]
 
 
-def test_an_idempotent_client_goes_on(story: Story) -> None:
+def test_an_idempotent_client_continues(story: Story) -> None:
     values = [record.value for record in story.at_the_end[IDEMPOTENT]]
     assert values == [r.value for r in [*SOME, *AFTER, *SOME, *AFTER]]
 
 
 @pytest.mark.parametrize("name", TOPICS)
-def test_leader_epochs_go_on(story: Story, name: str) -> None:
+def test_leader_epochs_continue(story: Story, name: str) -> None:
     before, after = (epochs[name] for epochs in story.epochs)
     assert after[: len(before)] == before
     assert [entry.epoch for entry in after] == sorted({entry.epoch for entry in after})

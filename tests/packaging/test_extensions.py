@@ -21,7 +21,7 @@ def test_the_formats_name_their_compiled_modules() -> None:
 
 
 @pytest.mark.parametrize("module", expected_extensions())
-def test_a_compiled_twin_is_not_missing_unless_somebody_asked_for_that(module: str) -> None:
+def test_a_compiled_twin_is_not_missing_unless_it_was_switched_off(module: str) -> None:
     """Python in its place would pass all tests, and be slow in silence."""
     if os.environ.get(SWITCH):
         pytest.skip(f"{SWITCH} is set")

@@ -167,7 +167,7 @@ class BulkWriterContract:
             late = writer.append(LOG, self.stage(target, made_records(1)))
         assert late.base_offset == 3000
 
-    def test_offsets_that_are_kept_must_go_on_where_the_log_ends(self, target: WriteTarget) -> None:
+    def test_offsets_that_are_kept_must_continue_where_the_log_ends(self, target: WriteTarget) -> None:
         """``append`` publishes nothing and raises if kept offsets do not begin at the log end."""
         with target.open() as writer:
             writer.append(LOG, self.stage(target, made_records(5)))
@@ -252,7 +252,7 @@ class BulkWriterContract:
             with pytest.raises(TopicExistsError, match="2 partitions, not 3"):
                 writer.create_topic("orders", 3)
 
-    def test_what_is_not_there_is_named(self, target: WriteTarget) -> None:
+    def test_missing_files_are_named(self, target: WriteTarget) -> None:
         """The error names the unknown topic or partition."""
         with target.open() as writer:
             with pytest.raises(UnknownTopicError, match="payments"):

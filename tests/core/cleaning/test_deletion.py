@@ -129,7 +129,7 @@ def test_a_slow_policy_keeps_nobody_from_appending_and_reading(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_a_dry_run_says_is_what_happens(bed: LogBed, seed: int) -> None:
+def test_a_dry_run_reports_the_deletions_of_the_real_run(bed: LogBed, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - no secret here
     bed.topic = TopicConfig.from_mapping(
         {
@@ -163,7 +163,7 @@ def test_what_a_dry_run_says_is_what_happens(bed: LogBed, seed: int) -> None:
 # --- files that were deleted -------------------------------------------------------------------------------------------
 
 
-def test_files_stay_under_another_name_for_their_delay_and_readers_go_on(bed: LogBed) -> None:
+def test_files_stay_under_another_name_for_their_delay_and_readers_continue(bed: LogBed) -> None:
     fill(bed, 6, retention_ms=0, file_delete_delay_ms=5000)
     log = bed.open()
     bed.clock.advance_ms(1)

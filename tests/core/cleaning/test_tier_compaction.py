@@ -164,7 +164,7 @@ def test_a_segment_that_loses_nothing_is_not_sent_again(logs: TieredLogs, engine
     assert remote_of(log).segments[0].label == kept
 
 
-def test_history_and_readers_under_way_go_on(logs: TieredLogs, engine: Engine) -> None:
+def test_history_and_readers_under_way_continue(logs: TieredLogs, engine: Engine) -> None:
     log = filled(engine, "abc", "abd", "ae")
     engine.offload()
     version, moment = remote_of(log).version, datetime.fromtimestamp(logs.clock.now_ms() / 1000, UTC)
@@ -461,7 +461,9 @@ def test_local_retention_works_on_compacted_topics(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("setting", [{}, {"remote_log_copy_disable": True}])
-def test_who_may_not_write_to_the_tier_compacts_nothing_there(engine: Engine, setting: dict[str, object]) -> None:
+def test_an_engine_that_may_not_write_to_the_tier_compacts_nothing_there(
+    engine: Engine, setting: dict[str, object]
+) -> None:
     log = filled(engine, "abc", "abd")
     engine.offload()
     if setting:
@@ -539,7 +541,7 @@ def test_the_command_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture
         assert [record.offset for record in reader.log("t", 0).records()] == expected
 
 
-def test_listeners_are_told_of_what_leaves_local_disk(engine: Engine) -> None:
+def test_listeners_get_an_event_for_each_segment_that_leaves_local_disk(engine: Engine) -> None:
     log = filled(engine, "abc", "abd")
     engine.offload()
     told = list[object]()

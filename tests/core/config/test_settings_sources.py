@@ -170,7 +170,7 @@ def test_a_variable_of_no_plugins_setting_is_an_error_with_the_nearest(variable:
         ("tier = 'file:///a'\ntier.cache.dir = 'b'", 'such as "tier.cache.dir" beside tier'),
     ],
 )
-def test_what_is_wrong_in_a_file_is_told_with_its_path(tmp_path: Path, text: str, told: str) -> None:
+def test_what_is_wrong_in_a_file_is_reported_with_its_path(tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "stratalog.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
@@ -178,7 +178,7 @@ def test_what_is_wrong_in_a_file_is_told_with_its_path(tmp_path: Path, text: str
     assert told.replace("FILE", str(path)) in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no settings file at"):
         read_settings(tmp_path / "missing.toml", {})
     with pytest.raises(ConfigError, match="--set KEY=VALUE"):  # what Kafka's own commands call --config

@@ -287,7 +287,7 @@ def test_nothing_is_evicted_that_no_root_names(tmp_path: Path, tier: str) -> Non
         assert all(segment.is_local for segment in log.segments())
 
 
-def test_an_iterator_goes_on_in_the_tier_when_its_segment_is_evicted(tmp_path: Path, tier: str) -> None:
+def test_an_iterator_continues_in_the_tier_when_its_segment_is_evicted(tmp_path: Path, tier: str) -> None:
     with open_engine(tmp_path / "data", tier=tier, config={"limits": {"open.files": 8}}) as engine:
         engine.create_topic("orders", config=TIERED)
         log = engine.log("orders", 0)
@@ -411,7 +411,7 @@ def test_listeners_hear_what_happened(tmp_path: Path, tier: str) -> None:
 # --- a full disk -------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_refuses_keeps_reading_and_goes_on_when_freed(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_keeps_reading_and_continues_when_freed(tmp_path: Path) -> None:
     env = Env(files=SmallDisk(tmp_path, 120_000))
     with open_engine(tmp_path, env=env) as engine:
         engine.create_topic("orders", config={**SMALL, "segment.bytes": 20_000, "retention.ms": -1})

@@ -123,7 +123,7 @@ def test_one_log_that_fails_keeps_no_other_from_its_turn(place: Bed) -> None:
         assert list(known(engine.log("t", 0))) == ["ab", None]
 
 
-def test_compaction_makes_segments_anew_and_with_them_their_indexes(place: Bed) -> None:
+def test_compaction_rewrites_segments_and_their_indexes(place: Bed) -> None:
     with place.engine(tier=None, plugins=[place.plugin]) as engine:
         log = filled(engine, "ab", "bc", "cd", config={**COMPACTED, "remote.storage.enable": False})
         engine.make_extra_indexes()
@@ -203,7 +203,7 @@ def test_a_builder_that_fails_keeps_nothing_from_the_tier(place: Bed, caplog: py
         place.plugin.told.failing = frozenset()
 
 
-def test_compaction_in_the_tier_makes_them_anew(place: Bed) -> None:
+def test_compaction_in_the_tier_rebuilds_them(place: Bed) -> None:
     with place.engine() as engine:
         log = filled(engine, "ab", "bc", "cd", config=COMPACTED)
         engine.offload()

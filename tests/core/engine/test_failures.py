@@ -67,7 +67,7 @@ def append_one(folder: Path) -> list[bytes | None]:
 
 
 @pytest.mark.long
-def test_a_directory_that_was_never_looked_at_stays_unclean(crashed: Path, tmp_path: Path) -> None:
+def test_a_directory_that_was_never_checked_stays_unclean(crashed: Path, tmp_path: Path) -> None:
     with open_engine(tmp_path / "other"), pytest.raises(LogDirLockedError):
         open_engine([crashed, tmp_path / "other"])
     assert not (crashed / MARKER).exists()
@@ -75,7 +75,7 @@ def test_a_directory_that_was_never_looked_at_stays_unclean(crashed: Path, tmp_p
 
 
 @pytest.mark.long
-def test_a_directory_of_which_only_some_logs_were_looked_at_stays_unclean(
+def test_a_directory_of_which_only_some_logs_were_checked_stays_unclean(
     crashed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
@@ -88,7 +88,7 @@ def test_a_directory_of_which_only_some_logs_were_looked_at_stays_unclean(
     assert append_one(crashed) == [b"kept", b"new"]
 
 
-def test_a_clean_directory_that_was_never_looked_at_stays_clean(tmp_path: Path) -> None:
+def test_a_clean_directory_that_was_never_checked_stays_clean(tmp_path: Path) -> None:
     with open_engine(tmp_path / "clean") as engine:
         engine.create_topic("orders")
     with open_engine(tmp_path / "other"), pytest.raises(LogDirLockedError):

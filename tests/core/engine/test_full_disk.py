@@ -55,7 +55,7 @@ def offsets(engine: Engine, topic: str) -> list[int]:
     return [found.offset for found in engine.log(topic, 0).records()]
 
 
-def test_what_is_there_is_read(killed: Path, disk: SmallDisk, bucket: str) -> None:
+def test_existing_records_are_read_from_a_full_disk(killed: Path, disk: SmallDisk, bucket: str) -> None:
     disk.room_bytes = 0
     engine = reopened(killed, disk, bucket)
     for topic in ("orders", "plain"):

@@ -279,7 +279,7 @@ def read(record: Record) -> Read:
 @pytest.mark.parametrize("compacted", [False, True], ids=["all", "compacted"])
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.long
-def test_whatever_is_done_the_log_holds_what_it_should(tmp_path: Path, seed: int, *, compacted: bool) -> None:
+def test_the_log_holds_the_expected_records_after_any_operations(tmp_path: Path, seed: int, *, compacted: bool) -> None:
     life = Life(tmp_path, seed, compacted=compacted)
     try:
         life.run(STEPS)

@@ -104,7 +104,7 @@ def other_borders(engine: Engine) -> None:
     log_of(engine).roll()
 
 
-def test_a_new_leader_goes_on_where_the_tier_ends_whatever_its_segments_borders(
+def test_a_new_leader_continues_where_the_tier_ends_whatever_its_segments_borders(
     pair: tuple[Engine, Engine], replicas: Replicas
 ) -> None:
     a, b = pair
@@ -204,7 +204,7 @@ def test_an_elected_leader_cuts_the_tier_back_where_that_is_wanted(
 
 @pytest.mark.parametrize("tier_is_cut", [False, True], ids=["before the tier is cut", "after"])
 @pytest.mark.parametrize("has_evicted", [False, True], ids=["all on its disk", "the tier alone has it"])
-def test_who_wrote_what_was_lost_follows_and_reads_the_new_history(
+def test_the_writer_of_lost_records_follows_and_reads_the_new_history(
     pair: tuple[Engine, Engine], *, tier_is_cut: bool, has_evicted: bool
 ) -> None:
     a, b = pair
@@ -349,7 +349,7 @@ def test_a_follower_that_is_behind_the_tier_opens_and_follows(replicas: Replicas
             assert held(log_of(b)) == held(log_of(a))
 
 
-def test_an_engine_alone_does_not_open_what_another_went_on_with(replicas: Replicas) -> None:
+def test_an_engine_alone_does_not_open_what_another_continued_with(replicas: Replicas) -> None:
     with replicas.opened("a") as a, replicas.opened("b") as b:
         log_of(a).lead(1)
         log_of(b).follow(1)

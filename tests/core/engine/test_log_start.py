@@ -49,7 +49,7 @@ def test_on_a_full_disk_the_next_checkpoint_tells_what_was_deleted(tmp_path: Pat
         assert engine.log("t", 0).offsets().log_start == 2
 
 
-def test_who_deletes_records_hears_of_a_disk_that_fails(tmp_path: Path) -> None:
+def test_a_deletion_of_records_raises_the_error_of_a_failing_disk(tmp_path: Path) -> None:
     files = FaultyVfs()
     with open_engine(tmp_path / "data", env=Env(files=files)) as engine:
         engine.create_topic("t")

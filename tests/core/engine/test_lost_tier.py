@@ -30,7 +30,7 @@ def place(tmp_path: Path, clock: ManualClock) -> Place:
     return made
 
 
-def test_what_a_tier_lost_is_told_to_whoever_reads_it(place: Place) -> None:
+def test_records_that_a_tier_lost_raise_an_error_when_they_are_read(place: Place) -> None:
     with place.engine() as engine:
         log = engine.log("t", 0)
         assert log.offsets().log_start == 0
@@ -45,7 +45,9 @@ def test_what_a_tier_lost_is_told_to_whoever_reads_it(place: Place) -> None:
 
 
 @pytest.mark.parametrize("emptied", [False, True])
-def test_it_is_told_when_the_log_is_opened(place: Place, caplog: pytest.LogCaptureFixture, *, emptied: bool) -> None:
+def test_it_is_reported_when_the_log_is_opened(
+    place: Place, caplog: pytest.LogCaptureFixture, *, emptied: bool
+) -> None:
     if emptied:
         place.bucket = SimBucket(place.clock)
     with caplog.at_level(logging.ERROR), place.engine():
@@ -54,7 +56,7 @@ def test_it_is_told_when_the_log_is_opened(place: Place, caplog: pytest.LogCaptu
     assert f"offsets=[{0 if emptied else 5}, 9)" in told
 
 
-def test_the_log_goes_on_when_it_is_given_up(place: Place) -> None:
+def test_the_log_continues_when_it_is_given_up(place: Place) -> None:
     with place.engine() as engine:
         log = engine.log("t", 0)
         log.delete_records(9)
@@ -65,7 +67,7 @@ def test_the_log_goes_on_when_it_is_given_up(place: Place) -> None:
         assert log.offsets().local_log_start == 11
 
 
-def test_a_sound_tier_is_told_nothing_of(tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_valid_tier_is_not_reported(tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
     place = Place(tmp_path, clock)
     tiered(place)
     with caplog.at_level(logging.ERROR), place.engine() as engine:

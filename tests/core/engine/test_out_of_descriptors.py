@@ -231,7 +231,7 @@ def test_an_engine_that_has_no_descriptor_for_a_directory_says_so(tmp_path: Path
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="limits of a process are of Unix")
 @pytest.mark.long
-def test_a_real_process_at_its_limit_goes_on(tmp_path: Path) -> None:
+def test_a_real_process_at_its_limit_continues(tmp_path: Path) -> None:
     ended = subprocess.run(  # noqa: S603 - our own interpreter and text
         [sys.executable, "-c", REAL, str(tmp_path / "a")], check=False, capture_output=True, text=True
     )

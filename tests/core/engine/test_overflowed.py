@@ -63,7 +63,7 @@ def offsets(records: Sequence[Record]) -> list[int]:
     return [record.offset for record in records]
 
 
-def test_an_engine_splits_it_and_goes_on(directory: Path) -> None:
+def test_an_engine_splits_it_and_continues(directory: Path) -> None:
     with open_engine(directory) as engine:
         log = engine.log("t", 0)
         assert offsets(list(log.records())) == OFFSETS

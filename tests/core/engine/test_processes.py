@@ -39,7 +39,7 @@ with open_engine(sys.argv[1]) as engine:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.long
-def test_what_was_written_survives_every_kill(tmp_path: Path, seed: int) -> None:
+def test_written_records_survive_every_kill(tmp_path: Path, seed: int) -> None:
     command = [sys.executable, str(KILL_LOOP), str(tmp_path), str(CYCLES), str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own script
     assert done.returncode == 0, done.stderr

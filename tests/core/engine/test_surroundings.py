@@ -67,7 +67,7 @@ def test_nobody_else_may_read_what_an_engine_writes(tmp_path: Path) -> None:
     assert {found.stat().st_mode & 0o777 for found in (path.parent, path, path / "t-0")} == {0o700}
 
 
-def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+def test_files_of_other_programs_are_left_alone(tmp_path: Path) -> None:
     path = filled(tmp_path / "a")
     foreign = {"notes.txt": b"n", "t-0/notes": b"n", "lost+found/x": b"n", "t-0/0001.log.bak": b"n", "x-y/z": b""}
     for name, data in foreign.items():
@@ -110,7 +110,7 @@ def test_a_link_in_the_place_of_a_log_is_nobodys(tmp_path: Path) -> None:
     assert (tmp_path / "t-0" / "00000000000000000000.log").stat().st_size
 
 
-def test_a_directory_that_became_read_only_takes_no_more_and_goes_on_reading(tmp_path: Path) -> None:
+def test_a_directory_that_became_read_only_takes_no_more_and_continues_reading(tmp_path: Path) -> None:
     filled(tmp_path / "a")
     files = FaultyVfs()
 
@@ -150,7 +150,7 @@ def test_what_an_earlier_topic_left_in_a_directory_that_was_away_is_no_part_of_t
         assert (dirs[1] / "t-1" / "00000000000000000000.log").stat().st_size
 
 
-def test_a_topic_that_a_broker_made_anew_is_that_topic(tmp_path: Path) -> None:
+def test_a_topic_that_a_broker_recreated_is_that_topic(tmp_path: Path) -> None:
     path = filled(tmp_path / "a")
     anew = TopicId.from_uuid(uuid.UUID(int=5))
     (path / "t-0" / "partition.metadata").write_bytes(format_topic_id(anew))

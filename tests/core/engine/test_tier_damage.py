@@ -137,7 +137,7 @@ def test_a_flipped_bit_anywhere_is_harmless_or_told(logs: TieredLogs) -> None:
 
 @pytest.mark.parametrize("logs", ["single"], indirect=True)
 @pytest.mark.parametrize("read", [READS["time 4"], READS["fetch 4"], READS["all"]], ids=["time", "fetch", "all"])
-def test_what_was_damaged_in_the_bucket_is_read_once_it_is_mended(logs: TieredLogs, read: Read) -> None:
+def test_a_damaged_segment_is_read_once_it_is_repaired(logs: TieredLogs, read: Read) -> None:
     """Bytes that turned out to be damaged do not stay in a cache."""
     stored(logs)
     bucket = logs.sim.bucket

@@ -174,7 +174,7 @@ def test_what_a_cache_on_disk_has_may_be_larger_than_what_is_made_of_it(tmp_path
             assert_same(twins.logs[0], twins.logs[1], seed)
 
 
-def test_who_fetches_on_in_the_tier_needs_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sequential_fetches_in_the_tier_need_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be one more read a segment, behind all that is read ahead."""
     asked = list[IndexRole]()
     with opened(tmp_path) as engine:

@@ -191,7 +191,7 @@ def test_a_transaction_ends_on_a_log_that_takes_nothing_more(
         assert len(values(engine)) == 2
 
 
-def test_pressure_is_told_once(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> None:
+def test_pressure_is_reported_once(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> None:
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t", config={"local.hard.limit.bytes": 2_500, "retention.bytes": -1})
         fill(engine, 6)

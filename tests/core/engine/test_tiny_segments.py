@@ -41,7 +41,9 @@ def opened(tmp_path: Path, listener: Listener, *, tier: bool = True) -> Engine:
         ({}, False),
     ],
 )
-def test_a_topic_of_tiny_segments_is_told_once(tmp_path: Path, config: Mapping[str, object], *, is_tiny: bool) -> None:
+def test_a_topic_of_tiny_segments_is_reported_once(
+    tmp_path: Path, config: Mapping[str, object], *, is_tiny: bool
+) -> None:
     listener = Listener()
     with opened(tmp_path, listener) as engine:
         engine.create_topic("t", partitions=3, config=config)
@@ -57,14 +59,14 @@ def test_the_reason_tells_requests_a_gib(tmp_path: Path) -> None:
     assert "segment.bytes" in listener.heard[0].reason
 
 
-def test_without_a_tier_nobody_is_told(tmp_path: Path) -> None:
+def test_without_a_tier_no_event_is_sent(tmp_path: Path) -> None:
     listener = Listener()
     with opened(tmp_path, listener, tier=False) as engine:
         engine.create_topic("t", config={"segment.bytes": MIB})
     assert not listener.heard
 
 
-def test_a_change_that_makes_them_tiny_is_told_and_others_are_not(tmp_path: Path) -> None:
+def test_a_change_that_makes_them_tiny_is_reported_and_others_are_not(tmp_path: Path) -> None:
     listener = Listener()
     with opened(tmp_path, listener) as engine:
         engine.create_topic("t")

@@ -162,7 +162,7 @@ def test_without_any_directory_the_engine_does_not_open(dirs: list[Path]) -> Non
 
 
 @pytest.mark.parametrize(("code", "kind"), [(errno.EMFILE, SystemLimitError)])
-def test_a_lack_of_descriptors_is_no_reason_to_go_on_without_a_directory(
+def test_a_lack_of_descriptors_is_no_reason_to_continue_without_a_directory(
     dirs: list[Path], code: int, kind: type[StorageError]
 ) -> None:
     with pytest.raises(kind):

@@ -49,7 +49,7 @@ def test_a_failed_load_is_not_remembered() -> None:
     assert loaded(cache, "a", b"fine") == b"fine"
 
 
-def test_dropped_items_are_loaded_anew() -> None:
+def test_dropped_items_are_loaded_again() -> None:
     cache = ByteCache(10)
     loaded(cache, "a", b"aa")
     loaded(cache, "b", b"bb")

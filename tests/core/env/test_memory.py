@@ -32,5 +32,5 @@ def faults(how: str) -> int:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's allocator")
-def test_blocks_of_megabytes_are_filled_again_instead_of_fetched_anew() -> None:
+def test_blocks_of_megabytes_are_filled_again_instead_of_fetched_again() -> None:
     assert faults("reuse") * 10 < faults("as it is")

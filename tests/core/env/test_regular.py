@@ -43,7 +43,7 @@ def strange(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[st
 
 
 @pytest.mark.parametrize("write", [False, True])
-def test_what_is_no_file_is_not_opened(strange: tuple[str, Path], write: bool) -> None:  # noqa: FBT001 - a parameter of pytest
+def test_a_path_that_is_no_file_is_not_opened(strange: tuple[str, Path], write: bool) -> None:  # noqa: FBT001 - a parameter of pytest
     kind, path = strange
     with pytest.raises(IrregularFileError, match=kind) as caught:
         PosixVfs().open(str(path), write=write)
@@ -55,7 +55,7 @@ def test_a_device_is_not_opened() -> None:
         PosixVfs().open(os.devnull)
 
 
-def test_what_is_no_file_is_not_locked(strange: tuple[str, Path]) -> None:
+def test_a_path_that_is_no_file_is_not_locked(strange: tuple[str, Path]) -> None:
     _, path = strange
     with pytest.raises(OSError, match=r"name of a file|symbolic link"):
         PosixVfs().lock(str(path))

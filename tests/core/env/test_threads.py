@@ -139,7 +139,7 @@ def test_an_exit_ends_no_thread() -> None:
     assert seen == [1]
 
 
-def test_a_close_waits_no_longer_than_it_is_told_and_runs_nothing_afterwards() -> None:
+def test_a_close_waits_until_its_deadline_and_runs_nothing_afterwards() -> None:
     worker, running, gate = Worker("test-hang", limit=1), threading.Event(), threading.Event()
     seen: list[int] = []
 

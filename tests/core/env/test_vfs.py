@@ -68,7 +68,7 @@ def test_reads_end_with_the_file(files: PosixVfs, descriptor: int) -> None:
     assert files.read(descriptor, 6, 9) == b""
 
 
-def test_reads_go_on_after_short_ones(files: PosixVfs, descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_continue_after_short_ones(files: PosixVfs, descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
     files.write(descriptor, 0, [b"abcdefghij"])
     real = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, size, position: real(fd, min(size, 3), position))
@@ -83,7 +83,7 @@ def test_any_number_of_parts_is_written_in_order(files: PosixVfs, descriptor: in
     assert files.write(descriptor, 0, []) == files.write(descriptor, 0, [b"", memoryview(b"")]) == 0
 
 
-def test_writes_go_on_after_short_ones(files: PosixVfs, descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_continue_after_short_ones(files: PosixVfs, descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, part, position: real(fd, part[:3], position))
     monkeypatch.setattr(os, "pwritev", lambda fd, parts, position: real(fd, b"".join(parts)[:3], position))

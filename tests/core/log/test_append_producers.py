@@ -116,7 +116,7 @@ def test_a_transaction_opened_in_an_append_counts_for_its_next_batch(bed: LogBed
 
 
 @pytest.mark.parametrize("how", ["roll", "reopen", "recover", "recover without snapshots"])
-def test_retries_and_gaps_are_told_apart_whatever_happened_between(bed: LogBed, how: str) -> None:
+def test_retries_and_gaps_are_distinguished_whatever_happened_between(bed: LogBed, how: str) -> None:
     """Across the wrap of sequences; a snapshot remembers one batch, a scan of the log all five."""
     log = bed.open()
     firsts = [LAST_SEQUENCE - 3, LAST_SEQUENCE - 1, 0, 2, 4, 6]
@@ -144,7 +144,7 @@ def test_retries_and_gaps_are_told_apart_whatever_happened_between(bed: LogBed, 
     assert log.append_as_leader(batches(bed, (7, 3, 8, 2))).base_offset == 12
 
 
-def test_who_was_silent_is_forgotten_unless_a_transaction_is_open(bed: LogBed) -> None:
+def test_an_expired_producer_is_dropped_unless_it_has_an_open_transaction(bed: LogBed) -> None:
     """Their own time counts, as in Kafka: also one that lies ahead of the clock, or goes back."""
     log = bed.open()
     now = bed.clock.now_ms()

@@ -111,7 +111,7 @@ def test_a_sync_that_is_left_out_is_found(tmp_path: Path, bed: LogBed, broken: t
         Search(tmp_path, bed.registry, broken).run()
 
 
-def test_readers_see_what_was_added_and_appends_go_on(bed: LogBed) -> None:
+def test_readers_see_what_was_added_and_appends_continue(bed: LogBed) -> None:
     bed.topic = TOPIC
     log = bed.open()
     log.append(records(3))
@@ -131,7 +131,7 @@ def test_an_empty_log_takes_segments_first(bed: LogBed) -> None:
     assert len(list(bed.open().records())) == 8
 
 
-def test_segments_that_do_not_go_on_at_the_end_are_refused(bed: LogBed) -> None:
+def test_segments_that_do_not_start_at_the_log_end_are_refused(bed: LogBed) -> None:
     bed.topic = TOPIC
     log = bed.open()
     publisher = log.maintenance.publisher()

@@ -104,7 +104,7 @@ def test_a_truncation_to_the_end_that_was_loaded_has_its_own_snapshot(produced: 
     assert producers(produced, COUNT) == [0, 1, 2]
 
 
-def test_recovery_leaves_a_snapshot_at_each_segment_that_it_looked_at(produced: LogBed) -> None:
+def test_recovery_leaves_a_snapshot_at_each_segment_that_it_checked(produced: LogBed) -> None:
     for offset in snapshots(produced):
         produced.path(offset, ".snapshot").unlink()
     produced.recovery_point = 2 * EACH
@@ -191,7 +191,7 @@ def test_the_snapshot_at_the_end_stays_where_a_segment_that_is_given_up_begins(p
 # --- progress --------------------------------------------------------------------------------------------------------
 
 
-def test_progress_is_told_up_to_the_last_byte(produced: LogBed) -> None:
+def test_progress_is_reported_up_to_the_last_byte(produced: LogBed) -> None:
     heard: list[tuple[int, int]] = []
     produced.recovery_point = EACH
     sizes = [produced.path(base).stat().st_size for base in range(EACH, COUNT, EACH)]

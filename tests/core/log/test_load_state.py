@@ -37,7 +37,7 @@ def test_recovery_finds_lost_epochs_and_stores_them(bed: LogBed) -> None:
     assert bed.open().view().epochs.entries == expected
 
 
-def test_a_malformed_epoch_file_is_told_and_nothing_stays_open(small: LogBed) -> None:
+def test_a_malformed_epoch_file_is_reported_and_nothing_stays_open(small: LogBed) -> None:
     write_epochs(small, "0\n9\n0 0\n")
     for attempt in (small.load, small.open_reader):
         with pytest.raises(CorruptCheckpointError, match="leader-epoch-checkpoint"):

@@ -248,7 +248,7 @@ def test_nothing_but_who_counts_the_replicas_moves_the_high_watermark(led: tuple
     assert log.set_high_watermark(1 << 40) == log.offsets().log_end
 
 
-def test_who_is_fenced_and_who_has_no_key_writes_nothing(tmp_path: Path, installed: Registry) -> None:
+def test_a_fenced_writer_and_a_writer_without_the_key_write_nothing(tmp_path: Path, installed: Registry) -> None:
     topic = TopicConfig(cleanup_policy=("compact",))
     with LogBed(tmp_path / "data", installed, topic=topic) as bed:
         log = bed.open()

@@ -17,7 +17,7 @@ from stratalog.testing.faults import FaultyVfs, failing
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.long
-def test_what_is_durable_survives_a_power_loss_at_any_moment(tmp_path: Path, bed: LogBed, seed: int) -> None:
+def test_durable_records_survive_a_power_loss_at_any_time(tmp_path: Path, bed: LogBed, seed: int) -> None:
     search = PowerSearch(tmp_path, bed.registry, seed)
     search.run()
     assert search.checked > 50

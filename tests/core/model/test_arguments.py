@@ -161,7 +161,7 @@ def test_text_that_is_no_unicode_is_refused() -> None:
         CALLED.texts("\ud800")
 
 
-def test_a_missing_argument_is_told_as_python_does() -> None:
+def test_a_missing_argument_is_reported_as_python_does() -> None:
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'at'"):
         CALLED.number()  # type: ignore[call-arg]  # the test passes what a type checker refuses
 
@@ -177,7 +177,7 @@ def test_a_bound_method_that_was_taken_before_the_first_call_is_checked_too() ->
         bound(1.0)  # type: ignore[arg-type]  # the test passes what a type checker refuses
 
 
-def test_a_method_that_somebody_has_replaced_stays_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replaced_method_stays_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     class Fresh(CheckedArguments):
         def take(self, at: int) -> int:
             return at

@@ -289,7 +289,7 @@ def test_other_keys_are_no_manifests(name: str) -> None:
 
 
 @given(logs, topic_ids, st.text(max_size=20), logs, topic_ids)
-def test_a_listing_goes_on_behind_a_log_and_misses_no_other(
+def test_a_listing_continues_behind_a_log_and_misses_no_other(
     log: TopicPartition, topic_id: TopicId, rest: str, other: TopicPartition, other_id: TopicId
 ) -> None:
     prefix = names.log_prefix(log, topic_id)

@@ -15,6 +15,6 @@ def test_bytes_that_the_parser_takes_are_returned() -> None:
     assert readable(b"good", parse, "file") == b"good"
 
 
-def test_bytes_that_the_parser_refuses_are_told_with_the_reason_and_the_place() -> None:
+def test_bytes_that_the_parser_refuses_are_reported_with_the_reason_and_the_place() -> None:
     with pytest.raises(StorageError, match=r"a note was not stored, .* no note file=/a/b position=0"):
         readable(b"bad", parse, "/a/b")

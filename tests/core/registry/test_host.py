@@ -69,7 +69,7 @@ def test_every_event_class_is_in_the_union() -> None:
     assert classes == set(get_args(events.Event))
 
 
-def test_offers_are_told_by_plugin(make_plugin: MakePlugin, provider: MakeProvider) -> None:
+def test_offers_are_reported_by_plugin(make_plugin: MakePlugin, provider: MakeProvider) -> None:
     host = Host()
     one, two = provider("one"), provider("two")
     host.register(make_plugin("b", codecs=[two]), "b")
@@ -96,7 +96,7 @@ def test_a_collecting_hook_that_raises_stops_no_other(make_plugin: MakePlugin, p
 
 
 @pytest.mark.parametrize("answer", [[object()], 5, "zstd"])
-def test_what_is_no_provider_is_an_error(make_plugin: MakePlugin, answer: object) -> None:
+def test_an_offer_that_is_no_provider_is_an_error(make_plugin: MakePlugin, answer: object) -> None:
     host = Host()
     host.register(make_plugin("acme", codecs=answer), "acme")
     assert host.codecs()[0].error is not None
@@ -185,7 +185,7 @@ def test_the_same_plugin_or_name_twice_is_refused_and_the_first_stays(make_plugi
     assert [answer.plugin for answer in host.codecs()] == ["acme"]
 
 
-def test_one_plugin_can_be_told_alone(make_plugin: MakePlugin) -> None:
+def test_one_plugin_can_be_reported_alone(make_plugin: MakePlugin) -> None:
     host, first, second = Host(), list[object](), list[object]()
     host.register(make_plugin("a", on_log_opened=hear(first)), "a")
     host.register(make_plugin("b", on_log_opened=hear(second)), "b")

@@ -153,7 +153,7 @@ def test_a_heavy_import_before_opening_is_a_finding(install_distribution: Instal
         (plain(open_=lambda _context: _changed(levels=9)), "levels must be a range or None"),
     ],
 )
-def test_what_breaks_the_contract_is_told(make_plugin: MakePlugin, provider: Provider[Codec], told: str) -> None:
+def test_what_breaks_the_contract_is_reported(make_plugin: MakePlugin, provider: Provider[Codec], told: str) -> None:
     findings = check_plugin(make_plugin("acme", codecs=[provider]))
     assert told in texts(findings)
     assert {finding.where for finding in findings} == {"codec plain"}
@@ -164,7 +164,7 @@ def _changed(**attributes: object) -> Codec:
     return changed
 
 
-def test_an_index_of_records_is_told_where_it_belongs(make_plugin: MakePlugin, tmp_path: Path) -> None:
+def test_the_report_names_the_right_hook_for_an_index_of_records(make_plugin: MakePlugin, tmp_path: Path) -> None:
     plugin = make_plugin("acme", index_formats=[Provider(name="positions", open=lambda _context: Positions())])
     assert "must be an ExtraIndex, which the hook stratalog_extra_indexes" in texts(check_plugin(plugin))
     with open_engine(tmp_path, plugins=[plugin]) as engine:
@@ -174,7 +174,7 @@ def test_an_index_of_records_is_told_where_it_belongs(make_plugin: MakePlugin, t
         assert engine.topics() == {}
 
 
-def test_a_name_offered_twice_is_told(make_plugin: MakePlugin) -> None:
+def test_a_name_offered_twice_is_reported(make_plugin: MakePlugin) -> None:
     assert "offers this name twice" in texts(check_plugin(make_plugin("acme", codecs=[plain(), plain()])))
 
 
@@ -199,7 +199,7 @@ def test_what_is_not_installed_is_a_warning_only(make_plugin: MakePlugin) -> Non
     assert "pip install 'acme[zip9]'" in texts(findings, Severity.WARNING)
 
 
-def test_commands_are_looked_at_too(make_plugin: MakePlugin) -> None:
+def test_commands_are_checked_too(make_plugin: MakePlugin) -> None:
     commands = [Command("Do It", "", object), Command("fine", "Is fine.", object)]
     told = texts(check_plugin(make_plugin("acme", commands=commands)))
     assert "command Do It: its name" in told

@@ -249,7 +249,7 @@ def test_commands_are_on_offer_and_a_failing_hook_hides_no_other(make_plugin: Ma
         commands.by_name("other")
 
 
-def test_requirements_are_looked_for_in_all_kinds_that_write_bytes(
+def test_requirements_are_searched_in_all_kinds_that_write_bytes(
     make_plugin: MakePlugin, provider: MakeProvider
 ) -> None:
     plugin = make_plugin(

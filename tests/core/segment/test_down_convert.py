@@ -75,7 +75,7 @@ def test_an_old_consumer_gets_what_kafka_gives_it(bed: LogBed, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", sorted(name for name, case in CASES.items() if case["expect"] == "reject"))
-def test_what_an_old_consumer_cannot_get(bed: LogBed, name: str) -> None:
+def test_an_old_consumer_gets_no_records_that_cannot_be_converted(bed: LogBed, name: str) -> None:
     case = CASES[name]
     assert case["error"] == "UnsupportedCompressionTypeException"
     with pytest.raises(UnsupportedCompressionError):

@@ -43,7 +43,7 @@ def test_the_bytes_are_those_of_the_page() -> None:
     assert b"".join(pack_extras(IDENTITY, INDEXES)) == drawn()
 
 
-def test_what_was_packed_is_found() -> None:
+def test_packed_indexes_are_found() -> None:
     data = drawn()
     found = unpacked(data)
     assert found is not None

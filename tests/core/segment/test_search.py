@@ -339,7 +339,7 @@ def test_aborted_transactions_of_a_range(bed: LogBed, make_segment: MakeSegment)
 # --- reading on ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_goes_on_where_the_last_one_ended(bed: LogBed, make_segment: MakeSegment) -> None:
+def test_a_fetch_continues_where_the_last_one_ended(bed: LogBed, make_segment: MakeSegment) -> None:
     """Without an index; and whatever was noted of that end, batches come as a scan from the start finds them."""
     made = Made(bed, make_segment, [(2, None, [7000 + 2 * n, 7001 + 2 * n]) for n in range(12)])
     made.segment.hold_entries(IndexRole.OFFSET, b"")

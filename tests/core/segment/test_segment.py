@@ -89,7 +89,7 @@ def test_reading_stops_at_the_end(closed: Segment) -> None:
         assert piece.size_bytes == 5
 
 
-def test_a_limited_segment_ends_where_it_is_told(bed: LogBed, closed: Segment) -> None:
+def test_a_limited_segment_ends_at_its_limit(bed: LogBed, closed: Segment) -> None:
     limited = Segment(bed.files(), 0, 3, bed.parts, closed.log, size_bytes=100)
     assert limited.size_bytes == 100
     assert len(limited.read(90, 50)) == 10

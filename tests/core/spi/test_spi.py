@@ -142,7 +142,7 @@ def test_codecs_are_found_by_id_and_by_name() -> None:
     assert [table.name_of(number) for number in (0, 3, 4)] == ["none", "lz4", "zstd"]
 
 
-def test_a_codec_that_is_not_installed_is_told() -> None:
+def test_a_codec_that_is_not_installed_is_reported() -> None:
     table = CodecTable([("lz4", Third())])
     for missing in (lambda: table.by_id(4), lambda: table.by_name("zstd"), lambda: table.name_of(4)):
         with pytest.raises(UnsupportedCompressionError, match="is installed"):

@@ -42,7 +42,7 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/producers/test_state.py::test_zero_follows_the_last_sequence",)),
     11: ("a lower producer epoch is never written by a leader", (
         "core/producers/test_state.py::test_an_older_epoch_is_fenced_even_when_its_batch_is_remembered",
-        "core/log/test_log_rules.py::test_who_is_fenced_and_who_has_no_key_writes_nothing")),
+        "core/log/test_log_rules.py::test_a_fenced_writer_and_a_writer_without_the_key_write_nothing")),
     12: ("no batch above max.message.bytes is accepted", (
         "core/log/prepare/test_prepare_batches.py::test_a_batch_above_the_limit_is_refused",
         "core/log/prepare/test_prepare_batches.py::test_what_grows_above_the_limit_is_split_unless_its_producer_counts")),
@@ -50,11 +50,11 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/log/test_append_time.py::test_the_result_tells_the_time_that_is_stored",)),
     14: ("a compacted topic takes no null key", (
         "core/log/prepare/test_prepare_records.py::test_every_wrong_record_is_named",
-        "core/log/test_log_rules.py::test_who_is_fenced_and_who_has_no_key_writes_nothing")),
+        "core/log/test_log_rules.py::test_a_fenced_writer_and_a_writer_without_the_key_write_nothing")),
     # --- segments and indexes
     15: ("bases ascend, and each record lies in its segment", (
         "core/log/test_log_rules.py::test_segments_hold_their_own_offsets_and_no_more_bytes_than_they_may",
-        "core/log/load/test_log_loader.py::test_a_batch_whose_offset_lies_past_its_segment_is_told_and_nothing_behind_it_is_lost")),
+        "core/log/load/test_log_loader.py::test_a_batch_whose_offset_lies_past_its_segment_is_reported_and_nothing_behind_it_is_lost")),
     16: ("no append makes a file larger than segment.bytes", (
         "core/log/test_log_rules.py::test_segments_hold_their_own_offsets_and_no_more_bytes_than_they_may",
         "core/log/append/test_append.py::test_an_append_above_the_segments_size_is_refused_whole",
@@ -102,9 +102,9 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
     # --- recovery
     31: ("a crash in an append leaves a prefix that ends with a batch", (
         "core/log/load/test_log_loader.py::test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch",
-        "core/log/test_power_loss.py::test_what_is_durable_survives_a_power_loss_at_any_moment")),
+        "core/log/test_power_loss.py::test_durable_records_survive_a_power_loss_at_any_time")),
     32: ("what is below the recovery point survives", (
-        "core/log/test_power_loss.py::test_what_is_durable_survives_a_power_loss_at_any_moment",)),
+        "core/log/test_power_loss.py::test_durable_records_survive_a_power_loss_at_any_time",)),
     33: ("damage cuts the log at its batch", ("core/log/load/test_log_loader.py::test_damage_in_the_middle_cuts_what_follows",)),
     34: ("opening and closing changes nothing", ("core/log/load/test_log_loader.py::test_opening_and_closing_changes_nothing",)),
     35: ("recovery is idempotent", (
@@ -112,7 +112,7 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/log/test_load_failures.py::test_a_load_that_fails_anywhere_can_be_done_again")),
     36: ("a replacement is whole or not there", (
         "core/cleaning/test_compaction_crashes.py::test_no_newest_record_is_lost_whenever_the_power_goes",
-        "core/log/folder/test_swap_recovery.py::test_what_a_crash_left_is_finished_or_undone")),
+        "core/log/folder/test_swap_recovery.py::test_an_interrupted_swap_is_finished_or_undone")),
     37: ("no temporary file survives a load", (
         "core/log/test_load_failures.py::test_an_interrupted_replacement_is_finished_or_undone",
         "core/log/folder/test_swap_recovery.py::test_every_other_deleted_file_goes")),
@@ -123,7 +123,7 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/engine/test_surroundings.py::test_one_directory_under_two_names_has_one_owner")),
     # --- truncation and replication
     40: ("after truncating, nothing at or above the offset is left", (
-        "core/log/change/test_truncate.py::test_what_is_left_is_as_if_the_rest_had_never_been",)),
+        "core/log/change/test_truncate.py::test_a_truncated_log_equals_one_that_never_had_the_rest",)),
     41: ("a leader's high watermark never falls", (
         "core/log/state/test_leadership.py::test_the_high_watermark_stays_when_a_leader_becomes_a_follower_and_moves_as_the_leader_says",)),
     42: ("it is never above the smallest log end in sync", (
@@ -181,13 +181,13 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/cleaning/compact/test_compaction_round.py::test_a_truncation_takes_the_checkpoint_back",
         "plugins/compaction/test_compact.py::test_a_checkpoint_that_the_log_does_not_bear_out_begins_again_at_the_log_start")),
     62: ("a small map takes more rounds to the same end", (
-        "core/cleaning/compact/test_compaction_round.py::test_a_round_whose_map_is_full_ends_there_and_the_next_goes_on",)),
+        "core/cleaning/compact/test_compaction_round.py::test_a_round_whose_map_is_full_ends_there_and_the_next_continues",)),
     # --- the tier
     63: ("only closed segments below the last stable offset are copied", (
         "core/engine/test_tier_rules.py::test_only_closed_segments_below_the_last_stable_offset_go",)),
     64: ("every offset of the log is on disk or in the tier", (
         "core/engine/test_two_tiers.py::test_nothing_is_lost_nothing_appears_nothing_dangles",
-        "core/engine/test_lineage.py::test_a_new_leader_goes_on_where_the_tier_ends_whatever_its_segments_borders")),
+        "core/engine/test_lineage.py::test_a_new_leader_continues_where_the_tier_ends_whatever_its_segments_borders")),
     65: ("a local segment goes only when a root has committed it", (
         "core/engine/test_two_tiers.py::test_nothing_is_lost_nothing_appears_nothing_dangles",
         "core/engine/test_tier_rules.py::test_nothing_is_evicted_that_failed_to_upload")),
@@ -200,7 +200,7 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/tier/upload/test_uploader.py::test_objects_come_before_the_root_that_names_them",
         "core/tier/test_search.py::test_no_segment_is_lost_and_none_appears")),
     69: ("a copier that dies anywhere loses nothing and leaves nothing readable by halves", (
-        "core/tier/upload/test_uploader.py::test_any_request_may_fail_and_a_second_call_goes_on",
+        "core/tier/upload/test_uploader.py::test_any_request_may_fail_and_a_second_call_continues",
         "core/engine/test_two_tiers.py::test_nothing_is_lost_nothing_appears_nothing_dangles")),
     70: ("two copies of a range have different objects", (
         "core/engine/test_tier_rules.py::test_a_copy_that_is_made_again_has_another_key",)),
@@ -215,7 +215,7 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
     74: ("another lineage's records are never taken for ours", (
         "core/tier/upload/test_uploader.py::test_a_range_that_another_leader_filled_is_not_taken_for_ours",
         "core/engine/test_lineage.py::test_what_an_elected_leader_wrote_stays_where_it_is_though_the_tier_has_its_offsets",
-        "core/engine/test_lineage.py::test_who_wrote_what_was_lost_follows_and_reads_the_new_history")),
+        "core/engine/test_lineage.py::test_the_writer_of_lost_records_follows_and_reads_the_new_history")),
     75: ("a follower that begins from the tier has epochs, log start and producers", (
         "core/engine/test_lineage.py::test_a_follower_that_begins_from_the_tier_knows_what_its_leader_knew",)),
     76: ("deleting a topic removes every object of its id", (
@@ -232,7 +232,7 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/engine/test_lineage.py::test_what_was_aborted_stays_hidden_in_the_part_of_a_segment_that_goes")),
     80: ("the index cache is bounded", (
         "core/tier/test_tier_cache.py::test_it_stays_inside_its_bound_and_a_smaller_one_holds_after_a_restart",
-        "core/tier/test_tier_cache.py::test_what_was_put_is_there_after_a_restart",
+        "core/tier/test_tier_cache.py::test_cached_items_are_there_after_a_restart",
         "core/env/test_byte_cache.py::test_what_was_used_longest_ago_goes_first_and_the_bound_holds")),
     81: ("entries tile their range at every commit", (
         "core/tier/manifest/test_entry_tree.py::test_any_changes_leave_what_a_plain_list_would_hold",
@@ -243,11 +243,11 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
     83: ("a deleted key does not come back", (
         "core/cleaning/test_tier_compaction.py::test_tombstones_go_from_both_parts_in_time",
         "core/cleaning/test_tier_compaction_crashes.py::test_nothing_is_lost_and_nothing_dangles_wherever_it_ends",
-        "core/engine/test_life.py::test_whatever_is_done_the_log_holds_what_it_should")),
+        "core/engine/test_life.py::test_the_log_holds_the_expected_records_after_any_operations")),
     84: ("a remote cleaning keeps the newest value of each key", (
         "core/cleaning/test_tier_compaction.py::test_the_newest_record_of_each_key_stays_and_the_tier_alone_says_the_same",
         "core/cleaning/test_tier_compaction.py::test_every_layout",
-        "core/engine/test_life.py::test_whatever_is_done_the_log_holds_what_it_should")),
+        "core/engine/test_life.py::test_the_log_holds_the_expected_records_after_any_operations")),
     85: ("a crash leaves at most objects that nobody names, and they go", (
         "core/tier/upkeep/test_collect.py::test_uploads_that_were_never_committed_go_once_a_higher_epoch_has_begun",
         "core/tier/manifest/test_entry_tree.py::test_any_changes_leave_what_a_plain_list_would_hold")),

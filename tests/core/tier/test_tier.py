@@ -71,7 +71,7 @@ def silent(store: SimObjectStore) -> None:
     [(missing, BucketNotFoundError), (denying, StorePermissionError), (silent, StoreTimeoutError)],
     ids=["bucket", "permission", "time-out"],
 )
-def test_what_is_wrong_shows_at_open_and_the_store_is_closed(
+def test_a_wrong_setting_is_raised_at_open_and_the_store_is_closed(
     fail: Callable[[SimObjectStore], None], error: type[StoreError], *, read_only: bool
 ) -> None:
     store = SimObjectStore()

@@ -24,7 +24,7 @@ def files_in(folder: Path) -> list[Path]:
     return sorted((folder / "cache").iterdir())
 
 
-def test_what_was_put_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_cached_items_are_there_after_a_restart(tmp_path: Path) -> None:
     first = cache_of(tmp_path)
     first.put("a", "0-10", DATA)
     first.put("a", "10-20", b"")
@@ -76,7 +76,7 @@ def test_a_file_under_another_items_name_is_not_believed(tmp_path: Path) -> None
     assert cache.get("group", "other") == b"two"
 
 
-def test_a_file_that_somebody_deleted_is_a_miss(tmp_path: Path) -> None:
+def test_a_file_that_another_process_deleted_is_a_miss(tmp_path: Path) -> None:
     cache = cache_of(tmp_path)
     cache.put("group", "item", DATA)
     files_in(tmp_path)[0].unlink()
@@ -172,7 +172,7 @@ def test_a_folder_belongs_to_one_process_at_a_time(tmp_path: Path, caplog: pytes
     second.close()
 
 
-def test_a_folder_that_cannot_be_used_is_told_and_done_without(
+def test_a_folder_that_cannot_be_used_is_reported_and_done_without(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
@@ -201,7 +201,7 @@ def test_parts_of_a_file_are_read_once_it_was_found_sound(tmp_path: Path) -> Non
     assert cache.metrics().hits == 5
 
 
-def test_a_file_is_found_sound_anew_after_an_hour(tmp_path: Path) -> None:
+def test_a_file_is_checked_again_after_an_hour(tmp_path: Path) -> None:
     clock = ManualClock()
     cache = cache_of(tmp_path, env=Env(clock=clock))
     cache.put("group", "item", DATA)

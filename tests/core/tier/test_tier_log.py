@@ -24,7 +24,7 @@ def offload(log: TierLog, *bounds: int, epoch: int = 0) -> None:
     )
 
 
-def test_the_head_is_looked_for_at_first_use_and_then_kept() -> None:
+def test_the_head_is_searched_at_first_use_and_then_kept() -> None:
     bed = TierBed()
     offload(bed.open().log(LOG, TOPIC_ID), 0, 10)
     store = SimObjectStore(bed.bucket)
@@ -86,7 +86,7 @@ def test_epochs_are_those_of_all_segments() -> None:
     assert log.view().leader_epochs == (EpochEntry(1, 0), EpochEntry(4, 20))
 
 
-def test_a_fenced_writer_is_told_even_if_nothing_is_left_to_move() -> None:
+def test_a_fenced_writer_is_reported_even_if_nothing_is_left_to_move() -> None:
     bed = TierBed()
     old, new = bed.open().log(LOG, TOPIC_ID), bed.open().log(LOG, TOPIC_ID)
     offload(old, 0, 10, epoch=1)

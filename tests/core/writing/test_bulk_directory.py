@@ -38,7 +38,7 @@ class Letting(ManualClock):
 
 @pytest.mark.parametrize("pauses", [3, 1_000])
 @pytest.mark.long
-def test_a_directory_that_somebody_publishes_in_is_waited_for(tmp_path: Path, pauses: int) -> None:
+def test_a_directory_that_another_process_publishes_in_is_waited_for(tmp_path: Path, pauses: int) -> None:
     target = WriteTarget(str(tmp_path / "data"))
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic("orders")

@@ -125,7 +125,7 @@ def test_writers_that_staged_at_the_same_end_are_all_published(tiers: Bed) -> No
     assert set(tiers.segments()) == named, "what was copied is deleted"
 
 
-def test_whoever_appends_between_two_looks_makes_the_other_look_again(
+def test_an_append_between_two_reads_of_the_head_makes_the_other_writer_read_again(
     tiers: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two drivers of different queries at the same moment: both rounds are there."""

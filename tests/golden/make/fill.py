@@ -23,7 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
@@ -362,7 +362,7 @@ def _rows(address: str, topic: str, partition: int, isolation: str) -> Iterator[
             error = message.error()
             if error is None:
                 yield _row(message)
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's name
+            elif error.name() == "_PARTITION_EOF":
                 return
             else:
                 raise KafkaException(error)

@@ -147,7 +147,7 @@ def test_an_empty_active_segment_stays() -> None:
 # --- rules one after the other -----------------------------------------------------------------------------------
 
 
-def test_each_rule_goes_on_where_the_one_before_it_stopped() -> None:
+def test_each_rule_continues_where_the_one_before_it_stopped() -> None:
     """Once the longest prefix of any single rule was taken: a young segment kept old ones though size removed it."""
     config = TopicConfig(retention_ms=5000, retention_bytes=300)
     plan = DeletePolicy().plan(log_of([100, 100, 100, 100], ages_from=[9999, 0, 0, 9999]), config, 10_000)

@@ -97,7 +97,7 @@ def test_a_segment_without_records_has_a_section_too(twin: type[PythonKeyMap]) -
     assert len(found.digest(end=True)) == 1
 
 
-def test_who_was_not_asked_to_sums_nothing_up(twin: type[PythonKeyMap]) -> None:
+def test_a_map_that_need_not_sum_up_makes_no_digest(twin: type[PythonKeyMap]) -> None:
     found = twin(4, 3, SECRET)
     found.judge(columns([b"k"]), bytearray(1))
     assert found.digest(end=True) == []

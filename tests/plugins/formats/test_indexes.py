@@ -314,7 +314,7 @@ def test_transaction_entries_outside_the_segment_are_refused(entry: tuple[int, .
     TransactionIndex().reader(Struct(">hqqqq").pack(0, 1, 90, 105, 106), 100).check(110, 1000)
 
 
-def test_only_the_first_byte_of_a_version_is_looked_at() -> None:
+def test_only_the_first_byte_of_a_version_is_checked() -> None:
     """As Kafka does: 1 to 255 pass, whatever comes first does not."""
     layout = Struct(">hqqqq")
     known = TransactionIndex().reader(layout.pack(255, 1, 2, 3, 4), 0)

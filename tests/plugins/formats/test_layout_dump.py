@@ -20,7 +20,7 @@ from stratalog_formats.layouts.single import SingleLayout
     [(SingleLayout(5_000), "seg"), (ChunkedLayout(5_000), "seg"), (PlainLayout(5_000), "entry")],
     ids=["single", "chunked", "plain"],
 )
-def test_an_object_is_told_by_its_footer(
+def test_an_object_is_recognised_by_its_footer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], layout: TierLayout, suffix: str
 ) -> None:
     objects = MemoryObjects()

@@ -44,21 +44,21 @@ def test_segments_are_put_together_and_copies_count_once(tmp_path: Path, batches
     assert offsets(tmp_path) == list(range(15))
 
 
-def test_a_gap_is_told_of(tmp_path: Path, batches: list[bytes]) -> None:
+def test_a_gap_is_reported(tmp_path: Path, batches: list[bytes]) -> None:
     put(tmp_path, 0, batches[0])
     put(tmp_path, 10, batches[2])
     with pytest.raises(StorageError, match="leave a gap: one ends at 5"):
         offsets(tmp_path)
 
 
-def test_a_log_that_was_cut_is_told_of(tmp_path: Path, batches: list[bytes]) -> None:
+def test_a_log_that_was_cut_is_reported(tmp_path: Path, batches: list[bytes]) -> None:
     put(tmp_path, 0, batches[0] + batches[1][:-1])
     with pytest.raises(CorruptObjectError, match="whole batch"):
         offsets(tmp_path)
 
 
 @pytest.mark.parametrize("position", [-1, 1 << 30])
-def test_an_index_that_leads_nowhere_is_told_of(tmp_path: Path, batches: list[bytes], position: int) -> None:
+def test_an_index_that_leads_nowhere_is_reported(tmp_path: Path, batches: list[bytes], position: int) -> None:
     put(tmp_path, 0, batches[0], index=struct.pack(">ii", 4, position))
     with pytest.raises(CorruptObjectError, match="offset index"):
         offsets(tmp_path)
@@ -127,7 +127,7 @@ def test_a_damaged_offset_in_the_middle_is_damage(tmp_path: Path, bed: LogBed) -
 
 
 @pytest.mark.parametrize("text", [b"", b"0\n2\n1 0\n", b"0\n1\nx 0\n", b"1\n1\n1 0\n", b"\xff"])
-def test_epochs_that_are_malformed_are_told_of(tmp_path: Path, batches: list[bytes], text: bytes) -> None:
+def test_epochs_that_are_malformed_are_reported(tmp_path: Path, batches: list[bytes], text: bytes) -> None:
     put(tmp_path, 0, batches[0], leader_epoch_checkpoint=text)
     with pytest.raises(CorruptObjectError, match="epochs are malformed"):
         offsets(tmp_path)

@@ -84,7 +84,7 @@ def test_a_scan_reads_every_field_of_the_header(kernels: Kernels) -> None:
     ]
 
 
-def test_a_scan_starts_and_ends_where_it_is_told(kernels: Kernels) -> None:
+def test_a_scan_keeps_to_its_bounds(kernels: Kernels) -> None:
     data = bytes(batch(PYTHON))
     table = kernels.scan_batches(b"\xff" * 5 + 3 * data + b"\xff", 5, 5 + 2 * len(data) + 20, True)
     assert table.position.tolist() == [5, 5 + len(data)]

@@ -125,7 +125,7 @@ def test_a_failed_sync_is_never_retried(bench: StoreBench, files: LogFiles, *, r
     index.close()
 
 
-def test_an_index_cut_by_somebody_else_is_not_mapped(files: LogFiles) -> None:
+def test_an_index_cut_by_another_process_is_not_mapped(files: LogFiles) -> None:
     """Reading a map past the end of its file kills the process."""
     files.replace_small(NAME, b"x" * 100)
     index = files.open_index(NAME, max_bytes=1000, writable=True)

@@ -91,7 +91,7 @@ def test_a_full_disk_at_a_sync_ends_the_service_too(bench: StoreBench, files: Lo
     segment.close()
 
 
-def test_a_failed_read_is_told(bench: StoreBench, files: LogFiles) -> None:
+def test_a_failed_read_is_reported(bench: StoreBench, files: LogFiles) -> None:
     segment = files.open_segment(NAME, create=True)
     segment.append(b"abc")
     bench.files.rule = failing("read", errno.EIO, times=2)
@@ -236,7 +236,7 @@ def test_a_segment_deleted_while_its_descriptor_was_away_is_gone(files: LogFiles
     again.close()
 
 
-def test_a_segment_that_may_not_be_opened_is_told(bench: StoreBench, files: LogFiles) -> None:
+def test_a_segment_that_may_not_be_opened_is_reported(bench: StoreBench, files: LogFiles) -> None:
     segment = files.open_segment(NAME, create=True)
     bench.files.rule = failing("open", errno.EACCES)
     with pytest.raises(LogDirPermissionError):

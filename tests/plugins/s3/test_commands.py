@@ -95,7 +95,7 @@ def test_a_bucket_that_is_missing_is_named(tmp_path: Path, told: Told) -> None:
 
 
 @pytest.mark.long
-def test_who_has_no_credentials_is_told_where_they_are_looked_for(
+def test_the_error_for_missing_credentials_names_the_places_searched(
     place: str, tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -105,7 +105,7 @@ def test_who_has_no_credentials_is_told_where_they_are_looked_for(
 
 
 @pytest.mark.long
-def test_who_may_not_is_told_what_to_grant(
+def test_the_error_for_missing_permissions_names_those_to_grant(
     place: str, tmp_path: Path, told: Told, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint_url)
@@ -121,12 +121,12 @@ def test_who_may_not_is_told_what_to_grant(
 
 
 @pytest.mark.parametrize("uri", ["s3:/bucket", "s3://", "nosuch://bucket/x", "bucket/prefix"])
-def test_a_uri_that_is_none_is_told(uri: str, told: Told) -> None:
+def test_an_invalid_uri_is_refused(uri: str, told: Told) -> None:
     assert "://" in told(2, "tier", "ls", uri)
 
 
 @pytest.mark.long
-def test_a_check_goes_on_where_its_budget_ended(place: str, tmp_path: Path, told: Told) -> None:
+def test_a_check_continues_where_its_budget_ended(place: str, tmp_path: Path, told: Told) -> None:
     state = str(tmp_path / "state")
     assert "run the command again" in told(0, "verify", place, "--deep", "--budget", "requests=12", "--state", state)
     assert Path(state).exists()
@@ -135,7 +135,7 @@ def test_a_check_goes_on_where_its_budget_ended(place: str, tmp_path: Path, told
 
 
 @pytest.mark.long
-def test_following_ends_with_ctrl_c_and_goes_on_later(place: str, tmp_path: Path, told: Told) -> None:
+def test_following_ends_with_ctrl_c_and_continues_later(place: str, tmp_path: Path, told: Told) -> None:
     uri = f"{place}-archive"
     command = own_command("archive", str(tmp_path / "data"), uri, "--follow", "--interval", "0.1", "--json")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:  # noqa: S603 - our own

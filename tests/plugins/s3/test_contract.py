@@ -23,7 +23,7 @@ class TestS3(ObjectStoreContract):
         return open_store(s3_tier, local_s3.options)
 
 
-def test_uploads_without_an_end_are_told_and_aborted(
+def test_uploads_without_an_end_are_reported_and_aborted(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int
 ) -> None:
     check_unfinished(open_store(s3_tier, local_s3.options), s3_tier, local_s3.options, deadline_ns)

@@ -104,13 +104,13 @@ def test_what_is_about_no_key_names_the_store() -> None:
         assert "s3://bucket/prefix" in str(typed(error, "", "s3://bucket/prefix", NO_SECRETS))
 
 
-def test_whoever_has_no_credentials_is_told_where_they_are_looked_for() -> None:
+def test_the_error_for_missing_credentials_names_the_places_searched() -> None:
     text = str(typed(botocore.exceptions.NoCredentialsError(), "", "s3://bucket", NO_SECRETS))
     assert "AWS_ACCESS_KEY_ID" in text
     assert "s3://bucket" in text
 
 
-def test_errors_of_other_clouds_are_told_by_their_status() -> None:
+def test_errors_of_other_clouds_are_recognised_by_their_status() -> None:
     class HttpError(Exception):
         code = 429
 

@@ -88,7 +88,9 @@ def test_large_objects_come_back(store: ObjectStore, deadline_ns: int) -> None:
     )
 
 
-def test_uploads_without_an_end_are_told_and_aborted(open_store: OpenStore, server: Gateway, deadline_ns: int) -> None:
+def test_uploads_without_an_end_are_reported_and_aborted(
+    open_store: OpenStore, server: Gateway, deadline_ns: int
+) -> None:
     uri = server.uri(f"test-{uuid.uuid4().hex}")
     check_unfinished(open_store(uri, server.options), uri, server.options, deadline_ns)
 

@@ -187,7 +187,7 @@ def test_a_fault_that_does_not_end_ends_the_read_inside_its_deadline(place: Plac
 @pytest.mark.parametrize("operation", ["ListObjectsV2", "GetObject"])
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.long
-def test_one_fault_while_the_newest_state_is_looked_for(place: Place, fault: str, operation: str) -> None:
+def test_one_fault_while_the_newest_state_is_searched(place: Place, fault: str, operation: str) -> None:
     tier = place.tier(patience_ms(fault))
     try:
         planned = place.plan(fault, operation)
@@ -206,7 +206,7 @@ def test_one_fault_while_the_newest_state_is_looked_for(place: Place, fault: str
 @pytest.mark.parametrize("operation", ["ListObjectsV2", "GetObject"])
 @pytest.mark.parametrize("fault", sorted(FOR_GOOD))
 @pytest.mark.long
-def test_a_store_that_stays_away_is_told_inside_the_deadline(place: Place, fault: str, operation: str) -> None:
+def test_a_store_that_stays_away_is_reported_inside_the_deadline(place: Place, fault: str, operation: str) -> None:
     tier = place.tier(DEADLINE_MS)
     try:
         place.plan(fault, operation, times=1_000)

@@ -180,7 +180,7 @@ def test_a_record_without_a_batch_is_a_remark() -> None:
     assert parse_dump(f"Dumping {LOG}\n{line}").remarks == (line,)
 
 
-def test_what_the_tool_should_say_of_a_batch() -> None:
+def test_a_batch_is_described_as_by_the_tool() -> None:
     records = [
         Record(8, 15, TimestampType.CREATE_TIME, None, b"value", (("h", None), ("h", b"")), 13, 0),
         Record(10, 16, TimestampType.CREATE_TIME, b"", None, (), 13, 0),
@@ -199,7 +199,7 @@ def test_sequences_start_again_at_zero() -> None:
     assert (batch.base_sequence, batch.last_sequence) == (2147483646, 1)
 
 
-def test_what_the_tool_should_say_of_an_entry_of_v1() -> None:
+def test_an_entry_of_v1_is_described_as_by_the_tool() -> None:
     header = RecordBatch(1, 0, 95, 36, 36, 17, 17, -1, -1, -1, -1, -1, 9, 5)
     assert DumpedBatch.of(header, 5, "gzip") == DumpedBatch(
         magic=1,

@@ -88,7 +88,7 @@ def test_renames_come_singly(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("change", [lambda disk: disk.rename("a", "b"), lambda disk: disk.files.remove(disk.path("a"))])
-def test_what_is_synced_is_so_whatever_comes(disk: Disk, change: Callable[[Disk], None]) -> None:
+def test_synced_bytes_survive_every_power_loss(disk: Disk, change: Callable[[Disk], None]) -> None:
     disk.write("a", b"data")
     disk.sync()
     change(disk)

@@ -309,7 +309,7 @@ def test_offsets_that_do_not_fit_one_segment_stay_apart(bed: LogBed) -> None:
     assert [offset for offset, _, _ in left(log)] == [0, far, far + 1]
 
 
-def test_readers_that_are_at_it_go_on(bed: LogBed) -> None:
+def test_readers_that_are_at_it_continue(bed: LogBed) -> None:
     log = filled(bed, *((b"k", b"%d" % number) for number in range(6)))
     reading = log.records()
     assert next(reading).offset == 0
@@ -563,7 +563,7 @@ def test_a_filter_that_does_wrong_costs_its_log_the_compaction_and_nothing_else(
         Rewrite(-1, 2, 0, "below the start"),
     ],
 )
-def test_a_policy_that_wants_what_cannot_be_is_told(bed: LogBed, lie: Rewrite) -> None:
+def test_a_policy_that_wants_what_cannot_be_is_reported(bed: LogBed, lie: Rewrite) -> None:
     log = filled(bed, (b"k", b"1"), (b"k", b"2"))
     log.append([Record(key=b"k", value=b"3")])
 
@@ -577,7 +577,7 @@ def test_a_policy_that_wants_what_cannot_be_is_told(bed: LogBed, lie: Rewrite) -
     assert isinstance(plan.error, PluginError)
 
 
-def test_a_policy_that_raises_is_told_by_name(bed: LogBed) -> None:
+def test_a_policy_that_raises_is_reported_by_name(bed: LogBed) -> None:
     log = filled(bed, (b"k", b"1"))
 
     class Broken(Meddler):
@@ -660,7 +660,7 @@ def test_a_second_round_over_the_same_records_changes_nothing(bed: LogBed) -> No
     assert list(log.records()) == once
 
 
-def test_a_round_whose_map_is_full_ends_there_and_the_next_goes_on(bed: LogBed) -> None:
+def test_a_round_whose_map_is_full_ends_there_and_the_next_continues(bed: LogBed) -> None:
     chance = random.Random(3)  # noqa: S311 - the same in every run
     bed.topic = cleaning_logs.uncompacted(cleaning_logs.topic())
     log = bed.open()

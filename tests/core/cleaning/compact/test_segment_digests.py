@@ -90,7 +90,7 @@ def test_what_is_spared_is_known_after_the_log_was_opened_again(bed: LogBed) -> 
     assert cleaned(bed, log).stats.segments_spared == OLD
 
 
-def test_a_tombstone_is_looked_at_when_it_has_its_time_and_not_before(bed: LogBed) -> None:
+def test_a_tombstone_is_checked_when_it_has_its_time_and_not_before(bed: LogBed) -> None:
     log = clean_log(bed)
     log.append([Record(key=b"gone", value=None), Record(key=b"stays", value=VALUE)])
     log.roll()
@@ -307,7 +307,7 @@ def test_a_full_disk_costs_the_digest_alone(bed: LogBed) -> None:
 
 
 @pytest.mark.parametrize("what", ["the listing", "the round"])
-def test_a_digest_that_goes_while_it_is_looked_at_keeps_no_log_from_being_cleaned(bed: LogBed, what: str) -> None:
+def test_a_digest_that_goes_while_it_is_checked_keeps_no_log_from_being_cleaned(bed: LogBed, what: str) -> None:
     """Retention may delete a segment, and its digest, at any time."""
     faulty = FaultyVfs()
     bed.files_port = faulty

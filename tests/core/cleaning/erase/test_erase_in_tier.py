@@ -149,7 +149,7 @@ def test_no_earlier_state_brings_it_back_though_history_is_kept_for_longer(logs:
         assert letters(reader.log("t", 0)) == "1b 2c"
 
 
-def test_what_compaction_left_in_the_history_is_told_and_goes(logs: TieredLogs, engine: Engine) -> None:
+def test_what_compaction_left_in_the_history_is_reported_and_goes(logs: TieredLogs, engine: Engine) -> None:
     """No segment holds the key any more, but older roots name objects that do."""
     log = filled(engine, "ab", "bB", "c")
     engine.offload()
@@ -188,7 +188,7 @@ def test_a_second_run_commits_nothing(logs: TieredLogs, engine: Engine) -> None:
     assert remote_of(log).version == version
 
 
-def test_readers_under_way_go_on(logs: TieredLogs, engine: Engine) -> None:
+def test_readers_under_way_continue(logs: TieredLogs, engine: Engine) -> None:
     filled(engine, "ab", "ab", **DELETE)
     engine.offload()
     with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env) as reader:
@@ -231,7 +231,7 @@ def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
     assert number > 6
 
 
-def test_who_was_fenced_erases_nothing_there(logs: TieredLogs, engine: Engine) -> None:
+def test_a_fenced_engine_erases_nothing_there(logs: TieredLogs, engine: Engine) -> None:
     log = filled(engine, "abc", **DELETE)
     engine.offload()
     winner = logs.engine("elsewhere", attach=True)
@@ -253,7 +253,7 @@ def test_a_follower_says_that_its_leader_must(engine: Engine) -> None:
     assert result.gone_ms == -1
 
 
-def test_damage_in_the_tier_is_told_and_the_others_are_done(logs: TieredLogs, engine: Engine) -> None:
+def test_damage_in_the_tier_is_reported_and_the_others_are_done(logs: TieredLogs, engine: Engine) -> None:
     log = filled(engine, "abc", "ab", local_retention_bytes=0, **DELETE)
     engine.offload()
     engine.apply_retention()
@@ -275,7 +275,7 @@ def test_damage_in_the_tier_is_told_and_the_others_are_done(logs: TieredLogs, en
     assert erased(engine).is_complete
 
 
-def test_a_topic_that_was_made_anew_is_another_one(engine: Engine) -> None:
+def test_a_topic_that_was_recreated_is_another_one(engine: Engine) -> None:
     filled(engine, "ab", **DELETE)
     proof = engine.proof_of(erased(engine), b"a")
     engine.delete_topic("t")

@@ -29,7 +29,7 @@ def sizes(engine: Engine) -> dict[int, int]:
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.long
-def test_what_is_said_is_what_happens(tmp_path: Path, clock: ManualClock, seed: int) -> None:
+def test_the_preview_equals_the_cleaning(tmp_path: Path, clock: ManualClock, seed: int) -> None:
     """Bytes, ranges and single records, of deletion and compaction."""
     draw = random.Random(seed)  # noqa: S311 - no secret here
     policy = draw.choice(["compact", "delete", "compact,delete"])
@@ -112,7 +112,7 @@ def test_the_command_answers_for_a_key(tmp_path: Path, capsys: pytest.CaptureFix
     assert run(["why-kept", "t", "7", *place]) == 2
 
 
-def test_both_tiers_are_told_of(tmp_path: Path, clock: ManualClock) -> None:
+def test_both_tiers_are_reported(tmp_path: Path, clock: ManualClock) -> None:
     (tmp_path / "bucket").mkdir()
     settings = {**SMALL, "remote.storage.enable": True, "retention.bytes": 300, "local.retention.bytes": 100}
     with open_engine(tmp_path / "data", tier=f"file://{tmp_path / 'bucket'}", env=Env(clock=clock)) as engine:

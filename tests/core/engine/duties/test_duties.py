@@ -60,7 +60,7 @@ def stored(folder: Path, file: str) -> dict[TopicPartition, int]:
     return parse_offsets((folder / file).read_bytes(), file)
 
 
-def test_what_was_written_is_synced_within_two_seconds(engine: Engine, clock: ManualClock) -> None:
+def test_written_records_are_synced_within_two_seconds(engine: Engine, clock: ManualClock) -> None:
     append(engine, clock)
     assert engine.log("orders", 0).offsets().recovery_point == 0
     pass_ms(engine, clock, 2000)

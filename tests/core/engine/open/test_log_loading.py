@@ -105,7 +105,7 @@ def test_any_number_of_threads_gives_the_same_files(crashed: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_progress_is_told_for_each_log(copy: Path, threads: int) -> None:
+def test_progress_is_reported_for_each_log(copy: Path, threads: int) -> None:
     heard: dict[TopicPartition, list[tuple[int, int]]] = {}
 
     def hear(log: TopicPartition, done_bytes: int, total_bytes: int) -> None:

@@ -35,7 +35,7 @@ def place(tmp_path: Path, clock: ManualClock) -> Place:
 
 
 @pytest.mark.parametrize("fault", [ObjectFault.NOT_APPLIED, ObjectFault.THROTTLED])
-def test_what_is_local_is_served_and_taken(place: Place, fault: ObjectFault) -> None:
+def test_local_logs_are_read_and_appended_to(place: Place, fault: ObjectFault) -> None:
     tiered(place)
     place.fault = fault
     with place.engine() as engine:
@@ -193,7 +193,7 @@ def test_nothing_is_evicted_sent_or_committed(place: Place) -> None:
     assert place.bucket.objects == before
 
 
-def test_the_outage_is_told(place: Place) -> None:
+def test_the_outage_is_reported(place: Place) -> None:
     with away(place, 2) as (engine, _log):
         figures = {sample.metric.name: sample.value for sample in engine.metrics() if sample.labels in {(), ("t", "0")}}
         assert (figures["stratalog_tier_available"], figures["stratalog_log_start_offset"]) == (0, 0)
@@ -295,7 +295,7 @@ def test_an_engine_that_took_a_tier_over_makes_topics_meanwhile_as_others_do(pla
         assert numbers(engine.log("new", 0)) == [0, 1, 2]
 
 
-def test_retention_of_other_topics_goes_on(place: Place) -> None:
+def test_retention_of_other_topics_continues(place: Place) -> None:
     tiered(place)
     with place.engine() as engine:
         engine.create_topic("z", config={"remote.storage.enable": False, "retention.bytes": 0})
@@ -359,7 +359,7 @@ def test_the_loser_stops_when_it_sees_that_another_engine_took_over(place: Place
     assert [type(event) for event in place.events] == [TierUnavailable, TierAvailable, EpochFenced]
 
 
-def test_the_loser_is_told_what_the_winner_wrote_in_its_place(place: Place) -> None:
+def test_the_error_of_the_loser_names_the_offsets_of_the_winner(place: Place) -> None:
     with away(place, 4) as (ours, log):
         with place.rival().engine("other", attach=True) as theirs:
             fill(theirs.log("t", 0), 9)

@@ -111,7 +111,7 @@ def test_a_producer_with_the_id_of_one_of_the_old_cluster_loses_nothing(
         assert log.append_as_leader(producer_batch(0)).base_offset == end + 1
 
 
-def test_a_transaction_that_is_open_at_the_end_is_told_and_any_coordinator_can_end_it(
+def test_a_transaction_that_is_open_at_the_end_is_reported_and_any_coordinator_can_end_it(
     tmp_path: Path, other: Path, bed: LogBed
 ) -> None:
     (tmp_path / "bucket").mkdir()
@@ -214,7 +214,7 @@ def test_a_committed_offset_tells_no_topic_id_of_the_old_cluster(tmp_path: Path,
     assert version == 3 or found[-1].endswith(bytes(9))  # the time, and no tagged field
 
 
-def test_a_group_that_had_read_beyond_the_cut_goes_on_there(tmp_path: Path) -> None:
+def test_a_group_that_had_read_beyond_the_cut_continues_there(tmp_path: Path) -> None:
     """Even when the log has grown past what the group had committed: the next epoch begins at the cut."""
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()

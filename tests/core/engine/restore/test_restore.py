@@ -115,7 +115,7 @@ def test_a_log_that_begins_later_begins_there(tmp_path: Path, uri: str) -> None:
 # --- interruptions -----------------------------------------------------------------------------------------------
 
 
-def test_what_is_there_is_not_fetched_again(tmp_path: Path, uri: str) -> None:
+def test_restored_segments_are_not_fetched_again(tmp_path: Path, uri: str) -> None:
     with open_engine(tmp_path / "source", tier=uri) as engine:
         files = FaultyVfs()
 
@@ -164,7 +164,7 @@ def test_nothing_of_what_is_replaced_is_mixed_with_what_comes(tmp_path: Path, ur
     assert not list((tmp_path / "new").rglob(RESTORING_FILE))
 
 
-def test_a_full_disk_is_told_and_the_restore_goes_on(tmp_path: Path, uri: str) -> None:
+def test_a_full_disk_is_reported_and_the_restore_continues(tmp_path: Path, uri: str) -> None:
     files = FaultyVfs()
     files.room_bytes = 900
     with pytest.raises(DiskFullError):
@@ -226,7 +226,7 @@ def test_a_brokers_directory_must_have_the_topic(tmp_path: Path, uri: str) -> No
         restore(uri, tmp_path / "new")
 
 
-def test_what_the_tier_does_not_have_is_told(tmp_path: Path, uri: str) -> None:
+def test_what_the_tier_does_not_have_is_reported(tmp_path: Path, uri: str) -> None:
     with pytest.raises(StorageError, match="from offset 0 to 12, not to 13"):
         restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 13}))
     with pytest.raises(ConfigError, match="there is no t-9"):

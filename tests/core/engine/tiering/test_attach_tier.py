@@ -62,7 +62,7 @@ def values(engine: Engine, partition: int = 0) -> list[bytes | None]:
     return [record.value for record in engine.log("t", partition).records()]
 
 
-def test_every_log_goes_on_at_the_next_offset_in_the_next_epoch(tmp_path: Path, uri: str) -> None:
+def test_every_log_continues_at_the_next_offset_in_the_next_epoch(tmp_path: Path, uri: str) -> None:
     told = list[tuple[TopicPartition, int, int]]()
     with open_engine(
         tmp_path / "new", tier=uri, attach=True, attach_progress=lambda *step: told.append(step)
@@ -120,7 +120,7 @@ def test_an_attached_directory_opens_again_even_if_nothing_was_appended(
     assert not (tmp_path / "new" / ATTACH_NOTE_FILE).exists()
 
 
-def test_producers_go_on_and_their_retries_are_known(tmp_path: Path, producer_batch: Callable[[int], bytes]) -> None:
+def test_producers_continue_and_their_retries_are_known(tmp_path: Path, producer_batch: Callable[[int], bytes]) -> None:
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()
     with open_engine(tmp_path / "lost", tier=uri) as engine:
@@ -139,7 +139,7 @@ def test_producers_go_on_and_their_retries_are_known(tmp_path: Path, producer_ba
             log.append_as_leader(producer_batch(7))
 
 
-def test_a_transaction_whose_end_was_not_offloaded_is_told_and_can_be_ended(tmp_path: Path) -> None:
+def test_a_transaction_whose_end_was_not_offloaded_is_reported_and_can_be_ended(tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()
     with open_engine(tmp_path / "lost", tier=uri) as engine:
@@ -260,7 +260,7 @@ def test_attaching_needs_a_tier_and_a_list(tmp_path: Path, uri: str) -> None:
         open_engine(tmp_path / "new", tier=uri, attach="t")
 
 
-def test_a_damaged_manifest_is_told_and_the_attach_can_be_repeated(tmp_path: Path, uri: str) -> None:
+def test_a_damaged_manifest_is_reported_and_the_attach_can_be_repeated(tmp_path: Path, uri: str) -> None:
     roots = sorted((tmp_path / "bucket").glob("t-*/1/manifest/*"))
     good = roots[-1].read_bytes()
     roots[-1].write_bytes(good[:-1])
@@ -348,7 +348,7 @@ def test_a_loss_of_power_in_the_midst_leaves_what_can_be_repeated(tmp_path: Path
             assert [values(engine, partition) for partition in range(2)] == [[b"0", b"1", b"2"]] * 2
 
 
-def test_a_full_disk_is_told_and_the_attach_can_be_repeated(tmp_path: Path, uri: str) -> None:
+def test_a_full_disk_is_reported_and_the_attach_can_be_repeated(tmp_path: Path, uri: str) -> None:
     files = FaultyVfs()
     files.room_bytes = 700
     with pytest.raises(DiskFullError):

@@ -374,7 +374,7 @@ def test_an_outage_is_survived_and_caught_up_with(
         assert len(list(engine.log("t", 0).records())) == written + 1
 
 
-def test_an_append_that_waits_goes_on_when_there_is_room(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+def test_an_append_that_waits_continues_when_there_is_room(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
     with opened(tmp_path, bucket, clock) as engine:
         engine.create_topic("t", config={**LIMITED, "tier.outage.policy": "block"})
         fill(engine, 4)

@@ -298,7 +298,7 @@ def append_for_ever(log: Log) -> None:
 
 
 @pytest.mark.parametrize("room", [0, 1, 30, 100, 200, 500, 1000, 2000, 4000, 4500, 5000, 6000, 9000])
-def test_a_full_disk_refuses_appends_and_goes_on_reading(bed: LogBed, room: int) -> None:
+def test_a_full_disk_refuses_appends_and_continues_reading(bed: LogBed, room: int) -> None:
     bed.topic = TopicConfig(segment_bytes=1000, index_interval_bytes=0)
     disk = bed.files_port = SmallDisk(1 << 30)
     log = bed.open()

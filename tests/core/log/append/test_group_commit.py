@@ -169,7 +169,7 @@ def test_threads_that_come_during_a_write_are_written_together(bed: LogBed, file
     assert log.offsets().recovery_point == THREADS + 1
 
 
-def test_a_sync_that_fails_is_told_to_all_who_wait(bed: LogBed, files: FaultyVfs) -> None:
+def test_a_failed_sync_is_raised_in_all_waiting_threads(bed: LogBed, files: FaultyVfs) -> None:
     log = bed.open()
     started = threading.Barrier(THREADS)
     files.rule = failing("sync", errno.EIO, path=LOG_SUFFIX)
@@ -185,7 +185,7 @@ def test_a_sync_that_fails_is_told_to_all_who_wait(bed: LogBed, files: FaultyVfs
     assert log.offsets().recovery_point == 0
 
 
-def test_who_writes_for_all_and_is_interrupted_leaves_nobody_waiting(bed: LogBed, files: FaultyVfs) -> None:
+def test_an_interrupted_writer_of_a_group_leaves_no_thread_waiting(bed: LogBed, files: FaultyVfs) -> None:
     """Ctrl-C while the batches of other threads are being written: these threads get the error of a log out of service."""
     log = bed.open()
     log.append(records(1))
@@ -223,7 +223,7 @@ def test_closing_writes_the_row_and_nothing_behind_what_it_finished(bed: LogBed,
     assert offsets_in(bed.open()) == [0, 1]
 
 
-def test_who_leaves_the_row_is_not_written_later() -> None:
+def test_a_cancelled_append_is_not_written_later() -> None:
     turns = SyncTurns()
     gone, other = Waiter(1), Waiter(2)
     assert turns.enqueue(gone)

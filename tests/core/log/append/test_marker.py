@@ -58,7 +58,7 @@ def test_a_marker_without_a_transaction_is_written_all_the_same(bed: LogBed) -> 
         log.append_as_leader(bed.batch(0, records(1), producer=(PRODUCER, 3, 0), transactional=True))
 
 
-def test_sequences_go_on_after_a_marker(bed: LogBed) -> None:
+def test_sequences_continue_after_a_marker(bed: LogBed) -> None:
     log = opened(bed)
     log.end_transaction(PRODUCER, 3, commit=True, coordinator_epoch=0)
     log.append_as_leader(bed.batch(0, records(1, start=2), producer=(PRODUCER, 3, 2), transactional=True))

@@ -151,7 +151,7 @@ def test_a_crash_leaves_files_that_the_next_load_removes(bed: LogBed, log: Log) 
 @pytest.mark.parametrize("read", range(COUNT))
 @pytest.mark.parametrize("end", [2, 6, 10, COUNT])
 @pytest.mark.long
-def test_a_reader_goes_on_with_what_is_left(log: Log, read: int, end: int) -> None:
+def test_a_reader_continues_with_what_is_left(log: Log, read: int, end: int) -> None:
     """The reader finishes its data; it skips segments deleted meanwhile, and shows no record twice."""
     iterator = log.records()
     seen = [next(iterator).offset for _ in range(read)]

@@ -104,7 +104,7 @@ def test_a_topic_may_have_any_number(extra_bed: LogBed, plugin: ExtraPlugin) -> 
     assert known(log, "valueset") == ["A" * 9000 + "B" * 9000, None]
 
 
-def test_what_is_not_named_is_not_there(extra_bed: LogBed) -> None:
+def test_an_index_that_is_not_configured_does_not_exist(extra_bed: LogBed) -> None:
     log = extra_bed.open()
     with pytest.raises(UnknownComponentError, match=r"t-0 has no extra index 'valueset', only: keyset"):
         list(log.extra_index("valueset"))
@@ -130,7 +130,7 @@ def test_files_nobody_wants_go(extra_bed: LogBed) -> None:
     assert log.maintenance.make_extra_indexes().removed == 0
 
 
-def test_another_version_is_made_anew(extra_bed: LogBed, tmp_path: Path) -> None:
+def test_another_version_is_rebuilt(extra_bed: LogBed, tmp_path: Path) -> None:
     log = extra_bed.open()
     fill(log, "ab")
     log.maintenance.make_extra_indexes()
@@ -203,7 +203,7 @@ def test_without_an_index_every_segment_is_read(extra_bed: LogBed) -> None:
     assert read_logs(extra_bed) == {"0", "2", "4"}
 
 
-def test_who_only_reads_uses_what_is_there(extra_bed: LogBed, tmp_path: Path, installed: Registry) -> None:
+def test_a_reader_uses_the_existing_indexes(extra_bed: LogBed, tmp_path: Path, installed: Registry) -> None:
     """A reader ignores the settings, and uses an index even if the plugin's builder is missing."""
     log = extra_bed.open()
     fill(log, "ab", "cd")

@@ -42,7 +42,7 @@ def log(bed: LogBed) -> Log:
 
 @pytest.mark.parametrize("target", range(COUNT))
 @pytest.mark.long
-def test_what_is_left_is_as_if_the_rest_had_never_been(bed: LogBed, log: Log, target: int) -> None:
+def test_a_truncated_log_equals_one_that_never_had_the_rest(bed: LogBed, log: Log, target: int) -> None:
     log.flush()
     assert log.truncate_to(target)
     assert offsets_in(log) == list(range(target))
@@ -292,7 +292,7 @@ def test_slices_that_were_taken_stay_as_they_are(log: Log) -> None:
         assert (closed.read(), active.read()) == before
 
 
-def test_a_reader_in_the_middle_goes_on_in_what_there_is(log: Log) -> None:
+def test_a_reader_in_the_middle_continues_in_what_there_is(log: Log) -> None:
     reading = iter(log.records())
     assert [record.offset for record in itertools.islice(reading, 3)] == [0, 1, 2]
     log.truncate_to(3)
@@ -304,7 +304,7 @@ def test_a_reader_in_the_middle_goes_on_in_what_there_is(log: Log) -> None:
     assert rest in ([], [b"new"], [b"v3" + b"." * 50])  # what it had read before is its own
 
 
-def test_who_asks_for_what_was_cut_is_told(log: Log) -> None:
+def test_a_read_of_truncated_offsets_is_refused(log: Log) -> None:
     log.truncate_to(4)
     with pytest.raises(OffsetOutOfRangeError):
         log.fetch(5)
@@ -340,7 +340,7 @@ def test_what_is_cut_between_finding_and_reading_it_is_not_damage(bed: LogBed) -
 
 
 @pytest.mark.long
-def test_readers_beside_truncations_see_records_or_are_told(bed: LogBed) -> None:
+def test_readers_beside_truncations_get_records_or_an_error(bed: LogBed) -> None:
     """Each record says at which offset it was written: what a reader gets was there, at that place, at some time."""
     bed.topic = TopicConfig(segment_bytes=2000, index_interval_bytes=100)
     log = bed.open()

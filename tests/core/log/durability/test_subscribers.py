@@ -74,7 +74,7 @@ def test_an_engine_that_closes_leaves_no_future_behind(tmp_path: Path) -> None:
         log.append(ONE, "durable", wait=False)
 
 
-def test_a_sync_that_fails_is_told_to_all_who_hold_a_future(tmp_path: Path, files: FaultyVfs) -> None:
+def test_a_failed_sync_is_set_in_all_futures(tmp_path: Path, files: FaultyVfs) -> None:
     with open_engine(tmp_path, env=Env(files=files)) as engine:
         engine.create_topic("t")
         log = engine.log("t", 0)

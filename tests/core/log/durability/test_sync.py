@@ -102,7 +102,7 @@ def test_a_file_that_vanished_is_no_success(bed: LogBed) -> None:
 
 
 @pytest.mark.parametrize("flush_ms", [500, 2000])
-def test_what_has_waited_is_synced(bed: LogBed, flush_ms: int) -> None:
+def test_records_that_waited_are_synced(bed: LogBed, flush_ms: int) -> None:
     bed.topic = TopicConfig(flush_ms=flush_ms)
     log = bed.open()
     assert not log.maintenance.sync_if_due(1000)
@@ -148,7 +148,7 @@ def test_the_engine_moves_its_own_high_watermark(bed: LogBed) -> None:
         bed.open().set_high_watermark(0)
 
 
-def test_a_sync_that_fails_is_told_to_the_directory_and_never_tried_again(bed: LogBed, files: FaultyVfs) -> None:
+def test_a_failed_sync_is_reported_to_the_directory_and_never_repeated(bed: LogBed, files: FaultyVfs) -> None:
     told: list[StorageError] = []
     log = opened(bed, Watermark.WRITTEN, told)
     log.append(records(2))

@@ -144,7 +144,7 @@ def carried_out(names: Iterable[str], done: Iterable[tuple[str, str | None]]) ->
 
 
 @pytest.mark.parametrize("case", CRASHES, ids=lambda case: case.name)
-def test_what_a_crash_left_is_finished_or_undone(case: Crash) -> None:
+def test_an_interrupted_swap_is_finished_or_undone(case: Crash) -> None:
     found = plan(case, case.before)
     assert set(found.live) == case.after
     assert carried_out(case.before, steps(found)) == case.after

@@ -117,7 +117,7 @@ def test_an_index_entry_from_the_future_does_not_stop_appends(small: LogBed) -> 
 
 
 @pytest.mark.parametrize("writable", [True, False])
-def test_an_end_below_the_high_watermark_is_told(small: LogBed, *, writable: bool) -> None:
+def test_an_end_below_the_high_watermark_is_reported(small: LogBed, *, writable: bool) -> None:
     small.path(12).unlink()
     log: LogReader = small.open(high_watermark=18) if writable else small.open_reader(high_watermark=18)
     assert [record.offset for record in log.records(0, 12)] == list(range(12))
@@ -126,7 +126,7 @@ def test_an_end_below_the_high_watermark_is_told(small: LogBed, *, writable: boo
 
 
 @pytest.mark.parametrize("writable", [True, False])
-def test_a_log_without_files_that_had_records_is_told(small: LogBed, *, writable: bool) -> None:
+def test_a_log_without_files_that_had_records_is_reported(small: LogBed, *, writable: bool) -> None:
     """A clean directory whose checkpoint knows of records once began again at offset 0."""
     for path in small.folder.iterdir():
         path.unlink()
@@ -218,7 +218,7 @@ def test_damage_in_the_middle_cuts_what_follows(small: LogBed, flipped: int) -> 
 
 
 @pytest.mark.parametrize("writable", [True, False])
-def test_a_batch_whose_offset_lies_past_its_segment_is_told_and_nothing_behind_it_is_lost(
+def test_a_batch_whose_offset_lies_past_its_segment_is_reported_and_nothing_behind_it_is_lost(
     small: LogBed, *, writable: bool
 ) -> None:
     """No CRC covers a base offset. The segments behind it are whole, so recovery leaves them."""

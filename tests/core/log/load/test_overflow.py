@@ -207,7 +207,7 @@ def test_a_batch_far_ahead_of_those_behind_it_is_damage(bed: LogBed, following: 
 # --- what stands beside ----------------------------------------------------------------------------------------------
 
 
-def test_what_is_damaged_stays_where_it_was(bed: LogBed) -> None:
+def test_damaged_bytes_stay_where_they_were(bed: LogBed) -> None:
     made = legacy(bed, [0, FAR, FAR + 3, FAR + 6], 4 * SPAN)
     data = bytearray(b"".join(made))
     data[len(data) - len(made[3]) - 1] ^= 1  # the last byte of the third batch
@@ -304,7 +304,7 @@ def test_a_full_disk_leaves_the_segment_as_it_was(bed: LogBed) -> None:
 
 @pytest.mark.parametrize("operation", ["create", "write", "sync", "rename", "sync folder"])
 @pytest.mark.parametrize("nth", range(6))
-def test_whatever_fails_the_next_opening_makes_good(bed: LogBed, operation: str, nth: int) -> None:
+def test_the_next_opening_completes_a_split_that_failed_anywhere(bed: LogBed, operation: str, nth: int) -> None:
     starts = [0, FAR, 3 * SPAN]
     legacy(bed, starts, 4 * SPAN)
     files = bed.files_port = FaultyVfs()

@@ -132,7 +132,7 @@ def test_what_a_leader_accepts_is_stored_as_kafka_stores_it(bed: LogBed, name: s
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_a_leader_refuses(bed: LogBed, name: str) -> None:
+def test_a_leader_refuses_the_batches_that_kafka_refuses(bed: LogBed, name: str) -> None:
     case = CASES[name]
     with pytest.raises(StorageError) as caught:
         appended(bed, case)

@@ -207,7 +207,7 @@ def test_an_index_that_lies_costs_nothing_but_time(wide: LogBed, lie: bytes) -> 
     assert same(reader).column("offset").to_pylist() == list(range(BATCHES * SPAN))
 
 
-def test_of_two_places_that_are_wrong_the_first_is_told(wide: LogBed, pieces: list[list[range]]) -> None:
+def test_of_two_places_that_are_wrong_the_first_is_reported(wide: LogBed, pieces: list[list[range]]) -> None:
     made = batches(wide)
     wide.write_segment(0, made)
     log = wide.open(clean=False)
@@ -226,7 +226,7 @@ def test_of_two_places_that_are_wrong_the_first_is_told(wide: LogBed, pieces: li
     assert same(reader, 0, 35 * SPAN).num_rows == 35 * SPAN
 
 
-def test_damage_at_the_end_is_told_to_who_gets_there(wide: LogBed, pieces: list[list[range]]) -> None:
+def test_damage_at_the_end_is_raised_when_a_reader_reaches_it(wide: LogBed, pieces: list[list[range]]) -> None:
     wide.write_segment(0, batches(wide))
     log, damage = wide.open(clean=False), CorruptBatchError("cut off", "f", 9)
     view = log.view()._replace(damage=damage)
@@ -260,7 +260,7 @@ def test_a_batch_that_lies_about_its_offset_is_refused_wherever_pieces_end(wide:
             reader.to_arrow()
 
 
-def test_records_that_do_not_fit_are_told_with_their_place(wide: LogBed) -> None:
+def test_records_that_do_not_fit_are_reported_with_their_place(wide: LogBed) -> None:
     made = batches(wide)
     wrong = bytearray(made[41])
     wrong[61] = 0x7F

@@ -31,7 +31,9 @@ def tiered(label: str) -> ReadableSegment:
     return cast(ReadableSegment, TieredBytes(label))
 
 
-def test_a_file_that_somebody_deleted_is_looked_for_no_second_time_however_often_the_log_grows(bed: LogBed) -> None:
+def test_a_file_that_another_process_deleted_is_searched_no_second_time_however_often_the_log_grows(
+    bed: LogBed,
+) -> None:
     """Each append publishes another view: readers retried as long as a writer appended."""
     log = bed.open()
     log.append([Record(value=b"1")])
@@ -46,7 +48,7 @@ def test_a_file_that_somebody_deleted_is_looked_for_no_second_time_however_often
     assert retry.view is view
 
 
-def test_what_retention_took_is_looked_for_in_the_newer_view(bed: LogBed) -> None:
+def test_a_segment_that_retention_deleted_is_searched_in_the_newer_view(bed: LogBed) -> None:
     log = bed.open()
     log.append([Record(value=b"1")])
     log.roll()

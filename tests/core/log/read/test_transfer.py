@@ -71,7 +71,7 @@ def received(receiver: socket.socket, size_bytes: int) -> bytes:
 
 @pytest.mark.parametrize("isolation", Isolation)
 @pytest.mark.parametrize("max_bytes", [0, 150, 400, 700, LARGE])
-def test_what_is_sent_is_what_a_fetch_returns(
+def test_a_transfer_sends_the_bytes_that_a_fetch_returns(
     log: Log, files: FaultyVfs, ends: tuple[socket.socket, socket.socket], isolation: str, max_bytes: int
 ) -> None:
     sender, receiver = ends
@@ -223,7 +223,7 @@ def test_a_socket_with_a_timeout_waits_for_its_reader(bed: LogBed, ends: tuple[s
     assert found == [log.fetch(0, 4 * LARGE).read()]
 
 
-def test_a_timeout_and_a_closed_end_can_be_told_from_the_transfer(
+def test_the_transfer_shows_a_timeout_or_a_closed_end(
     bed: LogBed, files: FaultyVfs, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     log = bed.open()

@@ -128,7 +128,7 @@ def test_an_epoch_that_cannot_be_stored_is_not_led(bed: LogBed, error: int, kind
     assert log.healthy == (kind is DiskFullError)
 
 
-def test_the_end_of_an_epoch_is_told_as_kafka_does(bed: LogBed) -> None:
+def test_the_end_of_an_epoch_is_reported_as_kafka_does(bed: LogBed) -> None:
     """{0: 0, 1: 10, 2: 20}, log end 25; Kafka's four cases."""
     log = bed.open()
     for epoch, count in enumerate((10, 10, 5)):

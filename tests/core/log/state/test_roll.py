@@ -142,7 +142,7 @@ def test_a_folder_that_vanished_takes_the_log_out_of_service_at_the_next_roll(be
 
 
 @pytest.mark.parametrize("operation", OF_A_ROLL)
-def test_whatever_fails_in_a_roll_no_record_is_lost(bed: LogBed, operation: str) -> None:
+def test_a_roll_that_fails_anywhere_loses_no_record(bed: LogBed, operation: str) -> None:
     disk = bed.files_port = FaultyVfs()
     bed.topic = TopicConfig(index_interval_bytes=0)
     log = bed.open()

@@ -24,7 +24,7 @@ def is_woken(waiter: Waiter) -> bool:
     return waiter.gate.acquire(blocking=False)
 
 
-def test_those_who_are_done_go_on_and_one_of_the_others_is_next() -> None:
+def test_finished_threads_continue_and_one_of_the_others_is_next() -> None:
     turns = SyncTurns()
     first = taken(turns, 1, first=True)
     done, next_one, later = taken(turns, 2), taken(turns, 5), taken(turns, 6)
@@ -38,7 +38,7 @@ def test_those_who_are_done_go_on_and_one_of_the_others_is_next() -> None:
     assert turns.take(Waiter(7))
 
 
-def test_a_turn_goes_on_to_the_next_if_its_owner_went_away() -> None:
+def test_a_turn_passes_to_the_next_thread_if_its_owner_gives_up() -> None:
     """Ctrl-C may end a wait before the turn comes, or after it came and before it is taken."""
     turns = SyncTurns()
     first = taken(turns, 1, first=True)

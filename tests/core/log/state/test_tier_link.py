@@ -27,7 +27,7 @@ class Growing:
         return RemoteView(next(self._versions))
 
 
-def test_who_looked_at_the_tier_earlier_does_not_replace_a_later_note(
+def test_an_older_reading_of_the_tier_does_not_replace_a_later_note(
     bed: LogBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Retention, cleaning and offload note on threads of their own: an older note could win, and pass for the newer one."""

@@ -160,6 +160,6 @@ def test_an_unknown_type_is_none(number: int) -> None:
         (control_key(ControlType.KRAFT_VERSION), bytes.fromhex("00000001" + "8080808080")),
     ],
 )
-def test_what_cannot_be_read_is_refused(key: bytes | None, value: bytes | None) -> None:
+def test_records_that_cannot_be_parsed_are_refused(key: bytes | None, value: bytes | None) -> None:
     with pytest.raises(InvalidRecordError):
         parse_control(key, value)

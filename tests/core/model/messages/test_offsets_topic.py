@@ -195,7 +195,7 @@ NEWER: list[tuple[OffsetsType, OffsetsKey, OffsetsValue]] = [
 
 
 @pytest.mark.parametrize(("kind", "key", "value"), NEWER, ids=[kind.name for kind, _, _ in NEWER])
-def test_what_is_written_is_read(kind: OffsetsType, key: OffsetsKey, value: OffsetsValue) -> None:
+def test_written_records_are_read_back(kind: OffsetsType, key: OffsetsKey, value: OffsetsValue) -> None:
     written = offsets_value(kind, value, 0)
     assert parse_offsets_record(offsets_key(kind, key), written) == OffsetsRecord(kind, key, value, 0)
     for end in range(len(written)):

@@ -238,7 +238,7 @@ def test_a_commit_that_counts_is_known_though_its_neighbours_were_collected(comm
         old.commit(1)
 
 
-def test_after_very_many_commits_it_cannot_be_told() -> None:
+def test_after_very_many_commits_the_result_is_unknown() -> None:
     bed = TierBed()
     old = Writer(bed)
     old.commit(1)

@@ -59,7 +59,7 @@ def test_a_log_without_a_root_has_nothing_to_expire() -> None:
     assert (report.log_start, report.segments) == (0, 0)
 
 
-def test_offloading_goes_on_where_everything_expired() -> None:
+def test_offloading_continues_where_everything_expired() -> None:
     log = filled(TierBed(), 0, 10, 20)
     log.expire(20, leader_epoch=0, reason="a test")
     assert (len(log.view().segments), log.view().end_offset) == (0, 20)

@@ -127,7 +127,7 @@ def test_a_stale_root_created_again_is_not_taken_for_the_head() -> None:
     assert version(finder) == 5
 
 
-def test_what_is_no_root_is_no_head() -> None:
+def test_an_object_that_is_no_root_is_no_head() -> None:
     bed = TierBed()
     offload(writer(bed), 0, 10)
     bed.bucket.write(f"{PREFIX}manifest/notes.txt", b"hello")
@@ -173,7 +173,7 @@ def test_a_manifest_that_is_gone_or_went_back_is_an_error() -> None:
             finder.find(cold=True)
 
 
-def test_a_root_collected_between_listing_and_reading_is_looked_for_again() -> None:
+def test_a_root_collected_between_listing_and_reading_is_searched_again() -> None:
     bed = TierBed()
     log = writer(bed)
     offload(log, 0, 10)

@@ -68,7 +68,7 @@ def test_nothing_is_read_ahead_of_single_reads(bed: Bed) -> None:
     assert bed.ahead.held_bytes == 0
 
 
-def test_who_reads_on_finds_everything_fetched_once(bed: Bed) -> None:
+def test_a_sequential_reader_fetches_everything_once(bed: Bed) -> None:
     found = [bed.step(number) for number in range(bed.spans)]
     bed.ahead.close()
     assert found[:2] == [None, None]
@@ -114,7 +114,7 @@ def test_a_span_that_nobody_began_to_fetch_is_left_to_the_reader() -> None:
     assert bed.ahead.held_bytes == 0
 
 
-def test_what_is_there_is_not_fetched(bed: Bed) -> None:
+def test_cached_spans_are_not_fetched(bed: Bed) -> None:
     bed.there.update(span(number) for number in range(0, 100, 2))
     for number in range(100):
         bed.step(number)

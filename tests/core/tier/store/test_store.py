@@ -56,7 +56,7 @@ def test_tries_are_bounded() -> None:
     assert store.counts["list"] == 3
 
 
-def test_what_cannot_get_better_is_not_repeated() -> None:
+def test_permanent_errors_are_not_retried() -> None:
     store = failing(ObjectFault.DENIED)
     with pytest.raises(StorePermissionError):
         over(store).read("a")

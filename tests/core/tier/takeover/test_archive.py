@@ -132,7 +132,7 @@ def test_a_stopped_directory_without_checkpoint_is_archived_as_far_as_it_is_clos
     assert scene.archive().tier_end == 24
 
 
-def test_a_second_run_goes_on_and_uploads_nothing_twice(scene: Scene) -> None:
+def test_a_second_run_continues_and_uploads_nothing_twice(scene: Scene) -> None:
     scene.broker.fill(segments=2)
     scene.archive()
     uploaded = set(scene.tiers.bucket.keys(""))
@@ -145,7 +145,7 @@ def test_a_second_run_goes_on_and_uploads_nothing_twice(scene: Scene) -> None:
     assert scene.tiers.bucket.keys("") == before
 
 
-def test_a_log_whose_high_watermark_stands_still_is_not_looked_at_again(scene: Scene) -> None:
+def test_a_log_whose_high_watermark_stands_still_is_not_checked_again(scene: Scene) -> None:
     scene.broker.fill(segments=1)
     archiver = scene.archiver()
     assert [result.segments for result in archiver.run()] == [1]
@@ -154,7 +154,7 @@ def test_a_log_whose_high_watermark_stands_still_is_not_looked_at_again(scene: S
     assert [result.segments for result in archiver.run()] == [1]
 
 
-def test_a_topic_made_anew_is_archived_though_its_high_watermark_is_that_of_the_old(scene: Scene) -> None:
+def test_a_recreated_topic_is_archived_though_its_high_watermark_is_that_of_the_old(scene: Scene) -> None:
     scene.broker.fill(segments=1)
     archiver = scene.archiver()
     assert [result.segments for result in archiver.run()] == [1]
@@ -184,7 +184,7 @@ def test_a_first_archive_begins_at_the_log_start(scene: Scene) -> None:
     assert offsets_in(scene.archived()) == list(range(12, 36))
 
 
-def test_a_gap_is_told_of_and_left_only_when_asked_for(scene: Scene) -> None:
+def test_a_gap_is_reported_and_left_only_when_asked_for(scene: Scene) -> None:
     scene.broker.fill(segments=1)
     scene.archive()
     scene.broker.fill(segments=3)
@@ -249,7 +249,7 @@ def test_a_file_that_changes_under_the_reader_is_never_committed(scene: Scene, r
     assert scene.archived_bytes() == b"".join(batch.data for batch in scene.broker.history[:-1])
 
 
-def test_damage_that_was_there_before_is_told_with_its_position_and_what_lies_before_is_kept(scene: Scene) -> None:
+def test_damage_that_was_there_before_is_reported_with_its_position_and_what_lies_before_is_kept(scene: Scene) -> None:
     scene.broker.fill(segments=3)
     data = bytearray(scene.broker.path(12).read_bytes())
     data[-1] ^= 1
@@ -281,7 +281,7 @@ def test_of_a_segment_that_the_cleaner_joined_only_the_rest_goes(scene: Scene) -
     assert [log.offset_for_timestamp(1_700_000_000_000 + n) for n in range(51)] == list(range(51))
 
 
-def test_a_tier_that_ends_inside_a_batch_is_told_of(scene: Scene) -> None:
+def test_a_tier_that_ends_inside_a_batch_is_reported(scene: Scene) -> None:
     scene.broker.fill(segments=1)
     scene.archive()
     scene.broker.path(0).unlink()
@@ -305,7 +305,7 @@ def test_another_leaders_records_are_not_taken_for_the_archived_ones(scene: Scen
     assert scene.ends() == [12]
 
 
-def test_a_batch_whose_epoch_the_checkpoint_does_not_know_is_told_of(scene: Scene) -> None:
+def test_a_batch_whose_epoch_the_checkpoint_does_not_know_is_reported(scene: Scene) -> None:
     scene.broker.fill(segments=1)
     (scene.bed.folder / LEADER_EPOCHS_FILE).write_bytes(b"0\n1\n7 0\n")
     result = scene.archive()
@@ -347,7 +347,7 @@ def test_a_topic_without_id_gets_one_that_stays(scene: Scene) -> None:
     assert derived_topic_id("a") != derived_topic_id("b")
 
 
-def test_a_log_in_two_directories_is_told_of(scene: Scene) -> None:
+def test_a_log_in_two_directories_is_reported(scene: Scene) -> None:
     scene.broker.fill(segments=1)
     stores = [scene.reading.host.segment_store(str(scene.bed.directory), read_only=True) for _ in range(2)]
     plan = ArchivePlan(config=TopicConfig(tier_layout="pair"))
@@ -368,7 +368,7 @@ def test_topics_are_chosen_and_the_clusters_metadata_is_none(scene: Scene) -> No
 @pytest.mark.parametrize(
     "fault", [ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE], ids=lambda fault: fault.name
 )
-def test_any_request_may_fail_and_the_next_pass_goes_on(
+def test_any_request_may_fail_and_the_next_pass_continues(
     tmp_path: Path, installed: Registry, fault: ObjectFault
 ) -> None:
     for number in range(11):

@@ -104,7 +104,7 @@ def test_entries_change_and_objects_do_not(bed: TierBed) -> None:
     "fault", [ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, ObjectFault.THROTTLED], ids=str
 )
 @pytest.mark.long
-def test_whatever_ends_it_doing_it_again_goes_on(bed: TierBed, fault: ObjectFault) -> None:
+def test_an_interrupted_rotation_continues_when_it_is_repeated(bed: TierBed, fault: ObjectFault) -> None:
     bed.config = replace(bed.config, store_retries=0)
     for number in range(60):
         store = SimObjectStore(bed.bucket)
@@ -116,7 +116,7 @@ def test_whatever_ends_it_doing_it_again_goes_on(bed: TierBed, fault: ObjectFaul
     assert keys(bed) == ["new"] * 11
 
 
-def test_some_are_wrapped_anew_before_a_key_is_missing(bed: TierBed, layout: KeyedLayout) -> None:
+def test_some_are_rewrapped_before_a_key_is_missing(bed: TierBed, layout: KeyedLayout) -> None:
     log, looked = opened(bed), 0
 
     def lose() -> None:
@@ -132,7 +132,7 @@ def test_some_are_wrapped_anew_before_a_key_is_missing(bed: TierBed, layout: Key
     assert log.rewrap() == RewrapReport(11, 5)
 
 
-def test_who_writes_meanwhile_goes_on(bed: TierBed, layout: KeyedLayout) -> None:
+def test_a_writer_continues_during_the_rotation(bed: TierBed, layout: KeyedLayout) -> None:
     layout.active = "old"
     writer = opened(bed)
     offload(writer, 110, 120)
@@ -165,7 +165,7 @@ def test_what_expires_meanwhile_stays_expired(bed: TierBed, layout: KeyedLayout)
     assert keys(bed) == ["new"] * 7
 
 
-def test_a_second_writer_is_not_hidden_by_keys_that_are_wrapped_anew(bed: TierBed) -> None:
+def test_a_second_writer_is_not_hidden_by_keys_that_are_rewrapped(bed: TierBed) -> None:
     writer, other = opened(bed), opened(bed)
     offload(writer, 110, 120)
     bed.clock.advance_ms(60_000)

@@ -65,7 +65,7 @@ def records(bucket: Path) -> list[tuple[int, bytes | None, int]]:
         return [(record.offset, record.value, record.leader_epoch) for record in reader.log("t", 0).records()]
 
 
-def test_what_was_there_is_there_again(bucket: Path, tmp_path: Path) -> None:
+def test_a_rebuilt_manifest_names_the_same_segments(bucket: Path, tmp_path: Path) -> None:
     before = records(bucket)
     objects = sorted(path for path in bucket.rglob("segments/*"))
     lose_manifests(bucket)
@@ -82,7 +82,7 @@ def test_what_was_there_is_there_again(bucket: Path, tmp_path: Path) -> None:
         assert engine.log("t", 0).leader_epoch == 3
 
 
-def test_an_upload_of_a_fenced_writer_is_told_and_left_out(bucket: Path, tmp_path: Path) -> None:
+def test_an_upload_of_a_fenced_writer_is_reported_and_left_out(bucket: Path, tmp_path: Path) -> None:
     """Two objects for one range: the lineage says which one counts."""
     before = records(bucket)
     other = tmp_path / "other"
@@ -102,7 +102,7 @@ def test_an_upload_of_a_fenced_writer_is_told_and_left_out(bucket: Path, tmp_pat
     assert "never committed" in report.ignored[0][1]
 
 
-def test_damaged_and_foreign_objects_are_told(bucket: Path, tmp_path: Path) -> None:
+def test_damaged_and_foreign_objects_are_reported(bucket: Path, tmp_path: Path) -> None:
     folder = next(bucket.glob("*/0/segments"))
     (folder / f"{0:020}-0-{'a' * 32}.seg").write_bytes(os.urandom(100))
     ends = sorted(folder.glob("00000000000000000000-0-*"))
@@ -182,7 +182,7 @@ def test_the_writer_before_stops(bucket: Path, tmp_path: Path) -> None:
             fill(engine, 1)
 
 
-def test_a_log_without_footers_is_told(bucket: Path, tmp_path: Path) -> None:
+def test_a_log_without_footers_is_reported(bucket: Path, tmp_path: Path) -> None:
     lose_manifests(bucket)
     for path in bucket.rglob("segments/*"):
         path.write_bytes(b"")
@@ -203,7 +203,7 @@ def test_the_command_tells_and_rebuilds(bucket: Path, capsys: pytest.CaptureFixt
     assert "there is no topic u" in capsys.readouterr().err
 
 
-def test_what_was_interrupted_between_two_commits_is_gone_on_with(
+def test_a_rebuild_that_was_interrupted_between_two_commits_continues(
     bucket: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = records(bucket)

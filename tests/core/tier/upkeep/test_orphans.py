@@ -167,7 +167,7 @@ def test_with_the_log_of_a_deleted_topic_its_uploads_go() -> None:
     assert (bed.bucket.keys(), bed.bucket.unfinished) == ([], [])
 
 
-def test_a_store_that_does_not_tell_of_uploads_is_told_of_and_the_rest_is_collected(
+def test_a_store_that_does_not_tell_of_uploads_is_reported_and_the_rest_is_collected(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bed = TierBed()

@@ -168,7 +168,7 @@ def test_an_index_that_does_not_match_the_batches_is_found_only_with_contents(
     assert found.text.startswith(f"the {suffix} file: ")
 
 
-def test_a_bad_batch_is_told_with_its_position(single: Bucket) -> None:
+def test_a_bad_batch_is_reported_with_its_position(single: Bucket) -> None:
     place = next(place for kind, place in single.entries[0].slices.items() if kind == "log")
     single.flip(place.key, place.size_bytes - 1)
     (found,) = single.check(deep=True)
@@ -190,7 +190,7 @@ def test_a_damaged_root_hides_nothing_that_the_one_before_names(single: Bucket) 
     assert [finding.kind for finding in single.check()] == [FindingKind.ROOT, FindingKind.MISSING]
 
 
-def test_a_root_that_was_written_anew_breaks_the_chain(single: Bucket) -> None:
+def test_a_root_that_was_rewritten_breaks_the_chain(single: Bucket) -> None:
     """An attacker may compute the hash that the root must have."""
     path = single.folder / manifest_key(single.prefix, 2)
     value = json.loads(path.read_bytes())
@@ -202,7 +202,7 @@ def test_a_root_that_was_written_anew_breaks_the_chain(single: Bucket) -> None:
 
 
 @pytest.mark.parametrize("version", [2, -1], ids=["an older one", "the head"])
-def test_a_flipped_bit_in_a_root_is_told_of_that_root(single: Bucket, version: int) -> None:
+def test_a_flipped_bit_is_reported_for_its_root(single: Bucket, version: int) -> None:
     """In a number that may as well be another one."""
     assert single.log.root is not None
     key = manifest_key(single.prefix, version if version > 0 else single.log.root.version)

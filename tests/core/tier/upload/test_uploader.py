@@ -104,7 +104,7 @@ def test_sources_are_taken_one_by_one() -> None:
     [ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, ObjectFault.THROTTLED],
     ids=lambda fault: fault.name,
 )
-def test_any_request_may_fail_and_a_second_call_goes_on(fault: ObjectFault) -> None:
+def test_any_request_may_fail_and_a_second_call_continues(fault: ObjectFault) -> None:
     """The k-th request fails for good (no retries): what was committed stands, and the rest follows."""
     for number in range(12):
         bed = TierBed()
