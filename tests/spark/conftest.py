@@ -51,6 +51,14 @@ def has_connect() -> None:
 
 
 @pytest.fixture(scope="session")
+def has_lakes() -> None:
+    """Skips where the libraries of Iceberg or Delta, or of the schemas, are not installed."""
+    for module in ("pyiceberg", "sqlalchemy", "deltalake", "duckdb", "fastavro", "grpc_tools"):
+        if find_spec(module) is None:
+            absent(f"{module} is not installed", "pip install -e '.[spark,iceberg,delta,avro,protobuf]' duckdb")
+
+
+@pytest.fixture(scope="session")
 def old_spark_python() -> str:
     """The Python of an environment with Spark 4.0 and this project; skips where there is none."""
     python = os.environ.get("OLD_SPARK_PYTHON")

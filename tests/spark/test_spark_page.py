@@ -46,7 +46,7 @@ def test_the_examples_run(
     import stratalog_spark  # noqa: PLC0415 - needs pyspark
 
     monkeypatch.setattr(stratalog_spark, "local_session", lambda _: spark)
-    reading, in_arrow, streaming, jobs = BLOCKS
+    reading, in_arrow, streaming, jobs, _ = BLOCKS
     names = run(reading, places, {})
     assert names["orders"].count() == 20
     run(in_arrow, places, names)
@@ -63,3 +63,14 @@ def test_the_examples_run(
     assert names["report"].ok
     assert [partition.records for partition in names["partitions"]] == [20]
     assert list(Path(places["s3://lake/events"].removeprefix("file://")).rglob("*.parquet"))
+
+
+@pytest.mark.usefixtures("has_lakes")
+def test_the_example_of_a_lake_runs(spark: Any, places: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    here = {"s3://lake/tables": (tmp_path / "tables").as_uri(), "/catalog/lake.db": str(tmp_path / "lake.db")}
+    here["/checkpoints/orders"] = str(tmp_path / "checkpoint")
+    names = run(BLOCKS[-1], {**places, **here}, {"spark": spark})
+    found = names["orders"].open_table()
+    assert (found.number, found.ends([0])) == (1, {0: 20})
+    assert found.columns.names[-1] == "n"

@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from stratalog_spark.jobs.merge import merge
     from stratalog_spark.jobs.stats import stats
     from stratalog_spark.jobs.verify import verify
+    from stratalog_spark.lake.delta_table import DeltaTable
+    from stratalog_spark.lake.sync import Maintenance, sync
     from stratalog_spark.session import local_session, register
     from stratalog_spark.source import StratalogSource
 
 __all__ = [
+    "DeltaTable",
     "IcebergTable",
+    "Maintenance",
     "StratalogSource",
     "compact",
     "convert",
@@ -39,12 +43,15 @@ __all__ = [
     "merge",
     "register",
     "stats",
+    "sync",
     "use_java",
     "verify",
 ]
 
 _WHERE: Final = {
+    "DeltaTable": "lake.delta_table",
     "IcebergTable": "jobs.iceberg",
+    "Maintenance": "lake.sync",
     "StratalogSource": "source",
     "compact": "jobs.compact",
     "convert": "jobs.convert",
@@ -56,6 +63,7 @@ _WHERE: Final = {
     "merge": "jobs.merge",
     "register": "session",
     "stats": "jobs.stats",
+    "sync": "lake.sync",
     "use_java": "java",
     "verify": "jobs.verify",
 }

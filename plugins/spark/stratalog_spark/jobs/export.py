@@ -17,7 +17,7 @@ from stratalog.reading import MissingRange, OffsetRange, ReadSource, Scanned, Sp
 from stratalog_spark.columns import Rows
 from stratalog_spark.jobs.iceberg import IcebergTable
 from stratalog_spark.jobs.ledger import Ledger, Plan, Target
-from stratalog_spark.jobs.parquet import Made, RangeWriter, write_range
+from stratalog_spark.jobs.parquet import PeriodWriter, dated_folders, write_all
 from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
 from stratalog_spark.jobs.values import SAMPLE_ROWS, AvroValues, JsonValues, json_fields
 from stratalog_spark.messages import Message
@@ -35,6 +35,15 @@ _COLUMNS: Final = (
     "headers",
 )  # the topic is in the path
 _WHOLE: Final = 1 << 62
+# dictionaries for repeated values, delta encoding for ascending numbers
+_PARQUET: Final = {
+    "use_dictionary": ["key", "partition", "timestampType", "leaderEpoch"],
+    "column_encoding": {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
+    "write_statistics": ["partition", "offset", "timestamp", "topic"],
+    "coerce_timestamps": "us",
+}
+Made = tuple[str, int, int]
+"""A file: its name below the destination, rows, bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,18 +341,18 @@ def _write(
 ) -> tuple[list[Made], int, int]:
     """Export one range in a task. Return the files, the number of malformed values, and the number of lost offsets."""
     gone: list[MissingRange] = []
-    writer = RangeWriter(
-        target,
-        work.log,
-        work.start,
-        work.end,
-        partition_by=str(style["partition_by"]),
-        compression=str(style["compression"]),
-        hive=style["layout"] == "hive",
-    )
+    partition_by, hive = str(style["partition_by"]), style["layout"] == "hive"
+
+    def name(period: int | None) -> str:
+        folders = [("topic", work.log.topic), *dated_folders(period, partition_by)]
+        shown = [f"{key}={value}" if hive else value for key, value in folders]
+        return "/".join([*shown, f"{work.log}-{work.start:020}-{work.end:020}"])
+
+    options = {"compression": style["compression"], **_PARQUET}
+    writer = PeriodWriter(target, name, partition_by=partition_by, column="timestamp", options=options)
     rows = _rows(style)
     scanned = () if work.split is None else scan(source, work.split, on_loss=gone.append if forgiving else None)
-    made = write_range(writer, map(rows, scanned))
+    made = [(file.name, file.rows, file.size_bytes) for file in write_all(writer, map(rows, scanned))]
     return made, rows.malformed, sum(loss.end - loss.start for loss in gone)
 
 

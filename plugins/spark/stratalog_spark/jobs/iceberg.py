@@ -1,14 +1,15 @@
-"""Exported files as an Iceberg table. Each run becomes one snapshot, and no file is copied."""
+"""Iceberg tables by name. Each run of an export becomes one snapshot of its table, and no file is copied."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
 from stratalog.errors import ConfigError, PluginImportError
 from stratalog_spark.jobs.ledger import Ledger
+from stratalog_spark.lake.iceberg_table import IcebergLakeTable
 
 _RUN: Final = "stratalog.run"
 _EXPORT: Final = "stratalog.export"
@@ -24,7 +25,7 @@ class IcebergTable:
     """
 
     name: str
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"IcebergTable({self.name!r})"
@@ -58,6 +59,15 @@ class IcebergTable:
                 raise ConfigError(f"the files of run {number} do not fit Iceberg table {self.name}: {error}") from error
             added += 1
         return added
+
+    def open_table(self) -> IcebergLakeTable:
+        """Return the table in its current state, for ``sync``."""
+        catalog, identifier = self._catalog()
+        return IcebergLakeTable(self.name, catalog, identifier)
+
+    def quarantine(self) -> IcebergTable:
+        """Return the table ``CATALOG.NAMESPACE.TABLE_quarantine``."""
+        return IcebergTable(f"{self.name}_quarantine", self.properties)
 
     def _catalog(self) -> tuple[Any, tuple[str, ...]]:
         catalog, *identifier = self.name.split(".")

@@ -1,16 +1,13 @@
-"""Writer of ranges of a log as Parquet, with one file per date, in bounded memory."""
+"""Writer of rows as Parquet, with one file per date or hour, in bounded memory."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
-
-from stratalog import TopicPartition
-from stratalog_spark.jobs.ledger import Target
+from typing import Any, Final, Protocol
 
 GROUP_BYTES: Final = 32 << 20  # size of a row group in memory
 _HELD_BYTES: Final = 96 << 20  # limit for all row groups in memory
@@ -18,8 +15,31 @@ _OPEN_FILES: Final = 64
 NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 _MICROSECONDS: Final = {"date": 86_400_000_000, "hour": 3_600_000_000}
 
-Made = tuple[str, int, int]
-"""A file: its name below the destination, rows, bytes."""
+
+class Destination(Protocol):
+    """A place for files."""
+
+    def put(self, local: str, name: str) -> None:
+        """Store a copy of a local file, completely or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """One file that was written.
+
+    Attributes:
+        name: name below the destination.
+        rows: number of rows.
+        size_bytes: size of the file.
+        period: days or hours since 1970 of its rows; None if they have no timestamp, and 0 if there are no periods.
+        footer: the ``pyarrow.parquet.FileMetaData``.
+    """
+
+    name: str
+    rows: int
+    size_bytes: int
+    period: int | None
+    footer: Any
 
 
 @dataclass(slots=True)
@@ -32,61 +52,52 @@ class _File:
     waiting: list[Any] = field(default_factory=list)
     waiting_bytes: int = 0
     rows: int = 0
+    footers: list[Any] = field(default_factory=list)
 
-    def flush(self, pa: Any, options: dict[str, object]) -> None:
+    def flush(self, pa: Any, options: Mapping[str, object]) -> None:
         """Write the gathered rows as a row group."""
         if not self.waiting:
             return
         table = pa.Table.from_batches(self.waiting)
         if self.writer is None:
-            self.writer = import_module("pyarrow.parquet").ParquetWriter(self.local, table.schema, **options)
+            self.writer = import_module("pyarrow.parquet").ParquetWriter(
+                self.local, table.schema, metadata_collector=self.footers, **options
+            )
         self.writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self.rows += table.num_rows
         self.waiting, self.waiting_bytes = [], 0
 
 
-class RangeWriter:
-    """Writer of one range of a log to files named after the range. A repeated write creates the same files.
+class PeriodWriter:
+    """Writer of rows to Parquet files, with one file for each date or hour.
 
     Args:
         target: the destination.
-        log: log of the records.
-        start: start of the range, inclusive.
-        end: end of the range, exclusive.
+        name: returns the name of a period's file, without its suffix.
         partition_by: ``date``, ``hour`` or ``none``.
-        compression: codec of Parquet.
-        hive: True for folders named ``topic=T/date=D``, False for ``T/D``.
+        column: the column with the timestamps of the rows.
+        options: options of ``pyarrow.parquet.ParquetWriter``.
     """
 
     def __init__(
         self,
-        target: Target,
-        log: TopicPartition,
-        start: int,
-        end: int,
+        target: Destination,
+        name: Callable[[int | None], str],
         *,
         partition_by: str,
-        compression: str,
-        hive: bool,
+        column: str,
+        options: Mapping[str, object],
     ) -> None:
         self._pa = import_module("pyarrow")
-        self._target, self._log, self._by, self._hive = target, log, partition_by, hive
-        self._name = f"{log}-{start:020}-{end:020}"
+        self._target, self._name, self._by, self._column = target, name, partition_by, column
         self._files: dict[int | None, _File] = {}
         self._pieces: dict[int | None, int] = {}
-        self._made: list[Made] = []
+        self._made: list[WrittenFile] = []
         self._folder = tempfile.TemporaryDirectory(prefix="stratalog-export-")
-        # dictionaries for repeated values, delta encoding for ascending numbers
-        self._options: dict[str, object] = {
-            "compression": compression,
-            "use_dictionary": ["key", "partition", "timestampType", "leaderEpoch"],
-            "column_encoding": {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
-            "write_statistics": ["partition", "offset", "timestamp", "topic"],
-            "coerce_timestamps": "us",
-        }
+        self._options = options
 
     def write(self, batch: Any) -> None:
-        """Add rows, which have a column ``timestamp``. Any: a ``pyarrow.RecordBatch``."""
+        """Add rows. Any: a ``pyarrow.RecordBatch``."""
         for period, rows in self._by_period(batch):
             file = self._files.get(period)
             if file is None:
@@ -98,7 +109,7 @@ class RangeWriter:
         while sum(file.waiting_bytes for file in self._files.values()) > _HELD_BYTES:
             max(self._files.values(), key=lambda file: file.waiting_bytes).flush(self._pa, self._options)
 
-    def finish(self) -> list[Made]:
+    def finish(self) -> list[WrittenFile]:
         """Complete all files, and move them to the destination."""
         for period in list(self._files):
             self._close(period)
@@ -118,7 +129,7 @@ class RangeWriter:
         piece = self._pieces.get(period, 0)
         self._pieces[period] = piece + 1
         suffix = f"-{piece}" if piece else ""
-        name = "/".join([*self._folders(period), f"{self._name}{suffix}.parquet"])
+        name = f"{self._name(period)}{suffix}.parquet"
         made = _File(name, Path(self._folder.name) / f"{len(self._made) + len(self._files)}.parquet")
         self._files[period] = made
         return made
@@ -131,17 +142,8 @@ class RangeWriter:
         size_bytes = file.local.stat().st_size
         self._target.put(str(file.local), file.name)
         file.local.unlink()
-        self._made.append((file.name, file.rows, size_bytes))
-
-    def _folders(self, period: int | None) -> list[str]:
-        found = [("topic", self._log.topic)]
-        if self._by != "none":
-            np = import_module("numpy")
-            days, hour = divmod(period, 24) if period is not None and self._by == "hour" else (period, 0)
-            found.append(("date", NO_DATE if days is None else str(np.datetime64(days, "D"))))
-            if self._by == "hour":
-                found.append(("hour", NO_DATE if days is None else f"{hour:02}"))
-        return [f"{name}={value}" if self._hive else value for name, value in found]
+        [footer] = file.footers
+        self._made.append(WrittenFile(file.name, file.rows, size_bytes, period, footer))
 
     def _by_period(self, batch: Any) -> Iterator[tuple[int | None, Any]]:
         """Yield the rows of each date or hour, in their order."""
@@ -149,7 +151,7 @@ class RangeWriter:
             yield 0, batch
             return
         np = import_module("numpy")
-        times = batch.column("timestamp")
+        times = batch.column(self._column)
         raw = times.cast("int64").fill_null(np.iinfo(np.int64).min).to_numpy()
         periods = raw // _MICROSECONDS[self._by]
         null = np.iinfo(np.int64).min // _MICROSECONDS[self._by]
@@ -162,8 +164,20 @@ class RangeWriter:
             yield (None if times.null_count and period == null else period), batch.filter(mask)
 
 
-def write_range(writer: RangeWriter, batches: Iterable[Any]) -> list[Made]:
-    """Write all batches of a range. If that fails, no local file is left."""
+def dated_folders(period: int | None, partition_by: str) -> list[tuple[str, str]]:
+    """Return the names and values of the folders of a period: its date, and with ``hour`` its hour, in UTC."""
+    if partition_by == "none":
+        return []
+    np = import_module("numpy")
+    days, hour = divmod(period, 24) if period is not None and partition_by == "hour" else (period, 0)
+    found = [("date", NO_DATE if days is None else str(np.datetime64(days, "D")))]
+    if partition_by == "hour":
+        found.append(("hour", NO_DATE if days is None else f"{hour:02}"))
+    return found
+
+
+def write_all(writer: PeriodWriter, batches: Iterable[Any]) -> list[WrittenFile]:
+    """Write all batches. If that fails, no local file is left."""
     try:
         for batch in batches:
             writer.write(batch)

@@ -1,0 +1,150 @@
+"""Columns of a table that is kept in step with a topic: some of Kafka's, and the fields of the values."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+from stratalog.errors import ConfigError
+
+KEY: Final = "_key"
+PARTITION: Final = "_partition"
+OFFSET: Final = "_offset"
+TIMESTAMP: Final = "_timestamp"
+HEADERS: Final = "_headers"
+BUCKET: Final = "_bucket"
+DATE: Final = "_date"
+HOUR: Final = "_hour"
+RESERVED: Final = frozenset({KEY, PARTITION, OFFSET, TIMESTAMP, HEADERS, BUCKET, DATE, HOUR})
+_WIDER: Final = frozenset({("int32", "int64"), ("float", "double")})  # stored in the table as the second
+
+
+def record_columns(*, bucketed: bool) -> Any:
+    """Return the ``pyarrow.Schema`` of the columns that are not of the value."""
+    pa = import_module("pyarrow")
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    fields = [
+        pa.field(KEY, pa.binary()),
+        pa.field(PARTITION, pa.int32()),
+        pa.field(OFFSET, pa.int64()),
+        pa.field(TIMESTAMP, pa.timestamp("us", tz="UTC")),
+        pa.field(HEADERS, pa.list_(pa.field("element", header))),
+    ]
+    return pa.schema([*fields, pa.field(BUCKET, pa.int32())] if bucketed else fields)
+
+
+def quarantine_columns() -> Any:
+    """Return the ``pyarrow.Schema`` of the table of records that could not be parsed."""
+    pa = import_module("pyarrow")
+    return pa.schema(
+        [
+            pa.field("topic", pa.string()),
+            pa.field("partition", pa.int32()),
+            pa.field("offset", pa.int64()),
+            pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+            pa.field("key", pa.binary()),
+            pa.field("value", pa.binary()),
+            pa.field("error", pa.string()),
+        ]
+    )
+
+
+def raw_columns() -> Any:
+    """Return the ``pyarrow.Schema`` of a value that is stored unchanged."""
+    pa = import_module("pyarrow")
+    return pa.schema([pa.field("value", pa.binary())])
+
+
+def value_columns(kind: Any) -> Any:
+    """Return the ``pyarrow.Schema`` of the columns of a value.
+
+    Args:
+        kind: Arrow type of a parsed value.
+
+    Raises:
+        ConfigError: a field has the name of a column that is not of the value.
+    """
+    pa = import_module("pyarrow")
+    fields = [found for found in map(_stored, kind) if found is not None]
+    taken = sorted(RESERVED.intersection(field.name for field in fields))
+    if taken:
+        raise ConfigError(f"the value has a field {taken[0]!r}, which is the name of a column of the record")
+    return pa.schema(fields)
+
+
+def stored_schema(schema: Any) -> Any:
+    """Return a ``pyarrow.Schema`` in the types of ``value_columns``, without metadata."""
+    return import_module("pyarrow").schema([found for found in map(_stored, schema) if found is not None])
+
+
+def with_added(table: Any, wanted: Any, name: str) -> Any:
+    """Return the columns of a table with those of another schema added.
+
+    Args:
+        table: a ``pyarrow.Schema``.
+        wanted: columns that are needed.
+        name: name of the wanted schema, for the error.
+
+    Raises:
+        ConfigError: a column or a nested field has another type in the table.
+    """
+    pa = import_module("pyarrow")
+    return pa.schema(_fields_with_added(list(table), list(wanted), name, ""))
+
+
+def _fields_with_added(old: list[Any], new: list[Any], name: str, path: str) -> list[Any]:
+    pa = import_module("pyarrow")
+    known = {field.name: field for field in old}
+    wanted = {field.name: field for field in new}
+    both = {
+        field.name: pa.field(field.name, _type_with_added(field.type, wanted[field.name].type, name, path + field.name))
+        for field in old
+        if field.name in wanted
+    }
+    return [*(both.get(field.name, field) for field in old), *(field for field in new if field.name not in known)]
+
+
+def _type_with_added(old: Any, new: Any, name: str, path: str) -> Any:
+    pa = import_module("pyarrow")
+    if old == new or (str(new), str(old)) in _WIDER:
+        return old
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        return pa.struct(_fields_with_added(list(old), list(new), name, f"{path}."))
+    if pa.types.is_list(old) and pa.types.is_list(new):
+        return pa.list_(pa.field("element", _type_with_added(old.value_type, new.value_type, name, f"{path}[]")))
+    if pa.types.is_map(old) and pa.types.is_map(new) and old.key_type == new.key_type:
+        return pa.map_(old.key_type, _type_with_added(old.item_type, new.item_type, name, f"{path}[]"))
+    raise ConfigError(
+        f"{name} does not fit the table: {path} is {new} in the schema and {old} in the table. Columns are only added: "
+        "write to another table, or change the schema"
+    )
+
+
+def _stored(field: Any) -> Any:
+    """Return a field as both kinds of tables can store it, or None if it only contains null."""
+    pa = import_module("pyarrow")
+    kind = _stored_type(field.type)
+    return None if kind is None else pa.field(field.name, kind)
+
+
+def _stored_type(kind: Any) -> Any:
+    pa = import_module("pyarrow")
+    types = pa.types
+    if types.is_null(kind):
+        return None
+    if types.is_struct(kind):
+        fields = [found for found in map(_stored, kind) if found is not None]
+        return pa.struct(fields) if fields else None
+    if types.is_map(kind):
+        key, item = _stored_type(kind.key_type), _stored_type(kind.item_type)
+        return None if item is None else pa.map_(key, item)
+    if types.is_list(kind) or types.is_large_list(kind):
+        item = _stored_type(kind.value_type)
+        return None if item is None else pa.list_(pa.field("element", item))
+    if types.is_large_string(kind):
+        return pa.string()
+    if types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_time32(kind):
+        return pa.time64("us")
+    return kind

@@ -1,0 +1,155 @@
+"""Records as rows of a table. Records that cannot be parsed are returned apart, with the error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final
+
+from stratalog_spark.lake.columns import quarantine_columns, record_columns, value_columns
+from stratalog_spark.lake.schemas import PREFIX_BYTES, Parser, parser_of
+
+NO_PREFIX: Final = "the value does not begin with a zero byte and the id of a schema"
+_NO_VALUE: Final = -1
+_NO_ID: Final = -2
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Records of one batch.
+
+    Attributes:
+        rows: ``pyarrow.Table`` of the columns of the table.
+        bad: ``pyarrow.Table`` of the columns of the quarantine.
+        unknown: ids of schemas that the decoder does not have; their records are in neither table.
+    """
+
+    rows: Any
+    bad: Any
+    unknown: frozenset[int] = field(default_factory=frozenset)
+
+
+class Decoder:
+    """Decoder of records of one topic.
+
+    Args:
+        topic: the topic.
+        kind: ``raw``, ``json``, ``avro`` or ``protobuf``.
+        schemas: schemas by id; the key None is the schema of values without prefix.
+        missing: ids that have no schema; their records are bad.
+        columns: ``pyarrow.Schema`` of the value's columns in the table.
+    """
+
+    def __init__(
+        self, topic: str, kind: str, schemas: Mapping[int | None, object], missing: frozenset[int], columns: Any
+    ) -> None:
+        self._pa, self._pc = import_module("pyarrow"), import_module("pyarrow.compute")
+        self._topic, self._kind, self._missing, self._columns = topic, kind, missing, columns
+        self._parsers: dict[int | None, Parser] = {}
+        self._schemas = schemas
+
+    def decode(self, batch: Any) -> Decoded:
+        """Decode records.
+
+        Args:
+            batch: a ``pyarrow.RecordBatch`` with the columns ``key``, ``value``, ``partition``, ``offset``, ``timestamp``
+                and ``headers`` of a read.
+        """
+        pa = self._pa
+        if self._kind == "raw":
+            return Decoded(self._rows(batch, [batch.column("value")]), quarantine_columns().empty_table())
+        good, bad, unknown = list[Any](), list[Any](), set[int]()
+        for schema_id, error, part in self._by_schema(batch):
+            if error:
+                bad.append(self.refused(part, [error] * part.num_rows))
+            elif schema_id is not None and schema_id not in self._schemas:
+                unknown.add(schema_id)
+            else:
+                rows, wrong = self._parsed(part, schema_id)
+                good.append(rows)
+                if wrong.num_rows:
+                    bad.append(wrong)
+        rows = pa.concat_tables(good) if good else self._rows(batch.slice(0, 0), None)
+        wrong = pa.concat_tables(bad) if bad else quarantine_columns().empty_table()
+        return Decoded(rows, wrong, frozenset(unknown))
+
+    def refused(self, batch: Any, errors: list[str]) -> Any:
+        """Return records as a ``pyarrow.Table`` of the quarantine."""
+        pa = self._pa
+        schema = quarantine_columns()
+        arrays = [pa.repeat(pa.scalar(self._topic, pa.string()), batch.num_rows)]
+        arrays += [batch.column(name).cast(schema.field(name).type) for name in schema.names[1:-1]]
+        return pa.Table.from_arrays([*arrays, pa.array(errors, pa.string())], schema=schema)
+
+    def _by_schema(self, batch: Any) -> Iterator[tuple[int | None, str, Any]]:
+        """Yield the records of each schema, with the error if they have none. A null value fits every schema."""
+        if None in self._schemas:
+            yield None, "", batch
+            return
+        numbers = [_schema_id(value) for value in batch.column("value").to_pylist()]
+        ids = self._pa.array(numbers, self._pa.int64())
+        for number in dict.fromkeys(numbers):
+            part = batch if len(set(numbers)) == 1 else batch.filter(self._pc.equal(ids, number))
+            if number == _NO_VALUE:
+                yield None, "", part
+            elif number == _NO_ID:
+                yield None, NO_PREFIX, part
+            else:
+                yield number, f"there is no schema with the id {number}" if number in self._missing else "", part
+
+    def _parsed(self, batch: Any, schema_id: int | None) -> tuple[Any, Any]:
+        """Return the rows and the bad records of one schema."""
+        pa, values = self._pa, batch.column("value")
+        if values.null_count == len(values):
+            return self._rows(batch, None), quarantine_columns().empty_table()
+        if schema_id not in self._parsers:
+            self._parsers[schema_id] = parser_of(self._kind, self._schemas[schema_id], prefixed=schema_id is not None)
+        parser = self._parsers[schema_id]
+        if schema_id is not None:
+            values = pa.array([value[PREFIX_BYTES:] for value in values.to_pylist()], pa.binary())
+        structs, bad = parser.parse(values)
+        if not bad:
+            return self._rows(batch, self._fitted(structs)), quarantine_columns().empty_table()
+        mask = [True] * len(values)
+        for row in bad:
+            mask[row] = False
+        kept = pa.array(mask)
+        texts = [self._reason(values[row].as_py(), schema_id) for row in bad]
+        refused = self.refused(batch.take(pa.array(bad, pa.int64())), texts)
+        return self._rows(batch.filter(kept), self._fitted(structs.filter(kept))), refused
+
+    def _reason(self, value: bytes, schema_id: int | None) -> str:
+        if self._kind == "json":
+            try:
+                json.loads(value)
+            except (ValueError, RecursionError) as error:
+                return f"the value is not JSON: {error}"
+        return "the value does not fit the schema" + ("" if schema_id is None else f" with the id {schema_id}")
+
+    def _fitted(self, structs: Any) -> list[Any]:
+        """Return the fields of parsed values as columns of the table."""
+        pa = self._pa
+        known = set(value_columns(structs.type).names)
+        flat = dict(zip([field.name for field in structs.type], structs.flatten(), strict=True))
+        return [
+            flat[column.name].cast(column.type) if column.name in known else pa.nulls(len(structs), column.type)
+            for column in self._columns
+        ]
+
+    def _rows(self, batch: Any, columns: list[Any] | None) -> Any:
+        """Return rows of the table. Columns None stand for values that are null."""
+        pa, records = self._pa, record_columns(bucketed=False)
+        if columns is None:
+            columns = [pa.nulls(batch.num_rows, column.type) for column in self._columns]
+        arrays = [batch.column(column.name.removeprefix("_")).cast(column.type) for column in records]
+        return pa.Table.from_arrays([*arrays, *columns], schema=pa.schema([*records, *self._columns]))
+
+
+def _schema_id(value: bytes | None) -> int:
+    if value is None:
+        return _NO_VALUE
+    if len(value) < PREFIX_BYTES or value[0]:
+        return _NO_ID
+    return int.from_bytes(value[1:PREFIX_BYTES], "big")

@@ -1,0 +1,299 @@
+"""A Delta table through the library deltalake."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+from stratalog.errors import ConfigError, PluginImportError
+from stratalog_spark.lake.columns import BUCKET, DATE, HOUR, stored_schema
+from stratalog_spark.lake.table import BUCKETS, LAYOUT, FileStore, Layout, LiveFile, Mark, NewFile, TableConflictError
+
+_NUMBER: Final = "stratalog/number"  # application ids of Delta's transaction identifiers
+_QUARANTINED_NUMBER: Final = "stratalog/quarantined"
+_PARTITION: Final = "stratalog/partition/{}"
+_QUARANTINED: Final = "stratalog.quarantined"  # in the information about a commit
+_EPOCH: Final = date(1970, 1, 1)
+_FIRST_HISTORY: Final = 20
+
+
+def _library() -> Any:
+    try:
+        return import_module("deltalake")
+    except ImportError as error:
+        raise PluginImportError("Delta needs the library deltalake", "spark", "stratalog[delta]") from error
+
+
+@dataclass(frozen=True)
+class DeltaTable:
+    """A Delta table for ``sync``.
+
+    Attributes:
+        uri: path or URI of the table.
+        options: options of the store, as the library deltalake takes them; they may be credentials. Never printed.
+    """
+
+    uri: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"DeltaTable({self.uri!r})"
+
+    def open_table(self) -> DeltaLakeTable:
+        """Return the table in its current state."""
+        return DeltaLakeTable(self.uri, self.options)
+
+    def quarantine(self) -> DeltaTable:
+        """Return the table ``URI_quarantine``."""
+        return DeltaTable(f"{self.uri.rstrip('/')}_quarantine", self.options)
+
+
+@dataclass(frozen=True)
+class DeltaFiles:
+    """Data files in the folder of a Delta table."""
+
+    uri: str
+    options: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"DeltaFiles({self.uri!r})"
+
+    def put(self, local: str, name: str) -> None:
+        """Store a copy of a local file. No reader sees it before its commit."""
+        # without pyarrow's wrapper, which passes buffers that the library does not accept
+        target = self._handler()._handler.open_output_stream(name, None)  # noqa: SLF001 - see above
+        with Path(local).open("rb") as source:
+            shutil.copyfileobj(source, target, 1 << 20)
+        target.close()
+
+    def open(self, name: str) -> Any:
+        """Open a file for reading."""
+        return self._handler().open_input_file(name)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete files. A file that does not exist is ignored."""
+        files = self._handler()
+        for name in names:
+            with suppress(FileNotFoundError):
+                files.delete_file(name)
+
+    def _handler(self) -> Any:
+        return import_module("deltalake.fs").DeltaStorageHandler(self.uri, dict(self.options) or None)
+
+
+class DeltaLakeTable:
+    """One Delta table, as ``stratalog_spark.lake.table.LakeTable`` describes it.
+
+    Args:
+        uri: path or URI of the table.
+        options: options of the store.
+    """
+
+    def __init__(self, uri: str, options: Mapping[str, str]) -> None:
+        self.name, self._uri, self._options = f"Delta table {uri}", uri, dict(options) or None
+        self.exists = bool(_library().DeltaTable.is_deltatable(uri, self._options))
+        self._table: Any = _library().DeltaTable(uri, storage_options=self._options) if self.exists else None
+
+    @property
+    def layout(self) -> Layout:
+        """Return the settings."""
+        return Layout.from_json(self._table.metadata().configuration.get(LAYOUT), self.name)
+
+    @property
+    def columns(self) -> Any:
+        """Return the columns that are in data files: all except those that partition the table."""
+        pa = import_module("pyarrow")
+        outside = set(self._table.metadata().partition_columns)
+        return stored_schema(pa.schema([each for each in pa.schema(self._table.schema()) if each.name not in outside]))
+
+    @property
+    def file_schema(self) -> Any:
+        """Return ``columns``: the files need no ids."""
+        return self.columns
+
+    @property
+    def number(self) -> int:
+        """Return the number of the last commit of the stream."""
+        return self._version(_NUMBER) or 0
+
+    @property
+    def files(self) -> FileStore:
+        """Return the data files."""
+        return DeltaFiles(self._uri, self._options or {})
+
+    def create(self, layout: Layout, columns: Any) -> None:
+        """Create the table. Columns for its partitions are added."""
+        pa, added = import_module("pyarrow"), _partition_fields(layout.partition_by)
+        schema = pa.schema([*(each for each in columns if each.name not in added), *added.values()])
+        errors = import_module("deltalake.exceptions")
+        try:
+            self._table = _library().DeltaTable.create(
+                self._uri,
+                schema,
+                partition_by=list(added) or None,
+                configuration={LAYOUT: layout.to_json()},
+                storage_options=self._options,
+                raise_if_key_not_exists=False,
+            )
+        except errors.SchemaMismatchError as error:
+            raise ConfigError(f"{self.name} cannot have these columns: {error}") from error
+        except errors.DeltaError as error:
+            raise TableConflictError(f"{self.name} cannot be created: {error}") from error
+        except Exception as error:  # the library raises Exception for a type that Delta does not have
+            raise ConfigError(f"{self.name} cannot have these columns: {error}") from error
+        self.exists = True
+
+    def add_columns(self, columns: Any) -> None:
+        """Add columns and nested fields."""
+        errors = import_module("deltalake.exceptions")
+        held = {each.name: each.type for each in self.columns}
+        pa = import_module("pyarrow")
+        added = pa.schema([each for each in columns if held.get(each.name) != each.type])
+        try:
+            self._table.alter.add_columns(_library().Schema.from_arrow(added).fields)
+        except errors.CommitFailedError as error:
+            raise TableConflictError(f"{self.name} was changed at the same time: {error}") from error
+        except Exception as error:  # as in ``create``
+            raise ConfigError(f"{self.name} cannot get the new columns: {error}") from error
+        self._table.update_incremental()
+
+    def ends(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the versions of the transaction identifiers, one for each partition."""
+        found = {partition: self._version(_PARTITION.format(partition)) for partition in partitions}
+        return {partition: end for partition, end in found.items() if end is not None}
+
+    def quarantined(self, after: int) -> tuple[int, Sequence[str]]:
+        """Return the files of bad records of the last commit that had some."""
+        number = self._version(_QUARANTINED_NUMBER) or 0
+        if number <= after:
+            return 0, ()
+        for limit in (_FIRST_HISTORY, None):
+            for commit in self._table.history(limit):
+                if _QUARANTINED in commit:
+                    return number, tuple(json.loads(commit[_QUARANTINED]))
+        return 0, ()
+
+    def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
+        """Return the files of some partitions."""
+        pa, wanted = import_module("pyarrow"), set(periods)
+        found, by = pa.table(self._table.get_add_actions(flatten=True)), self.layout.partition_by
+        files = []
+        for row in found.select(
+            [name for name in found.column_names if "." not in name or name.startswith("partition.")]
+        ).to_pylist():
+            period = _period(by, row)
+            if period in wanted:
+                files.append(LiveFile(unquote(row["path"]), row["size_bytes"], period))
+        return files
+
+    def commit(self, added: Sequence[NewFile], removed: Sequence[LiveFile], mark: Mark | None) -> None:
+        """Commit one version with the files, and with the mark as transaction identifiers."""
+        library, by, now = import_module("deltalake.transaction"), self.layout.partition_by, time.time_ns() // 1_000_000
+        changes = mark is not None
+        actions = [
+            library.AddAction(file.name, file.size_bytes, _values(by, file.period), now, changes, _statistics(file))
+            for file in added
+        ]
+        actions += [
+            library.RemoveAction(
+                gone.name, changes, now, size=gone.size_bytes, partition_values=_values(by, gone.period)
+            )
+            for gone in removed
+        ]
+        identifiers = [] if mark is None else [library.Transaction(_NUMBER, mark.number)]
+        about = {}
+        if mark is not None:
+            identifiers += [library.Transaction(_PARTITION.format(name), end) for name, end in mark.ends.items()]
+            if mark.quarantined:
+                identifiers.append(library.Transaction(_QUARANTINED_NUMBER, mark.number))
+                about[_QUARANTINED] = json.dumps(list(mark.quarantined))
+        try:
+            self._table.create_write_transaction(
+                actions,
+                "append",
+                self._table.schema(),
+                list(_partition_fields(by)),
+                commit_properties=library.CommitProperties(custom_metadata=about, app_transactions=identifiers),
+            )
+        except import_module("deltalake.exceptions").CommitFailedError as error:
+            raise TableConflictError(f"{self.name} was changed at the same time: {error}") from error
+        self._table.update_incremental()
+
+    def _version(self, application: str) -> int | None:
+        found: int | None = self._table.transaction_version(application)
+        return found
+
+
+def _partition_fields(partition_by: str) -> dict[str, Any]:
+    pa = import_module("pyarrow")
+    if partition_by == BUCKETS:
+        return {BUCKET: pa.field(BUCKET, pa.int32())}
+    made = {"none": (), "day": (pa.field(DATE, pa.date32()),)}
+    made["hour"] = (*made["day"], pa.field(HOUR, pa.int32()))
+    return {each.name: each for each in made[partition_by]}
+
+
+def _values(partition_by: str, period: int | None) -> dict[str, str | None]:
+    """Return the values of a partition as Delta stores them."""
+    if partition_by == "none":
+        return {}
+    if partition_by == BUCKETS:
+        return {BUCKET: str(period)}
+    if partition_by == "day":
+        return {DATE: None if period is None else str(_EPOCH + timedelta(days=period))}
+    days, hour = divmod(period, 24) if period is not None else (None, None)
+    return {**_values("day", days), HOUR: None if hour is None else str(hour)}
+
+
+def _period(partition_by: str, row: Mapping[str, Any]) -> int | None:
+    """Return the number of a partition from its values; the opposite of ``_values``."""
+    if partition_by == "none":
+        return 0
+    if partition_by == BUCKETS:
+        return int(row[f"partition.{BUCKET}"])
+    day = row[f"partition.{DATE}"]
+    if day is None:
+        return None
+    days: int = (day - _EPOCH).days
+    return days if partition_by == "day" else 24 * days + int(row[f"partition.{HOUR}"])
+
+
+def _statistics(file: NewFile) -> str:
+    """Return Delta's statistics of a file: of columns that are not nested, and whose footer has them."""
+    footer = file.metadata()
+    low, high, nulls = dict[str, Any](), dict[str, Any](), dict[str, int]()
+    for number in range(footer.num_columns):
+        chunks = [footer.row_group(group).column(number) for group in range(footer.num_row_groups)]
+        name, found = chunks[0].path_in_schema, [chunk.statistics for chunk in chunks]
+        if "." in name or any(each is None or not each.has_null_count for each in found):
+            continue
+        nulls[name] = sum(each.null_count for each in found)
+        known = [each for each in found if each.has_min_max]
+        if (
+            len(known) == sum(each.null_count < chunk.num_values for each, chunk in zip(found, chunks, strict=True))
+            and known
+        ):
+            for made, value in ((low, min(each.min for each in known)), (high, max(each.max for each in known))):
+                shown = _shown(value)
+                if shown is not None:
+                    made[name] = shown
+    return json.dumps({"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+
+
+def _shown(value: Any) -> object:
+    """Return a minimum or maximum as Delta stores it: of integers and dates.
+
+    Texts may be cut and are large, and Delta stores timestamps in milliseconds only.
+    """
+    if type(value) is int:
+        return value
+    return value.isoformat() if type(value) is date else None

@@ -1,0 +1,235 @@
+"""An Iceberg table through pyiceberg. Spark's own connector is released later than Spark, and is a jar."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from stratalog.errors import ConfigError
+from stratalog_spark.lake.columns import BUCKET, TIMESTAMP, stored_schema
+from stratalog_spark.lake.table import BUCKETS, LAYOUT, FileStore, Layout, LiveFile, Mark, NewFile, TableConflictError
+
+_MARK: Final = "stratalog.mark"
+_QUARANTINED: Final = "stratalog.quarantined"
+_PERIODS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# A mark stays valid only if a commit fails when the table has changed: pyiceberg must not repeat it. Old metadata files
+# are deleted, because each commit writes one.
+_PROPERTIES: Final = {
+    "commit.retry.num-retries": "0",
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+
+
+@dataclass(frozen=True)
+class IcebergFiles:
+    """Data files in the location of an Iceberg table."""
+
+    location: str
+    properties: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"IcebergFiles({self.location!r})"
+
+    def put(self, local: str, name: str) -> None:
+        """Store a copy of a local file. No reader sees it before its commit."""
+        with Path(local).open("rb") as source, self._io().new_output(self.path(name)).create() as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+
+    def open(self, name: str) -> Any:
+        """Open a file for reading."""
+        return self._io().new_input(self.path(name)).open()
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete files. A file that does not exist is ignored."""
+        files = self._io()
+        for name in names:
+            with suppress(FileNotFoundError):
+                files.delete(self.path(name))
+
+    def path(self, name: str) -> str:
+        """Return the URI of a file. Files that other programs wrote are named by their whole URI."""
+        return name if ":" in name or name.startswith("/") else f"{self.location}/data/{name}"
+
+    def _io(self) -> Any:
+        return import_module("pyiceberg.io").load_file_io(dict(self.properties), self.location)
+
+
+class IcebergLakeTable:
+    """One Iceberg table, as ``stratalog_spark.lake.table.LakeTable`` describes it.
+
+    Args:
+        name: name for messages.
+        catalog: an open catalog of pyiceberg.
+        identifier: namespace and name.
+    """
+
+    def __init__(self, name: str, catalog: Any, identifier: tuple[str, ...]) -> None:
+        self.name, self._catalog, self._identifier = f"Iceberg table {name}", catalog, identifier
+        self.exists = bool(catalog.table_exists(identifier))
+        self._table: Any = catalog.load_table(identifier) if self.exists else None
+
+    @property
+    def layout(self) -> Layout:
+        """Return the settings."""
+        return Layout.from_json(self._table.properties.get(LAYOUT), self.name)
+
+    @property
+    def file_schema(self) -> Any:
+        """Return the columns, each with its field id."""
+        return import_module("pyiceberg.io.pyarrow").schema_to_pyarrow(self._table.schema())
+
+    @property
+    def columns(self) -> Any:
+        """Return the columns without field ids."""
+        return stored_schema(self.file_schema)
+
+    @property
+    def number(self) -> int:
+        """Return the number of the last commit of the stream."""
+        return self._mark().number
+
+    @property
+    def files(self) -> FileStore:
+        """Return the data files."""
+        return IcebergFiles(self._table.location(), dict(self._table.io.properties))
+
+    def create(self, layout: Layout, columns: Any) -> None:
+        """Create the table, and its namespace."""
+        transforms = import_module("pyiceberg.transforms")
+        self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
+        properties = {**_PROPERTIES, LAYOUT: layout.to_json()}
+        try:
+            with self._catalog.create_table_transaction(
+                self._identifier, schema=columns, properties=properties
+            ) as transaction:
+                if layout.partition_by != "none":
+                    with transaction.update_spec() as spec:
+                        if layout.partition_by == BUCKETS:
+                            spec.add_field(BUCKET, transforms.IdentityTransform(), f"{BUCKET}_identity")
+                        else:
+                            made = {"hour": transforms.HourTransform, "day": transforms.DayTransform}
+                            spec.add_field(TIMESTAMP, made[layout.partition_by](), f"{TIMESTAMP}_{layout.partition_by}")
+        except import_module("pyiceberg.exceptions").TableAlreadyExistsError as error:
+            raise TableConflictError(f"{self.name} was created by another program") from error
+        self._table, self.exists = self._catalog.load_table(self._identifier), True
+
+    def add_columns(self, columns: Any) -> None:
+        """Add columns and nested fields."""
+        try:
+            with self._table.update_schema() as update:
+                update.union_by_name(columns)
+        except import_module("pyiceberg.exceptions").CommitFailedException as error:
+            raise TableConflictError(f"{self.name}: {error}") from error
+        except (ValueError, import_module("pyiceberg.exceptions").ValidationError) as error:
+            raise ConfigError(f"{self.name} cannot get the new columns: {error}") from error
+
+    def ends(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the offsets of the mark."""
+        known = self._mark().ends
+        return {partition: known[partition] for partition in partitions if partition in known}
+
+    def quarantined(self, after: int) -> tuple[int, Sequence[str]]:
+        """Return the files of bad records of the last commit that had some."""
+        found = json.loads(self._table.properties.get(_QUARANTINED, "[0, []]"))
+        return (found[0], found[1]) if found[0] > after else (0, ())
+
+    def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
+        """Return the files of some partitions, from the manifests that can name them."""
+        wanted = set(periods)
+        if not wanted or self._table.current_snapshot() is None:
+            return []
+        scan, store = self._table.scan(row_filter=self._filter(wanted)), self._table.location() + "/data/"
+        found = []
+        for task in scan.plan_files():
+            values = list(task.file.partition)
+            period = _number(values[0]) if values else 0
+            if period in wanted:
+                name = task.file.file_path.removeprefix(store)
+                found.append(LiveFile(name, task.file.file_size_in_bytes, period, task.file))
+        return found
+
+    def commit(self, added: Sequence[NewFile], removed: Sequence[LiveFile], mark: Mark | None) -> None:
+        """Commit one snapshot with the files, and with the mark as properties of the table."""
+        errors = import_module("pyiceberg.exceptions")
+        summary = {} if mark is None else {"stratalog.commit": str(mark.number)}
+        try:
+            with self._table.transaction() as transaction:
+                if mark is not None:
+                    transaction.set_properties(self._mark_properties(mark))
+                update = transaction.update_snapshot(snapshot_properties=summary)
+                with update.overwrite() if removed else update.merge_append() as snapshot:
+                    for file in self._data_files(added):
+                        snapshot.append_data_file(file)
+                    for gone in removed:
+                        snapshot.delete_data_file(gone.handle)
+        except (errors.CommitFailedException, errors.ValidationException) as error:
+            raise TableConflictError(f"{self.name} was changed at the same time: {error}") from error
+
+    def _mark(self) -> Mark:
+        found = json.loads(self._table.properties.get(_MARK, '{"number": 0, "ends": {}}'))
+        return Mark(found["number"], {int(partition): end for partition, end in found["ends"].items()})
+
+    def _mark_properties(self, mark: Mark) -> dict[str, str]:
+        ends = {**self._mark().ends, **mark.ends}
+        made = {
+            _MARK: json.dumps({"number": mark.number, "ends": {str(name): end for name, end in sorted(ends.items())}})
+        }
+        if mark.quarantined:
+            made[_QUARANTINED] = json.dumps([mark.number, list(mark.quarantined)])
+        return made
+
+    def _data_files(self, added: Sequence[NewFile]) -> list[Any]:
+        """Return the manifest entries of new files, with the statistics of their footers."""
+        arrow, manifest = import_module("pyiceberg.io.pyarrow"), import_module("pyiceberg.manifest")
+        record = import_module("pyiceberg.typedef").Record
+        schema, spec = self._table.schema(), self._table.spec()
+        plan = arrow.compute_statistics_plan(schema, self._table.properties)
+        ids, store = arrow.parquet_path_to_id_mapping(schema), IcebergFiles(self._table.location(), {})
+        return [
+            manifest.DataFile.from_args(
+                content=manifest.DataFileContent.DATA,
+                file_path=store.path(file.name),
+                file_format=manifest.FileFormat.PARQUET,
+                partition=record(file.period) if spec.fields else record(),
+                file_size_in_bytes=file.size_bytes,
+                sort_order_id=None,
+                spec_id=spec.spec_id,
+                equality_ids=None,
+                key_metadata=None,
+                **arrow.data_file_statistics_from_parquet_metadata(
+                    parquet_metadata=file.metadata(), stats_columns=plan, parquet_column_mapping=ids
+                ).to_serialized_dict(),
+            )
+            for file in added
+        ]
+
+    def _filter(self, wanted: set[int | None]) -> Any:
+        """Return the predicate of pyiceberg for the rows of some partitions."""
+        made, by = import_module("pyiceberg.expressions"), self.layout.partition_by
+        if by == "none":
+            return made.AlwaysTrue()
+        found = [made.IsNull(TIMESTAMP)] if None in wanted else []
+        numbers = sorted(number for number in wanted if number is not None)
+        if by == BUCKETS:
+            found.append(made.In(BUCKET, numbers))
+        elif numbers:
+            start, end = (_EPOCH + number * _PERIODS[by] for number in (numbers[0], numbers[-1] + 1))
+            later = made.GreaterThanOrEqual(TIMESTAMP, start.isoformat())
+            found.append(made.And(later, made.LessThan(TIMESTAMP, end.isoformat())))
+        return found[0] if len(found) == 1 else made.Or(*found)
+
+
+def _number(value: Any) -> int | None:
+    """Return the value of a partition, which may be a date, as a number."""
+    found: int | None = (value - _EPOCH.date()).days if hasattr(value, "toordinal") else value
+    return found

@@ -1,0 +1,84 @@
+"""Arrow types of JSON Schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final
+
+from stratalog.errors import ConfigError
+
+_PLAIN: Final = {"integer": "int64", "number": "float64", "boolean": "bool_", "string": "string"}
+
+
+def json_schema_fields(schema: Any) -> Any:
+    """Return the ``pyarrow.Schema`` of a JSON Schema of objects. Any: a parsed JSON Schema.
+
+    A string of format ``date-time`` is a timestamp; all other strings are strings. ``oneOf`` and ``anyOf`` of a type and
+    null are that type.
+
+    Raises:
+        ConfigError: a property cannot be a column, because it has several types or none.
+    """
+    kind = _type(schema, schema, (), "value")
+    pa = import_module("pyarrow")
+    if not pa.types.is_struct(kind):
+        raise ConfigError("the JSON Schema of a value must describe an object with properties")
+    return pa.schema(list(kind))
+
+
+def _type(schema: Any, root: Any, references: tuple[str, ...], path: str) -> Any:
+    if not isinstance(schema, Mapping):
+        raise ConfigError(f"{path} has no type in its JSON Schema")
+    if "$ref" in schema:
+        reference = str(schema["$ref"])
+        if reference in references:
+            raise ConfigError(f"{path} cannot be a column, because its JSON Schema contains itself")
+        return _type(_resolved(reference, root, path), root, (*references, reference), path)
+    for name in ("oneOf", "anyOf"):
+        if name in schema:
+            arms = [arm for arm in schema[name] if not (isinstance(arm, Mapping) and arm.get("type") == "null")]
+            if len(arms) != 1:
+                raise ConfigError(f"{path} cannot be a column, because it has {len(arms)} types in its JSON Schema")
+            return _type(arms[0], root, references, path)
+    return _single_type(_single(schema, path), schema, root, references, path)
+
+
+def _single_type(kind: str, schema: Mapping[str, Any], root: Any, references: tuple[str, ...], path: str) -> Any:
+    pa = import_module("pyarrow")
+    if kind == "array":
+        return pa.list_(_type(schema.get("items"), root, references, f"{path}[]"))
+    if kind == "object":
+        fields = schema.get("properties")
+        if not fields:
+            raise ConfigError(f"{path} cannot be a column, because its JSON Schema lists no properties")
+        return pa.struct(
+            [pa.field(name, _type(found, root, references, f"{path}.{name}")) for name, found in fields.items()]
+        )
+    if kind == "string" and schema.get("format") == "date-time":
+        return pa.timestamp("us", tz="UTC")
+    if kind not in _PLAIN:
+        raise ConfigError(f"{path} has the type {kind!r} in its JSON Schema, which cannot be a column")
+    return getattr(pa, _PLAIN[kind])()
+
+
+def _single(schema: Mapping[str, Any], path: str) -> str:
+    """Return the only type of a schema besides null."""
+    found = schema.get("type")
+    if found is None and "properties" in schema:
+        return "object"
+    if found is None and all(isinstance(value, str) for value in schema.get("enum", [None])):
+        return "string"
+    kinds = [kind for kind in ([found] if isinstance(found, str) else found or []) if kind != "null"]
+    if len(kinds) != 1:
+        raise ConfigError(f"{path} cannot be a column, because it has {len(kinds)} types in its JSON Schema")
+    return str(kinds[0])
+
+
+def _resolved(reference: str, root: Any, path: str) -> Any:
+    found = root
+    for name in reference.removeprefix("#/").split("/") if reference.startswith("#/") else [None]:
+        if not isinstance(found, Mapping) or name not in found:
+            raise ConfigError(f"{path} refers to {reference!r}, which is not in its JSON Schema")
+        found = found[name]
+    return found

@@ -1,0 +1,172 @@
+"""Protobuf messages as columns."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from stratalog.errors import ConfigError, PluginImportError
+from stratalog_spark.jobs.values import Parsed
+
+_TIMESTAMP: Final = "google.protobuf.Timestamp"
+_WRAPPERS: Final = frozenset(
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+_PLAIN: Final = {  # by the names of FieldDescriptor.TYPE_
+    "DOUBLE": "float64",
+    "FLOAT": "float32",
+    "INT64": "int64",
+    "SINT64": "int64",
+    "SFIXED64": "int64",
+    "INT32": "int32",
+    "SINT32": "int32",
+    "SFIXED32": "int32",
+    "UINT32": "int64",
+    "FIXED32": "int64",
+    "BOOL": "bool_",
+    "STRING": "string",
+    "BYTES": "binary",
+    "ENUM": "string",
+}
+_UNSIGNED: Final = frozenset({"UINT64", "FIXED64"})
+
+
+def compiled(text: str) -> bytes:
+    """Return the descriptors of a ``.proto`` file and of what it imports, as a serialized ``FileDescriptorSet``.
+
+    Raises:
+        ConfigError: the text is not valid.
+        PluginImportError: grpcio-tools is not installed.
+    """
+    if find_spec("grpc_tools") is None:
+        raise PluginImportError("schemas as .proto text need grpcio-tools", "spark", "stratalog[protobuf]")
+    protoc = import_module("grpc_tools.protoc")
+    package = Path(str(protoc.__file__)).parent
+    with tempfile.TemporaryDirectory(prefix="stratalog-proto-") as folder:
+        (Path(folder) / "value.proto").write_text(text, encoding="utf-8")
+        out = Path(folder) / "value.pb"
+        include = [f"-I{folder}", f"-I{package / '_proto'}"]
+        failed = protoc.main(
+            ["protoc", *include, "--include_imports", f"--descriptor_set_out={out}", str(Path(folder) / "value.proto")]
+        )
+        if failed:
+            raise ConfigError(
+                "protoc cannot compile the .proto schema; its messages are on the standard error. Pass a schema that "
+                "imports others as a serialized FileDescriptorSet"
+            )
+        return out.read_bytes()
+
+
+class ProtobufValues:
+    """Parser of Protobuf messages.
+
+    Args:
+        descriptors: a serialized ``FileDescriptorSet``; the values are of the first message of its last file.
+        indexed: True if the message indexes of a schema registry precede each message.
+    """
+
+    def __init__(self, descriptors: bytes, *, indexed: bool) -> None:
+        try:
+            pb2 = import_module("google.protobuf.descriptor_pb2")
+        except ImportError as error:
+            raise PluginImportError("Protobuf needs protobuf", "spark", "stratalog[protobuf]") from error
+        try:
+            files = pb2.FileDescriptorSet.FromString(descriptors).file
+        except import_module("google.protobuf.message").DecodeError as error:
+            raise ConfigError(f"the Protobuf schema is not a serialized FileDescriptorSet: {error}") from None
+        if not files or not files[-1].message_type:
+            raise ConfigError("the Protobuf schema has no message")
+        pool = import_module("google.protobuf.descriptor_pool").DescriptorPool()
+        for file in files:
+            pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
+        package = f"{files[-1].package}." if files[-1].package else ""
+        found = pool.FindMessageTypeByName(package + files[-1].message_type[0].name)
+        self._pa, self._indexed = import_module("pyarrow"), indexed
+        self._new: Callable[[], Any] = import_module("google.protobuf.message_factory").GetMessageClass(found)
+        self._broken = import_module("google.protobuf.message").DecodeError
+        self.type, self._convert = self._struct(found, ())
+
+    def parse(self, values: Any) -> Parsed:
+        """Parse a column of binaries; null stays null."""
+        rows, bad = list[object](), list[int]()
+        for number, value in enumerate(values.to_pylist()):
+            found = None if value is None else self._one(value)
+            if value is not None and found is None:
+                bad.append(number)
+            rows.append(found)
+        return self._pa.array(rows, self.type), bad
+
+    def _one(self, value: bytes) -> object:
+        start = 0
+        if self._indexed:
+            if value[:1] == b"\0":  # the first message of the file; the usual case has a short form
+                start = 1
+            elif value[:2] == b"\x02\0":
+                start = 2
+            else:
+                return None
+        message = self._new()
+        try:
+            message.ParseFromString(value[start:])
+            return self._convert(message)
+        except (self._broken, OverflowError, ValueError):
+            return None
+
+    def _struct(self, descriptor: Any, above: tuple[str, ...]) -> tuple[Any, Callable[[Any], Any]]:
+        """Return the type of a message, and the function that converts one."""
+        if descriptor.full_name in above:
+            raise ConfigError(f"Protobuf message {descriptor.full_name} cannot be a column, because it contains itself")
+        made = [(field, *self._field(field, (*above, descriptor.full_name))) for field in descriptor.fields]
+        converters = [(field.name, field.has_presence, convert) for field, _, convert in made]
+
+        def converted(message: Any) -> dict[str, Any]:
+            return {
+                name: None if presence and not message.HasField(name) else convert(getattr(message, name))
+                for name, presence, convert in converters
+            }
+
+        return self._pa.struct([self._pa.field(field.name, kind) for field, kind, _ in made]), converted
+
+    def _field(self, field: Any, above: tuple[str, ...]) -> tuple[Any, Callable[[Any], Any]]:
+        pa = self._pa
+        entry = field.message_type
+        if entry is not None and entry.GetOptions().map_entry:
+            (key, to_key), (item, to_item) = (
+                self._single(entry.fields_by_name[name], above) for name in ("key", "value")
+            )
+            return pa.map_(key, item), lambda found: [(to_key(name), to_item(found[name])) for name in found]
+        kind, convert = self._single(field, above)
+        if field.is_repeated:
+            return pa.list_(kind), lambda found: [convert(each) for each in found]
+        return kind, convert
+
+    def _single(self, field: Any, above: tuple[str, ...]) -> tuple[Any, Callable[[Any], Any]]:
+        pa, message = self._pa, field.message_type
+        if message is not None and message.full_name == _TIMESTAMP:
+            return pa.timestamp("us", tz="UTC"), lambda found: found.seconds * 1_000_000 + found.nanos // 1_000
+        if message is not None and message.full_name in _WRAPPERS:
+            kind, convert = self._single(message.fields_by_name["value"], above)
+            return kind, lambda found: convert(found.value)
+        if message is not None:
+            return self._struct(message, above)
+        if field.enum_type is not None:
+            names = {value.number: value.name for value in field.enum_type.values}
+            return pa.string(), lambda found: names.get(found, str(found))
+        name = _type_name(field)
+        if name in _UNSIGNED:
+            decimal = import_module("decimal").Decimal
+            return pa.decimal128(20, 0), decimal
+        return getattr(pa, _PLAIN[name])(), lambda found: found
+
+
+def _type_name(field: Any) -> str:
+    return next(
+        name.removeprefix("TYPE_")
+        for name in dir(field)
+        if name.startswith("TYPE_") and getattr(field, name) == field.type
+    )

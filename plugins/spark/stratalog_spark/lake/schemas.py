@@ -1,0 +1,137 @@
+"""Schemas of the values of a topic, by their ids in a schema registry, and their parsers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
+
+from stratalog.errors import ConfigError, PluginImportError
+from stratalog_spark.jobs.values import CONFLUENT_BYTES, AvroValues, JsonValues, Parsed
+from stratalog_spark.lake.json_schema import json_schema_fields
+from stratalog_spark.lake.protobuf import ProtobufValues, compiled
+
+KINDS: Final = ("raw", "json", "avro", "protobuf")
+PREFIX_BYTES: Final = CONFLUENT_BYTES
+_SUFFIXES: Final = {"json": (".json",), "avro": (".avsc", ".json"), "protobuf": (".proto", ".pb", ".desc")}
+
+Schemas: TypeAlias = "Mapping[int | None, object] | Callable[[int], object] | Path | str"
+"""Schemas by id; or a folder with one file ``ID.avsc``, ``ID.json``, ``ID.proto`` or ``ID.pb`` for each id; or a function
+that returns the schema of an id, and raises LookupError if there is none. The key None of a mapping is the schema of
+values without the prefix of a schema registry."""
+
+
+class Parser(Protocol):
+    """Parser of the values of one schema.
+
+    Attributes:
+        type: Arrow type of a value, a struct.
+    """
+
+    type: Any
+
+    def parse(self, values: Any) -> Parsed:
+        """Parse a column of binaries without prefix; null stays null."""
+
+
+class SchemaSet:
+    """Schemas that the user passed. Used by the driver; tasks get the schemas that they need.
+
+    Args:
+        kind: ``raw``, ``json``, ``avro`` or ``protobuf``.
+        schemas: where the schemas are; None for ``raw``.
+
+    Raises:
+        ConfigError: the kind is unknown, or does not fit the schemas, or a file of the folder is not valid.
+    """
+
+    def __init__(self, kind: str, schemas: Schemas | None) -> None:
+        if kind not in KINDS:
+            raise ConfigError(f"schema={kind!r} is not one of {', '.join(KINDS)}")
+        if (kind == "raw") != (schemas is None):
+            raise ConfigError("schema='raw' takes no schemas" if kind == "raw" else f"schema={kind!r} needs schemas")
+        self.kind = kind
+        self._ask: Callable[[int], object] | None = None
+        self._known: dict[int | None, object] = {}
+        if callable(schemas):
+            self._ask = schemas
+        elif isinstance(schemas, Mapping):
+            if None in schemas and len(schemas) > 1:
+                raise ConfigError("schemas contains None, for values without prefix: it must be the only schema then")
+            if not schemas:
+                raise ConfigError("schemas is empty")
+            self._known = {number: self._usable(schema, f"schema {number}") for number, schema in schemas.items()}
+        elif schemas is not None:
+            self._ask = self._of_folder(Path(schemas))
+
+    def known(self) -> dict[int | None, object]:
+        """Return the schemas that are known by now."""
+        return dict(self._known)
+
+    def find(self, ids: Iterable[int]) -> dict[int | None, object]:
+        """Return the schemas of ids. An id that has none is left out."""
+        found: dict[int | None, object] = {}
+        for number in sorted(ids):
+            if number not in self._known and self._ask is not None:
+                try:
+                    self._known[number] = self._usable(self._ask(number), f"schema {number}")
+                except LookupError:
+                    continue
+            if number in self._known:
+                found[number] = self._known[number]
+        return found
+
+    def _of_folder(self, folder: Path) -> Callable[[int], object]:
+        if not folder.is_dir():
+            raise ConfigError(f"the folder of schemas {folder} does not exist")
+
+        def read(number: int) -> object:
+            for suffix in _SUFFIXES[self.kind]:
+                file = folder / f"{number}{suffix}"
+                if file.is_file():
+                    return file.read_bytes() if suffix in {".pb", ".desc"} else file.read_text(encoding="utf-8")
+            raise LookupError(number)
+
+        names = {file.stem for file in folder.iterdir() if file.suffix in _SUFFIXES[self.kind]}
+        for number in sorted(int(name) for name in names if name.isdecimal()):
+            self._known[number] = self._usable(read(number), f"schema {number} in {folder}")
+        return read  # for files that appear later
+
+    def _usable(self, schema: object, name: str) -> object:
+        """Return a schema as tasks get it: parsed JSON, or descriptors of Protobuf."""
+        try:
+            if self.kind == "protobuf":
+                made: object = compiled(schema) if isinstance(schema, str) else schema
+            else:
+                made = json.loads(schema) if isinstance(schema, str | bytes) else schema
+            parser_of(self.kind, made, prefixed=False)
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from error
+        except ValueError as error:
+            raise ConfigError(f"{name} is not valid JSON: {error}") from None
+        return made
+
+
+def parser_of(kind: str, schema: Any, *, prefixed: bool) -> Parser:
+    """Return the parser of values of one schema.
+
+    Args:
+        kind: ``json``, ``avro`` or ``protobuf``.
+        schema: as ``SchemaSet.find`` returns it.
+        prefixed: True if a schema registry's serializer wrote the values.
+
+    Raises:
+        ConfigError: the schema is not valid, or cannot be columns.
+    """
+    if kind == "json":
+        return JsonValues(json_schema_fields(schema))
+    if kind == "protobuf":
+        return ProtobufValues(schema, indexed=prefixed)
+    try:
+        return AvroValues({None: schema})
+    except (ConfigError, PluginImportError):
+        raise
+    except import_module("fastavro").schema.SchemaParseException as error:
+        raise ConfigError(f"the Avro schema is not valid: {error}") from None

@@ -1,0 +1,51 @@
+"""Stream of the places of records: one row for each split of a micro-batch. Records never pass through the JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from stratalog_spark.options import Options
+from stratalog_spark.rows import SplitPartition
+from stratalog_spark.source import StratalogSource
+from stratalog_spark.stream import PlainStreamReader
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
+
+try:
+    from stratalog_spark.limited import LimitedStreamReader as _Reader
+except ImportError:  # before Spark 4.2
+    _Reader = PlainStreamReader  # type: ignore[misc]
+
+
+class SplitSource(StratalogSource):
+    """Data source ``stratalog-splits``, with the options of ``stratalog``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format(...)``."""
+        return "stratalog-splits"
+
+    def schema(self) -> StructType | str:
+        """Return the only column."""
+        return "split string"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's signature
+        """Return the reader for ``spark.readStream``."""
+        return SplitStreamReader(Options(self.options, streaming=True), ("split",))
+
+
+class SplitStreamReader(_Reader):
+    """Stream reader whose tasks return the message of their split instead of its records."""
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Run one task."""
+        import pyarrow as pa  # noqa: PLC0415 - in the worker
+
+        assert isinstance(partition, SplitPartition)  # from ``partitions``
+        made: Any = pa.RecordBatch.from_pydict({"split": [partition.value]})
+        yield made

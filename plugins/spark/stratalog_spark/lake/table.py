@@ -1,0 +1,201 @@
+"""Tables as ``sync`` uses them: the same steps for Iceberg and for Delta."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from typing import Any, Final, Protocol
+
+from stratalog.errors import ConfigError, StorageError
+from stratalog_spark.jobs.parquet import WrittenFile
+
+PERIODS: Final = ("day", "hour", "none")
+BUCKETS: Final = "bucket"
+LAYOUT: Final = "stratalog.layout"  # property of a table
+
+
+class TableConflictError(StorageError):
+    """Another program committed to the table at the same time, or advanced the same topic."""
+
+    advice = "start the query again; only one query may write a topic to a table"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Settings of a table that never change.
+
+    Attributes:
+        topic: the topic.
+        topic_id: id of the topic, or an empty text if it has none.
+        schema: kind of the values: ``raw``, ``json``, ``avro``, ``protobuf``; ``quarantine`` for that table.
+        partition_by: ``day``, ``hour``, ``none``, or ``bucket`` for a table with one row for each key.
+        buckets: number of buckets; 0 if there are none.
+    """
+
+    topic: str
+    topic_id: str
+    schema: str
+    partition_by: str
+    buckets: int = 0
+
+    def to_json(self) -> str:
+        """Return the text that a property of the table stores."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | None, table: str) -> Layout:
+        """Parse the output of ``to_json``.
+
+        Raises:
+            ConfigError: the table was not created by ``sync``.
+        """
+        try:
+            return cls(**json.loads(text or ""))
+        except (ValueError, TypeError):
+            raise ConfigError(f"{table} exists, and was not created by sync: name another table") from None
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A data file that a task wrote.
+
+    Attributes:
+        name: name below the data files of the table.
+        rows: number of rows.
+        size_bytes: size of the file.
+        period: days or hours since 1970, or the number of the bucket; None for rows without timestamp; 0 if the table
+            is not partitioned.
+        footer: the metadata of Parquet, as a file without rows.
+    """
+
+    name: str
+    rows: int
+    size_bytes: int
+    period: int | None
+    footer: bytes
+
+    @classmethod
+    def of(cls, written: WrittenFile, period: int | None) -> NewFile:
+        """Return the message about a file."""
+        body = io.BytesIO()
+        written.footer.write_metadata_file(body)
+        return cls(written.name, written.rows, written.size_bytes, period, body.getvalue())
+
+    @classmethod
+    def stored(cls, files: FileStore, name: str) -> NewFile:
+        """Return the message about a file of a table without partitions that was written earlier."""
+        with files.open(name) as opened:
+            size_bytes = opened.seek(0, io.SEEK_END) or opened.tell()
+            footer = import_module("pyarrow.parquet").read_metadata(opened)
+        return cls.of(WrittenFile(name, footer.num_rows, size_bytes, 0, footer), 0)
+
+    def metadata(self) -> Any:
+        """Return the ``pyarrow.parquet.FileMetaData``."""
+        return import_module("pyarrow.parquet").read_metadata(io.BytesIO(self.footer))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file of the current state of a table. ``handle`` is the library's own object."""
+
+    name: str
+    size_bytes: int
+    period: int | None
+    handle: Any = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Position of the stream, which a commit stores together with its files.
+
+    Attributes:
+        number: number of the commit, from 1 on. Quarantine: number of the commit whose bad records it has.
+        ends: offset up to which the table has each partition.
+        quarantined: names of the files of bad records that belong to the commit.
+    """
+
+    number: int
+    ends: Mapping[int, int]
+    quarantined: Sequence[str] = ()
+
+
+class FileStore(Protocol):
+    """The data files of a table. Can be pickled; its options, which may be credentials, are never printed."""
+
+    def put(self, local: str, name: str) -> None:
+        """Store a copy of a local file, completely or not at all."""
+
+    def open(self, name: str) -> Any:
+        """Open a file for reading."""
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete files. A file that does not exist is ignored."""
+
+
+class LakeTable(Protocol):
+    """One table in its state when it was opened. Used by one thread.
+
+    Attributes:
+        name: name for messages.
+        exists: False until ``create``.
+        layout: settings of the table.
+        columns: ``pyarrow.Schema`` of all columns of the data files.
+        file_schema: the same with the metadata that data files need.
+        number: number of the last commit of the stream, 0 before the first one.
+    """
+
+    name: str
+    exists: bool
+
+    @property
+    def layout(self) -> Layout: ...  # noqa: D102 - see above
+
+    @property
+    def columns(self) -> Any: ...  # noqa: D102 - see above
+
+    @property
+    def file_schema(self) -> Any: ...  # noqa: D102 - see above
+
+    @property
+    def number(self) -> int: ...  # noqa: D102 - see above
+
+    @property
+    def files(self) -> FileStore: ...  # noqa: D102 - see above
+
+    def create(self, layout: Layout, columns: Any) -> None:
+        """Create the table."""
+
+    def add_columns(self, columns: Any) -> None:
+        """Add the columns and nested fields of a ``pyarrow.Schema`` that are not in the table."""
+
+    def ends(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the offset up to which the table has each of these partitions; a new partition is left out."""
+
+    def quarantined(self, after: int) -> tuple[int, Sequence[str]]:
+        """Return the number of the last commit that had bad records, and their files.
+
+        Return (0, ()) if there is none above the number ``after``.
+        """
+
+    def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
+        """Return the data files of some partitions of the table."""
+
+    def commit(self, added: Sequence[NewFile], removed: Sequence[LiveFile], mark: Mark | None) -> None:
+        """Add and remove files by one commit, and store the mark with it. Without mark, the rows stay the same.
+
+        Raises:
+            TableConflictError: the table changed in a way that the commit cannot be added to.
+        """
+
+
+class TableTarget(Protocol):
+    """Name of a table, with what is needed to reach it. Can be pickled."""
+
+    def open_table(self) -> LakeTable:
+        """Return the table in its current state."""
+
+    def quarantine(self) -> TableTarget:
+        """Return the default table for records that cannot be parsed."""

@@ -1,0 +1,311 @@
+"""Work of the tasks: read records, decode them, and write data files that no reader sees before their commit."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, Self
+from uuid import uuid4
+
+from stratalog.reading import Split
+from stratalog_spark.columns import HEADERS as READ_HEADERS
+from stratalog_spark.jobs.parquet import PeriodWriter, dated_folders
+from stratalog_spark.lake.columns import BUCKET, KEY, TIMESTAMP
+from stratalog_spark.lake.decode import Decoder
+from stratalog_spark.lake.table import BUCKETS, FileStore, Layout, NewFile
+from stratalog_spark.messages import Message
+from stratalog_spark.options import Options
+from stratalog_spark.rowcolumns import murmur2
+from stratalog_spark.rows import read_split
+
+READ: Final = ("key", "value", "partition", "offset", "timestamp", READ_HEADERS)
+NO_KEY: Final = "the record has no key, and the table has one row for each key"
+TEMPORARY: Final = "_stratalog"  # folder of files that are deleted after the commit
+_NO_TIME: Final = -(1 << 63)
+_BATCH_ROWS: Final = 1 << 16
+_HELD_BYTES: Final = 64 << 20  # records of a task before the older ones of a key are removed
+_FOLDER: Final = {"day": "date", "hour": "hour", "none": "none", BUCKETS: "none"}
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Result of a task.
+
+    Attributes:
+        files: new data files.
+        bad: new files of records that could not be parsed.
+        removed: names of the data files that ``files`` replace.
+        unknown: ids of schemas that the task did not have. The result is incomplete then.
+        rows: number of records that are in ``files`` for the first time.
+        bad_rows: number of records in ``bad``.
+    """
+
+    files: list[NewFile]
+    bad: list[NewFile]
+    removed: list[str]
+    unknown: list[int]
+    rows: int
+    bad_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """Result of a task of ``SortWork``: a file with the latest record of each key, by buckets.
+
+    Attributes:
+        name: name of the file; empty if there are no records.
+        buckets: number of the bucket of each of its record batches.
+        bad: new files of records that have no key.
+        bad_rows: number of records in ``bad``.
+    """
+
+    name: str
+    buckets: list[int]
+    bad: list[NewFile]
+    bad_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Task of ``MergeWork``: names and batches of the files of ``SortWork``, and the names of the bucket's data files."""
+
+    number: int
+    parts: list[tuple[str, int]]
+    data: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Task of ``rewritten``: small files of one partition of a table, which become one file."""
+
+    period: int | None
+    names: list[str]
+
+
+DONE: Final = Message[Done]("lake-done", Done)
+SORTED: Final = Message[Sorted]("lake-sorted", Sorted)
+BUCKET_TASK: Final = Message[Bucket]("lake-bucket", Bucket)
+REWRITE_TASK: Final = Message[Rewrite]("lake-rewrite", Rewrite)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Settings of all tasks of one micro-batch. Spark ships them with the function of the task.
+
+    Attributes:
+        options: options of the read.
+        layout: settings of the table.
+        schemas: schemas of the values by id.
+        missing: ids that have no schema.
+        columns: serialized ``pyarrow.Schema`` of the value's columns.
+        file_schema: serialized ``pyarrow.Schema`` of data files.
+        files: the data files of the table.
+        bad_files: the data files of the quarantine.
+        bad_schema: serialized ``pyarrow.Schema`` of its files.
+    """
+
+    options: Options
+    layout: Layout
+    schemas: Mapping[int | None, object]
+    missing: frozenset[int]
+    columns: bytes
+    file_schema: bytes
+    files: FileStore
+    bad_files: FileStore
+    bad_schema: bytes
+
+    def append(self, split: Split) -> Done:
+        """Write the records of a split."""
+        decoder, unknown = self._decoder(), set[int]()
+        with self._good(_FOLDER[self.layout.partition_by]) as good, self._bad() as bad:
+            for batch in self._read(split):
+                decoded = decoder.decode(batch)
+                unknown.update(decoded.unknown)
+                bad.add(decoded.bad)
+                good.add(decoded.rows)
+            return Done(good.finish(), bad.finish(), [], sorted(unknown), good.rows, bad.rows)
+
+    def sort(self, split: Split) -> Sorted:
+        """Store the latest record of each key of a split, in one batch for each bucket, where ``merge`` finds it."""
+        pa, pc = import_module("pyarrow"), import_module("pyarrow.compute")
+        decoder, held, size = self._decoder(), list[Any](), 0
+        with self._bad() as bad:
+            for batch in self._read(split):
+                keyless = batch.filter(batch.column("key").is_null())
+                bad.add(decoder.refused(keyless, [NO_KEY] * keyless.num_rows))
+                held.append(pa.Table.from_batches([batch.filter(batch.column("key").is_valid())]))
+                size += held[-1].nbytes
+                if size > _HELD_BYTES:
+                    held = [latest(pa.concat_tables(held), each_partition=True)]
+                    size = held[0].nbytes
+            refused = bad.finish()
+        rows = latest(pa.concat_tables(held), each_partition=True) if held else None
+        if rows is None or not rows.num_rows:
+            return Sorted("", [], refused, bad.rows)
+        rows = rows.append_column(BUCKET, buckets_of(rows["key"], self.layout.buckets))
+        numbers = sorted(pc.unique(rows[BUCKET]).to_pylist())
+        name = f"{TEMPORARY}/{uuid4().hex}.arrow"
+        with tempfile.TemporaryDirectory(prefix="stratalog-sync-") as folder:
+            local = str(Path(folder) / "sorted.arrow")
+            with pa.OSFile(local, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as out:
+                for number in numbers:
+                    out.write_batch(_one_batch(rows.filter(pc.equal(rows[BUCKET], number))))
+            self.files.put(local, name)
+        return Sorted(name, numbers, refused, bad.rows)
+
+    def merge(self, bucket: Bucket) -> Done:
+        """Put the latest record of each key into a bucket, and remove the earlier ones."""
+        pa, pc = import_module("pyarrow"), import_module("pyarrow.compute")
+        parts = [_batch_of(self.files, name, number) for name, number in bucket.parts]
+        rows = latest(latest(pa.Table.from_batches(parts), each_partition=True), each_partition=False)
+        decoded = self._decoder().decode(_one_batch(rows))
+        if decoded.unknown:
+            return Done([], [], [], sorted(decoded.unknown), 0, 0)
+        replaced = decoded.rows[KEY].combine_chunks()  # also of tombstones, whose value is null
+        tombstones = rows.filter(rows["value"].is_null())["key"].combine_chunks()
+        present = decoded.rows.filter(pc.invert(pc.is_in(decoded.rows[KEY], value_set=tombstones)))
+        removed = list[str]()
+        with self._good("none", bucket.number) as good, self._bad() as bad:
+            bad.add(decoded.bad)
+            for name in bucket.data:
+                with self.files.open(name) as opened:
+                    file = import_module("pyarrow.parquet").ParquetFile(opened)
+                    if pc.any(pc.is_in(file.read(columns=[KEY])[KEY], value_set=replaced)).as_py():
+                        removed.append(name)
+                        for batch in file.iter_batches():
+                            good.add(batch.filter(pc.invert(pc.is_in(batch.column(KEY), value_set=replaced))))
+            good.add(present)
+            return Done(good.finish(), bad.finish(), removed, [], present.num_rows, bad.rows)
+
+    def rewrite(self, small: Rewrite) -> Done:
+        """Write the rows of several files to one."""
+        with self._good("none", small.period) as good:
+            for name in small.names:
+                with self.files.open(name) as opened:
+                    for batch in import_module("pyarrow.parquet").ParquetFile(opened).iter_batches():
+                        good.add(batch)
+            return Done(good.finish(), [], list(small.names), [], 0, 0)
+
+    def _read(self, split: Split) -> Iterator[Any]:
+        batches = read_split(self.options, READ, self.options.source, split)
+        return (batch for batch in batches if batch.num_rows)
+
+    def _decoder(self) -> Decoder:
+        layout = self.layout
+        return Decoder(layout.topic, layout.schema, self.schemas, self.missing, read_schema(self.columns))
+
+    def _good(self, partition_by: str, period: int | None = 0) -> _Files:
+        """Return the writer of data files, by the timestamps of the rows or for one partition of the table."""
+        schema, by = read_schema(self.file_schema), self.layout.partition_by
+
+        def name(found: int | None) -> str:
+            shown = period if partition_by == "none" else found
+            folders = [f"_{key}={value}" for key, value in dated_folders(shown, _FOLDER[by])]
+            return "/".join([*folders, uuid4().hex])
+
+        options = {"compression": "zstd", "coerce_timestamps": "us"}
+        writer = PeriodWriter(self.files, name, partition_by=partition_by, column=TIMESTAMP, options=options)
+        return _Files(
+            writer, schema, {BUCKET: period}, (lambda _: period) if partition_by == "none" else lambda found: found
+        )
+
+    def _bad(self) -> _Files:
+        options = {"compression": "zstd", "coerce_timestamps": "us"}
+        writer = PeriodWriter(
+            self.bad_files, lambda _: uuid4().hex, partition_by="none", column="timestamp", options=options
+        )
+        return _Files(writer, read_schema(self.bad_schema), {}, lambda _: 0)
+
+
+class _Files:
+    """Data files that a task writes. A context manager, which deletes unfinished files.
+
+    Args:
+        writer: the writer.
+        schema: ``pyarrow.Schema`` of the files.
+        constants: values of columns that the rows do not have.
+        period: returns the partition of the table for the period of a file.
+    """
+
+    def __init__(
+        self,
+        writer: PeriodWriter,
+        schema: Any,
+        constants: Mapping[str, int | None],
+        period: Callable[[int | None], int | None],
+    ) -> None:
+        self._writer, self._schema, self._constants, self._period = writer, schema, constants, period
+        self.rows = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
+    def add(self, rows: Any) -> None:
+        """Add rows, in the columns of the files. A column that they do not have is null."""
+        pa = import_module("pyarrow")
+        if not rows.num_rows:
+            return
+        names = set(rows.schema.names)
+        columns = [
+            rows.column(field.name).cast(field.type)
+            if field.name in names
+            else pa.repeat(pa.scalar(self._constants.get(field.name), field.type), rows.num_rows)
+            for field in self._schema
+        ]
+        for batch in pa.Table.from_arrays(columns, schema=self._schema).to_batches(max_chunksize=_BATCH_ROWS):
+            self._writer.write(batch)
+            self.rows += batch.num_rows
+
+    def finish(self) -> list[NewFile]:
+        """Complete the files."""
+        return [NewFile.of(file, self._period(file.period)) for file in self._writer.finish()]
+
+
+def read_schema(data: bytes) -> Any:
+    """Return the ``pyarrow.Schema`` of its serialized form."""
+    pa = import_module("pyarrow")
+    return pa.ipc.read_schema(pa.py_buffer(data))
+
+
+def latest(rows: Any, *, each_partition: bool) -> Any:
+    """Return the latest record of each key.
+
+    Args:
+        rows: a ``pyarrow.Table`` with the columns of a read.
+        each_partition: True for the last record of each key in each partition; False for the record with the latest
+            timestamp of each key, if it is in several partitions.
+    """
+    pa = import_module("pyarrow")
+    np = import_module("numpy")
+    partitions = rows["partition"].to_numpy()
+    if each_partition:
+        keys, order = ["key", "partition"], np.lexsort((rows["offset"].to_numpy(), partitions))
+    else:
+        keys, order = ["key"], np.lexsort((partitions, rows["timestamp"].cast("int64").fill_null(_NO_TIME).to_numpy()))
+    found = rows.take(pa.array(order))
+    numbered = found.select(keys).append_column("row", pa.array(range(found.num_rows), pa.int64()))
+    return found.take(numbered.group_by(keys).aggregate([("row", "max")])["row_max"])
+
+
+def buckets_of(keys: Any, buckets: int) -> Any:
+    """Return the bucket of each key: Kafka's hash of the key, without its sign, modulo the number of buckets."""
+    pa = import_module("pyarrow")
+    return pa.array((murmur2(keys.combine_chunks()) & 0x7FFFFFFF) % buckets, pa.int32())
+
+
+def _one_batch(rows: Any) -> Any:
+    """Return a table as one ``pyarrow.RecordBatch``."""
+    return import_module("pyarrow").RecordBatch.from_arrays(
+        [column.combine_chunks() for column in rows.columns], schema=rows.schema
+    )
+
+
+def _batch_of(files: FileStore, name: str, number: int) -> Any:
+    with files.open(name) as opened:
+        return import_module("pyarrow").ipc.open_file(opened).get_batch(number)

@@ -1,0 +1,130 @@
+"""Topics and tables for tests of ``stratalog_spark.sync``, whose tasks run here and not on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stratalog import Engine, Record
+
+TOPIC = "orders"
+HOUR_MS = 3_600_000
+START_MS = 1_790_000_000_000 // HOUR_MS * HOUR_MS
+
+
+def prefixed(schema_id: int, body: bytes) -> bytes:
+    """A value with the prefix of a schema registry."""
+    return b"\0" + schema_id.to_bytes(4, "big") + body
+
+
+def record(key: bytes | None, value: bytes | None, *, hour: float = 0) -> Record:
+    return Record(key=key, value=value, timestamp_ms=START_MS + int(hour * HOUR_MS))
+
+
+@dataclass
+class Lake:
+    """A topic, the tables that ``kind`` names, and the way from one to the other.
+
+    Attributes:
+        folder: place of everything.
+        engine: the engine of the topic.
+        kind: ``iceberg`` or ``delta``.
+    """
+
+    folder: Path
+    engine: Engine
+    kind: str
+    tables: dict[str, Any] = field(default_factory=dict)
+
+    def append(self, partition: int, records: Iterable[Record]) -> None:
+        from inside import write_checkpoints  # noqa: PLC0415 - as the engine
+
+        self.engine.log(TOPIC, partition).append(list(records))
+        write_checkpoints(self.engine)
+
+    def target(self, name: str = "orders") -> Any:
+        """The table with a name; Any: the classes are of a plugin."""
+        import stratalog_spark  # noqa: PLC0415 - needs pyspark
+
+        if self.kind == "delta":
+            return stratalog_spark.DeltaTable(str(self.folder / "delta" / name))
+        (self.folder / "iceberg").mkdir(exist_ok=True)
+        properties = {
+            "type": "sql",
+            "uri": f"sqlite:///{self.folder / 'iceberg' / 'catalog.db'}",
+            "warehouse": (self.folder / "iceberg").as_uri(),
+        }
+        return stratalog_spark.IcebergTable(f"lake.sales.{name}", properties)
+
+    def syncer(
+        self,
+        schema: str = "raw",
+        schemas: Any = None,
+        *,
+        partition_by: str = "hour",
+        upsert: int = 0,
+        maintenance: Any = None,
+        **options: str,
+    ) -> Any:
+        """What ``sync`` makes for a stream."""
+        from stratalog_spark.lake import sync  # noqa: PLC0415 - needs pyspark
+        from stratalog_spark.lake.schemas import SchemaSet  # noqa: PLC0415 - the same
+        from stratalog_spark.lake.table import Layout  # noqa: PLC0415 - the same
+        from stratalog_spark.options import Options  # noqa: PLC0415 - the same
+
+        given = {"path": str(self.folder / "data"), "subscribe": TOPIC, **options}
+        topic_id = str(self.engine.log(TOPIC, 0).topic_id)
+        made = sync.Syncer(
+            Options({"startingOffsets": "earliest", **given}, streaming=True),
+            self.target(),
+            self.target().quarantine(),
+            Layout(TOPIC, topic_id, schema, "bucket" if upsert else partition_by, upsert),
+            SchemaSet(schema, schemas),
+            maintenance or sync.Maintenance(small_files=0),
+        )
+        made.prepare([0, 1])
+        return made
+
+    def splits(self, start: Mapping[int, int], end: Mapping[int, int]) -> list[Any]:
+        """The splits of a micro-batch, as Spark would repeat it."""
+        from stratalog import TopicPartition  # noqa: PLC0415 - only here
+        from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
+        from stratalog_spark.stream import Planner  # noqa: PLC0415 - the same
+
+        planner = Planner(Options({"path": str(self.folder / "data"), "subscribe": TOPIC}, streaming=True))
+        try:
+            named = [{TopicPartition(TOPIC, number): at for number, at in found.items()} for found in (start, end)]
+            return planner.splits(named[0], named[1])
+        finally:
+            planner.close()
+
+    def ends(self) -> dict[int, int]:
+        return {number: self.engine.log(TOPIC, number).offsets().log_end for number in (0, 1)}
+
+    def sync(self, syncer: Any, start: Mapping[int, int] | None = None) -> int:
+        """One micro-batch from ``start`` to the end; its records."""
+        count: int = syncer.apply(None, self.splits(start or {0: 0, 1: 0}, self.ends()))
+        return count
+
+    def rows(self, name: str = "orders") -> list[dict[str, Any]]:
+        """The rows of a table, as its own library reads them, by partition and offset."""
+        table = self.target(name).open_table()._table  # noqa: SLF001 - the library's own table
+        found = table.scan().to_arrow() if self.kind == "iceberg" else table.to_pyarrow_table()
+        rows: list[dict[str, Any]] = found.to_pylist()
+        columns = ("_partition", "_offset") if "_offset" in found.schema.names else ("partition", "offset")
+        return sorted(rows, key=lambda row: tuple(row[column] for column in columns))
+
+    def places(self, name: str = "orders") -> list[tuple[int, int]]:
+        """Partition and offset of the rows of a table."""
+        prefix = "" if name.endswith("quarantine") else "_"
+        return [(row[f"{prefix}partition"], row[f"{prefix}offset"]) for row in self.rows(name)]
+
+    def files(self, name: str = "orders") -> list[str]:
+        """The URIs or paths of the data files of a table."""
+        table = self.target(name).open_table()._table  # noqa: SLF001 - as above
+        if self.kind == "iceberg":
+            return [task.file.file_path for task in table.scan().plan_files()]
+        found: list[str] = table.file_uris()
+        return found
