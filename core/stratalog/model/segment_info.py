@@ -69,7 +69,7 @@ class AbortedTransaction:
 class FileSlice:
     """Bytes of a segment, pinned until released: until then, ``data`` stays valid and the file stays open.
 
-    ``fileno()`` and ``position`` are for ``os.sendfile``; fileno is None if the bytes come from a tier.
+    ``fileno()`` and ``position`` are for ``os.sendfile``; fileno is None if the bytes are in memory.
     A context manager; ``release`` may be called twice. For one thread at a time.
 
     Args:
@@ -108,10 +108,6 @@ class FileSlice:
         if not isinstance(self._data, memoryview):
             self._data = self._data()
         return self._data
-
-    def hold(self, data: memoryview) -> None:
-        """Use ``data``, the same bytes, instead of reading them."""
-        self._data = data
 
     def fileno(self) -> int | None:
         """Return the descriptor of the file, or None."""

@@ -147,12 +147,9 @@ class Segment(ReadOn):
         wanted = into[: max(0, min(len(into), self.size_bytes - position))]
         return into[: self.log.read_into(self.start + position, wanted)]
 
-    def slice(self, position: int, size_bytes: int, data: memoryview | None = None) -> FileSlice:
-        """Return the bytes from ``position``, pinned until released; ``data`` are these bytes if they were read."""
-        piece = self.log.slice(self.start + position, size_bytes)
-        if data is not None:
-            piece.hold(data)
-        return piece
+    def slice(self, position: int, size_bytes: int) -> FileSlice:
+        """Return the bytes from ``position``, pinned until released."""
+        return self.log.slice(self.start + position, size_bytes)
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """Return the entries of an index: from its file if that fits the log, otherwise rebuilt from the log in memory."""

@@ -160,7 +160,10 @@ def _fetch(view: LogView, parts: Components, asked: FetchRequest, *, whole: bool
         aborted: tuple[AbortedTransaction, ...] = ()
         if isolation == Isolation.READ_COMMITTED:
             aborted = hidden_transactions(view, parts, offset, last_offset + 1)
-        piece = FileSlice.of(data or b"", position) if local is None else local.slice(position, size_bytes, data)
+        if local is not None and data is None:
+            piece = local.slice(position, size_bytes)
+        else:
+            piece = FileSlice(data or memoryview(b""), position, size_bytes=size_bytes)
         return Fetched((piece,), last_offset + 1, view.offsets, offset, parts, aborted)
     if view.damage is not None and offset >= view.offsets.log_end:
         raise view.damage.with_traceback(None)
