@@ -17,7 +17,7 @@ from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
-from stratalog.segment.framing import Chunk, walk
+from stratalog.segment.framing import FRAME_BYTES, MAX_RELATIVE_OFFSET, Chunk, walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexReader, IndexRole
 
@@ -65,14 +65,14 @@ def index_floor(segment: ReadableSegment, offset: int, parts: Components) -> Off
     return entry if entry is not None and 0 < entry.position < segment.size_bytes else None
 
 
-def agrees(tables: Sequence[BatchTable], told: int) -> bool:
+def agrees(tables: Sequence[BatchTable], indexed_offset: int) -> bool:
     """Return True if batches begin where an index entry says, and one of them ends with the entry's offset.
 
     Kafka before 4.1 writes the last offset of an append, which may be that of a later batch.
     """
-    if not tables or tables[0].last_offset[0] > told:
+    if not tables or tables[0].last_offset[0] > indexed_offset:
         return False
-    return any(told in table.last_offset for table in tables)
+    return any(indexed_offset in table.last_offset for table in tables)
 
 
 def checked_position(segment: ReadableSegment, position: int, offset: int, parts: Components) -> int:
@@ -192,6 +192,9 @@ def find_timestamp(
     """
     entry = _time_floor(segment, timestamp_ms, parts)
     if entry is not None and entry.offset > min_offset:
+        near = _selected_record(segment, timestamp_ms, entry, parts, below)
+        if near is not None:
+            return near
         chunks = chunks_from(segment, entry.offset, parts, below=below, read_bytes=WINDOW_BYTES)
         is_true, found = _first_late(chunks, segment, timestamp_ms, min_offset, parts, entry)
         if is_true:
@@ -199,6 +202,38 @@ def find_timestamp(
     first_offset = max(segment.base_offset, min_offset)
     chunks = chunks_from(segment, first_offset, parts, below=below, read_bytes=WINDOW_BYTES)
     return _first_late(chunks, segment, timestamp_ms, min_offset, parts, None)[1]
+
+
+def _selected_record(
+    segment: ReadableSegment, timestamp_ms: int, entry: TimestampOffset, parts: Components, below: int | None
+) -> TimestampOffset | None:
+    """Return the first record at or above ``timestamp_ms``, with one read and without tables of the batches before it.
+
+    Returns None if this is not possible: the indexes disagree, the record is not near the index entry, or the bytes are
+    unusual or damaged.
+    """
+    place = index_floor(segment, entry.offset, parts)
+    if place is None or place.offset != entry.offset:
+        return None
+    data = segment.read(place.position, WINDOW_BYTES)
+    if len(data) < FRAME_BYTES or (found := parts.formats.get(data[FRAME_BYTES - 1])) is None:
+        return None
+    selected = found.select(
+        data,
+        base_offset=segment.base_offset,
+        offset=entry.offset + 1,
+        max_bytes=0,
+        bound=segment.base_offset + MAX_RELATIVE_OFFSET + 1 if below is None else below,
+        indexed_offset=place.offset,
+        check_crc=True,
+        since_ms=timestamp_ms,
+        indexed_ms=entry.timestamp_ms,
+    )
+    if selected is None or selected[0] == selected[1]:
+        return None
+    start, end, _ = selected
+    chunk = Chunk(data, place.position, (found.scan(data, start, end, check_crc=False),))
+    return _late_record(chunk, chunk.tables[0], 0, segment, parts, timestamp_ms, entry.offset)
 
 
 def _first_late(
@@ -255,7 +290,8 @@ def _time_floor(segment: ReadableSegment, timestamp_ms: int, parts: Components) 
     An entry with exactly this timestamp is not used: if its offset were wrong, the search could miss an earlier record.
     """
     try:
-        entry = time_index(segment, parts).floor(timestamp_ms - 1)
+        entries = segment.index_entries(IndexRole.TIME)
+        entry, *_ = parts.indexes[IndexRole.TIME].around(entries, segment.base_offset, timestamp_ms - 1)
     except CorruptIndexError:
         return None
     if entry is None or entry.timestamp_ms >= timestamp_ms:

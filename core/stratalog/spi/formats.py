@@ -133,8 +133,12 @@ class RecordFormat(ABC):
         indexed_offset: int | None,
         check_crc: bool = False,
         beyond_bytes: int = 0,
+        since_ms: int | None = None,
+        indexed_ms: int | None = None,
     ) -> tuple[int, int, int] | None:
         """Return the byte range of the batches that a fetch returns, without a table of all batches in ``data``.
+
+        A search by time finds its batch in the same way.
 
         The format checks framing and offsets. As in Kafka, a fetch does not check the CRCs of batches on the log's own
         disk.
@@ -153,13 +157,17 @@ class RecordFormat(ABC):
             beyond_bytes: number of bytes in the segment after ``data``. The last batch may extend into them if its
                 header is in ``data``, unless CRCs are checked. A caller that only needs positions does not have to read
                 them.
+            since_ms: the first batch to return also has a largest timestamp at or above this one. None: any batch may
+                be the first.
+            indexed_ms: largest timestamp of the batch that ends at ``indexed_offset``, from an index. None is not
+                compared.
 
         Returns:
             Start and end of the batches, relative to ``data``, and their last offset. The range is empty if the first
-            batch reaches the bound. The result is None if a scan is necessary: no batch ends at ``indexed_offset``, the first
-            batch is not complete, bytes before it are damaged, or an entry has another magic. None is the default.
+            batch reaches the bound. The result is None if a scan is necessary: no batch ends at ``indexed_offset``, that
+            batch has another largest timestamp than ``indexed_ms``, the first batch is not complete, bytes before it are damaged, or an entry has another magic. None is the default.
         """
-        del data, base_offset, offset, max_bytes, bound, indexed_offset, check_crc, beyond_bytes
+        del data, base_offset, offset, max_bytes, bound, indexed_offset, check_crc, beyond_bytes, since_ms, indexed_ms
         return None
 
     def prepare_records(self, records: Sequence[Record], rules: Rules, now_ms: int) -> PreparedBatches | None:

@@ -227,6 +227,24 @@ class RecordFormatContract(RecordRewritingContract):
                             assert indexed is None or indexed in lasts
                             assert found == _range(table, offset, max_bytes, bound)
 
+    def test_a_selection_by_time_begins_with_the_first_late_batch(self, record_format: RecordFormat) -> None:
+        """``select`` with ``since_ms`` and ``indexed_ms`` returns the range of a scan, or None."""
+        data = b"".join(bytes(self.written(record_format, None, count=2, base_offset=base)) for base in (100, 107, 120))
+        table = record_format.scan(data, 0, len(data), check_crc=True)
+        latest = list(table.max_timestamp_ms)
+        for since_ms in {found + step for found in latest for step in (-1, 0, 1)}:
+            for offset, row in product((100, 107, 121), range(len(table))):
+                select = partial(
+                    record_format.select, data, base_offset=100, offset=offset, max_bytes=1 << 20, bound=1 << 40
+                )
+                indexed = partial(select, since_ms=since_ms, indexed_offset=table.last_offset[row])
+                found = indexed(indexed_ms=latest[row])
+                if found is not None:
+                    late = [batch.last_offset >= offset and batch.max_timestamp_ms >= since_ms for batch in table]
+                    first = late.index(True)
+                    assert found == _range(table, table.base_offset[first], 1 << 20, 1 << 40)
+                assert indexed(indexed_ms=latest[row] + 1) is None
+
     def test_a_batch_is_selected_by_its_header_where_the_rest_of_it_was_not_read(
         self, record_format: RecordFormat
     ) -> None:

@@ -76,6 +76,16 @@ class TimeIndex(IndexFormat[TimestampOffset]):
         """Return a reader over ``entries``."""
         return TimeReader(entries, base_offset)
 
+    def around(
+        self, entries: Buffer, base_offset: int, target: int
+    ) -> tuple[TimestampOffset | None, TimestampOffset | None, TimestampOffset | None]:
+        """Return the last entry at or below ``target``; faster than a reader. The others are not known."""
+        index = self._kernels.entries_up_to(entries, TIME_ENTRY.size, *TimeReader.key, target)
+        if not index:
+            return None, None, None
+        timestamp_ms, relative = TIME_ENTRY.unpack_from(entries, (index - 1) * TIME_ENTRY.size)
+        return TimestampOffset(timestamp_ms, base_offset + relative), None, None
+
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
         """Return the size of the entries with an offset below ``end_offset``."""
         return TimeReader(entries, base_offset).kept_bytes(end_offset)

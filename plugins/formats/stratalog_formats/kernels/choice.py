@@ -51,7 +51,10 @@ class Kernels:
     time_entries: Callable[[int, int, int, int, int, int], IndexBuilder]
     expand_batches: Callable[[BatchTable, int, Callable[..., Any]], ArrowBuffers | None] | None = None
     select_batches: (
-        Callable[[Buffer, int, int, int, int, int | None, bool, int], tuple[int, int, int] | None] | None
+        Callable[
+            [Buffer, int, int, int, int, int | None, bool, int, int | None, int | None], tuple[int, int, int] | None
+        ]
+        | None
     ) = None
     retain_plain: (
         Callable[[Buffer, BatchTable, Sequence[Buffer], int | None, Sequence[bool] | None], bytearray] | None

@@ -28,6 +28,8 @@ from stratalog_formats.kernels.wire cimport (
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
 
+cdef int64_t NO_LIMIT_MS = -(1 << 63)
+
 
 cdef struct Selected:
     int64_t start
@@ -46,6 +48,9 @@ cdef int select(
     bint is_indexed,
     int64_t indexed,
     bint check_crc,
+    int64_t since_ms,
+    bint is_timed,
+    int64_t indexed_ms,
     Selected* found,
 ) noexcept nogil:
     """Return 0, or -1 if the first wanted batch is not in the data, or if it or the data before it is invalid."""
@@ -72,6 +77,8 @@ cdef int select(
             if last > indexed:
                 return -1
             is_indexed = last != indexed
+            if not is_indexed and is_timed and <int64_t>big_64(p + 35) != indexed_ms:
+                return -1
         if begun:
             if last >= bound or at + length - found.start > max_bytes:
                 return 0
@@ -81,7 +88,7 @@ cdef int select(
             break
         if check_crc and checksum_of(p + BATCH_CHECKED_FROM, length - BATCH_CHECKED_FROM) != big_32(p + BATCH_CRC_POSITION):
             break
-        if not begun and last >= offset:
+        if not begun and last >= offset and <int64_t>big_64(p + 35) >= since_ms:
             begun = True
             found.start = found.end = at
             if last >= bound:
@@ -93,14 +100,26 @@ cdef int select(
     return 0 if begun else -1
 
 
-def select_batches(data, int64_t base_offset, int64_t offset, int64_t max_bytes, int64_t bound, indexed, bint check_crc, int64_t beyond):
+def select_batches(
+    data,
+    int64_t base_offset,
+    int64_t offset,
+    int64_t max_bytes,
+    int64_t bound,
+    indexed,
+    bint check_crc,
+    int64_t beyond,
+    since_ms=None,
+    indexed_ms=None,
+):
     """Select batches as ``RecordFormat.select`` documents."""
     cdef Selected found
     cdef int missing
     if beyond < 0 or beyond >> 62:
         raise ValueError(f"{beyond} bytes behind the data")
-    cdef int64_t known = 0
-    cdef bint is_indexed = indexed is not None
+    cdef int64_t known = 0, since = NO_LIMIT_MS if since_ms is None else since_ms
+    cdef bint is_indexed = indexed is not None, is_timed = indexed_ms is not None
+    cdef int64_t known_ms = indexed_ms if is_timed else 0
     cdef Py_buffer view
     cdef int overflow = 0
     if is_indexed:
@@ -110,8 +129,12 @@ def select_batches(data, int64_t base_offset, int64_t offset, int64_t max_bytes,
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     if check_crc:  # the check takes as long as reading the bytes
         with nogil:
-            missing = select(<Cursor>view.buf, view.len, beyond, base_offset, offset, max_bytes, bound, is_indexed, known, True, &found)
+            missing = select(
+                <Cursor>view.buf, view.len, beyond, base_offset, offset, max_bytes, bound, is_indexed, known, True, since, is_timed, known_ms, &found
+            )
     else:
-        missing = select(<Cursor>view.buf, view.len, beyond, base_offset, offset, max_bytes, bound, is_indexed, known, False, &found)
+        missing = select(
+            <Cursor>view.buf, view.len, beyond, base_offset, offset, max_bytes, bound, is_indexed, known, False, since, is_timed, known_ms, &found
+        )
     PyBuffer_Release(&view)
     return None if missing else (found.start, found.end, found.last_offset)

@@ -183,12 +183,25 @@ class BatchFormat(RecordFormat):
         indexed_offset: int | None,
         check_crc: bool = False,
         beyond_bytes: int = 0,
+        since_ms: int | None = None,
+        indexed_ms: int | None = None,
     ) -> tuple[int, int, int] | None:
         """Return the selection of a compiled kernel, or None."""
         select = self._kernels.select_batches
         if select is None:
             return None
-        return select(data, base_offset, offset, max_bytes, bound, indexed_offset, check_crc, beyond_bytes)
+        return select(
+            data,
+            base_offset,
+            offset,
+            max_bytes,
+            bound,
+            indexed_offset,
+            check_crc,
+            beyond_bytes,
+            since_ms,
+            indexed_ms,
+        )
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
