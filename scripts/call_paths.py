@@ -8,6 +8,7 @@ segment. Only Python code counts, on the thread of the caller. ``--calls`` lists
 
 from __future__ import annotations
 
+import inspect
 import sys
 import tempfile
 from collections import Counter
@@ -22,6 +23,8 @@ _RECORDS: Final = [Record(value=b"v" * 100, timestamp_ms=1_700_000_000_000)] * 1
 _APPENDS: Final = 60
 _SEGMENT_BYTES: Final = 200_000
 _CALLER: Final = "caller"
+_MOST_BOXES: Final = 9  # on a page; more boxes are merged
+_MOST_NAMES, _LINE_NAMES = 7, 2  # of modules in a box, and in one line of a box
 _EVERYWHERE: Final = frozenset(
     {"config", "env", "errors", "model", "registry", "spi"}
 )  # not in pictures: all rooms call
@@ -85,25 +88,73 @@ def paths(scratch: Path) -> dict[str, list[Call]]:
 
 
 def picture(calls: Sequence[Call]) -> str:
-    """Return a Mermaid diagram of the rooms that ``calls`` go through: an arrow is the first call into a room."""
+    """Return a Mermaid diagram of the rooms that ``calls`` go through: an arrow is the first call into a room.
+
+    Below it, a list says in a sentence what each of these calls does. The diagram is a tree, so no arrows cross. If
+    there are too many boxes for a page, the rooms inside ``log``, ``tier`` and the other large rooms share the box of
+    the large room. An arrow into a room is a call of a property or a constructor only if there is no other call.
+    """
+    shown = [call for call in calls if _room(call.module)[0] not in _EVERYWHERE and _can_be_looked_up(call.function)]
+    merges = len({_room(call.module)[0] for call in shown}) > _MOST_BOXES
     rooms = dict[str, list[str]]()
-    arrows = list[tuple[str, str, str]]()
-    for call in calls:
-        room, module = _room(call.module)
-        if room in _EVERYWHERE or "<" in call.function:  # local functions have no name that a reader could look up
-            continue
-        if room not in rooms:
-            rooms[room] = []
-            arrows.append((_room(call.caller)[0] if call.caller else _CALLER, room, _label(call.function)))
-        if module not in rooms[room]:
-            rooms[room].append(module)
+    first = dict[str, Call]()
+    for call in shown:
+        room, module = _box(call.module, merges=merges)
+        caller = _box(call.caller, merges=merges)[0] if call.caller else _CALLER
+        if caller != room and (room not in first or (_is_minor(first[room]) and not _is_minor(call))):
+            first.setdefault(room, call)
+            if caller in rooms or caller == _CALLER:  # otherwise the arrows would not be a tree
+                first[room] = call
+        names = rooms.setdefault(room, [])
+        if module not in names:
+            names.append(module)
     numbers = {room: number for number, room in enumerate([_CALLER, *rooms])}
-    boxes = [f'  n{numbers[room]}["<b>{room}</b><br>{", ".join(names)}"]' for room, names in rooms.items()]
-    lines = [
-        f'  n{numbers[caller]} -->|"{order} {label}"| n{numbers[room]}'
-        for order, (caller, room, label) in enumerate(arrows, 1)
-    ]
-    return "\n".join(["```mermaid", "flowchart LR", f'  n0(["{_CALLER}"])', *boxes, *lines, "```"])
+    boxes = [f'  n{numbers[room]}["<b>{room}</b><br>{_lines(names)}"]' for room, names in rooms.items()]
+    lines, steps = list[str](), list[str]()
+    for order, (room, call) in enumerate(first.items(), 1):
+        caller = _box(call.caller, merges=merges)[0] if call.caller else _CALLER
+        lines.append(f'  n{numbers[caller]} -->|"{order} {_label(call.function)}"| n{numbers[room]}')
+        steps.append(f"{order}. `{_label(call.function)}` in `{_room(call.module)[1]}`: {_sentence(call)}")
+    return "\n".join(["```mermaid", "flowchart LR", f'  n0(["{_CALLER}"])', *boxes, *lines, "```", "", *steps])
+
+
+def _can_be_looked_up(function: str) -> bool:
+    """Return False for a local function, which has no name that a reader could search for."""
+    return "<" not in function
+
+
+def _is_minor(call: Call) -> bool:
+    """Return True for a property or a constructor."""
+    return call.function.endswith(".__init__") or isinstance(_called(call), property)
+
+
+def _called(call: Call) -> object:
+    """Return the called function, property or class; None if it cannot be found by its name."""
+    found: object = sys.modules.get(call.module)
+    for name in call.function.removesuffix(".__init__").split("."):
+        found = inspect.getattr_static(found, name, None)
+    return found
+
+
+def _sentence(call: Call) -> str:
+    """Return the first sentence of the documentation of the called function."""
+    found = _called(call)
+    text = inspect.getdoc(found.__func__ if isinstance(found, classmethod | staticmethod) else found) or ""
+    sentence = " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].replace("``", "`")
+    return f"{sentence.rstrip('.')}." if sentence and found is not None else "no description."
+
+
+def _lines(modules: Sequence[str]) -> str:
+    """Return the first modules of a box, in short lines, and the number of the others."""
+    others = len(modules) - _MOST_NAMES
+    names = [*modules[:_MOST_NAMES], *([f"{others} more"] if others > 0 else [])]
+    return "<br>".join(", ".join(names[at : at + _LINE_NAMES]) for at in range(0, len(names), _LINE_NAMES))
+
+
+def _box(module: str, *, merges: bool) -> tuple[str, str]:
+    """Return the box of ``module``, and the module's name in it; ``merges``: a large room is one box."""
+    room, name = _room(module)
+    return (room.partition("/")[0], name) if merges else (room, name)
 
 
 def _label(function: str) -> str:

@@ -28,7 +28,7 @@ def test_each_path_is_printed_with_its_modules(capsys: pytest.CaptureFixture[str
     assert "stratalog.log.read.fetch" in shown
 
 
-def test_a_picture_shows_the_first_call_into_each_room() -> None:
+def test_a_picture_shows_the_first_call_into_each_room_that_is_no_constructor() -> None:
     calls = [
         Call("", "stratalog.log.log", "Log.append"),
         Call("stratalog.log.log", "stratalog.env.clock", "SystemClock.now_ms"),
@@ -37,7 +37,8 @@ def test_a_picture_shows_the_first_call_into_each_room() -> None:
         Call("stratalog.log.append.commit", "stratalog_local.folder", "Folder.__init__"),
         Call("stratalog.log.log", "stratalog_local.folder", "Folder.list"),
     ]
-    assert picture(calls).splitlines() == [
+    shown, _, steps = picture(calls).partition("\n\n")
+    assert shown.splitlines() == [
         "```mermaid",
         "flowchart LR",
         '  n0(["caller"])',
@@ -46,6 +47,23 @@ def test_a_picture_shows_the_first_call_into_each_room() -> None:
         '  n3["<b>stratalog_local</b><br>folder"]',
         '  n0 -->|"1 append"| n1',
         '  n1 -->|"2 commit"| n2',
-        '  n2 -->|"3 Folder"| n3',
+        '  n1 -->|"3 list"| n3',
         "```",
+    ]
+    described, _, chosen = steps.splitlines()
+    assert described.startswith("1. `append` in `log`: Append records as leader")
+    assert chosen == "3. `list` in `folder`: Return the entries of the folder, sorted by name."
+
+
+def test_a_picture_of_many_rooms_merges_the_rooms_inside_a_large_room() -> None:
+    calls = [
+        Call("", "stratalog.engine.engine", "Engine.offload"),
+        *(Call("stratalog.engine.engine", f"stratalog.tier.room{n}.module{n}", f"step{n}") for n in range(10)),
+    ]
+    assert picture(calls).partition("\n\n")[0].splitlines()[2:-1] == [
+        '  n0(["caller"])',
+        '  n1["<b>engine</b><br>engine"]',
+        '  n2["<b>tier</b><br>module0, module1<br>module2, module3<br>module4, module5<br>module6, 3 more"]',
+        '  n0 -->|"1 offload"| n1',
+        '  n1 -->|"2 step0"| n2',
     ]
