@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 import click
 
@@ -50,19 +51,7 @@ _MONEY = frozenset({"request_cost", "storage_cost"})
 @config_option
 @tier_option
 @json_option
-def show_cost(
-    output: Output,
-    uri: str | None,
-    topic: str | None,
-    write_rate: float | None,
-    partitions: int,
-    settings: tuple[str, ...],
-    price_writes: float,
-    price_reads: float,
-    price_storage: float,
-    config: str | None,
-    tier_options: Mapping[str, object],
-) -> int:
+def show_cost(output: Output, **options: Any) -> int:
     """Estimate a topic's cost for a month on S3 from its settings, or compute the cost of the tier at URI.
 
     For an existing tier, `writes` counts the requests that uploaded its segments, computed from the sizes of their
@@ -72,41 +61,74 @@ def show_cost(
     A tier to which nothing is written costs no requests. The cost of reading records is not included. The exit code is
     1 if segments are so small that requests cost much more than storage.
     """
-    if (uri is None) == (write_rate is None):
-        raise click.UsageError("give the URI of a tier, or --write-rate BYTES for an estimate")
-    if uri is not None and (settings or partitions != 1):
-        raise click.UsageError("--set and --partitions are for an estimate: leave them out with a URI")
-    if uri is None and tier_options:
-        raise click.UsageError("--tier-option needs the URI of a tier: an estimate does not use a store")
-    place = TierPlace(uri or "", config, tier_options)
-    known, prices = place.settings(), Prices(price_writes, price_reads, price_storage)
-    found_bytes = known.plugins.get("s3", {}).get("part.bytes", PART_BYTES)
-    part_bytes = found_bytes if isinstance(found_bytes, int) else PART_BYTES
-    if uri is not None:
-        with place.reader() as reader:
-            return _tell_tier(output, tier_logs(reader, topic, None), part_bytes, prices)
-    assert write_rate is not None
-    values = {**known.topic_defaults, **dict(split_setting(text) for text in settings)}
-    found = estimate(
-        TopicConfig.from_mapping(values, "--set"),
-        write_rate,
-        partitions=partitions,
-        part_bytes=part_bytes,
-        prices=prices,
-    )
+    wanted = _CostOptions(**options)
+    if wanted.uri is not None:
+        return _show_tier(output, wanted)
+    found = wanted.estimate()
     if output.as_json:
         output.item({field.name: getattr(found, field.name) for field in fields(Estimate)})
     else:
-        _tell(output, found)
+        _show_estimate(output, found)
     return 1 if found.warning else 0
 
 
-def _tell_tier(output: Output, logs: Iterable[TierLog], part_bytes: int, prices: Prices) -> int:
+@dataclass(frozen=True)
+class _CostOptions:
+    """Arguments and options of the command, checked."""
+
+    uri: str | None
+    topic: str | None
+    write_rate: float | None
+    partitions: int
+    settings: tuple[str, ...]
+    price_writes: float
+    price_reads: float
+    price_storage: float
+    config: str | None
+    tier_options: Mapping[str, object]
+
+    def __post_init__(self) -> None:
+        if (self.uri is None) == (self.write_rate is None):
+            raise click.UsageError("give the URI of a tier, or --write-rate BYTES for an estimate")
+        if self.uri is not None and (self.settings or self.partitions != 1):
+            raise click.UsageError("--set and --partitions are for an estimate: leave them out with a URI")
+        if self.uri is None and self.tier_options:
+            raise click.UsageError("--tier-option needs the URI of a tier: an estimate does not use a store")
+
+    @property
+    def place(self) -> TierPlace:
+        """The tier, or only the settings if there is no URI."""
+        return TierPlace(self.uri or "", self.config, self.tier_options)
+
+    @property
+    def prices(self) -> Prices:
+        """Prices of requests and storage."""
+        return Prices(self.price_writes, self.price_reads, self.price_storage)
+
+    @property
+    def part_bytes(self) -> int:
+        """Size of a part of a multipart upload."""
+        found = self.place.settings().plugins.get("s3", {}).get("part.bytes", PART_BYTES)
+        return found if isinstance(found, int) else PART_BYTES
+
+    def estimate(self) -> Estimate:
+        """Return the estimated cost of a topic with these settings."""
+        values = {**self.place.settings().topic_defaults, **dict(split_setting(text) for text in self.settings)}
+        config = TopicConfig.from_mapping(values, "--set")
+        assert self.write_rate is not None
+        return estimate(
+            config, self.write_rate, partitions=self.partitions, part_bytes=self.part_bytes, prices=self.prices
+        )
+
+
+def _show_tier(output: Output, options: _CostOptions) -> int:
     """Print a row for each log; the last column has the error of a log that cannot be read."""
-    rows = [
-        {"topic": found.log.topic, "partition": found.log.partition, **_costs(found, part_bytes, prices)}
-        for found in logs
-    ]
+    part_bytes, prices = options.part_bytes, options.prices
+    with options.place.reader() as reader:
+        rows = [
+            {"topic": found.log.topic, "partition": found.log.partition, **_costs(found, part_bytes, prices)}
+            for found in tier_logs(reader, options.topic, None)
+        ]
     if output.as_json:
         for row in rows:
             output.item(row)
@@ -129,7 +151,7 @@ def _cell(name: str, value: object) -> object:
     return f"{value:,.4f}" if name in _MONEY and isinstance(value, float) else value
 
 
-def _tell(output: Output, found: Estimate) -> None:
+def _show_estimate(output: Output, found: Estimate) -> None:
     output.line(f"segments   {found.segments:,} a month, of {size_text(found.segment_bytes)}")
     output.line(
         f"requests   {found.writes:,} writes, {found.reads:,} reads a month: "
