@@ -153,7 +153,7 @@ def _complete(instruction: str) -> int:
 def _report(error: Exception, message: str, *, as_json: bool) -> None:
     notes = list(getattr(error, "__notes__", ()))
     if as_json:
-        told: dict[str, object] = {"error": type(error).__name__, "message": message}
-        sys.stderr.write(json.dumps({**told, "notes": notes} if notes else told) + "\n")
+        failure: dict[str, object] = {"error": type(error).__name__, "message": message}
+        sys.stderr.write(json.dumps({**failure, "notes": notes} if notes else failure) + "\n")
     else:
         sys.stderr.write("\n  ".join([f"error: {message}", *notes]) + "\n")

@@ -229,8 +229,8 @@ def upload_id(now_ms: int, random_bits: int) -> uuid.UUID:
         now_ms: the writer's clock; its lowest 48 bits are stored.
         random_bits: 80 random bits.
     """
-    told = (now_ms & _UPLOAD_TIME_MASK) << _UPLOAD_RANDOM_BITS | random_bits
-    return uuid.UUID(int=told & ~_UPLOAD_KIND_MASK | _UPLOAD_KIND)  # before Python 3.14, version=7 is refused
+    number = (now_ms & _UPLOAD_TIME_MASK) << _UPLOAD_RANDOM_BITS | random_bits
+    return uuid.UUID(int=number & ~_UPLOAD_KIND_MASK | _UPLOAD_KIND)  # before Python 3.14, version=7 is refused
 
 
 def upload_time_ms(key: str) -> int | None:

@@ -26,16 +26,16 @@ Progress = Callable[[int], None]
 """Receives the number of bytes that were checked."""
 
 
-def summed(told: Callable[[int, int], None] | None, total_bytes: int) -> Progress | None:
-    """Return a progress that passes the sum so far and the total to ``told``; None if ``told`` is None."""
-    if told is None:
+def summed(progress: Callable[[int, int], None] | None, total_bytes: int) -> Progress | None:
+    """Return a progress that passes the sum so far and the total to ``progress``; None if ``progress`` is None."""
+    if progress is None:
         return None
     done_bytes = 0
 
     def count(more_bytes: int) -> None:
         nonlocal done_bytes
         done_bytes += more_bytes
-        told(done_bytes, total_bytes)
+        progress(done_bytes, total_bytes)
 
     return count
 

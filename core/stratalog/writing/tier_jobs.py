@@ -126,10 +126,10 @@ class TierRewriter(BulkWriter):
         remote = self._remote(log)
         root, config = remote.root, self._topics.get(log.topic).config.replaced(settings or {}, "settings")
         parts = self._host.parts(config)
-        told = (
+        known_root = (
             root if root is not None else self._topics.get(log.topic).root
         )  # an engine may own a partition without having uploaded anything of it yet
-        epoch = check_single_writer(told, take_over=self._take_over)
+        epoch = check_single_writer(known_root, take_over=self._take_over)
         epochs = EpochCache(root.leader_epochs if root is not None else ())
         if not keep_offsets or not epochs.entries:
             epochs = epochs.assign(epoch, root.end_offset if root is not None else 0)

@@ -75,12 +75,12 @@ class Job:
     @contextmanager
     def _progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
         with self.output.progress(what, 0) as steps:
-            told = [0, 0]
+            reported = [0, 0]
 
             def tell(done: int, total: int) -> None:
-                steps.add(total - told[1])
-                steps.advance(done - told[0])
-                told[:] = done, total
+                steps.add(total - reported[1])
+                steps.advance(done - reported[0])
+                reported[:] = done, total
 
             yield tell
 

@@ -76,7 +76,7 @@ def _erase_locally(
             continue
         try:
             if count := records_of(log, segment, key):
-                done.append(_told(segment, count) if dry_run else _erased(log, segment, key, count))
+                done.append(_local_result(segment, count) if dry_run else _erased(log, segment, key, count))
         except CorruptionError as wrong:
             remnants.append(Remnant("damaged segment", segment.label, reason=str(wrong)))
 
@@ -127,7 +127,7 @@ def _erased(log: Log, segment: Segment, key: bytes, count: int) -> ErasedSegment
     return ErasedSegment(segment.base_offset, segment.end_offset, count, size_bytes, built.size_bytes, before, after)
 
 
-def _told(segment: Segment, count: int) -> ErasedSegment:
+def _local_result(segment: Segment, count: int) -> ErasedSegment:
     size_bytes = segment.size_bytes
     return ErasedSegment(segment.base_offset, segment.end_offset, count, size_bytes, size_bytes, _digest(segment), "")
 
@@ -157,21 +157,21 @@ def _erase_in_tier(
         return
     if dry_run:
         done += [
-            _told_of_tier(found, count) for found, count in _holding(log, TierRange.of(log, Traffic()), key, remnants)
+            _tier_result(found, count) for found, count in _holding(log, TierRange.of(log, Traffic()), key, remnants)
         ]
         return
     traffic = Traffic()
     publisher = CommittedPublisher.open(log, tier, _REASON, traffic, ChangeKind.ERASE)
     publisher.keeps_placed = True
     part = TierRange.of(log, traffic)
-    told = dict[int, ErasedSegment]()
+    erased_segments = dict[int, ErasedSegment]()
     try:
         for found, count in _holding(log, part, key, remnants):
             with publisher.begin(found.base_offset) as builder:
                 copy_batches(found, builder, log.parts, without_key(log, found, key))
                 built = builder.finish(found.end_offset, part.modified_ms(found))
-                erased = replace(_told_of_tier(found, count), bytes_after=built.size_bytes, sha256_after=built.sha256())
-            told[found.base_offset] = erased
+                erased = replace(_tier_result(found, count), bytes_after=built.size_bytes, sha256_after=built.sha256())
+            erased_segments[found.base_offset] = erased
             publisher.replace(built, [found])
         publisher.commit(always=True)
     except RewriteStoppedError as stopped:
@@ -180,7 +180,7 @@ def _erase_in_tier(
         publisher.abandon()
         for placed in publisher.placed:
             objects = tuple(sorted(placed.new.keys))
-            done.append(replace(told[placed.new.info.base_offset], objects_after=objects))
+            done.append(replace(erased_segments[placed.new.info.base_offset], objects_after=objects))
             tier.fetcher.forget(placed.old[0])
     remnants += _left(log, tier, {key for placed in publisher.placed for key in placed.old[0].keys})
 
@@ -199,7 +199,7 @@ def _holding(log: Log, part: TierRange, key: bytes, remnants: list[Remnant]) -> 
             yield segment, count
 
 
-def _told_of_tier(segment: TierSource, count: int) -> ErasedSegment:
+def _tier_result(segment: TierSource, count: int) -> ErasedSegment:
     stored = segment.stored
     size_bytes, objects = segment.size_bytes, tuple(sorted(stored.keys))
     bounds = (segment.base_offset, segment.end_offset)

@@ -88,11 +88,11 @@ def explain(
     asked = _offsets(log, offset, key)
     summary, total, local = plan_retention(log, policies, has_tier=tier is not None, now_ms=now_ms)
     plans = plan_parts(log, policies, tier, has_tier=tier is not None, now_ms=now_ms)
-    told = apply_retention(log, policies, tier, now_ms=now_ms, dry_run=True)
-    deleted = set(summary.segments[: told.deleted_segments])
+    retention = apply_retention(log, policies, tier, now_ms=now_ms, dry_run=True)
+    deleted = set(summary.segments[: retention.deleted_segments])
     rounds = [_round(plan, policies, limits, now_ms, sorted(asked)) for plan in plans]
     rest = [one for one in summary.segments if one.is_local and not one.is_active and one not in deleted]
-    gone = RetentionEffect(deleted, set(rest[: told.evicted_segments]), "; ".join(told.reasons), now_ms)
+    gone = RetentionEffect(deleted, set(rest[: retention.evicted_segments]), "; ".join(retention.reasons), now_ms)
     kept = [action for action in (*total, *local) if isinstance(action, Keep)]
     whens = _whens(summary, policies, log, now_ms)
     ranges = tuple(_ranges(summary, gone, rounds, kept, whens))

@@ -43,7 +43,7 @@ class FileSource:
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Read up to ``size_bytes`` from ``position``."""
-        with _told(self.label):
+        with _naming_file(self.label):
             return memoryview(self.files.read(self.descriptor, position, size_bytes))
 
 
@@ -121,7 +121,7 @@ def opened(files: Vfs, path: Path) -> Iterator[FileSource]:
     """
     if not path.is_file():
         raise ConfigError(f"there is no file {path}")
-    with _told(str(path)):
+    with _naming_file(str(path)):
         descriptor = files.open(str(path.resolve()))  # the file system port follows no links
     try:
         yield FileSource(str(path), files.size_bytes(descriptor), files, descriptor)
@@ -130,7 +130,7 @@ def opened(files: Vfs, path: Path) -> Iterator[FileSource]:
 
 
 @contextmanager
-def _told(label: str) -> Iterator[None]:
+def _naming_file(label: str) -> Iterator[None]:
     """Raise an OSError of reading as a LogDirError that names the file; use it only around reads, not around output."""
     try:
         yield

@@ -84,14 +84,14 @@ def _bar(output: Output) -> Iterator[LogProgress]:
     lock = threading.Lock()
     with output.progress("recovering", 0) as steps:
 
-        def told(log: TopicPartition, done_bytes: int, total_bytes: int) -> None:
+        def report(log: TopicPartition, done_bytes: int, total_bytes: int) -> None:
             with lock:
                 if log not in done:
                     steps.add(total_bytes)
                 steps.advance(done_bytes - done.get(log, 0))
                 done[log] = done_bytes
 
-        yield told
+        yield report
 
 
 class _Listener:

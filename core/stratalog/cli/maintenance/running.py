@@ -25,7 +25,7 @@ def run_engine(place: LogPlace, output: Output) -> int:
     Runs until Ctrl-C or SIGTERM, then shuts down cleanly. Prints one row for each duty; the exit code is 1 if the last
     run of a duty failed.
     """
-    with _told_to_stop() as stop, place.engine() as engine:
+    with _stop_event() as stop, place.engine() as engine:
         engine.start()
         output.note(f"{len(engine.partitions())} logs are open; press Ctrl-C to stop")
         stop.wait()
@@ -40,7 +40,7 @@ def run_engine(place: LogPlace, output: Output) -> int:
 
 
 @contextlib.contextmanager
-def _told_to_stop() -> Iterator[threading.Event]:
+def _stop_event() -> Iterator[threading.Event]:
     """Yield an event that the first SIGINT or SIGTERM sets; a second signal has its usual effect.
 
     A clean shutdown may take long, and a second signal ends the process without it.

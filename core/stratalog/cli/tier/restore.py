@@ -91,7 +91,7 @@ def restore_command(
     wanted = RestoreRequest(
         topics=topics or None, to_offsets=to_offsets, to_time=to_time, rename=rename, overwrite=overwrite
     )
-    with output.logs_progress("restoring") as told:
+    with output.logs_progress("restoring") as progress:
         found = restore(
             place.uri,
             directory,
@@ -99,7 +99,7 @@ def restore_command(
             dry_run=dry_run,
             tier_options=place.tier_options,
             config=place.config,
-            progress=told,
+            progress=progress,
         )
     rows = (
         (

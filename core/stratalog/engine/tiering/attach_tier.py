@@ -195,7 +195,7 @@ class Attacher:
         return results
 
     def _entries(self, found: Sequence[AttachedLog]) -> Mapping[str, TopicEntry]:
-        return {log.log.topic: TopicEntry(log.topic_id, _settings_of(log)) for log in sorted(found, key=_told_when)}
+        return {log.log.topic: TopicEntry(log.topic_id, _settings_of(log)) for log in sorted(found, key=_settings_age)}
 
     def _write_folders(self, found: Sequence[AttachedLog]) -> dict[TopicPartition, LogDir]:
         """Create all folders, then the checkpoints with the log starts, because the records are not on local disk."""
@@ -218,7 +218,7 @@ def _settings_of(log: AttachedLog) -> dict[str, object]:
     return {**known, "remote.storage.enable": True}
 
 
-def _told_when(log: AttachedLog) -> tuple[bool, int]:
+def _settings_age(log: AttachedLog) -> tuple[bool, int]:
     """Return a sort key by the time at which a partition stored its topic's settings: the latest settings come last.
 
     Partitions without settings come first.

@@ -153,9 +153,9 @@ class Authenticity:
     def _expected(self, root: Root) -> str | None:
         """Return the layout that must authenticate a root according to the root itself; None if there is none."""
         names = {_name(entry.layout) for entry in root.entries}
-        told = root.topic.config.get(_LAYOUT_SETTING) if root.topic is not None else None
-        if isinstance(told, str):
-            names.add(told)
+        layout = root.topic.config.get(_LAYOUT_SETTING) if root.topic is not None else None
+        if isinstance(layout, str):
+            names.add(layout)
         return next((name for name in sorted(names) if self._of(name) is not None), None)
 
     def _policy(self, name: str) -> Unauthenticated:

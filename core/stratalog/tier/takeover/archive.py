@@ -196,10 +196,10 @@ class _OneLog:
             before = self._remote.view()
             self._run(before)
         except StorageError as failure:
-            return self._told(before, failure)
-        return self._told(before, None)
+            return self._result(before, failure)
+        return self._result(before, None)
 
-    def _told(self, before: RemoteView | None, error: StorageError | None) -> ArchivedLog:
+    def _result(self, before: RemoteView | None, error: StorageError | None) -> ArchivedLog:
         """Return the result of the pass, including commits before an error."""
         if before is None:  # the tier's head could not be read
             return ArchivedLog(self._remote.log, "", error=error)

@@ -84,8 +84,8 @@ def planned(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: 
         log_end: exclusive end offset of the copy; within the offsets of the tier.
         chunk_bytes: the number of bytes that one request fetches.
     """
-    told = remote.root.leader_epoch if remote.root is not None else NO_EPOCH
-    leader_epoch = max(told, *(entry.epoch for entry in view.leader_epochs), NO_EPOCH)
+    root_epoch = remote.root.leader_epoch if remote.root is not None else NO_EPOCH
+    leader_epoch = max(root_epoch, *(entry.epoch for entry in view.leader_epochs), NO_EPOCH)
     segments = size_bytes = requests = 0
     for segment in segments_below(view, log_end):
         segments += 1

@@ -277,8 +277,8 @@ class Rebuilder:
 
 def _made_ms(info: ObjectInfo) -> int:
     """Return the upload time in an object's key, or the store's time, which has whole seconds and changes in a copy."""
-    told = upload_time_ms(info.key)
-    return info.modified_ms if told is None else told
+    started_ms = upload_time_ms(info.key)
+    return info.modified_ms if started_ms is None else started_ms
 
 
 def chain_of(found: Iterable[_Found]) -> list[_Found]:

@@ -278,10 +278,10 @@ class _Noted:
     def _check_epoch(self, chunk: Chunk, table: BatchTable, row: int) -> None:
         """Check a change of epoch against the checkpoint, which may lack epochs below the log start."""
         offset, epoch = table.base_offset[row], table.leader_epoch[row]
-        told = self._epochs.at(offset)
-        if NO_EPOCH not in (epoch, told) and told != epoch:
+        known_epoch = self._epochs.at(offset)
+        if NO_EPOCH not in (epoch, known_epoch) and known_epoch != epoch:
             raise CorruptBatchError(
-                f"the batch at offset {offset} has leader epoch {epoch}, the checkpoint has {told}",
+                f"the batch at offset {offset} has leader epoch {epoch}, the checkpoint has {known_epoch}",
                 self._segment.label,
                 chunk.position + table.position[row],
             )

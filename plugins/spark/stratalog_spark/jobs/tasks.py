@@ -148,7 +148,7 @@ def _context(spark: SparkSession) -> Any:
 
 def _watch(context: Any, group: str, ended: threading.Event, progress: Progress) -> None:
     tracker = context.statusTracker()
-    told = (0, 0)
+    reported = (0, 0)
     while not ended.wait(_POLL_SECONDS):
         done = total = 0
         for job in tracker.getJobIdsForGroup(group):
@@ -156,6 +156,6 @@ def _watch(context: Any, group: str, ended: threading.Event, progress: Progress)
             for stage in (tracker.getStageInfo(number) for number in (info.stageIds if info else ())):
                 if stage is not None:
                     done, total = done + stage.numCompletedTasks, total + stage.numTasks
-        if (done, total) != told:
-            told = done, total
+        if (done, total) != reported:
+            reported = done, total
             progress(done, total)
