@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(folder: Path) -> dict[str, Any]:
-    """What both sources gave; afterwards the broker has stopped, and has written all that it had."""
+    """Return the results of both sources. The broker has then stopped, and has written all of its data."""
     kafka, source = (tools(ROOT / pom) for pom in ("tests/oracle/pom.xml", "benchmarks/java/spark-kafka.xml"))
     for name in ("broker", "program"):
         (folder / name).mkdir()

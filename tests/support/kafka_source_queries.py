@@ -180,7 +180,7 @@ class Program:
         return reader.format(side).options(**given).load(*self._paths[side])
 
     def batch(self, side: str, query: Query) -> dict[str, Any]:
-        """What a query gives."""
+        """Return the result of a query."""
         return told(query.use(self.load(side, query.options)))
 
     def failure(self, side: str, options: dict[str, str]) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class Program:
         return {"failed": False}
 
     def stream(self, side: str, options: dict[str, str], number: int) -> dict[str, Any]:
-        """What a query writes until it has read everything, and what its checkpoint says at its end."""
+        """Return the rows that a query writes until it has read everything, and its last checkpoint."""
         checkpoint, table = self._folder / f"checkpoint-{side}-{number}", f"{side}_{number}"
         query = (
             self.load(side, options, streaming=True)

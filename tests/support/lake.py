@@ -68,7 +68,7 @@ class Lake:
         maintenance: Any = None,
         **options: str,
     ) -> Any:
-        """What ``sync`` makes for a stream."""
+        """Return the query of ``sync`` for a stream."""
         from stratalog_spark.lake import sync  # noqa: PLC0415 - needs pyspark
         from stratalog_spark.lake.schemas import SchemaSet  # noqa: PLC0415 - the same
         from stratalog_spark.lake.table import Layout  # noqa: PLC0415 - the same
