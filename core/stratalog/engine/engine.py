@@ -185,7 +185,7 @@ class Engine(EngineLogs):
         self._check_open()
         return self._cleaner.preview(plan)
 
-    def explain(
+    def why_kept(
         self, topic: str, partition: int, *, offset: int | None = None, key: bytes | None = None
     ) -> Explanation:
         """Explain what the next retention and compaction do to each part of a log, when, and why. Changes nothing.

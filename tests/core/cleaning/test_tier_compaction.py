@@ -509,17 +509,17 @@ def test_plans_and_reasons_tell_of_the_tier(logs: TieredLogs, engine: Engine) ->
     assert plan.download_bytes == 2 * sum(sizes)
     seen = engine.preview_cleaner(plan)
     assert seen is not None
-    told = engine.explain("t", 0)
+    told = engine.why_kept("t", 0)
     (round_,) = [one for one in told.ranges if one.fate == "compact"]
     assert (round_.start, round_.end, round_.where) == (0, 7, "tier")
-    assert [record.fate for record in engine.explain("t", 0, key=b"a").records] == ["compact", "keep"]
+    assert [record.fate for record in engine.why_kept("t", 0, key=b"a").records] == ["compact", "keep"]
     before = objects(logs)
     assert round_.freed_bytes == seen.segments[0].bytes_before - seen.segments[0].bytes_after
     assert objects(logs) == before
     (result,) = engine.run_cleaner()
     assert result.traffic.uploaded_bytes == seen.segments[0].bytes_after
     assert sum(sizes) - result.traffic.uploaded_bytes == round_.freed_bytes
-    kept = [one for one in engine.explain("t", 0).ranges if one.where == "tier"]
+    kept = [one for one in engine.why_kept("t", 0).ranges if one.where == "tier"]
     assert [(one.fate, one.reason) for one in kept] == [("keep", "compacted; nothing after it can be compacted yet")]
 
 

@@ -32,7 +32,7 @@ def why_kept(
     if offset is not None and key is not None:
         raise click.UsageError("--offset and --key exclude each other: give one")
     with place.engine() as engine:
-        found = engine.explain(topic, partition, offset=offset, key=None if key is None else typed_bytes(key))
+        found = engine.why_kept(topic, partition, offset=offset, key=None if key is None else typed_bytes(key))
     if output.as_json:
         for one in found.ranges:
             output.item({"range": dataclasses.asdict(one)})

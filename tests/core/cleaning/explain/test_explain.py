@@ -45,8 +45,8 @@ def test_the_preview_equals_the_cleaning(tmp_path: Path, clock: ManualClock, see
             log.roll()
             before = sizes(engine)
             keys = {record.offset: record.key for record in log.records()}
-            told = engine.explain("t", 0)
-            each = {offset: engine.explain("t", 0, offset=offset).records[0] for offset in list(keys)[::5]}
+            told = engine.why_kept("t", 0)
+            each = {offset: engine.why_kept("t", 0, offset=offset).records[0] for offset in list(keys)[::5]}
             assert sizes(engine) == before
             assert sum(one.size_bytes for one in told.ranges) == sum(before.values())
             (deleted,) = engine.apply_retention()
@@ -72,7 +72,7 @@ def test_when_a_range_is_deleted(tmp_path: Path, clock: ManualClock) -> None:
         for at_ms in stamps:
             log.append([Record(value=b"v", timestamp_ms=began_ms + at_ms)])
             log.roll()
-        told = engine.explain("t", 0)
+        told = engine.why_kept("t", 0)
         assert [one.when_ms for one in told.ranges] == [began_ms + 5001, began_ms + 7001, began_ms + 7001]
         assert all(one.fate is Fate.KEEP and one.reason for one in told.ranges)
         for one, left in ((told.ranges[0], [1, 2]), (told.ranges[1], [])):
@@ -84,7 +84,7 @@ def test_when_a_range_is_deleted(tmp_path: Path, clock: ManualClock) -> None:
             assert [record.offset for record in log.records()] == left
         engine.alter_topic("t", {"retention.ms": -1})
         log.append([Record(value=b"v", timestamp_ms=1)])
-        assert engine.explain("t", 0).ranges[-1].when_ms is None
+        assert engine.why_kept("t", 0).ranges[-1].when_ms is None
 
 
 def test_the_command_answers_for_a_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,14 +122,14 @@ def test_both_tiers_are_reported(tmp_path: Path, clock: ManualClock) -> None:
             log.append([Record(value=bytes(40), timestamp_ms=clock.now_ms())])
             log.roll()
             engine.offload()
-        told = engine.explain("t", 0)
+        told = engine.why_kept("t", 0)
         (done,) = engine.apply_retention()
         fates = [(one.fate, one.where) for one in told.ranges]
         assert fates[0] == (Fate.DELETE, "local, tier")
         assert {fate for fate, _ in fates} == {Fate.DELETE, Fate.EVICT, Fate.KEEP}
         for fate, freed in ((Fate.DELETE, done.deleted_bytes), (Fate.EVICT, done.evicted_bytes)):
             assert sum(one.freed_bytes for one in told.ranges if one.fate is fate) == freed > 0
-        assert {one.where for one in engine.explain("t", 0).ranges} == {"tier", "local, tier"}
+        assert {one.where for one in engine.why_kept("t", 0).ranges} == {"tier", "local, tier"}
 
 
 def test_the_cleaners_dry_run_knows_the_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
