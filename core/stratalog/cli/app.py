@@ -105,7 +105,7 @@ def run(arguments: list[str] | None = None) -> int:
     if arguments is None and os.environ.get(COMPLETE_VARIABLE):
         return _complete(os.environ[COMPLETE_VARIABLE])
     given = sys.argv[1:] if arguments is None else arguments
-    as_json = "--json" in given
+    as_json = not {"--json", "-J"}.isdisjoint(given)
     try:
         with app.make_context("stratalog", list(given), obj=make_output) as context:  # for plugins' commands
             result = app.invoke(context)

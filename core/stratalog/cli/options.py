@@ -9,17 +9,17 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from stratalog.cli.output import Output
-from stratalog.config.keys import LONG_MAX
+from stratalog.cli.parameters import MANY, NamedPath
 from stratalog.config.settings_sources import Settings, read_settings
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
-from stratalog.errors import ConfigError, DiskFullError, UnknownTopicError
-from stratalog.model.names import TopicPartition
+from stratalog.errors import ConfigError, DiskFullError
+from stratalog.model.names import TopicPartition, unknown_topic
 from stratalog.reading.open_reader import open_host, open_settled, open_tier
 from stratalog.reading.reader import Reader
 from stratalog.spi.commands import CommandFunction, config_option, option_group, tier_option
@@ -120,16 +120,6 @@ class TierPlace:
         return open_settled(self.uri, self.settings(), tier_options=self.tier_options)
 
 
-class NamedPath(click.Path):
-    """Path that must not be empty: ``"$DIR"`` with an unset variable would otherwise mean the current folder."""
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Convert the value as ``click.Path``, but fail if it is empty."""
-        if value == "":
-            self.fail("the path is empty: use . for the working directory", param, ctx)
-        return super().convert(value, param, ctx)  # type: ignore[arg-type]  # click says what it takes, and checks it
-
-
 place_options = option_group(
     "place",
     LogPlace,
@@ -148,24 +138,20 @@ uri_options = option_group("place", TierPlace, config_option, tier_option, click
 
 
 json_option = option_group(
-    "output", Output, click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+    "output", Output, click.option("--json", "-J", "as_json", is_flag=True, help="Print one JSON object per line.")
 )
 """``--json``: passed to the command as ``output``."""
+
+
+def count_option(what: str) -> Callable[[CommandFunction], CommandFunction]:
+    """Return the option ``--count``, passed to the command as ``limit``: the maximum number of results."""
+    return click.option("--count", "-c", "limit", type=MANY, metavar="N", help=f"Stop after N {what}.")
 
 
 def choice_option(name: str, choices: type[StrEnum], default: StrEnum) -> Callable[[CommandFunction], CommandFunction]:
     """Return an option that accepts the values of an enum; click by itself would accept the names."""
     words = click.Choice([choice.value for choice in choices])
     return click.option(name, type=words, default=default.value, show_default=True)
-
-
-MANY: Final = click.IntRange(1, LONG_MAX)
-"""Type of options that limit a number of results: at least 1."""
-
-
-def typed_bytes(text: str) -> bytes:
-    """Return the bytes of an argument as typed, because a key need not be UTF-8."""
-    return os.fsencode(text)
 
 
 def partition_option(function: CommandFunction) -> CommandFunction:
@@ -187,12 +173,12 @@ def tier_logs(reader: Reader, topic: str | None, partition: int | None) -> list[
     ]
     if topic is not None and not names:
         wanted = topic if partition is None else TopicPartition(topic, partition)
-        raise UnknownTopicError(f"there is no {wanted} in {reader.tier.uri}")
+        raise unknown_topic(wanted, (found.log for found in reader.tier.logs()), reader.tier.uri)
     return [reader.tier.log(*found) for found in names]
 
 
 def check_topics(wanted: Iterable[str], names: Iterable[TierLogName], uri: str) -> None:
     """Raise UnknownTopicError if the tier has no log of a wanted topic."""
-    unknown = set(wanted) - {name.log.topic for name in names}
-    if unknown:
-        raise UnknownTopicError(f"there is no topic {', '.join(sorted(unknown))} in {uri}")
+    known = {name.log.topic for name in names}
+    for topic in sorted(set(wanted) - known):
+        raise unknown_topic(topic, known, uri)

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from threading import Lock
 from typing import Literal
 
@@ -116,6 +117,17 @@ class Steps:
 def printable(text: str) -> str:
     """Return the text on one line, with control characters escaped for the terminal."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def moment(timestamp_ms: int) -> str:
+    """Return a timestamp in ISO 8601, UTC, as options take it; ``-`` for -1, the number if it is outside the calendar."""
+    if timestamp_ms < 0:
+        return "-" if timestamp_ms == -1 else str(timestamp_ms)
+    try:
+        found = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+    return f"{found:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
 
 
 def shown(value: object) -> str:

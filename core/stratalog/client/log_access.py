@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from stratalog.errors import UnknownTopicError
 from stratalog.log.log import Log
-from stratalog.model.names import TopicPartition
+from stratalog.model.names import TopicPartition, unknown_topic
 
 
 class Logs(Protocol):
@@ -31,5 +30,5 @@ def partitions_of(logs: Logs, topic: str) -> tuple[TopicPartition, ...]:
     """
     found = tuple(name for name in logs.partitions() if name.topic == topic)
     if not found:
-        raise UnknownTopicError(f"there is no topic {topic}")
+        raise unknown_topic(topic, logs.partitions(), "this engine")
     return found

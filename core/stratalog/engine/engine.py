@@ -22,10 +22,10 @@ from stratalog.engine.duties.verify_logs import VerifyResult, verify_log
 from stratalog.engine.engine_logs import EngineLogs
 from stratalog.engine.for_each_log import for_each
 from stratalog.engine.tiering.offload_log import OffloadResult, TierLag
-from stratalog.errors import ConfigError, UnknownTopicError
+from stratalog.errors import ConfigError
 from stratalog.log.change.extra_indexes import ExtrasResult
 from stratalog.model.metrics import Sample, exposition
-from stratalog.model.names import TopicPartition
+from stratalog.model.names import TopicPartition, unknown_topic
 from stratalog.tier.upkeep.collect import CollectReport
 
 
@@ -224,7 +224,7 @@ class Engine(EngineLogs):
         self._check_open()
         logs = [self.log(*name) for name in self.partitions() if name.topic == topic]
         if not logs:
-            raise UnknownTopicError(f"there is no topic {topic} in {', '.join(self._settings.engine.log_dirs)}")
+            raise unknown_topic(topic, self.partitions(), self._open_logs.places())
         remotes = [self._opener.joined(log) for log in logs]
         return tuple(erase(log, key, remote, dry_run=dry_run) for log, remote in zip(logs, remotes, strict=True))
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import base64
 import re
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import Final, NamedTuple
 
-from stratalog.errors import InvalidTopicError
+from stratalog.errors import InvalidTopicError, UnknownTopicError
 
+_NAMED: Final = 10  # topics or partitions that the text of an error names
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
@@ -133,6 +135,32 @@ def check_topic(topic: str) -> str:
             f"topic name {topic!r} is not allowed: 1 to {MAX_TOPIC_LENGTH} of [a-zA-Z0-9._-], not '.' or '..'"
         )
     return topic
+
+
+def unknown_topic(wanted: str | TopicPartition, known: Iterable[str | TopicPartition], place: str) -> UnknownTopicError:
+    """Return the error for a topic or partition that ``place`` does not have; its text names what is meant perhaps.
+
+    Args:
+        wanted: name of the topic, or the partition.
+        known: topics or partitions that exist.
+        place: the directories or the tier.
+    """
+    import difflib  # noqa: PLC0415 - only errors need it
+
+    logs = set(known)
+    topics = sorted({found if isinstance(found, str) else found.topic for found in logs})
+    topic = wanted if isinstance(wanted, str) else wanted.topic
+    said = f"there is no {'topic ' if isinstance(wanted, str) else ''}{wanted} in {place}"
+    if topic in topics:
+        numbers = sorted(found.partition for found in logs if not isinstance(found, str) and found.topic == topic)
+        return UnknownTopicError(f"{said}: topic {topic} has the partitions {', '.join(map(str, numbers[:_NAMED]))}")
+    if not topics:
+        return UnknownTopicError(f"{said}, which has no topics")
+    near = difflib.get_close_matches(topic, topics, n=1)
+    if near:
+        return UnknownTopicError(f"{said}: did you mean {near[0]!r}?")
+    others = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
+    return UnknownTopicError(f"{said}: its topics are {', '.join(topics[:_NAMED])}{others}")
 
 
 def _is_topic(topic: str, longest: int) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from stratalog.errors import ConfigError
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -15,3 +17,15 @@ def unix_ms(moment: datetime) -> int:
     ``timestamp()`` is not used, because it is a float: for 6 of 1,000 whole milliseconds, the result is one too low.
     """
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
+
+
+def from_unix_ms(timestamp_ms: int) -> datetime:
+    """Return the time in UTC of a number of milliseconds since 1970.
+
+    Raises:
+        ConfigError: the time is after the year 9999.
+    """
+    try:
+        return _EPOCH + timestamp_ms * _MILLISECOND
+    except OverflowError:
+        raise ConfigError(f"timestamp {timestamp_ms} is after the year 9999") from None

@@ -9,9 +9,9 @@ from heapq import heapreplace
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import ConfigError, UnknownTopicError
+from stratalog.errors import ConfigError
 from stratalog.model.arguments import checked
-from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.names import TopicId, TopicPartition, unknown_topic
 from stratalog.reading.component_host import split_scheme
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.reading.read_source import ReadSource
@@ -118,9 +118,9 @@ def _chosen(tier: Tier, topics: Iterable[str] | None) -> list[TierLogName]:
     if topics is None:
         return there
     wanted = set(topics)
-    missing = sorted(wanted - {name.log.topic for name in there})
-    if missing:
-        raise UnknownTopicError(f"there is no {', '.join(missing)} in {tier.uri}")
+    known = {name.log.topic for name in there}
+    for missing in sorted(wanted - known):
+        raise unknown_topic(missing, known, tier.uri)
     return [name for name in there if name.log.topic in wanted]
 
 

@@ -6,18 +6,17 @@ import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TypeVar, cast
 
 from stratalog.config.topic import TopicConfig
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
 from stratalog.env.threads import outcomes
-from stratalog.errors import ClosedError, ConfigError, CorruptCheckpointError, UnknownTopicError
+from stratalog.errors import ClosedError, ConfigError, CorruptCheckpointError
 from stratalog.log.read.log_reader import LogReader
 from stratalog.log.read.view import LogView
 from stratalog.model.arguments import CheckedArguments
-from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.names import TopicId, TopicPartition, unknown_topic
 from stratalog.producers.snapshot import ProducerEntry
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.topic_reader import TopicReader
@@ -141,7 +140,7 @@ class Reader(CheckedArguments, Closeable):
         name = TopicPartition(topic, partition)
         if name not in self._logs:
             if name not in self._names():
-                raise UnknownTopicError(f"there is no {name} in {self.location}")
+                raise unknown_topic(name, self._names(), self.location)
             self._logs[name] = self._open(name)
         return self._logs[name]
 
@@ -153,7 +152,7 @@ class Reader(CheckedArguments, Closeable):
         there = self._names()
         for name in wanted:
             if name not in there:
-                raise UnknownTopicError(f"there is no {name} in {self.location}")
+                raise unknown_topic(name, there, self.location)
         for name, opened in zip(wanted, self._in_parallel(wanted, self._open), strict=True):
             self._logs[name] = opened
 
@@ -178,9 +177,7 @@ class Reader(CheckedArguments, Closeable):
             return sorted(found.partition for found in self._names() if found.topic == name)
 
         if not partitions():
-            near = get_close_matches(name, {found.topic for found in self._names()}, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UnknownTopicError(f"there is no topic {name!r} in {self.location}{hint}")
+            raise unknown_topic(name, self._names(), self.location)
         return TopicReader(name, self.log, partitions, self.refresh, self._host.env.clock)
 
     def refresh(self) -> tuple[TopicPartition, ...]:

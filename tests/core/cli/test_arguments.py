@@ -43,7 +43,7 @@ def test_a_group_must_be_text(place: list[str], capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    "arguments", [["consume", "orders", "--max"], ["tier", "log", "file:///t", "orders", "0", "--limit"]]
+    "arguments", [["consume", "orders", "--count"], ["tier", "log", "file:///t", "orders", "0", "--limit"]]
 )
 def test_a_number_beyond_all_bounds(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*arguments, "99999999999999999999"]) == 2

@@ -90,13 +90,13 @@ def test_produced_lines_are_consumed(stratalog: Run, tmp_path: Path) -> None:
 
 
 def test_consume_begins_and_ends_where_it_is_told(stratalog: Run, filled: Path) -> None:
-    got = stratalog("consume", "orders", "-p", 1, "--from", 10, "--max", 3, "--dir", filled, "--json")
+    got = stratalog("consume", "orders", "-p", 1, "--from", 10, "--count", 3, "--dir", filled, "--json")
     assert [(item["partition"], item["offset"]) for item in got.items] == [(1, 10), (1, 11), (1, 12)]
     assert got.items[0]["headers"] == [{"key": "h", "value_base64": "/w=="}]
     late = stratalog("consume", "orders", "-p", 0, "--from-time", 1_700_000_000_055, "--dir", filled, "--json")
     assert [item["offset"] for item in late.items] == list(range(55, 60))
-    people = stratalog("consume", "orders", "-p", 0, "--max", 1, "--dir", filled)
-    assert people.out == f"0:0 2023-11-14T22:13:20.000+00:00 k0 {'x' * 40} h=\\xff\n"
+    people = stratalog("consume", "orders", "-p", 0, "--count", 1, "--dir", filled)
+    assert people.out == f'0:0  2023-11-14T22:13:20.000Z  "k0" = "{"x" * 40}"  h: 0xff\n'
 
 
 def test_consume_shows_the_records_of_one_key(stratalog: Run, filled: Path) -> None:
@@ -128,11 +128,11 @@ def test_a_group_sees_each_record_once(stratalog: Run, filled: Path) -> None:
         assert got.code == 0
         return [(item["partition"], item["offset"]) for item in got.items]
 
-    assert consumed("--max", 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert consumed() == [(partition, offset) for partition in range(2) for offset in range(2, 60)]
+    assert consumed("--count", 62) == [(0, offset) for offset in range(60)] + [(1, 0), (1, 1)]
+    assert consumed() == [(1, offset) for offset in range(2, 60)]
     assert consumed() == []
-    other = stratalog("consume", "orders", "--group", "other", "--max", 1, "--dir", filled, "--json")
-    assert [item["offset"] for item in other.items] == [0, 0]
+    other = stratalog("consume", "orders", "--group", "other", "--count", 1, "--dir", filled, "--json")
+    assert [item["offset"] for item in other.items] == [0]
 
 
 def test_a_group_has_not_seen_what_could_not_be_printed(
@@ -144,10 +144,10 @@ def test_a_group_has_not_seen_what_could_not_be_printed(
         return {"topic": topic}
 
     with monkeypatch.context() as patch:
-        patch.setattr("stratalog.cli.data.consume.record_item", failing)
+        patch.setattr("stratalog.cli.contents.printer._head", failing)
         assert stratalog("consume", "orders", "--group", "g", "--dir", filled, "--json").code == 2
-    again = stratalog("consume", "orders", "--group", "g", "--max", 1, "--dir", filled, "--json")
-    assert [item["offset"] for item in again.items] == [5, 0]
+    again = stratalog("consume", "orders", "--group", "g", "--count", 1, "--dir", filled, "--json")
+    assert [item["offset"] for item in again.items] == [5]
 
 
 @pytest.mark.parametrize("isolation", list(Isolation))

@@ -91,7 +91,7 @@ def test_output_that_goes_nowhere(hostile: Path, redirection: str, code: int) ->
 @pytest.mark.long
 def test_a_terminal_without_the_characters_gets_them_spelt_out(hostile: Path) -> None:
     ended = subprocess.run(  # noqa: S603 - our own command
-        command("consume", "t", "--max", 1, "--dir", hostile),
+        command("consume", "t", "--count", 1, "--dir", hostile),
         capture_output=True,
         env={"PYTHONIOENCODING": "ascii"},
         check=False,

@@ -2,167 +2,246 @@
 
 from __future__ import annotations
 
-import base64
-from collections import Counter
-from datetime import UTC, datetime
-from itertools import islice
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Final
 
 import click
 
-from stratalog.cli.options import (
-    MANY,
-    LogPlace,
-    choice_option,
-    json_option,
-    partition_option,
-    place_options,
-    typed_bytes,
-)
-from stratalog.cli.output import Output, printable
-from stratalog.errors import UnknownTopicError
-from stratalog.model.names import TopicPartition
+from stratalog.cli.contents.printer import RecordPrinter, print_options
+from stratalog.cli.options import LogPlace, choice_option, count_option, json_option, partition_option, place_options
+from stratalog.cli.output import Output
+from stratalog.cli.parameters import MANY, Start, start_of, time_ms, typed_bytes
+from stratalog.client.consumer import Consumer
+from stratalog.log.read.log_reader import LogReader
+from stratalog.model.names import TopicPartition, unknown_topic
 from stratalog.model.offsets import Isolation
 from stratalog.model.records import Record
+from stratalog.reading.reader import Reader
 
-SHOWN_CHARACTERS = 120
+POLL_MS: Final = 200
 
 
 @click.command()
 @click.argument("topic")
 @partition_option
-@click.option("--from", "start", type=click.IntRange(0), default=0, help="First offset; 0 is the log start.")
 @click.option(
-    "--from-time", "start_ms", type=int, help="Timestamp of the first record, in ms since 1970, instead of --from."
+    "--from",
+    "-o",
+    "start",
+    type=start_of,
+    metavar="WHERE",
+    help="Position of the first record: an offset (0 is the log start), beginning, end, -N for N offsets before the end, "
+    "or s@TIME. Default: beginning; with --follow, end.",
 )
+@click.option(
+    "--from-time",
+    "start_ms",
+    type=time_ms,
+    metavar="TIME",
+    help="Time of the first record: ISO 8601, or ms since 1970.",
+)
+@click.option("--to", "end", type=click.IntRange(0), help="Exclusive end offset.")
+@click.option(
+    "--to-time",
+    "end_ms",
+    type=time_ms,
+    metavar="TIME",
+    help="Stop before the first record with this time or a later one.",
+)
+@click.option("--tail", type=MANY, metavar="N", help="Only the last N records of each partition.")
+@click.option("--follow", is_flag=True, help="Keep running, and print new records. Ctrl-C stops the command.")
 @click.option(
     "--key",
     metavar="KEY",
     help="Only records of this key (UTF-8). Extra indexes skip segments that cannot contain the key.",
 )
 @click.option(
-    "--group", metavar="NAME", help="Resume from the group's committed offsets, and commit the new ones at the end."
+    "--group",
+    "-G",
+    metavar="NAME",
+    help="Resume from the group's committed offsets, and commit the offsets of the printed records at the end.",
 )
-@click.option("--max", "limit", type=MANY, help="Maximum number of records of each partition.")
+@count_option("records")
 @choice_option("--isolation", Isolation, Isolation.READ_UNCOMMITTED)
+@print_options
 @place_options
 @json_option
 def consume(
     place: LogPlace,
     output: Output,
+    printer: RecordPrinter,
     topic: str,
     partition: int | None,
-    start: int,
+    start: Start | None,
     start_ms: int | None,
+    end: int | None,
+    end_ms: int | None,
+    tail: int | None,
     key: str | None,
     group: str | None,
     limit: int | None,
     isolation: str,
+    *,
+    follow: bool,
 ) -> None:
-    """Print the records of TOPIC, partition by partition, from local disk and from the tier."""
+    """Print the records of TOPIC, partition by partition, from local disk and from the tier.
+
+    A line has partition:offset, time (UTC), key = value, and headers. Text has quotation marks, null has none. A pipe or
+    a file gets values of any size in full.
+    """
+    if (start is not None and (start_ms is not None or tail is not None)) or (
+        start_ms is not None and tail is not None
+    ):
+        raise click.UsageError("--from, --from-time and --tail exclude each other: give one")
+    if follow and (end is not None or end_ms is not None):
+        raise click.UsageError("--follow has no end: leave out --to and --to-time")
+    printed = printer.to(output, topic)
     if group is not None:
-        if partition is not None or start or start_ms is not None or key is not None:
+        others = (partition, start, start_ms, end, end_ms, tail, key)
+        if any(other is not None for other in others):
             raise click.UsageError(
-                "--group resumes from committed offsets: leave out --partition, --from, --from-time and --key"
+                "--group resumes from committed offsets: leave out --partition, --from, --from-time, --to, --to-time, "
+                "--tail and --key"
             )
-        _consume_group(place, output, topic, group, limit, isolation)
+        _consume_group(place, output, topic, group, limit, isolation, printed, follow=follow)
         return
+    if start is None:
+        start = (
+            Start(time_ms=start_ms) if start_ms is not None else Start(back=0) if follow and tail is None else Start()
+        )
+    span = _Span(start, tail, end, end_ms, None if key is None else typed_bytes(key), isolation)
     with place.reader() as reader:
-        info = reader.topics().get(topic)
-        if info is None:
-            raise UnknownTopicError(f"there is no topic {topic} in {reader.location}")
-        numbers = info.partitions if partition is None else (partition,)
+        numbers = _partitions(reader, topic, partition)
+        records = span.records(reader, topic, numbers)
+        if follow:
+            records = chain(records, span.new_records(reader, topic, output))
+        for record in islice(records, limit):
+            printed(record)
+
+
+def _partitions(reader: Reader, topic: str, partition: int | None) -> tuple[int, ...]:
+    info = reader.topics().get(topic)
+    if info is None:
+        raise unknown_topic(topic, reader.topics(), reader.location)
+    return info.partitions if partition is None else (partition,)
+
+
+class _Span:
+    """The records that the options choose.
+
+    Args:
+        start: position of the first record; see ``tail``.
+        tail: number of records of each partition, counted from the end, instead of ``start``.
+        end: exclusive end offset; None is the end that the isolation level sees.
+        end_ms: time of the first record that is left out.
+        key: only records with this key.
+        isolation: name of the isolation level.
+    """
+
+    def __init__(
+        self, start: Start, tail: int | None, end: int | None, end_ms: int | None, key: bytes | None, isolation: str
+    ) -> None:
+        self._start, self._tail, self._end, self._end_ms = start, tail, end, end_ms
+        self._key, self._isolation = key, Isolation.of(isolation)
+        self._next: dict[int, int] = {}  # offset after the last one that was read, by partition
+
+    def records(self, reader: Reader, topic: str, numbers: Sequence[int]) -> Iterator[Record]:
+        """Yield the records of the partitions, one partition after the other.
+
+        Raises:
+            OffsetOutOfRangeError: no partition has the first offset.
+        """
         ended = 0
         for number in numbers:
             log = reader.log(topic, number)
-            first: int | None = start
-            if start_ms is not None:
-                first = log.offset_for_timestamp(start_ms, isolation)
-            if first is None:
-                continue
+            end = self._next[number] = self._end_of(log)
+            first = self._first_of(log, end)
             if first > log.offsets().log_end and ended < len(numbers) - 1:
                 ended += 1  # no error, because another partition may have the offset
-                continue
-            if key is None:
-                records = log.records(first, isolation=isolation)
-            else:
-                records = log.records_with_key(typed_bytes(key), first, isolation=isolation)
-            for record in islice(records, limit):
-                _print(output, topic, record)
+            elif first < end or first > log.offsets().log_end:
+                yield from self._read(log, first, end)
+
+    def new_records(self, reader: Reader, topic: str, output: Output) -> Iterator[Record]:
+        """Yield records that are appended after ``records``, without an end."""
+        output.flush()
+        new = reader.topic(topic).follow(
+            start=self._next, isolation=self._isolation, partitions=tuple(self._next), poll_ms=POLL_MS
+        )
+        for record in new:
+            if self._key in {None, record.key}:
+                yield record
+                output.flush()
+
+    def _read(self, log: LogReader, first: int, end: int) -> Iterator[Record]:
+        if self._key is None:
+            return log.records(first, max(first, end), self._isolation)
+        return log.records_with_key(self._key, first, max(first, end), self._isolation)
+
+    def _end_of(self, log: LogReader) -> int:
+        end = log.offsets().bound(self._isolation)
+        if self._end_ms is not None:
+            found = log.offset_for_timestamp(self._end_ms, self._isolation)
+            end = end if found is None else found
+        return end if self._end is None else min(end, self._end)
+
+    def _first_of(self, log: LogReader, end: int) -> int:
+        if self._tail is not None:
+            return self._start_of_tail(log, self._tail, end)
+        if self._start.back is not None:
+            return max(end - self._start.back, log.offsets().log_start)
+        if self._start.time_ms is not None:
+            found = log.offset_for_timestamp(self._start.time_ms, self._isolation)
+            return end if found is None else found
+        return self._start.offset or log.offsets().log_start
+
+    def _start_of_tail(self, log: LogReader, count: int, end: int) -> int:
+        """Return the offset with ``count`` records from it to ``end``; compaction and transactions leave gaps."""
+        log_start, above, span = log.offsets().log_start, end, count
+        while above > log_start:
+            first = max(above - span, log_start)
+            found = deque[int](maxlen=count)
+            for record in self._read(log, first, above):
+                found.append(record.offset)
+            if len(found) == count:
+                return found[0]
+            count, above, span = count - len(found), first, span * 2
+        return log_start
 
 
-def _consume_group(place: LogPlace, output: Output, topic: str, group: str, limit: int | None, isolation: str) -> None:
-    """Print the records after a group's committed offsets; commit the printed records, even after an error."""
-    printed = dict[TopicPartition, int]()
-    counts = Counter[TopicPartition]()
+def _consume_group(
+    place: LogPlace,
+    output: Output,
+    topic: str,
+    group: str,
+    limit: int | None,
+    isolation: str,
+    printed: Callable[[Record], None],
+    *,
+    follow: bool,
+) -> None:
+    """Print the records after a group's committed offsets; commit the offsets of printed records, even after an error."""
+    done = dict[TopicPartition, int]()
     with (
         place.engine() as engine,
         engine.consumer(group=group, topics=[topic], isolation=isolation, auto_offset_reset="earliest") as consumer,
     ):
         try:
-            for name, record in consumer:
-                _print(output, topic, record)
-                printed[name] = record.offset + 1
-                counts[name] += 1
-                if counts[name] == limit:
-                    consumer.pause(name)
+            for name, record in islice(_polled(consumer, output) if follow else consumer, limit):
+                printed(record)
+                done[name] = record.offset + 1
         except BaseException:
-            consumer.commit(printed)
+            consumer.commit(done)
             raise
-        consumer.commit()
+        output.flush()
+        consumer.commit(done if follow else None)
 
 
-def _print(output: Output, topic: str, record: Record) -> None:
-    if output.as_json:
-        output.item(record_item(topic, record))
-    else:
-        output.line(record_line(record))
-
-
-def record_item(topic: str, record: Record) -> dict[str, object]:
-    """Return a record as a JSON object; bytes that are not UTF-8 get a name that ends in ``_base64``."""
-    item: dict[str, object] = {
-        "topic": topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "timestamp_type": str(record.timestamp_type),
-        "leader_epoch": record.leader_epoch,
-    }
-    for name, value in (("key", record.key), ("value", record.value)):
-        put_bytes(item, name, value)
-    headers = []
-    for name, value in record.headers:
-        header: dict[str, object] = {"key": name}
-        put_bytes(header, "value", value)
-        headers.append(header)
-    return {**item, "headers": headers}
-
-
-def put_bytes(item: dict[str, object], name: str, value: bytes | None) -> None:
-    """Add bytes to a JSON object: UTF-8 as text, other bytes under a name that ends in ``_base64``."""
-    try:
-        item[name] = None if value is None else value.decode()
-    except UnicodeDecodeError:
-        item[f"{name}_base64"] = base64.b64encode(value or b"").decode()
-
-
-def record_line(record: Record) -> str:
-    """Return a record as one line of text."""
-    headers = "".join(f" {printable(name)}={_text(value)}" for name, value in record.headers)
-    return f"{record.partition}:{record.offset} {_stamp(record)} {_text(record.key)} {_text(record.value)}{headers}"
-
-
-def _stamp(record: Record) -> str:
-    if record.timestamp_ms < 0:
-        return "-"
-    try:
-        return datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return str(record.timestamp_ms)
-
-
-def _text(value: bytes | None) -> str:
-    if value is None:
-        return "null"
-    text = printable(value.decode("utf-8", "backslashreplace"))
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}... ({len(value):,} bytes)"
+def _polled(consumer: Consumer, output: Output) -> Iterator[tuple[TopicPartition, Record]]:
+    while True:
+        found = consumer.poll(timeout_ms=POLL_MS)
+        for name, records in found.items():
+            for record in records:
+                yield name, record
+        output.flush()

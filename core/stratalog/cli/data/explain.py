@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import click
 
-from stratalog.cli.data.consume import record_line
+from stratalog.cli.contents.decoders import decoder_of
+from stratalog.cli.contents.printer import record_lines
 from stratalog.cli.options import LogPlace, json_option, place_options
 from stratalog.cli.output import Output, size_text
 from stratalog.errors import CorruptIndexError
@@ -199,10 +200,11 @@ def _visible(view: LogView, batch: RecordBatch, record: Record, parts: Component
     committed = offset < view.offsets.last_stable and not aborted
     why = "its transaction was aborted" if aborted else "it is above the last stable offset"
     hidden = "" if committed else f"; hidden from read_committed: {why}"
+    line = " ".join(record_lines(record, decoder_of(view.log.topic, None)))
     facts: dict[str, object] = {
         "timestamp_ms": record.timestamp_ms,
         "aborted": aborted,
         "read_uncommitted": uncommitted,
         "read_committed": committed,
     }
-    return Step("record", f"{record_line(record)}{hidden}", facts)
+    return Step("record", f"{line}{hidden}", facts)

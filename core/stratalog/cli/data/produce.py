@@ -1,28 +1,37 @@
-"""``stratalog produce``: append lines as records."""
+"""``stratalog produce``: append lines, JSON objects or files as records."""
 
 from __future__ import annotations
 
 import io
-import os
+import json
 import select
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from enum import StrEnum
+from typing import BinaryIO, TypeAlias
 
 import click
 
+from stratalog.cli.contents.template import unescaped
+from stratalog.cli.contents.values import bytes_of
 from stratalog.cli.options import LogPlace, choice_option, json_option, place_options
 from stratalog.cli.output import Output
+from stratalog.cli.parameters import split_setting, typed_bytes
 from stratalog.client.log_access import partitions_of
 from stratalog.client.partitioner import partition_of_key
-from stratalog.errors import RecordBatchTooLargeError
+from stratalog.errors import InvalidRecordError, RecordBatchTooLargeError, StorageError
 from stratalog.log.append.commit import AppendResult
 from stratalog.log.log import Log
+from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.offsets import Durability
-from stratalog.model.records import Record
+from stratalog.model.records import Headers, Record
 
 LINES_AT_ONCE = 10_000
 READ_BYTES = 1 << 20
+
+Given: TypeAlias = tuple[int | None, Record]
+"""A record, and the partition that the input names for it."""
 
 
 @dataclass(slots=True)
@@ -40,28 +49,134 @@ class AppendTotals:
         self.last = result.last_offset
 
 
-def _not_empty(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+class InputForm(StrEnum):
+    """Form of the input."""
+
+    LINES = "lines"
+    JSON = "json"
+    FILES = "files"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordInput:
+    """Reader of records from files.
+
+    Attributes:
+        key: key of all records; None for none.
+        separator: separator of key and value in a line; None if a line is the value.
+        headers: headers of all records.
+        null: key or value that stands for null.
+    """
+
+    key: bytes | None
+    separator: bytes | None
+    headers: Headers
+    null: bytes | None
+
+    def records(self, files: Iterable[BinaryIO], form: InputForm) -> Iterator[list[Given]]:
+        """Yield records as they arrive, each with its partition if the input names one.
+
+        Raises:
+            InvalidRecordError: a line is not a JSON object of a record.
+        """
+        for file in files:
+            if form is InputForm.FILES:
+                yield [(None, self._record(self.key, file.read()))]
+                continue
+            number = 0
+            for lines in _lines(file):
+                if form is InputForm.LINES:
+                    yield [(None, self._line(line)) for line in lines]
+                else:
+                    yield [
+                        self._parsed(line, file.name, number + at) for at, line in enumerate(lines, 1) if line.strip()
+                    ]
+                number += len(lines)
+
+    def _record(self, key: bytes | None, value: bytes | None) -> Record:
+        return Record(
+            key=None if key == self.null else key,
+            value=None if value == self.null else value,
+            headers=self.headers,
+        )
+
+    def _line(self, line: bytes) -> Record:
+        text = line.rstrip(b"\r")
+        if self.separator is None:
+            return self._record(self.key, text)
+        key, mark, value = text.partition(self.separator)
+        return self._record(key, value) if mark else self._record(None, text)
+
+    def _parsed(self, line: bytes, file: str, number: int) -> Given:
+        try:
+            found = json.loads(line)
+            if not isinstance(found, dict):
+                raise InvalidRecordError("a record is a JSON object")
+            given = found.get("headers") or []
+            headers = [(str(header["key"]), bytes_of(header, "value")) for header in given]
+            partition = found.get("partition")
+            key = bytes_of(found, "key")
+            record = Record(
+                key=self.key if key is None else key,
+                value=bytes_of(found, "value"),
+                headers=(*headers, *self.headers),
+                timestamp_ms=found.get("timestamp_ms", NO_TIMESTAMP),
+            )
+        except (ValueError, TypeError, KeyError, RecursionError, StorageError) as error:
+            raise InvalidRecordError(f"line {number} of {file} is not a record: {error!r}") from error
+        return partition, record
+
+
+def _separator(context: click.Context, option: click.Parameter, value: str | None) -> bytes | None:
     del context, option
-    if value == "":
+    if value is None:
+        return None
+    if not value:
         raise click.BadParameter("the separator is empty: use at least one character")
-    return value
+    return unescaped(typed_bytes(value))
+
+
+def _headers(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> Headers:
+    return tuple((name, typed_bytes(value)) for name, value in map(split_setting, given))
 
 
 @click.command()
 @click.argument("topic")
-@click.argument("file", type=click.File("rb"), default="-")
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.File("rb"))
+@click.option(
+    "--input",
+    "form",
+    type=click.Choice([form.value for form in InputForm]),
+    default=InputForm.LINES.value,
+    show_default=True,
+    help="lines: each line is a record. json: each line is an object with key, value, headers, partition and "
+    "timestamp_ms, as `consume --json` prints them. files: each FILE is the value of one record.",
+)
 @click.option(
     "--partition",
     "-p",
     type=click.IntRange(0),
     help="Partition of all records. Default: chosen by the key, as Kafka's producer does.",
 )
+@click.option("--key", "-k", metavar="TEXT", help="Key of all records.")
 @click.option(
     "--key-separator",
+    "-K",
+    "separator",
     metavar="TEXT",
-    callback=_not_empty,
-    help="Split each line at the first occurrence of TEXT into key and value.",
+    callback=_separator,
+    help="Split each line at the first occurrence of TEXT into key and value. \\t is a tab.",
 )
+@click.option(
+    "--header",
+    "-H",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_headers,
+    help="Header of all records; can be repeated.",
+)
+@click.option("--null", metavar="TEXT", help="A key or value that equals TEXT is null.")
 @choice_option("--durability", Durability, Durability.DURABLE)
 @place_options
 @json_option
@@ -69,23 +184,30 @@ def produce(
     place: LogPlace,
     output: Output,
     topic: str,
-    file: BinaryIO,
+    files: tuple[BinaryIO, ...],
+    form: str,
     partition: int | None,
-    key_separator: str | None,
+    key: str | None,
+    separator: bytes | None,
+    headers: Headers,
+    null: str | None,
     durability: str,
 ) -> None:
-    """Append each line of FILE (standard input if none is given) to TOPIC as one record.
+    """Append records to TOPIC, from each FILE or from standard input (`-`, or no FILE).
 
-    Lines are appended as they arrive. If the command fails, records that it has appended stay, and it prints their
-    number.
+    Lines are appended as they arrive. If the command fails or is interrupted, records that it has appended stay, and it
+    prints their number.
     """
+    if separator is not None and (key is not None or form != InputForm.LINES):
+        raise click.UsageError("--key-separator splits lines: leave out --key, and use --input lines")
+    usual = RecordInput(
+        None if key is None else typed_bytes(key), separator, headers, None if null is None else typed_bytes(null)
+    )
     done, ended = dict[int, AppendTotals](), False
-    separator = None if key_separator is None else os.fsencode(key_separator)
     try:
         with place.engine() as engine:
             numbers = [name.partition for name in partitions_of(engine, topic)]
-            for lines in _lines(file):
-                records = [_record(line, separator) for line in lines]
+            for records in usual.records(files or (sys.stdin.buffer,), InputForm(form)):
                 for number, group in _by_partition(records, numbers, partition).items():
                     for result in _append(engine.log(topic, number), group, durability):
                         done.setdefault(number, AppendTotals()).add(result)
@@ -114,14 +236,17 @@ def _append(log: Log, records: Sequence[Record], durability: str) -> Iterator[Ap
         yield from _append(log, records[middle:], durability)
 
 
-def _by_partition(records: Sequence[Record], numbers: Sequence[int], chosen: int | None) -> dict[int, list[Record]]:
-    """Return the records by partition; records without a key go to the first partition."""
-    if chosen is not None:
-        return {chosen: list(records)}
+def _by_partition(records: Iterable[Given], numbers: Sequence[int], chosen: int | None) -> dict[int, list[Record]]:
+    """Return the records by partition; records without a partition and a key go to the first partition."""
     found: dict[int, list[Record]] = {}
-    for record in records:
-        index = 0 if record.key is None else partition_of_key(record.key, len(numbers))
-        found.setdefault(numbers[index], []).append(record)
+    for partition, record in records:
+        if chosen is not None:
+            number = chosen
+        elif partition is not None:
+            number = partition
+        else:
+            number = numbers[0 if record.key is None else partition_of_key(record.key, len(numbers))]
+        found.setdefault(number, []).append(record)
     return found
 
 
@@ -161,11 +286,3 @@ def _is_ready(file: BinaryIO) -> bool:
         return bool(select.select([file], [], [], 0)[0])
     except (OSError, ValueError):  # no descriptor, or Windows
         return False
-
-
-def _record(line: bytes, separator: bytes | None) -> Record:
-    text = line.rstrip(b"\r")
-    if separator is None:
-        return Record(value=text)
-    key, mark, value = text.partition(separator)
-    return Record(key=key, value=value) if mark else Record(value=text)

@@ -15,9 +15,10 @@ from typing import Any, Final
 
 import click
 
-from stratalog.cli.data.consume import put_bytes
-from stratalog.cli.options import LogPlace, NamedPath, json_option
+from stratalog.cli.contents.values import Style, put_bytes
+from stratalog.cli.options import LogPlace, json_option
 from stratalog.cli.output import Output
+from stratalog.cli.parameters import NamedPath
 from stratalog.errors import ConfigError, PluginImportError, UnknownTopicError
 from stratalog.model.arrow import ARROW_COLUMNS
 from stratalog.spi.commands import config_option, tier_option
@@ -220,7 +221,7 @@ def _item(cells: Any) -> dict[str, object]:
     item: dict[str, object] = {}
     for name, value in cells:
         if isinstance(value, bytes):
-            put_bytes(item, name, value)
+            put_bytes(item, name, value, Style.TEXT)
         else:
             item[name] = _nested(value)
     return item

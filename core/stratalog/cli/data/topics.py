@@ -8,8 +8,10 @@ import click
 
 from stratalog.cli.options import LogPlace, json_option, place_options
 from stratalog.cli.output import Output
-from stratalog.errors import StorageError, TierUnavailableError, UnknownTopicError
+from stratalog.cli.parameters import split_setting
+from stratalog.errors import StorageError, TierUnavailableError
 from stratalog.log.read.log_reader import summaries
+from stratalog.model.names import unknown_topic
 from stratalog.reading.reader import StaticLog
 from stratalog.spi.cleanup import SegmentSummary
 from stratalog.tier.upkeep.cost import tiny_segments
@@ -137,7 +139,7 @@ def describe_topic(place: LogPlace, output: Output, topic: str) -> int:
     with place.reader(allow_offline=True) as reader:
         info = reader.topics().get(topic)
         if info is None:
-            raise UnknownTopicError(f"there is no topic {topic} in {reader.location}")
+            raise unknown_topic(topic, reader.topics(), reader.location)
         for partition in info.partitions:
             try:
                 sheet.add(partition, reader.log(topic, partition))
@@ -201,11 +203,3 @@ def _where(part: SegmentSummary) -> str:
     if part.is_active:
         return "active"
     return " + ".join(word for word, there in (("local", part.is_local), ("remote", part.is_remote)) if there)
-
-
-def split_setting(text: str) -> tuple[str, str]:
-    """Return ``key=value`` as a pair, or raise a usage error."""
-    name, mark, value = text.partition("=")
-    if not mark or not name:
-        raise click.BadParameter(f"{text!r} is not of the form KEY=VALUE")
-    return name, value

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from stratalog.cli.contents.decoders import RecordDecoder, decoder_of
 from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.control import control_object, control_text
-from stratalog.cli.dump.decoders import RecordDecoder, decoder_of
 from stratalog.cli.dump.records import Arena, RecordView, arenas, sequence_after
-from stratalog.cli.dump.sheet import JsonList, Table, item, moment
+from stratalog.cli.dump.sheet import JsonList, Table, item
 from stratalog.cli.dump.source import LogSource, Source, zeros_from
+from stratalog.cli.output import moment
 from stratalog.errors import CorruptBatchError, CorruptionError, UnsupportedCompressionError
 from stratalog.model.batches import BatchTable, RecordBatch, TimestampType
 from stratalog.segment.control_batches import read_control

@@ -8,10 +8,10 @@ from typing import Final
 
 import click
 
+from stratalog.cli.contents.decoders import Decoder, internal_topic
 from stratalog.cli.dump.batches import dump_log
 from stratalog.cli.dump.cached import dump_cached
 from stratalog.cli.dump.context import Context
-from stratalog.cli.dump.decoders import Decoder, internal_topic
 from stratalog.cli.dump.digests import dump_digest
 from stratalog.cli.dump.extras import dump_extras
 from stratalog.cli.dump.indexes import dump_index
@@ -28,8 +28,9 @@ from stratalog.cli.dump.texts import (
     dump_topics,
 )
 from stratalog.cli.dump.tier import dump_manifest, dump_object, dump_page
-from stratalog.cli.options import NamedPath, json_option
+from stratalog.cli.options import json_option
 from stratalog.cli.output import Output
+from stratalog.cli.parameters import NamedPath
 from stratalog.config.settings_sources import Settings
 from stratalog.errors import ConfigError, CorruptionError, StorageError
 from stratalog.reading.open_reader import open_host

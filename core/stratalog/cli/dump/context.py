@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stratalog.cli.dump.decoders import Decoder
+from stratalog.cli.contents.decoders import Decoder
 from stratalog.cli.dump.sheet import item
 from stratalog.cli.dump.source import Source, whole
 from stratalog.cli.output import Output

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stratalog.cli.dump.values import pairs, plain_object
+from stratalog.cli.contents.values import pairs, plain_object
 from stratalog.errors import InvalidRecordError
 from stratalog.model.messages.control import ControlRecord, EndMarker, parse_control
 

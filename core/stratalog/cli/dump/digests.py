@@ -8,8 +8,9 @@ from crc32c import crc32c
 
 from stratalog.cleaning.compact.segment_digests import NEVER_MS, DigestSection, unpack_digest
 from stratalog.cli.dump.context import Context
-from stratalog.cli.dump.sheet import Sheet, moment
+from stratalog.cli.dump.sheet import Sheet
 from stratalog.cli.dump.source import PIECE_BYTES, Source
+from stratalog.cli.output import moment
 from stratalog.errors import CorruptIndexError
 
 _COLUMNS: Final = ("section", "position", "size_bytes", "valid")

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from stratalog.cli.contents.decoders import RecordDecoder
 from stratalog.cli.dump.control import control_item, control_text
-from stratalog.cli.dump.decoders import RecordDecoder
-from stratalog.cli.dump.sheet import moment
-from stratalog.cli.output import printable
+from stratalog.cli.output import moment, printable
 from stratalog.errors import CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError
 from stratalog.model.batches import BatchTable, Buffer, RecordBatch, ScanStop
 from stratalog.model.records import Fields, Record, RecordColumns

@@ -7,13 +7,12 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final, Self
 
 import click
 
-from stratalog.cli.output import Output, printable
+from stratalog.cli.output import Output, moment, printable
 
 PAGE_ROWS: Final = 500
 _GAP: Final = "  "
@@ -24,17 +23,6 @@ _ENDLESS: Final = 1 << 20  # a pipe has no width at which to wrap
 def width() -> int:
     """Return the number of characters that fit into a line."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _ENDLESS
-
-
-def moment(timestamp_ms: int) -> str:
-    """Return a timestamp as UTC text with milliseconds; ``-`` for -1, and the number if it is outside the calendar."""
-    if timestamp_ms < 0:
-        return "-" if timestamp_ms == -1 else str(timestamp_ms)
-    try:
-        found = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)
-    return f"{found:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03}"
 
 
 def cell(value: object) -> str:

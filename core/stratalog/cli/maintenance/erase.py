@@ -10,8 +10,9 @@ from typing import TextIO
 import click
 
 from stratalog.cleaning.erase.erasure_report import EraseResult
-from stratalog.cli.options import LogPlace, json_option, place_options, typed_bytes
+from stratalog.cli.options import LogPlace, json_option, place_options
 from stratalog.cli.output import Output
+from stratalog.cli.parameters import typed_bytes
 
 _SEGMENTS = (
     "topic",

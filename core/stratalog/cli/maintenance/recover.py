@@ -10,8 +10,9 @@ from pathlib import Path
 
 import click
 
-from stratalog.cli.options import NamedPath, json_option
+from stratalog.cli.options import json_option
 from stratalog.cli.output import Output
+from stratalog.cli.parameters import NamedPath
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.open.log_loading import LogProgress

@@ -11,8 +11,9 @@ import click
 from click.core import ParameterSource
 
 from stratalog.cli.maintenance.verify_tier import Budget, TierCheck
-from stratalog.cli.options import NamedPath, TierPlace, json_option
+from stratalog.cli.options import TierPlace, json_option
 from stratalog.cli.output import Output, printable, size_text
+from stratalog.cli.parameters import NamedPath
 from stratalog.config.settings_sources import Settings
 from stratalog.epochs.checkpoint import parse_offsets
 from stratalog.errors import CorruptCheckpointError, LogDirLockedError, LogDirNotFoundError

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import UTC, datetime
 
 import click
 
 from stratalog.cleaning.explain.explain import RangeFate
-from stratalog.cli.options import LogPlace, json_option, place_options, typed_bytes
-from stratalog.cli.output import Output
+from stratalog.cli.options import LogPlace, json_option, place_options
+from stratalog.cli.output import Output, moment
+from stratalog.cli.parameters import typed_bytes
 
 _RANGES = ("start", "end", "where", "fate", "deleted_at", "size_bytes", "freed_bytes", "reason")
 _RECORDS = ("offset", "fate", "newer_offset", "reason")
@@ -47,7 +47,5 @@ def why_kept(
 
 
 def _row(one: RangeFate) -> tuple[object, ...]:
-    when = (
-        None if one.when_ms is None else datetime.fromtimestamp(one.when_ms / 1000, UTC).isoformat(timespec="seconds")
-    )
+    when = None if one.when_ms is None else moment(one.when_ms)
     return (one.start, one.end, one.where, one.fate, when, one.size_bytes, one.freed_bytes, one.reason)

@@ -11,8 +11,9 @@ from typing import Final
 
 import click
 
-from stratalog.cli.options import NamedPath, TierPlace, json_option, uri_options
+from stratalog.cli.options import TierPlace, json_option, uri_options
 from stratalog.cli.output import Output, printable, size_text
+from stratalog.cli.parameters import NamedPath
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from stratalog.cli.options import NamedPath, TierPlace, json_option, uri_options
+from stratalog.cli.options import TierPlace, json_option, uri_options
 from stratalog.cli.output import Output
+from stratalog.cli.parameters import NamedPath
 from stratalog.engine.open_engine import open_engine
 
 COLUMNS = (

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from stratalog.cli.data.topics import split_setting
 from stratalog.cli.options import TierPlace, json_option, tier_logs
 from stratalog.cli.output import Output, size_text
+from stratalog.cli.parameters import split_setting
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
 from stratalog.spi.commands import config_option, tier_option

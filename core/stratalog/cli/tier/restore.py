@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import click
 
-from stratalog.cli.options import NamedPath, TierPlace, json_option, uri_options
+from stratalog.cli.options import TierPlace, json_option, uri_options
 from stratalog.cli.output import Output
+from stratalog.cli.parameters import NamedPath, partition_offset, time_ms
 from stratalog.engine.restore.restore import RestoreRequest, restore
-from stratalog.model.names import TopicPartition, parse_partition_folder
+from stratalog.model.names import TopicPartition
+from stratalog.model.timestamps import from_unix_ms
 
 COLUMNS = (
     "topic", "partition", "restored_as", "version", "log_start", "log_end", "segments", "bytes", "requests", "copied",
@@ -17,21 +17,7 @@ COLUMNS = (
 
 
 def _offsets(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[TopicPartition, int]:
-    found = dict[TopicPartition, int]()
-    for text in given:
-        name, _, offset = text.rpartition(":")
-        log = parse_partition_folder(name)
-        if log is None or not offset.isdecimal():
-            raise click.BadParameter(f"{text!r} is not of the form TOPIC-PARTITION:OFFSET")
-        found[log] = int(offset)
-    return found
-
-
-def _moment(_context: click.Context, _parameter: click.Parameter, given: str | None) -> datetime | None:
-    try:
-        return None if given is None else datetime.fromisoformat(given)
-    except ValueError as error:
-        raise click.BadParameter(f"{given!r} is not a time such as 2026-11-21T14:00:00Z") from error
+    return dict(map(partition_offset, given))
 
 
 def _names(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -51,8 +37,8 @@ def _names(_context: click.Context, _parameter: click.Parameter, given: tuple[st
     help="Exclusive end offset of the restored log; can be repeated.",
 )  # fmt: skip
 @click.option(
-    "--to-time", callback=_moment, metavar="TIME",
-    help="End each log before the first record with this timestamp or a later one; ISO 8601, UTC if no zone is given.",
+    "--to-time", type=time_ms, metavar="TIME",
+    help="End each log before the first record with this timestamp or a later one: ISO 8601, or ms since 1970.",
 )  # fmt: skip
 @click.option(
     "--as",
@@ -76,7 +62,7 @@ def restore_command(
     directory: str,
     topics: tuple[str, ...],
     to_offsets: dict[TopicPartition, int],
-    to_time: datetime | None,
+    to_time: int | None,
     rename: dict[str, str],
     overwrite: tuple[str, ...],
     *,
@@ -89,7 +75,11 @@ def restore_command(
     missing files.
     """
     wanted = RestoreRequest(
-        topics=topics or None, to_offsets=to_offsets, to_time=to_time, rename=rename, overwrite=overwrite
+        topics=topics or None,
+        to_offsets=to_offsets,
+        to_time=None if to_time is None else from_unix_ms(to_time),
+        rename=rename,
+        overwrite=overwrite,
     )
     with output.logs_progress("restoring") as progress:
         found = restore(

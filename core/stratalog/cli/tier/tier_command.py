@@ -8,19 +8,9 @@ from itertools import islice
 
 import click
 
-from stratalog.cli.dump.sheet import moment
-from stratalog.cli.options import (
-    MANY,
-    LogPlace,
-    NamedPath,
-    TierPlace,
-    check_topics,
-    json_option,
-    place_options,
-    tier_logs,
-    uri_options,
-)
-from stratalog.cli.output import Output
+from stratalog.cli.options import LogPlace, TierPlace, check_topics, json_option, place_options, tier_logs, uri_options
+from stratalog.cli.output import Output, moment
+from stratalog.cli.parameters import MANY, NamedPath
 from stratalog.cli.tier.cost import show_cost
 from stratalog.errors import ConfigError, StorageError
 from stratalog.reading.open_reader import open_settled

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Iterable
 
 from stratalog.engine.open.log_dir import LogDir
-from stratalog.errors import ConfigError, LogDirOfflineError, StorageError, UnknownTopicError
+from stratalog.errors import ConfigError, LogDirOfflineError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.events import Event, LogOpened
-from stratalog.model.names import TopicPartition
+from stratalog.model.names import TopicPartition, unknown_topic
 
 
 class OpenLogs:
@@ -47,7 +47,7 @@ class OpenLogs:
             self.check_all_reached(
                 f"there is no {name} in {self.places()}; a directory that is unavailable may contain it"
             )
-            raise UnknownTopicError(f"there is no {name} in {self.places()}")
+            raise unknown_topic(name, self.names(), self.places())
         return found
 
     def places(self) -> str:

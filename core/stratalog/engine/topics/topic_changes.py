@@ -13,11 +13,11 @@ from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.topics.move_log import copy_log, finish_move, has_arrived, moved_request
 from stratalog.engine.topics.new_topic import altered, create_partition
-from stratalog.errors import ClosedError, ConfigError, StorageError, TopicExistsError, UnknownTopicError
+from stratalog.errors import ClosedError, ConfigError, StorageError, TopicExistsError
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import TinySegments
-from stratalog.model.names import TopicId, TopicPartition, check_topic
+from stratalog.model.names import TopicId, TopicPartition, check_topic, unknown_topic
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topic_table import TopicEntry, TopicTable
@@ -215,7 +215,7 @@ class TopicChanges:
     def _names_of(self, topic: str) -> list[TopicPartition]:
         names = [found for found in self._open_logs.names() if found.topic == topic]
         if not names and self._topics.entry(topic) is None:
-            raise UnknownTopicError(f"there is no topic {topic} in {self._open_logs.places()}")
+            raise unknown_topic(topic, self._open_logs.names(), self._open_logs.places())
         return names
 
 

@@ -177,8 +177,8 @@ def test_formats_may_be_mixed(dump: Dump, tmp_path: Path, parts: Components) -> 
         (b"\0\1", ("--decoder", "text"), {"value": "\0\1"}, r'"\u0000\u0001"'),
         (b"\xff", ("--decoder", "text"), {"value_base64": "/w=="}, "0xff"),
         (b"ab", ("--decoder", "hex"), {"value_hex": "6162"}, "0x6162"),
-        (b"a" * 5000, (), {"value": "a" * 5000}, f'"{"a" * 1000}"... (5,000 bytes)'),
-        (b"\xff" * 5000, ("--decoder", "hex"), {"value_hex": "ff" * 5000}, f"0x{'ff' * 500}... (5,000 bytes)"),
+        (b"a" * 5000, (), {"value": "a" * 5000}, f'"{"a" * 5000}"'),
+        (b"\xff" * 5000, ("--decoder", "hex"), {"value_hex": "ff" * 5000}, f"0x{'ff' * 5000}"),
     ],
 )
 def test_values_cannot_be_taken_for_others(
@@ -191,7 +191,7 @@ def test_values_cannot_be_taken_for_others(
     assert found["headers"] == [{"key": "h", **said}, {"key": "h", "value": None}]
     assert found["header_keys"] == ["h", "h"]
     people = dump(log, *(style or ("--values",))).lines
-    assert people[-1] == f"| 0  2023-11-14 22:13:20.000  null = {shown}  h: {shown}  h: null"
+    assert people[-1] == f"| 0  2023-11-14T22:13:20.000Z  null = {shown}  h: {shown}  h: null"
 
 
 def test_sizes_alone_are_shown_without_values(dump: Dump, tmp_path: Path, parts: Components) -> None:
@@ -246,7 +246,7 @@ def test_control_records(dump: Dump, tmp_path: Path, parts: Components, control:
     (deep,) = dump(log, "--json", "--values").items
     assert [record["control_record"] for record in deep["records"]] == [said]
     assert dump(log).lines[-1].count(said["type"]) == 1
-    assert dump(log, "--deep").lines[-1].startswith(f"| 0  2023-11-14 22:13:20.000  {said['type']}")
+    assert dump(log, "--deep").lines[-1].startswith(f"| 0  2023-11-14T22:13:20.000Z  {said['type']}")
 
 
 def test_control_records_that_nobody_knows_or_that_are_none(dump: Dump, tmp_path: Path, parts: Components) -> None:

@@ -119,7 +119,7 @@ def test_commits_and_tombstones_by_the_folders_name(shown: Shown, folder: str) -
     commit, tombstone = dumped.people.splitlines()[-2:]
     assert commit.endswith(
         "offset_commit group=g topic=t partition=1: "
-        "offset=5 leader_epoch=2 metadata=m commit_timestamp=2023-11-14T22:13:20.000 (v3)"
+        "offset=5 leader_epoch=2 metadata=m commit_timestamp=2023-11-14T22:13:20.000Z (v3)"
     )
     assert tombstone.endswith("offset_commit group=g topic=t partition=1: tombstone")
 

@@ -36,7 +36,7 @@ def test_a_time_index(dump_runner: DumpRunner, tmp_path: Path) -> None:
     assert code == 0
     assert {item["kind"] for item in items} == {"time_entry"}
     assert rows(items, "timestamp_ms", "offset") == [(STAMP, 105), (STAMP + 500, 150)]
-    assert "2023-11-14 22:13:20.500     150" in people
+    assert "2023-11-14T22:13:20.500Z     150" in people
 
 
 def test_a_transaction_index(dump_runner: DumpRunner, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_snapshot(dump_runner: DumpRunner, tmp_path: Path) -> None:
     code, items, people = dump_runner(path)
     assert code == 0
     assert rows(items, *ProducerEntry._fields) == [tuple(entry) for entry in entries]
-    assert "2023-11-14 22:13:20.000" in people
+    assert "2023-11-14T22:13:20.000Z" in people
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     code, items, people = dump_runner(written(tmp_path, path.name, bytes(data)))

@@ -73,7 +73,7 @@ def test_people_get_a_table(uri: str, capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["ls", "{uri}", "nobody"], 2, "there is no nobody"),
+        (["ls", "{uri}", "nobody"], 2, "there is no topic nobody"),
         (["log", "{uri}", "t", "7"], 2, "there is no t-7"),
         (["ls", "{uri}", "--version", "1"], 2, "--version needs TOPIC and PARTITION"),
         (["ls", "{uri}", "t", "0", "--version", "9"], 2, "its history has version 1"),

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
-from stratalog.cli.dump.values import Style, lines, pairs, plain_object, put_bytes, shown
+from stratalog.cli.contents.values import Style, lines, pairs, plain_object, put_bytes, shown
 from stratalog.cli.output import printable
 from stratalog.errors import InvalidRecordError
 from stratalog.model.messages.consumer_protocol import ASSIGNMENT, PROTOCOL_TYPE, SUBSCRIPTION
@@ -33,7 +33,9 @@ class Decoder(StrEnum):
     OFFSETS = "offsets"
     TRANSACTIONS = "transactions"
     TEXT = "text"
+    JSON = "json"
     HEX = "hex"
+    BASE64 = "base64"
 
 
 class DecodedContents(Protocol):
@@ -53,15 +55,18 @@ class DecodedContents(Protocol):
 RecordDecoder: TypeAlias = Callable[[Record], DecodedContents]
 
 
-def decoder_of(topic: str, chosen: Decoder | None) -> RecordDecoder:
-    """Return the chosen decoder, or the one for the topic."""
+def decoder_of(
+    topic: str, chosen: Decoder | None, key: Decoder | None = None, usual: Style = Style.AUTO
+) -> RecordDecoder:
+    """Return the chosen decoder, or the one for the topic, or the ``usual`` one; ``key`` is the one of keys alone."""
     by_topic = {OFFSETS_TOPIC: Decoder.OFFSETS, TRANSACTIONS_TOPIC: Decoder.TRANSACTIONS}
     wanted = chosen or by_topic.get(topic)
     if wanted is Decoder.OFFSETS:
         return partial(_decoded, _offsets)
     if wanted is Decoder.TRANSACTIONS:
         return partial(_decoded, _transactions)
-    return partial(_Plain, style=Style(wanted) if wanted else Style.AUTO)
+    style = Style(wanted) if wanted else usual
+    return partial(_styled, style, Style(key) if key else style)
 
 
 def internal_topic(path: Path) -> str:
@@ -76,27 +81,44 @@ class _Plain:
 
     record: Record
     style: Style = Style.AUTO
+    key_style: Style = Style.AUTO
     error: str = ""
 
     def item(self) -> dict[str, object]:
         """Return key, value and headers as a JSON object."""
         found: dict[str, object] = {}
-        put_bytes(found, "key", self.record.key, self.style)
+        put_bytes(found, "key", self.record.key, self.key_style)
         put_bytes(found, "value", self.record.value, self.style)
         headers = []
         for name, value in self.record.headers:
             header: dict[str, object] = {"key": name}
-            put_bytes(header, "value", value, self.style)
+            put_bytes(header, "value", value, self._header_style)
             headers.append(header)
         found["headers"] = headers
         return {**found, "error": self.error} if self.error else found
 
     def lines(self) -> Iterator[str]:
         """Yield one line, and a second one for an error."""
-        headers = "".join(f"  {printable(name)}: {shown(value, self.style)}" for name, value in self.record.headers)
-        yield f"{shown(self.record.key, self.style)} = {shown(self.record.value, self.style)}{headers}"
+        headers = "".join(
+            f"  {printable(name)}: {shown(value, self._header_style)}" for name, value in self.record.headers
+        )
+        yield f"{shown(self.record.key, self.key_style)} = {shown(self.record.value, self.style)}{headers}"
         if self.error:
             yield f"{_INDENT}cannot be read: {self.error}"
+
+    @property
+    def _header_style(self) -> Style:
+        return Style.AUTO if self.style is Style.JSON else self.style
+
+
+def _styled(style: Style, key_style: Style, record: Record) -> _Plain:
+    found = _Plain(record, style, key_style)
+    if Style.JSON in {style, key_style}:
+        try:
+            found.item()
+        except InvalidRecordError as error:
+            return _Plain(record, error=str(error))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,43 +4,52 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from typing import Final
 
-from stratalog.cli.dump.sheet import moment
-from stratalog.cli.output import printable
+from stratalog.cli.output import moment, printable
+from stratalog.errors import InvalidRecordError
 
-SHOWN_CHARACTERS: Final = 1000
+SHOWN_CHARACTERS: Final = 1000  # of one value in a terminal; a pipe or file gets all of them
 _WHITE: Final = str.maketrans("", "", "\t\n\r")
 _PLAIN_STOPS: Final = frozenset(' "={}[],')
 
 
 class Style(StrEnum):
-    """Style of bytes: AUTO shows printable UTF-8 as text, TEXT shows all UTF-8 as text, HEX shows no text."""
+    """Style of bytes: AUTO shows printable UTF-8 as text, TEXT all UTF-8, JSON parses them, the others show no text."""
 
     AUTO = "auto"
     TEXT = "text"
+    JSON = "json"
     HEX = "hex"
+    BASE64 = "base64"
 
 
 def as_text(data: bytes, style: Style) -> str | None:
     """Return the bytes as text, or None if they are shown as bytes."""
-    if style is Style.HEX:
+    if style in {Style.HEX, Style.BASE64}:
         return None
     try:
         text = data.decode()
     except UnicodeDecodeError:
         return None
-    return text if style is Style.TEXT or text.translate(_WHITE).isprintable() else None
+    return text if style is not Style.AUTO or text.translate(_WHITE).isprintable() else None
 
 
 def put_bytes(target: dict[str, object], name: str, data: bytes | None, style: Style = Style.AUTO) -> None:
-    """Add bytes to a JSON object: text as ``name``, other bytes as ``name_base64`` (HEX: ``name_hex``)."""
+    """Add bytes to a JSON object: text as ``name``, other bytes as ``name_base64`` (HEX: ``name_hex``).
+
+    Raises:
+        InvalidRecordError: the style is JSON, and the bytes are not JSON.
+    """
     text = None if data is None else as_text(data, style)
-    if data is None or text is not None:
+    if data is not None and style is Style.JSON:
+        target[name] = _parsed(data, name)
+    elif data is None or text is not None:
         target[name] = text
     elif style is Style.HEX:
         target[f"{name}_hex"] = data.hex()
@@ -48,18 +57,65 @@ def put_bytes(target: dict[str, object], name: str, data: bytes | None, style: S
         target[f"{name}_base64"] = base64.b64encode(data).decode()
 
 
+def bytes_of(source: Mapping[str, object], name: str) -> bytes | None:
+    """Return the bytes that ``put_bytes`` added to a JSON object; a value that is no text is encoded as JSON.
+
+    Raises:
+        InvalidRecordError: the base64 or hex digits are invalid.
+    """
+    for suffix, decode in (("hex", bytes.fromhex), ("base64", base64.b64decode)):
+        encoded = source.get(f"{name}_{suffix}")
+        if encoded is not None:
+            try:
+                return decode(str(encoded))
+            except ValueError as error:
+                raise InvalidRecordError(f"{name}_{suffix} is not {suffix}: {error}") from error
+    value = source.get(name)
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRecordError(f"{name} is not Unicode text: {error}") from error
+
+
+def _parsed(data: bytes, name: str) -> object:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRecordError(f"the {name} is not JSON: {error}") from error
+
+
 def shown(data: bytes | None, style: Style = Style.AUTO) -> str:
-    """Return bytes as ``null``, ``"text"`` or ``0xhex``; long values are cut."""
+    """Return bytes as ``null``, ``"text"``, a JSON object or array, or ``0xhex``. A terminal gets long values cut."""
     if data is None:
         return "null"
+    if style is Style.BASE64:
+        return base64.b64encode(data).decode()
     text = as_text(data, style)
+    limit = SHOWN_CHARACTERS if sys.stdout.isatty() else max(2 * len(data), 1)
     if text is None:
-        whole, cut = data.hex(), data[: SHOWN_CHARACTERS // 2].hex()
+        whole, cut = data.hex(), data[: limit // 2].hex()
         begin = f"0x{cut}"
+    elif style is Style.JSON or _is_json(text):
+        whole, cut = text, text[:limit]
+        begin = printable(cut)
     else:
-        whole, cut = text, text[:SHOWN_CHARACTERS]
+        whole, cut = text, text[:limit]
         begin = printable(json.dumps(cut, ensure_ascii=False))
     return begin if len(cut) == len(whole) else f"{begin}... ({len(data):,} bytes)"
+
+
+def _is_json(text: str) -> bool:
+    """Return True for a JSON object or array, which cannot be confused with ``null``, quoted text or hex digits."""
+    if not (text.startswith("{") and text.endswith("}")) and not (text.startswith("[") and text.endswith("]")):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def plain(value: object, *, brief: bool = False) -> object:
@@ -119,8 +175,7 @@ def _word(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        text = moment(value) if name.endswith("timestamp_ms") else str(value)
-        return text.replace(" ", "T")
+        return moment(value) if name.endswith("timestamp_ms") else str(value)
     text = str(value)
     bare = text.isprintable() and text and not _PLAIN_STOPS.intersection(text)
     return text if bare else printable(json.dumps(text, ensure_ascii=False))

@@ -1,0 +1,99 @@
+"""Output of records: as lines, as JSON, or by a template."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+import click
+
+from stratalog.cli.contents.decoders import Decoder, RecordDecoder, decoder_of
+from stratalog.cli.contents.template import TOKENS, Template
+from stratalog.cli.contents.values import Style
+from stratalog.cli.output import Output, moment
+from stratalog.cli.parameters import typed_bytes
+from stratalog.model.records import Record
+from stratalog.spi.commands import option_group
+
+
+class RecordPrinter:
+    """Form of printed records.
+
+    Args:
+        template: the template of ``--format``; None for lines or JSON.
+        decoder: decoder of values, and of keys unless ``key_decoder`` is given.
+        key_decoder: decoder of keys.
+        null: text for a null in a template.
+    """
+
+    def __init__(self, template: str | None, decoder: str | None, key_decoder: str | None, null: str | None) -> None:
+        if null is not None and template is None:
+            raise click.UsageError("--null is for --format: leave it out, other forms show null")
+        if template is not None and (decoder or key_decoder):
+            raise click.UsageError("--format prints bytes as they are: leave out --decoder and --key-decoder")
+        self._template, self._null = template, null
+        self._decoder = None if decoder is None else Decoder(decoder)
+        self._key_decoder = None if key_decoder is None else Decoder(key_decoder)
+
+    def to(self, output: Output, topic: str) -> Callable[[Record], None]:
+        """Return a function that prints a record of a topic."""
+        if self._template is not None:
+            if output.as_json:
+                raise click.UsageError("--format and --json exclude each other: give one")
+            return _write(Template(typed_bytes(self._template), topic, typed_bytes(self._null or "")))
+        decode = decoder_of(topic, self._decoder, self._key_decoder, usual=Style.TEXT)
+        if output.as_json:
+            return lambda record: output.item({**_head(topic, record), **decode(record).item()})
+
+        def print_lines(record: Record) -> None:
+            for line in record_lines(record, decode):
+                output.line(line)
+
+        return print_lines
+
+
+def record_lines(record: Record, decode: RecordDecoder) -> Iterator[str]:
+    """Yield a record as text: partition:offset, time and contents, on one line or more."""
+    lines = decode(record).lines()
+    yield f"{record.partition}:{record.offset}  {moment(record.timestamp_ms)}  {next(lines)}"
+    yield from lines
+
+
+def _write(text: Callable[[Record], bytes]) -> Callable[[Record], None]:
+    """Return a function that writes records to stdout as bytes, after the text that was written before."""
+    sys.stdout.flush()
+    stream = sys.stdout.buffer
+
+    def write(record: Record) -> None:
+        stream.write(text(record))
+
+    return write
+
+
+def _head(topic: str, record: Record) -> dict[str, object]:
+    return {
+        "topic": topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "timestamp_type": str(record.timestamp_type),
+        "leader_epoch": record.leader_epoch,
+    }
+
+
+_STYLES = click.Choice([decoder.value for decoder in Decoder if decoder not in {Decoder.OFFSETS, Decoder.TRANSACTIONS}])
+
+print_options = option_group(
+    "printer",
+    RecordPrinter,
+    click.option("--null", metavar="TEXT", help="Text for a null key or value in --format. Default: nothing, as kcat."),
+    click.option("--key-decoder", type=_STYLES, help="Show keys in this way. Default: as --decoder."),
+    click.option(
+        "--decoder",
+        type=click.Choice([decoder.value for decoder in Decoder]),
+        help="Show keys and values in this way. Default: text (UTF-8, other bytes as hex digits); the records of Kafka's "
+        "internal topics are decoded.",
+    ),
+    click.option("--format", "-f", "template", metavar="FORMAT", help=f"Print each record by a template: {TOKENS}."),
+)
+"""``--format``, ``--decoder``, ``--key-decoder`` and ``--null``: passed to the command as ``printer``."""

@@ -1,0 +1,98 @@
+"""Templates of records, as kcat's option ``-f`` has them.
+
+Source: kcat's ``-h``, and its format.c, which prints bytes as they are.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, TypeAlias
+
+from stratalog.errors import ConfigError
+from stratalog.model.records import Record
+
+Part: TypeAlias = Callable[[Record], bytes]
+
+TOKENS: Final = (
+    "%t topic, %p partition, %o offset, %T timestamp (ms), %k key, %s value, %h headers (name=value, with commas), %K "
+    "and %S size of key and value (-1: null), %R as %S in 4 bytes, %% percent sign, \\n \\r \\t \\xHH"
+)
+_TOKEN: Final = re.compile(rb"%(.?)|((?:[^%\\]|\\x[0-9a-fA-F]{1,2}|\\[0-7]{1,3}|\\.|\\$)+)", re.DOTALL)
+_ESCAPE: Final = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
+_NAMED: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+
+
+class Template:
+    """A parsed template.
+
+    Args:
+        text: the template, in the bytes of the command line.
+        topic: name of the topic, for ``%t``.
+        null: bytes for a null key, value or header value; kcat prints nothing for null keys and values without ``-Z``.
+
+    Raises:
+        ConfigError: a token is unknown.
+    """
+
+    def __init__(self, text: bytes, topic: str, null: bytes = b"") -> None:
+        parts = _parts(topic.encode(), null)
+        self._parts = list[Part]()
+        for token, plain in _TOKEN.findall(text):
+            if plain:
+                self._parts.append(partial(_plain, unescaped(plain)))
+            elif token in parts:
+                self._parts.append(parts[token])
+            else:
+                raise ConfigError(f"--format has the unknown token %{token.decode(errors='replace')}: use {TOKENS}")
+
+    def __call__(self, record: Record) -> bytes:
+        """Return a record as bytes; the template's end is not followed by a line break."""
+        return b"".join([part(record) for part in self._parts])
+
+
+def _plain(text: bytes, record: Record) -> bytes:
+    del record
+    return text
+
+
+def _parts(topic: bytes, null: bytes) -> Mapping[bytes, Part]:
+    def contents(value: bytes | None) -> bytes:
+        return null if value is None else value
+
+    def headers(record: Record) -> bytes:
+        return b",".join(
+            b"%b=%b" % (name.encode(), b"NULL" if value is None else value) for name, value in record.headers
+        )
+
+    return {
+        b"t": lambda _: topic,
+        b"p": lambda record: b"%d" % record.partition,
+        b"o": lambda record: b"%d" % record.offset,
+        b"T": lambda record: b"%d" % record.timestamp_ms,
+        b"k": lambda record: contents(record.key),
+        b"s": lambda record: contents(record.value),
+        b"K": lambda record: b"%d" % _size(record.key),
+        b"S": lambda record: b"%d" % _size(record.value),
+        b"R": lambda record: struct.pack(">i", _size(record.value)),
+        b"h": headers,
+        b"%": lambda _: b"%",
+    }
+
+
+def _size(value: bytes | None) -> int:
+    return -1 if value is None else len(value)
+
+
+def unescaped(text: bytes) -> bytes:
+    r"""Return the text with ``\n``, ``\r``, ``\t``, ``\xHH`` and octal numbers replaced; ``\`` before others goes."""
+
+    def byte(found: re.Match[bytes]) -> bytes:
+        hexadecimal, octal, other = found.groups()
+        if other is not None:
+            return _NAMED.get(other, other)
+        return bytes([(int(hexadecimal, 16) if hexadecimal else int(octal, 8)) & 0xFF])
+
+    return _ESCAPE.sub(byte, text)

@@ -1,0 +1,89 @@
+"""Types of arguments and options: each kind of value is written in one way in all commands."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from stratalog.config.keys import LONG_MAX
+from stratalog.model.names import TopicPartition, parse_partition_folder
+from stratalog.model.timestamps import unix_ms
+
+MANY: Final = click.IntRange(1, LONG_MAX)
+"""Type of options that limit a number of results: at least 1."""
+
+
+class NamedPath(click.Path):
+    """Path that must not be empty: ``"$DIR"`` with an unset variable would otherwise mean the current folder."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert the value as ``click.Path``, but fail if it is empty."""
+        if value == "":
+            self.fail("the path is empty: use . for the working directory", param, ctx)
+        return super().convert(value, param, ctx)  # type: ignore[arg-type]  # click says what it takes, and checks it
+
+
+def time_ms(text: str) -> int:
+    """Return a time, in ISO 8601 or in milliseconds since 1970, in milliseconds since 1970; or raise BadParameter."""
+    try:
+        found = int(text) if text.isdecimal() else unix_ms(datetime.fromisoformat(text))
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is not a time: use ISO 8601, such as 2026-11-21T14:00:00Z (UTC if no zone is given), or "
+            "milliseconds since 1970"
+        ) from None
+    if not 0 <= found <= LONG_MAX:
+        raise click.BadParameter(f"{text!r} is not between 1970 and the last possible timestamp")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Position in a log: at ``offset``, ``back`` offsets before the end, or at the first record at ``time_ms``."""
+
+    offset: int = 0
+    back: int | None = None
+    time_ms: int | None = None
+
+
+_NAMED_STARTS: Final = {"beginning": Start(), "end": Start(back=0)}
+
+
+def start_of(text: str) -> Start:
+    """Return the position that a text names, as kcat's option ``-o`` has it; or raise BadParameter."""
+    if text in _NAMED_STARTS:
+        return _NAMED_STARTS[text]
+    number = text.removeprefix("-")
+    if number.isdecimal() and int(number) <= LONG_MAX:
+        return Start(back=int(number)) if text.startswith("-") else Start(int(number))
+    if text.startswith("s@"):
+        return Start(time_ms=time_ms(text[2:]))
+    raise click.BadParameter(
+        f"{text!r} is not a position: use an offset, beginning, end, -N for N offsets before the end, or s@TIME"
+    )
+
+
+def partition_offset(text: str) -> tuple[TopicPartition, int]:
+    """Return the partition and the offset of ``TOPIC-PARTITION:OFFSET``, or raise BadParameter."""
+    name, _, offset = text.rpartition(":")
+    log = parse_partition_folder(name)
+    if log is None or not offset.isdecimal():
+        raise click.BadParameter(f"{text!r} is not of the form TOPIC-PARTITION:OFFSET")
+    return log, int(offset)
+
+
+def split_setting(text: str) -> tuple[str, str]:
+    """Return ``key=value`` as a pair, or raise BadParameter."""
+    name, mark, value = text.partition("=")
+    if not mark or not name:
+        raise click.BadParameter(f"{text!r} is not of the form KEY=VALUE")
+    return name, value
+
+
+def typed_bytes(text: str) -> bytes:
+    """Return the bytes of an argument as typed, because a key need not be UTF-8."""
+    return os.fsencode(text)
