@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from stratalog.model.names import TopicId
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import AbortedTransaction, FileKind, ObjectSlice, SegmentInfo
 from stratalog.reading import Split
-from stratalog.reading.split_plan import Piece
+from stratalog.reading.split_plan import PackedSegment, Piece
 from stratalog.spi.layouts import StoredSegment
 from stratalog.writing import StagedSegment, WriteMark
 
@@ -92,13 +93,20 @@ def test_a_value_of_every_kind_of_type_arrives_as_it_was(value: Value) -> None:
 
 
 def test_a_split_and_what_was_staged_arrive_as_they_were() -> None:
-    from stratalog_spark.messages import SPLIT, STAGED  # noqa: PLC0415 - comes with the plugin
+    from stratalog_spark.messages import SPLIT, STAGED, MessageError  # noqa: PLC0415 - comes with the plugin
 
-    piece = Piece(LOG, TOPIC_ID, 5, 9, 0, 100, 5, 9, 100, STORED, aborted=(AbortedTransaction(1, 5, 6, 7),))
+    place = PackedSegment.of(STORED)
+    piece = Piece(LOG, TOPIC_ID, 5, 9, 0, 100, 5, 9, 100, place, aborted=(AbortedTransaction(1, 5, 6, 7),))
     cut = Piece(LOG, None, 9, 9, 0, 0, 9, 9, 0, "", is_active=True, damage=DAMAGE)
     found = SPLIT.unpack(SPLIT.pack(Split((piece, cut), Isolation.READ_COMMITTED)))
     assert found.isolation is Isolation.READ_COMMITTED
     assert found.pieces[0] == piece
+    assert place.stored == STORED
+    forged = (b"", b"{}", place.data[:-3], zlib.compress(b"{}"), zlib.compress(bytes(20 << 20)))
+    for data in forged:
+        wrong = replace(piece, place=PackedSegment(data))
+        with pytest.raises(MessageError):
+            SPLIT.unpack(SPLIT.pack(Split((wrong,), Isolation.READ_COMMITTED)))
     damage = found.pieces[1].damage
     assert isinstance(damage, CorruptBatchError)
     assert (damage.reason, damage.file, damage.position) == ("cut", "orders-3/00.log", 17)

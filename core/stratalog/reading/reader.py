@@ -156,6 +156,14 @@ class Reader(CheckedArguments, Closeable):
         for name, opened in zip(wanted, self._in_parallel(wanted, self._open), strict=True):
             self._logs[name] = opened
 
+    def release(self, name: TopicPartition) -> None:
+        """Close a log, and free its memory; ``log`` opens it again, in its state at that time."""
+        found = self._logs.pop(name, None)
+        if found is not None:
+            found.close()
+            if self.tier is not None and found.topic_id is not None:
+                self.tier.release(name, found.topic_id)
+
     def _in_parallel(self, items: Sequence[T], work: Callable[[T], R]) -> list[R]:
         """Call ``work`` with each item, on several threads; raise the first error after all calls."""
         found = outcomes(items, work, self._host.settings.engine.reader_threads, "stratalog-open")

@@ -17,10 +17,9 @@ from stratalog.reading.component_host import split_scheme
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.reading.read_source import ReadSource
 from stratalog.reading.reader import Reader
-from stratalog.reading.split_plan import Piece, Split
+from stratalog.reading.split_plan import PackedSegment, Piece, Split
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
-from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segment_store import SegmentStore
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier import Tier
@@ -55,8 +54,9 @@ class SplitOpener:
         Raises:
             SegmentGoneError: the file no longer exists, or another one has its name.
         """
-        if isinstance(piece.place, StoredSegment):
-            yield RemoteSegment(piece.place, self._remote().log(piece.log, piece.place.info.topic_id).fetcher)
+        if isinstance(piece.place, PackedSegment):
+            stored = piece.place.stored
+            yield RemoteSegment(stored, self._remote().log(piece.log, stored.info.topic_id).fetcher)
             return
         files = self._local().open_log(str(piece.log))
         topic_id = read_topic_id(files)

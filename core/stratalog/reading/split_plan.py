@@ -6,9 +6,11 @@ task read only the bytes it needs, without an index. Each position is checked ag
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Self
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.log.read.log_reader import LogReader
@@ -26,9 +28,16 @@ from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexReader
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.read.remote_segment import RemoteSegment
+from stratalog.tier.tier import Tier
 
 LARGEST_SPLIT_BYTES: Final = 128 << 20  # also Spark's usual size for a task that reads files
 SMALLEST_SPLIT_BYTES: Final = 4 << 20
+MOST_SPLITS: Final = (
+    20_000  # Spark's driver takes milliseconds and kilobytes for each task; beyond it, splits are larger
+)
+_KEPT_SEGMENTS: Final = 10_000  # a plan of more segments releases each log after it has read it
+_COMPRESSION: Final = 1
+_LARGEST_ENTRY_BYTES: Final = 16 << 20
 USUAL_SPLITS: Final = 8  # for reads of up to 8 of the largest splits: enough to keep a few cores busy to the end
 
 
@@ -40,6 +49,46 @@ class OffsetRange:
     log: TopicPartition
     start: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSegment:
+    """Entry of a segment in the tier's manifest, compressed, because a plan may contain very many entries."""
+
+    data: bytes
+
+    @classmethod
+    def of(cls, stored: StoredSegment) -> Self:
+        """Return a segment in this form."""
+        return cls(zlib.compress(json.dumps(stored.to_json(), separators=(",", ":")).encode(), _COMPRESSION))
+
+    @property
+    def stored(self) -> StoredSegment:
+        """The segment, checked.
+
+        Raises:
+            ValueError: the bytes are not in this form.
+            CorruptObjectError: the entry is malformed.
+        """
+        unpacker = zlib.decompressobj()
+        try:
+            text = unpacker.decompress(self.data, _LARGEST_ENTRY_BYTES)
+        except zlib.error as error:
+            raise ValueError(f"a packed segment cannot be unpacked: {error}") from error
+        if not unpacker.eof:
+            raise ValueError(f"a packed segment is cut, or has more than {_LARGEST_ENTRY_BYTES} bytes")
+        return StoredSegment.from_json(json.loads(text))
+
+    def to_message(self) -> bytes:
+        """Return the bytes that ``from_message`` reads."""
+        return self.data
+
+    @classmethod
+    def from_message(cls, data: bytes) -> Self:
+        """Return the segment of ``to_message``, after a check; raises the errors of ``stored``."""
+        found = cls(data)
+        _ = found.stored
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +122,7 @@ class Piece:
     base_offset: int
     end_offset: int
     size_bytes: int
-    place: str | StoredSegment
+    place: str | PackedSegment
     is_active: bool = False
     aborted: tuple[AbortedTransaction, ...] = ()
     damage: CorruptBatchError | None = None
@@ -102,7 +151,7 @@ class Split:
 @checked
 def plan_splits(
     reader: Reader,
-    ranges: Sequence[OffsetRange],
+    ranges: Iterable[OffsetRange],
     *,
     isolation: str = Isolation.READ_UNCOMMITTED,
     split_bytes: Positive | None = None,
@@ -112,13 +161,17 @@ def plan_splits(
 ) -> list[Split]:
     """Cut ranges into splits of about equal size: parts of large segments, and groups of small segments.
 
+    A plan of more than 10,000 segments releases each log of the reader after it has read it, so that its memory is that of
+    the splits, about 1 KB for each segment.
+
     No ``.log`` file is read. Indexes are only read of segments that are cut, or that are partly outside of a range.
 
     Args:
         reader: reader of a directory or a tier; the plan is for the state that it showed when its logs were opened.
-        ranges: one for each log; offsets outside of a log are ignored.
+        ranges: one for each log; offsets outside of a log are ignored. They are consumed one by one.
         isolation: isolation level. The records that ``read_committed`` hides are determined here, from transaction indexes.
-        split_bytes: wanted size of a split; None: a share of the whole, from 4 to 128 MiB.
+        split_bytes: wanted size of a split; None: a share of the whole, from 4 to 128 MiB, or more for more than 20,000
+            splits.
         split_records: maximal number of offsets of a split; None for no limit.
         min_splits: minimal number of splits, if there are enough places to cut.
         usual_splits: wanted number of splits of 4 to 128 MiB if ``split_bytes`` is None, such as the number of tasks that run
@@ -130,12 +183,17 @@ def plan_splits(
         StoreError, CorruptManifestError: the tier cannot be read.
     """
     seen = Isolation.of(isolation)
-    found = [part for wanted in ranges for part in _parts(reader.log(*wanted.log), wanted, seen, split_records)]
+    found = list[_Part]()
+    for wanted in ranges:
+        found += _parts(reader.log(*wanted.log), wanted, seen, split_records)
+        if len(found) > _KEPT_SEGMENTS:
+            reader.release(wanted.log)
     total = sum(part.piece.span_bytes for part in found)
-    usual = min(max(-(-total // usual_splits), SMALLEST_SPLIT_BYTES), LARGEST_SPLIT_BYTES)
+    largest = max(LARGEST_SPLIT_BYTES, -(-total // MOST_SPLITS))
+    usual = min(max(-(-total // usual_splits), SMALLEST_SPLIT_BYTES), largest)
     count = max(min_splits, -(-total // (split_bytes or usual)), 1)
     target = max(-(-total // count), 1)
-    pieces = [piece for part in found for piece in part.cut(target)]
+    pieces = [piece for part in found for piece in part.cut(target, reader.tier)]
     return [Split(tuple(packed), seen) for packed in _packed(pieces, total, count, split_records)]
 
 
@@ -161,17 +219,18 @@ def _packed(pieces: Sequence[Piece], total: int, count: int, most_records: int |
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece as large as its segment allows, with the data for cutting it."""
+    """A piece as large as its segment allows, with the data for cutting it; ``segment`` is None unless it is local."""
 
     piece: Piece
     segment: ReadableSegment | None = field(repr=False)
     parts: Components = field(repr=False)
 
-    def cut(self, target_bytes: int) -> Iterator[Piece]:
+    def cut(self, target_bytes: int, tier: Tier | None) -> Iterator[Piece]:
         """Yield pieces of about ``target_bytes``, cut at entries of the offset index."""
         whole = self.piece
         count = -(-whole.span_bytes // target_bytes)
-        entries = _entries(self.segment, self.parts) if count > 1 and self.segment is not None else None
+        segment = self._opened(tier) if count > 1 else None
+        entries = _entries(segment, self.parts) if segment is not None else None
         start, position = whole.start, whole.position
         for number in range(1, count):
             entry = entries.after(whole.position + number * whole.span_bytes // count) if entries else None
@@ -186,6 +245,13 @@ class _Part:
             start, position = entry.offset + 1, min(until, entry.position)
         yield replace(whole, start=start, position=position)
 
+    def _opened(self, tier: Tier | None) -> ReadableSegment | None:
+        place = self.piece.place
+        if tier is None or not isinstance(place, PackedSegment):
+            return self.segment
+        stored = place.stored
+        return RemoteSegment(stored, tier.log(self.piece.log, stored.info.topic_id).fetcher)
+
 
 def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation, most_records: int | None) -> Iterator[_Part]:
     """Yield the segments of a range, ascending, each in parts of at most ``most_records`` offsets."""
@@ -198,7 +264,8 @@ def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation, most_recor
     for at in range(start, end, most_records or max(end - start, 1)):
         for part in view.ranges(at, min(at + most_records, end) if most_records else end):
             if part.segment.size_bytes:
-                yield _Part(_piece(log, part, hidden), part.segment, log.parts)
+                local = part.segment if isinstance(part.segment, Segment) else None
+                yield _Part(_piece(log, part, hidden), local, log.parts)
     if view.damage is not None and start <= bound <= wanted.end:  # a read that gets to the log's end reports the damage
         yield _Part(_end(log, bound, view.damage), None, log.parts)
 
@@ -233,9 +300,9 @@ def _piece(
     )
 
 
-def _place(segment: ReadableSegment) -> str | StoredSegment:
+def _place(segment: ReadableSegment) -> str | PackedSegment:
     if isinstance(segment, RemoteSegment):
-        return segment.stored
+        return PackedSegment.of(segment.stored)
     assert isinstance(segment, Segment)  # a segment is either in a tier or local
     return segment.file_name(LOG_SUFFIX)
 

@@ -172,7 +172,7 @@ class Tier(CheckedArguments, Closeable):
         return self._store.uri
 
     def log(self, log: TopicPartition, topic_id: TopicId) -> TierLog:
-        """Return the tiered part of a log, the same object at each call; sends no request yet."""
+        """Return the tiered part of a log, the same object at each call until ``release``; sends no request yet."""
         name = TierLogName(log, topic_id)
         with self._lock:
             if self._closed:
@@ -180,6 +180,11 @@ class Tier(CheckedArguments, Closeable):
             if name not in self._logs:
                 self._logs[name] = TierLog(log, topic_id, self._parts)
             return self._logs[name]
+
+    def release(self, log: TopicPartition, topic_id: TopicId) -> None:
+        """Drop the object of a log, which holds the entries of its root; for readers."""
+        with self._lock:
+            self._logs.pop(TierLogName(log, topic_id), None)
 
     def logs(self) -> tuple[TierLogName, ...]:
         """Return all logs with a committed root, by key; one listing request for up to 1,000 keys, or a large log."""

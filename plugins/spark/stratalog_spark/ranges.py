@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from stratalog import LogReader, Reader, TopicPartition
 from stratalog.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
 from stratalog.reading import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, OffsetRange
 from stratalog_spark.options import EARLIEST, LATEST, Bound, Options, assigned
+
+_OPENED_LOGS: Final = 256  # opened in one round; a plan of very many segments keeps no more in memory
 
 
 def chosen(options: Options, reader: Reader) -> list[TopicPartition]:
@@ -53,8 +56,8 @@ def _check_there(missing: list[str], reader: Reader) -> None:
         raise UnknownTopicError(f"there is no {', '.join(missing)} in {reader.location}")
 
 
-def resolve(options: Options, reader: Reader) -> list[OffsetRange]:
-    """Return the range of each partition, which may be empty.
+def resolve(options: Options, reader: Reader) -> Iterator[OffsetRange]:
+    """Yield the range of each partition, which may be empty. Logs are opened in parallel, some hundreds at a time.
 
     Raises:
         ConfigError: an option does not name exactly the partitions of the read, or no record is as late as its
@@ -63,15 +66,16 @@ def resolve(options: Options, reader: Reader) -> list[OffsetRange]:
         UnknownTopicError: a topic or a partition does not exist.
     """
     names = chosen(options, reader)
-    _check_all_named(options.end, names)
-    starts = start_offsets(options, reader, names)
-    found = []
-    for name in names:
-        log = reader.log(*name)
-        last = log.offsets().bound(options.isolation)
-        start, end = starts[name], _end(options, log, last)
-        found.append(OffsetRange(name, start, max(start, end)))
-    return found
+    for bound in (options.start, options.end):
+        _check_all_named(bound, names)
+    for first in range(0, len(names), _OPENED_LOGS):
+        some = names[first : first + _OPENED_LOGS]
+        reader.open_logs(some)
+        for name in some:
+            log = reader.log(*name)
+            last = log.offsets().bound(options.isolation)
+            start, end = _start(options, log, last), _end(options, log, last)
+            yield OffsetRange(name, start, max(start, end))
 
 
 def start_offsets(options: Options, reader: Reader, names: list[TopicPartition]) -> dict[TopicPartition, int]:

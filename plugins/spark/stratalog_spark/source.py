@@ -92,7 +92,8 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks."""
-        return [SplitPartition(split) for split in plan(self._options)]
+        splits = plan(self._options)[::-1]
+        return [SplitPartition(splits.pop()) for _ in range(len(splits))]  # a plan is large: each split is freed
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Run one task."""

@@ -95,8 +95,9 @@ def entry_contradiction(prefix: str, entry: StoredSegment) -> str:
         wrong = "names no object for the .log file"
     elif not _LABEL.match(entry.layout) or not _HASH.match(entry.sha256):
         wrong = "malformed layout or hash"
+    known = {key for key in {place.key for place in entry.slices.values()} if is_segment_key(prefix, key)}
     for place in entry.slices.values():
-        if not is_segment_key(prefix, place.key) or place.position < 0 or place.size_bytes < 0:
+        if place.key not in known or place.position < 0 or place.size_bytes < 0:
             wrong = f"slice key={place.key!r} position={place.position} size={place.size_bytes}"
     return f"entry {info.base_offset}: {wrong}" if wrong else ""
 
