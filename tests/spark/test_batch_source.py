@@ -178,7 +178,7 @@ def test_topics_and_ranges_are_chosen_as_in_the_kafka_source(
         ({"subscribe": "orders", "columns": "key,Key"}, "given twice: key, Key"),
         ({}, "give one of subscribe"),
         ({"subscribe": "orders", "assign": "{}"}, "not subscribe and assign"),
-        ({"subscribe": "orders,strangers"}, "there is no strangers"),
+        ({"subscribe": "orders,strangers"}, "there is no topic strangers"),
         ({"subscribe": "orders", "startingOffsets": "latest"}, "cannot be latest"),
         ({"subscribe": "orders", "endingOffsets": '{"orders": {"0": -2}}'}, "cannot be earliest"),
         ({"subscribe": "orders", "startingOffsets": '{"orders": {"0": 1}}'}, "lacks orders-1"),
@@ -449,7 +449,7 @@ def test_credentials_reach_the_tasks_and_show_nowhere(
         shown += [each._jdf.queryExecution().toString(), str(each), str(each.schema)]  # noqa: SLF001 - Spark shows its plan nowhere else
         for mode in ("simple", "extended", "codegen", "cost", "formatted"):
             each.explain(mode)
-    with pytest.raises(Exception, match="there is no strangers") as raised:
+    with pytest.raises(Exception, match="there is no topic strangers") as raised:
         read(s3_tier, subscribe="strangers", **given).collect()
     shown += [str(raised.value)]
     writing = frame.select("key", "value").write.format("stratalog").options(topic="copy", partitions="2", **given)

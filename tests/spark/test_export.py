@@ -355,7 +355,7 @@ def test_what_was_exported_becomes_records_again_each_once(
         assert read(target, "again") == read(data, "orders")
         with open_engine(data) as engine:
             append(engine, range(10, 15))
-    with pytest.raises(ConfigError, match="there is no strangers"):
+    with pytest.raises(ConfigError, match="there is no topic strangers"):
         imports.import_topics(None, str(tmp_path / "out"), target, topics=["strangers"])
     with pytest.raises(ConfigError, match="contains no export"):
         imports.import_topics(None, str(tmp_path / "data"), target)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from stratalog import TopicPartition
 from stratalog.errors import ConfigError
 from stratalog.reading import DamagedRange, Scanned
+from stratalog_spark.pushdown import Node, accepted
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
@@ -30,6 +32,9 @@ _BY_LOWER: Final = {name.lower(): name for name in TYPES}
 KAFKA: Final = tuple(TYPES)[:7]
 HEADERS: Final = "headers"
 CORRUPT: Final = tuple(TYPES)[8:]
+COUNT: Final = "count"
+COUNTED: Final = "offset"  # the column of a count, which needs no record: batch headers have the offsets
+COUNTED_BY: Final = frozenset({"topic", "partition"})
 READ_ONLY: Final = frozenset({"offset", "timestampType", *CORRUPT})  # columns of reads that a writer cannot choose
 
 
@@ -68,17 +73,29 @@ class Rows:
 
     Args:
         names: names of the columns, in order and in any case. The rows have the names as they are given.
+        pushed: predicate of the rows; None for all rows.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], pushed: Node | None = None) -> None:
         import pyarrow as pa  # noqa: PLC0415 - an extra of the core, here when Spark is
 
-        self._pa, self._names = pa, tuple(map(canonical, names))
+        self._pa, self._names, self._pushed = pa, tuple(map(canonical, names)), pushed
         kinds = [_types(pa)[name] for name in self._names]
         self._schema = pa.schema([pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)])
 
+    @property
+    def scanned(self) -> list[str]:
+        """The columns that a scan must have: only these are decoded."""
+        compared = () if self._pushed is None else [leaf.column for leaf in self._pushed.leaves]
+        wanted = {_SCANNED.get(name, name) for name in (*self._names, *compared)}
+        return sorted(wanted - _MADE) or [COUNTED]
+
     def of(self, scanned: Scanned) -> pyarrow.RecordBatch:
-        """Return the records of one batch."""
+        """Return the records of one batch that satisfy the predicate."""
+        if self._pushed is not None:
+            mask = accepted(self._pushed, lambda name: _MAKERS[name](self._pa, scanned))
+            if mask.true_count < len(mask):
+                scanned = scanned._replace(batch=scanned.batch.filter(mask))
         columns = [_MAKERS[name](self._pa, scanned) for name in self._names]
         batch: pyarrow.RecordBatch = self._pa.RecordBatch.from_arrays(columns, schema=self._schema)
         return batch
@@ -96,7 +113,40 @@ class Rows:
         }
         columns = [self._pa.array([row.get(name)], _types(self._pa)[name]) for name in self._names]
         batch: pyarrow.RecordBatch = self._pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        return batch
+        if self._pushed is None:
+            return batch
+        kinds = _types(self._pa)
+        return batch.filter(accepted(self._pushed, lambda name: self._pa.array([row.get(name)], kinds[name])))
+
+
+def counted(names: Sequence[str], rows: Iterable[tuple[TopicPartition, pyarrow.RecordBatch]]) -> pyarrow.RecordBatch:
+    """Return the number of rows, by topic and partition if these are among the names.
+
+    Args:
+        names: ``topic``, ``partition``, and any others, which are names of counts.
+        rows: batches with a column each, by log.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - an extra of the core, here when Spark is
+
+    totals: dict[tuple[str | int, ...], int] = {}
+    groups = [name for name in names if name in COUNTED_BY]
+    if not groups:
+        totals[()] = 0
+    for log, batch in rows:
+        group = tuple(getattr(log, name) for name in groups)
+        totals[group] = totals.get(group, 0) + batch.num_rows
+    found = [
+        {**dict(zip(groups, group, strict=True)), COUNT: count}
+        for group, count in totals.items()
+        if count or not groups
+    ]
+    kinds = {name: _types(pa)[name] for name in groups}
+    arrays = [
+        pa.array([row[name if name in groups else COUNT] for row in found], kinds.get(name, pa.int64()))
+        for name in names
+    ]
+    counts: pyarrow.RecordBatch = pa.RecordBatch.from_arrays(arrays, names=list(names))
+    return counts
 
 
 @cache
@@ -146,9 +196,11 @@ def _nothing(name: str) -> Callable[[Any, Scanned], Any]:
     return lambda pa, scanned: pa.nulls(scanned.batch.num_rows, _types(pa)[name])
 
 
+_SCANNED: Final = {"timestampType": "timestamp_type"}  # columns of a scan with other names
+_MADE: Final = frozenset({"topic", *CORRUPT})  # columns that a scan does not have
 _MAKERS: Final[dict[str, Callable[[Any, Scanned], Any]]] = {
     **{name: _taken(name) for name in ("key", "value", "partition", "offset", "timestamp")},
-    "timestampType": _taken("timestamp_type"),
+    **{name: _taken(column) for name, column in _SCANNED.items()},
     "topic": _topic,
     HEADERS: _headers,
     **{name: _nothing(name) for name in CORRUPT},

@@ -17,10 +17,12 @@ from stratalog.reading import ReadSource
 from stratalog.spi.commands import option_value
 from stratalog.writing import WriteMark, WriteTarget
 from stratalog_spark.columns import CORRUPT, HEADERS, KAFKA
+from stratalog_spark.pushdown import parsed
 
 _LOGGER: Final = logging.getLogger(__name__)
 TIER_PREFIX: Final = "tier."
 _KAFKA_PREFIX: Final = "kafka."  # of settings of Kafka's clients
+CATALOG_PREFIX: Final = "catalog."
 NAMES: Final = (
     "path",
     "tier",
@@ -44,6 +46,7 @@ NAMES: Final = (
     "maxRecordsPerPartition",
     "columns",
 )
+PUSHED_NAMES: Final = ("pushedFilter", "pushedCount")  # set by the catalog in the JVM
 _LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _COMMITS: Final = "commitGroupOffsets"
 STREAM_NAMES: Final = (*_LIMITS, _COMMITS)
@@ -72,6 +75,7 @@ SINK_NAMES: Final = (
     "checkpointLocation",
 )
 _IGNORED_SINK_NAMES: Final = ("includeHeaders", *_CONSUMER_NAMES)
+_EVERY_NAME: Final = frozenset(name.lower() for name in (*NAMES, *STREAM_NAMES, *SINK_NAMES))
 _ENDING: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "as_of")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _WAYS: Final = ("subscribe", "subscribePattern", "assign")
@@ -107,14 +111,27 @@ class Splitting(TypedDict):
     split_records: int | None
 
 
+def _with_catalog(given: Mapping[str, str], suited: Collection[str]) -> tuple[Mapping[str, str], str]:
+    """Return the options with those of their catalog that suit, and the catalog's name; the name is empty without one."""
+    catalog = {name[len(CATALOG_PREFIX) :]: name for name in given if name.lower().startswith(CATALOG_PREFIX)}
+    own = {name: value for name, value in given.items() if name not in catalog.values()}
+    known, there = {name.lower() for name in suited}, {name.lower() for name in own}
+    for name, full in catalog.items():
+        lower = name.lower()
+        if lower != "name" and lower not in there and (lower in known or lower not in _EVERY_NAME):
+            own[name] = given[full]
+    return own, next((given[full] for name, full in catalog.items() if name.lower() == "name"), "")
+
+
 class Given:
     """Options as Spark passes them, with names in any case.
 
     Args:
-        given: the options.
+        given: the options. Those of a catalog have the prefix ``catalog.``; the others override them.
         names: valid names, in addition to ``tier.NAME`` and ``kafka.NAME``.
         used: names of ``kafka.NAME`` that have an effect.
         ignored: valid names that have no effect, such as options of Spark's Kafka source.
+        unsuited: valid names that are left out if they are those of a catalog, which may be for other reads.
 
     Raises:
         UnknownSettingError: a name is unknown; the message contains the nearest valid one.
@@ -127,7 +144,9 @@ class Given:
         *,
         used: Collection[str] = (),
         ignored: Iterable[str] = (),
+        unsuited: Iterable[str] = (),
     ) -> None:
+        given, self.catalog = _with_catalog(given, {*names} - {*unsuited})
         values = {name.lower(): str(given[name]) for name in given}
         without_effect = {name.lower() for name in ignored}
         without_effect |= {name for name in values if _has_prefix(name, _KAFKA_PREFIX) and name not in used}
@@ -194,14 +213,16 @@ class Options(Given):
     """
 
     def __init__(self, given: Mapping[str, str], *, streaming: bool | None = False) -> None:
+        unsuited = {True: _ENDING, False: (_COMMITS,), None: ()}[streaming]
         super().__init__(
             given,
-            (*NAMES, *STREAM_NAMES),
+            (*NAMES, *STREAM_NAMES, *PUSHED_NAMES),
             used=(_ISOLATION, _GROUP) if _asks_for_commits(given) else (_ISOLATION,),
             ignored=(*_CONSUMER_NAMES, *_LIMITS) if streaming is False else _CONSUMER_NAMES,
+            unsuited=unsuited,
         )
         self._streaming = streaming
-        self._check_kind(streaming=streaming)
+        self._check_kind(unsuited, streaming=streaming)
         self.source = self._source()
         self.topics = self._topics()
         self.start = self._bound("starting", LATEST if streaming else EARLIEST, any_word=streaming is not False)
@@ -220,6 +241,9 @@ class Options(Given):
         if self.max_offsets and self.min_offsets and self.min_offsets > self.max_offsets:
             raise ConfigError("option minOffsetsPerTrigger is above maxOffsetsPerTrigger")
         self.columns = tuple(name.strip() for name in (self._get("columns") or "").split(",") if name.strip())
+        pushed = self._get("pushedFilter")
+        self.pushed = None if pushed is None else parsed("pushedFilter", pushed)
+        self.counts = self._switch("pushedCount", default=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _options, (self._values, self._streaming)
@@ -239,9 +263,8 @@ class Options(Given):
         corrupt = CORRUPT if self.corrupt == "columns" else ()
         return self.columns or (*KAFKA, *((HEADERS,) if self.headers else ()), *corrupt)
 
-    def _check_kind(self, *, streaming: bool | None) -> None:
-        wrong = {True: _ENDING, False: (_COMMITS,), None: ()}[streaming]
-        for name in wrong:
+    def _check_kind(self, unsuited: Iterable[str], *, streaming: bool | None) -> None:
+        for name in unsuited:
             if self._get(name) is not None:
                 raise ConfigError(f"option {name} is for a {'batch' if streaming else 'stream'} alone")
 
@@ -256,6 +279,11 @@ class Options(Given):
 
     def _source(self) -> ReadSource:
         path = self._get("path")
+        if not path and self.catalog:
+            raise ConfigError(
+                f"catalog {self.catalog} has no path: set spark.sql.catalog.{self.catalog}.path, or name the place in the "
+                f"query, {self.catalog}.`PATH`.TOPIC"
+            )
         if not path:
             raise ConfigError(
                 "no source is given: use .load(PATH) with a log directory or the URI of a tier; a table keeps its "

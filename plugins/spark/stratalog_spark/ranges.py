@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -52,8 +53,14 @@ def topics_of(reader: Reader, topics: Iterable[str] | None) -> list[TopicPartiti
 
 
 def _check_there(missing: list[str], reader: Reader) -> None:
-    if missing:
-        raise UnknownTopicError(f"there is no {', '.join(missing)} in {reader.location}")
+    if not missing:
+        return
+    known = list(reader.topics())
+    near = difflib.get_close_matches(missing[0], known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    if not known:
+        hint = ", nor any other topic: check the path, and that its files are still there"
+    raise UnknownTopicError(f"there is no topic {', '.join(missing)} in {reader.location}{hint}")
 
 
 def resolve(options: Options, reader: Reader) -> Iterator[OffsetRange]:

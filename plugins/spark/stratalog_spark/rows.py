@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from stratalog.reading import DamagedRange, MissingRange, ReadSource, Split, plan_splits, scan
-from stratalog_spark.columns import Rows
+from stratalog import Reader, TopicPartition
+from stratalog.reading import DamagedRange, MissingRange, OffsetRange, ReadSource, Split, plan_splits, scan
+from stratalog_spark.columns import COUNTED, Rows, counted
 from stratalog_spark.messages import SPLIT
 from stratalog_spark.options import Options
+from stratalog_spark.pushdown import narrowed
 from stratalog_spark.ranges import resolve
 
 if TYPE_CHECKING:
@@ -41,16 +43,33 @@ def plan(options: Options, tasks: int | None = None) -> list[Split]:
     """
     usual = {} if tasks is None else {"usual_splits": tasks}
     with options.source.open(peek=True) as reader:
-        ranges = resolve(options, reader)
-        splits = plan_splits(reader, ranges, **options.splitting, **usual)
+        return planned(options, reader, resolve(options, reader), **usual)
+
+
+def planned(options: Options, reader: Reader, ranges: Sequence[OffsetRange], **usual: int) -> list[Split]:
+    """Return the tasks for the parts of ranges that a pushed predicate leaves, as ``plan`` does."""
+    node = options.pushed
+    if node is not None:
+        ranges = [part for each in ranges for part in narrowed(node, reader.log(*each.log), each, options.isolation)]
+    splits = plan_splits(reader, ranges, **options.splitting, **usual)
     return splits or [Split((), options.isolation)]
 
 
 def read_split(
     options: Options, names: Sequence[str], source: ReadSource, split: Split
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows of a split in batches of 1 to 4 MiB. Tuples would be eight times slower."""
-    rows, found = Rows(names), list[DamagedRange]()
+    """Yield the rows of a split in batches of 1 to 4 MiB, or its counts. Tuples would be eight times slower."""
+    if options.counts:
+        yield counted(names, _rows(options, (COUNTED,), source, split))
+    else:
+        yield from (batch for _, batch in _rows(options, names, source, split))
+
+
+def _rows(
+    options: Options, names: Sequence[str], source: ReadSource, split: Split
+) -> Iterator[tuple[TopicPartition, pyarrow.RecordBatch]]:
+    """Yield the rows of a split, in batches of one log."""
+    rows, found = Rows(names, options.pushed), list[DamagedRange]()
 
     def damaged(damage: DamagedRange) -> None:
         _LOGGER.warning("a corrupt batch is skipped: %s", damage)
@@ -63,12 +82,13 @@ def read_split(
     scanned = scan(
         source,
         split,
+        columns=rows.scanned,
         on_damage=None if options.corrupt == "fail" else damaged,
         on_loss=None if options.fail_on_loss else lost,
     )
     for batch in scanned:
-        yield rows.of(batch)
+        yield batch.log, rows.of(batch)
         while found:
-            yield rows.of_damage(found.pop(0))
+            yield found[0].log, rows.of_damage(found.pop(0))
     for damage in found:
-        yield rows.of_damage(damage)
+        yield damage.log, rows.of_damage(damage)
