@@ -1,11 +1,13 @@
-"""Build hook: compiles the optional kernels, or leaves their pure-Python twins to do the work.
+"""Build hook: compiles the optional kernels, or leaves their pure-Python twins to do the work; builds Spark's catalog.
 
 Every ``.pyx`` under a source root is a kernel. An editable build puts the compiled file beside its source; a wheel takes
 it from a scratch folder, so that nothing left in the tree can slip into a wheel. A kernel that does not compile, for
-want of a compiler for example, is left out with a warning.
+want of a compiler for example, is left out with a warning. So is the jar with Spark's catalog where Maven is missing; only
+wheels get it, and `mvn -f plugins/spark/jvm package` makes it for a checkout.
 
 Environment:
     STRATALOG_NO_EXTENSIONS: set to leave all kernels out.
+    STRATALOG_NO_JAR: set to leave the jar out.
     STRATALOG_KERNEL_FLAGS: further flags for compiler and linker, such as ``-fsanitize=address``.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -22,7 +25,11 @@ from typing import Any, Final
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SWITCH: Final = "STRATALOG_NO_EXTENSIONS"
+NO_JAR: Final = "STRATALOG_NO_JAR"
 FLAGS: Final = "STRATALOG_KERNEL_FLAGS"
+JVM_SOURCES: Final = "plugins/spark/jvm"
+JAR: Final = "stratalog_spark/jars/stratalog-spark.jar"
+JAR_SECONDS: Final = 600
 COMPILED_SUFFIXES: Final = (".so", ".pyd")
 
 
@@ -48,11 +55,21 @@ class KernelBuildHook(BuildHookInterface[Any]):
                 target.with_suffix(".new").replace(target)  # whoever runs the old one keeps it
             else:
                 build_data["force_include"][str(path)] = str(Path(*module.split(".")[:-1]) / path.name)
+        if version != "editable" and not os.environ.get(NO_JAR):
+            self._add_jar(root, build_data)
         if built:
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
-        for module in sorted(sources.keys() - built.keys() if self._scratch else ()):
+        for module in sorted(() if os.environ.get(SWITCH) else sources.keys() - built.keys()):
             self.app.display_warning(f"{module} did not compile: its pure-Python twin does the work")
+
+    def _add_jar(self, root: Path, build_data: dict[str, Any]) -> None:
+        self._scratch = self._scratch or Path(tempfile.mkdtemp(prefix="stratalog-kernels-"))
+        jar, reason = build_jar(root, self._scratch)
+        if jar is None:
+            self.app.display_warning(f"the wheel has no jar with Spark's catalog: {reason}")
+        else:
+            build_data["force_include"][str(jar)] = JAR
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the scratch folder: what was compiled is in the artifact, or beside its source."""
@@ -78,6 +95,23 @@ def remove_compiled(root: Path, sources: dict[str, str]) -> None:
         for stale in path.parent.glob(f"{path.stem}.*"):
             if stale.suffix in COMPILED_SUFFIXES:
                 stale.unlink()
+
+
+def build_jar(root: Path, scratch: Path) -> tuple[Path | None, str]:
+    """Return the jar with Spark's catalog, built by Maven in ``scratch``; or None and the reason why there is none."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        return None, "Maven is not installed"
+    if not (root / JVM_SOURCES).is_dir():
+        return None, f"{JVM_SOURCES} is missing"
+    command = [maven, "-q", "-B", "-f", str(root / JVM_SOURCES), "package"]
+    command += [f"-Dbuild.folder={scratch / 'jvm'}", f"-Djar.folder={scratch}"]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=JAR_SECONDS, check=False)  # noqa: S603 - Maven
+    except subprocess.TimeoutExpired:
+        return None, f"Maven took more than {JAR_SECONDS} seconds"
+    jar = scratch / Path(JAR).name
+    return (jar, "") if ran.returncode == 0 and jar.exists() else (None, f"Maven failed: {ran.stdout[-500:]}")
 
 
 def compile_kernels(root: Path, sources: dict[str, str], scratch: Path) -> dict[str, Path]:

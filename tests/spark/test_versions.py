@@ -16,6 +16,7 @@ pytestmark = pytest.mark.usefixtures("has_spark", "has_java")
 
 ROOT = Path(__file__).parent.parent.parent
 STORY = ROOT / "tests" / "support" / "spark_story.py"
+SQL = [["orders"], 20, True, 605]  # what the catalog in the JVM answers
 KEYS = [[str(key), 86 if key < 6 else 84] for key in range(7)]  # 300 records a partition, of 7 keys
 
 
@@ -45,18 +46,23 @@ def test_an_older_spark_reads_writes_streams_and_compacts(old_spark_python: str,
     found = told([old_spark_python, str(STORY), str(tmp_path), "local"], tmp_path, {"PYSPARK_PYTHON": old_spark_python})
     assert found["spark"].startswith("4.0.")
     assert not found["driver"].startswith(str(ROOT))
-    assert (found["streamed"], found["compacted"]) == (600, [600, 7])
+    assert (found["streamed"], found["compacted"]) == (600, [605, 7])
+    assert found["sql"] == SQL
 
 
-@pytest.mark.usefixtures("has_connect")
+@pytest.mark.usefixtures("has_connect", "has_catalog")
 def test_a_connect_server_reads_writes_streams_and_compacts(tmp_path: Path) -> None:
     found = told([sys.executable, str(STORY), str(tmp_path), "connect"], tmp_path, {"PYSPARK_PYTHON": sys.executable})
     assert found["session"] == "pyspark.sql.connect.session"
-    assert (found["streamed"], found["compacted"]) == (600, [600, 7])
+    assert (found["streamed"], found["compacted"]) == (600, [605, 7])
+    assert found["sql"] == SQL
 
 
+@pytest.mark.usefixtures("has_bundled_java", "has_catalog")
 def test_spark_submit_takes_a_wheel_to_the_executors(pure_wheel: Path, tmp_path: Path) -> None:
-    """Two workers, which have what the library stands on installed, and get the library with the job."""
+    """Two workers with the Java from PyPI, which have what the library stands on installed, and get it with the job."""
+    from stratalog_spark import catalog_jar, use_java  # noqa: PLC0415 - needs pyspark
+
     settings = {
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
@@ -66,10 +72,24 @@ def test_spark_submit_takes_a_wheel_to_the_executors(pure_wheel: Path, tmp_path:
         "spark.local.dir": str(tmp_path / "local"),
         "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
     }
+    settings["spark.sql.catalog.stratalog"] = "stratalog.spark.StratalogCatalog"
+    settings["spark.sql.extensions"] = "stratalog.spark.StratalogExtensions"
     confs = [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
-    submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local-cluster[2,1,1024]", *confs]
-    environment = {"PYTHONPATH": str(pure_wheel), "PYSPARK_PYTHON": sys.executable}
+    submit = [
+        str(Path(sys.executable).with_name("spark-submit")),
+        "--master",
+        "local-cluster[2,1,1024]",
+        "--jars",
+        str(catalog_jar()),
+        *confs,
+    ]
+    environment = {
+        "PYTHONPATH": str(pure_wheel),
+        "PYSPARK_PYTHON": sys.executable,
+        "JAVA_HOME": str(use_java(bundled=True)),
+    }
     found = told([*submit, "--py-files", str(pure_wheel), str(STORY), str(tmp_path), "submit"], tmp_path, environment)
+    assert found["sql"] == SQL
     assert found["driver"].startswith(str(pure_wheel))
     assert found["tasks"]
     assert all(pure_wheel.name in path and str(ROOT) not in path for path in found["tasks"])

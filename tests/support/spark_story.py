@@ -47,8 +47,14 @@ def session(how: str) -> Any:
 
         use_java(bundled=True)
         return local_session("local[2]", **SETTINGS)
-    builder = SparkSession.builder
-    return (builder.remote("local[2]") if how == "connect" else builder).getOrCreate()
+    if how == "submit":
+        return SparkSession.builder.getOrCreate()
+    from stratalog_spark.jar import catalog_settings  # noqa: PLC0415 - needs pyspark
+
+    builder = SparkSession.builder.remote("local[2]")
+    for name, value in catalog_settings({}).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 def modules(batches: Iterable[Any]) -> Iterator[Any]:
@@ -80,6 +86,22 @@ def batch(spark: Any, folder: Path, tier: str) -> dict[str, object]:
     }
 
 
+def sql(spark: Any, folder: Path) -> list[object] | None:
+    """What the catalog in the JVM answers; None without its jar."""
+    if not spark.conf.get("spark.sql.catalog.stratalog", ""):
+        return None
+    place = folder / "data"
+    tables = [row["tableName"] for row in spark.sql(f"SHOW TABLES IN stratalog.`{place}`").collect()]
+    later = f"SELECT count(*) FROM stratalog.`{place}`.orders WHERE offset >= 290"  # noqa: S608 - a path of its own
+    explained = spark.sql(f"EXPLAIN {later}").first()[0]
+    spark.sql(
+        f"INSERT INTO stratalog.`{(folder / 'tier').as_uri()}`.copy (value)"  # noqa: S608 - the same
+        f" SELECT value FROM stratalog.`{place}`.orders WHERE partition = 0 AND offset < 5"
+    )
+    written = load(spark, (folder / "tier").as_uri(), "copy").count()
+    return [tables, spark.sql(later).first()[0], "pushed offset >= 290; count" in explained, written]
+
+
 def stream(spark: Any, folder: Path, tier: str) -> int:
     """Return the number of records that a query wrote."""
     query = (
@@ -107,6 +129,7 @@ def main() -> None:
     tier, spark = (folder / "tier").as_uri(), session(how)
     told = {"spark": spark.version, "session": type(spark).__module__, "driver": stratalog.__file__}
     told.update(batch(spark, folder, tier))
+    told["sql"] = sql(spark, folder)
     if how != "submit":
         from stratalog_spark import compact, register  # noqa: PLC0415 - needs pyspark
 

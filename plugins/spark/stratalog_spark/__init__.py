@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from stratalog.spi import Command, hookimpl
 
 if TYPE_CHECKING:
+    from stratalog_spark.jar import catalog_jar
     from stratalog_spark.java import use_java
     from stratalog_spark.jobs.compact import compact
     from stratalog_spark.jobs.convert import convert
@@ -33,6 +34,7 @@ __all__ = [
     "IcebergTable",
     "Maintenance",
     "StratalogSource",
+    "catalog_jar",
     "compact",
     "convert",
     "erase",
@@ -53,6 +55,7 @@ _WHERE: Final = {
     "IcebergTable": "jobs.iceberg",
     "Maintenance": "lake.sync",
     "StratalogSource": "source",
+    "catalog_jar": "jar",
     "compact": "jobs.compact",
     "convert": "jobs.convert",
     "erase": "jobs.erase",

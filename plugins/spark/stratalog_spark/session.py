@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from stratalog_spark.jar import catalog_settings
 from stratalog_spark.java import use_java
 from stratalog_spark.source import StratalogSource
 
 
 def local_session(master: str = "local[*, 4]", *, name: str = "stratalog", **settings: str) -> SparkSession:
-    """Return a Spark session on this machine with the source registered. Use Java from PyPI if there is none.
+    """Return a Spark session on this machine with the source registered, and the catalog ``stratalog`` if the jar exists.
+
+    If there is no Java, the session uses the Java from PyPI.
 
     Args:
         master: ``local[CORES, FAILURES]``; if fewer than 2 failures are allowed, Spark does not retry tasks.
@@ -39,6 +42,7 @@ def open_session(master: str, settings: Mapping[str, str], *, name: str = "strat
         # otherwise workers run the python3 of PATH, without this package
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.master(master).appName(name)
+        settings = {**settings, **catalog_settings(settings)}
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

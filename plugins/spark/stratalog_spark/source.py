@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from stratalog_spark import catalog
 from stratalog_spark.columns import check_names, ddl
 from stratalog_spark.options import Options, SinkOptions
 from stratalog_spark.rows import SplitPartition, plan, read_split
@@ -41,6 +42,8 @@ class StratalogSource(DataSource):
 
     def schema(self) -> StructType | str:
         """Return the columns that the options select, as text if possible: there may be no Spark here to parse it."""
+        if catalog.is_question(self.options):
+            return catalog.answer(self.options)
         if is_table(self.options):
             return table_schema(self.options)
         return ddl(check_names(Options(self.options, streaming=None).shown))
@@ -49,7 +52,7 @@ class StratalogSource(DataSource):
         """Return the reader for ``spark.read``. ``schema``, the user's if there is one, selects the columns."""
         options = Options(with_table(self.options, schema, streaming=False))
         options.warn_of_ignored()
-        return BatchReader(options, _names(schema))
+        return BatchReader(options, schema.names if options.counts else _names(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader for ``spark.readStream``; ``schema`` as for ``reader``."""

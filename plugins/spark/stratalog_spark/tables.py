@@ -31,7 +31,7 @@ METADATA: Final = "stratalog"  # persistent: the key of the metadata in catalogs
 _OPTION: Final = "option."  # Spark's prefix for options in OPTIONS
 _ONLY_WRITTEN: Final = frozenset(name.lower() for name in SINK_NAMES) - {"path", "config"}
 _HEADER: Final = StructType().add("key", StringType()).add("value", BinaryType())
-_SPARK_TYPES: Final[Mapping[str, DataType]] = {
+SPARK_TYPES: Final[Mapping[str, DataType]] = {
     "binary": BinaryType(),
     "string": StringType(),
     "int": IntegerType(),
@@ -76,7 +76,7 @@ def table_schema(given: Mapping[str, str]) -> StructType:
     kept["path"] = location
     schema, metadata = StructType(), {METADATA: kept}
     for column in check_names(Options(kept, streaming=None).shown):
-        schema.add(column, _SPARK_TYPES[TYPES[canonical(column)]], nullable=True, metadata=metadata)
+        schema.add(column, SPARK_TYPES[TYPES[canonical(column)]], nullable=True, metadata=metadata)
     return schema
 
 

@@ -1,0 +1,159 @@
+"""Answers to the catalog in the JVM, which asks the source for its schema: the one call that returns data to the planner.
+
+The answer is a schema. The names of its columns, or the metadata of its first column, are what was asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from pyspark.sql.types import LongType, StructType
+
+from stratalog.errors import ConfigError
+from stratalog.reading import Piece, Split, plan_splits
+from stratalog_spark.columns import HEADERS, KAFKA, TYPES
+from stratalog_spark.options import Options, SinkOptions
+from stratalog_spark.pushdown import UNORDERED
+from stratalog_spark.ranges import resolve
+from stratalog_spark.rows import planned
+from stratalog_spark.tables import SPARK_TYPES, with_table
+
+ASK: Final = "ask"
+_TOPIC: Final = "stratalog.topic"
+_PLAN: Final = "stratalog.plan"
+_PROPERTY: Final = "property."
+_COLUMN: Final = "column."
+_SHOWN_RANGES: Final = 8
+_WHOLE_BYTES: Final = 1 << 62
+_OF_SPARK: Final = frozenset({"provider", "owner", "location", "comment", "external", "is_managed_location"})
+
+
+def is_question(given: Mapping[str, str]) -> bool:
+    """Return True if these options are a question of the catalog."""
+    return ASK in given
+
+
+def answer(given: Mapping[str, str]) -> StructType:
+    """Return the answer to a question.
+
+    Raises:
+        ConfigError, UnknownSettingError: an option of the catalog is wrong, or a topic cannot be created as asked.
+        StorageError: the place cannot be read.
+    """
+    asked = {name: value for name, value in given.items() if name != ASK}
+    return {"topics": _topics, "topic": _topic, "create": _create, "plan": _plan}[given[ASK]](asked)
+
+
+def _topics(asked: Mapping[str, str]) -> StructType:
+    """Return a column for each topic."""
+    found = StructType()
+    with Options({**asked, "subscribePattern": ".*"}).source.open(peek=True) as reader:
+        for name in reader.topics():
+            found.add(name, LongType())
+    return found
+
+
+def _topic(asked: Mapping[str, str]) -> StructType:
+    """Return the columns of a table, and the data of its topic in the metadata of the first; none if it does not exist."""
+    given = {name: value for name, value in asked.items() if name != "topic"}
+    options, found = Options({**given, "subscribePattern": ".*"}), StructType()
+    with options.source.open(peek=True) as reader:
+        topic = reader.topics().get(asked["topic"])
+    if topic is None:
+        return found
+    about = {
+        "location": options.source.location,
+        "topic.id": str(topic.topic_id or ""),
+        "partitions": str(len(topic.partitions)),
+        "config": json.dumps(topic.config.to_mapping(only_changed=True), default=str),
+    }
+    for name in options.columns or (*KAFKA, HEADERS):
+        found.add(name, SPARK_TYPES[TYPES[name]], nullable=True, metadata={_TOPIC: about})
+        about = {}
+    return found
+
+
+def _create(asked: Mapping[str, str]) -> StructType:
+    """Create a topic, with the properties of its table as settings. Return no columns."""
+    given = {name: value for name, value in asked.items() if not name.startswith((_PROPERTY, _COLUMN))}
+    for name, kind in _prefixed(asked, _COLUMN).items():
+        if TYPES.get(name) != kind:
+            columns = ", ".join(f"{column} {TYPES[column]}" for column in (*KAFKA, HEADERS))
+            raise ConfigError(f"a topic has no column {name} {kind}: the columns of each topic are {columns}")
+    config: dict[str, object] = {}
+    partitions = "1"
+    for name, value in _prefixed(asked, _PROPERTY).items():
+        if name == "partitions":
+            partitions = value
+        elif name not in _OF_SPARK and not name.startswith("option."):
+            config[name] = value
+    options = SinkOptions({**given, "partitions": partitions})
+    assert options.topic is not None  # from the catalog
+    assert options.partitions is not None  # as above
+    with options.target.open() as writer:
+        writer.create_topic(options.topic, options.partitions, config)
+    return StructType()
+
+
+def _prefixed(asked: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name[len(prefix) :]: value for name, value in asked.items() if name.startswith(prefix)}
+
+
+def _plan(asked: Mapping[str, str]) -> StructType:
+    """Return the description of a plan and the number of bytes that it reads."""
+    schema = StructType.fromJson(json.loads(asked["schema"]))
+    given = {name: value for name, value in asked.items() if name != "schema"}
+    options = Options(with_table(given, schema, streaming=False))
+    with options.source.open(peek=True) as reader:
+        ranges = resolve(options, reader)
+        splits = planned(options, reader, ranges)
+        whole = splits
+        if options.pushed is not None:
+            whole = plan_splits(reader, ranges, isolation=options.isolation, split_bytes=_WHOLE_BYTES)
+    found = {
+        "description": described(options, schema.names, _pieces(splits), _pieces(whole)),
+        "size_bytes": sum(split.size_bytes for split in splits),
+    }
+    return StructType().add("plan", LongType(), nullable=True, metadata={_PLAN: found})
+
+
+def _pieces(splits: Iterable[Split]) -> list[Piece]:
+    return [piece for split in splits for piece in split.pieces]
+
+
+def described(options: Options, columns: Sequence[str], read: Sequence[Piece], whole: Sequence[Piece]) -> str:
+    """Return the text of a plan for ``explain``.
+
+    Args:
+        options: options of the read.
+        columns: names of the columns.
+        read: what is read.
+        whole: what would be read without a predicate.
+    """
+    spans: dict[str, list[int]] = {}
+    for piece in read:
+        span = spans.setdefault(str(piece.log), [piece.start, piece.end])
+        span[:] = min(span[0], piece.start), max(span[1], piece.end)
+    shown = [f"{name} [{start}, {end})" for name, (start, end) in list(spans.items())[:_SHOWN_RANGES]]
+    if len(spans) > _SHOWN_RANGES:
+        shown.append(f"and {len(spans) - _SHOWN_RANGES} more")
+    texts = [
+        f"{options.topics[0]} {options.topics[1]} of {options.source.location}",
+        f"columns {', '.join(columns)}",
+        f"pushed {options.pushed}" if options.pushed else "",
+        "count" if options.counts else "",
+        f"ranges {', '.join(shown) or 'none'}",
+        f"segments {_segments(read)} of {_segments(whole)}, bytes {_bytes(read)} of {_bytes(whole)}",
+        UNORDERED if options.pushed and options.pushed.has_late_bound else "",
+    ]
+    return f"[{'; '.join(text for text in texts if text)}]"
+
+
+def _segments(pieces: Iterable[Piece]) -> int:
+    return len({(piece.log, piece.base_offset) for piece in pieces})
+
+
+def _bytes(pieces: Iterable[Piece]) -> int:
+    return sum(piece.span_bytes for piece in pieces)

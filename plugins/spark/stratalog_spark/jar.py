@@ -1,0 +1,54 @@
+"""The jar with Spark's catalog, which the wheel ships, and the settings of a session that uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from stratalog.errors import PluginImportError
+
+CATALOG: Final = "spark.sql.catalog.stratalog"
+_JAR: Final = Path(__file__).parent / "jars" / "stratalog-spark.jar"
+_LISTS: Final = {
+    "spark.jars": str(_JAR),
+    "spark.sql.extensions": "stratalog.spark.StratalogExtensions",
+}
+
+
+def catalog_jar() -> Path:
+    """Return the path of the jar, for ``--jars`` of ``spark-submit``.
+
+    Raises:
+        PluginImportError: the installed package has no jar.
+    """
+    if not _JAR.exists():
+        raise PluginImportError(
+            "this package has no jar with Spark's catalog, because it was built without Maven: install a released wheel, "
+            "or run `mvn -f plugins/spark/jvm package` in a checkout",
+            "spark",
+            "",
+        )
+    return _JAR
+
+
+def catalog_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Return Spark's settings for the catalog ``stratalog``, in addition to those that are given.
+
+    Args:
+        given: Spark's settings.
+
+    Returns:
+        The settings to add; none if the package has no jar.
+
+    Raises:
+        PluginImportError: the package has no jar, but a setting of the catalog is given.
+    """
+    if not _JAR.exists():
+        if any(name.startswith(CATALOG) for name in given):
+            catalog_jar()
+        return {}
+    found = {name: ",".join(filter(None, (given.get(name), value))) for name, value in _LISTS.items()}
+    if CATALOG not in given:
+        found[CATALOG] = "stratalog.spark.StratalogCatalog"
+    return found
