@@ -207,7 +207,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         _prepare(options, schema)
-        self._options, self._of_table = options, is_kept(schema)
+        self._options, self._of_table = options, is_kept(schema) or bool(options.catalog)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Run one task."""
