@@ -58,11 +58,8 @@ def test_a_connect_server_reads_writes_streams_and_compacts(tmp_path: Path) -> N
     assert found["sql"] == SQL
 
 
-@pytest.mark.usefixtures("has_bundled_java", "has_catalog")
 def test_spark_submit_takes_a_wheel_to_the_executors(pure_wheel: Path, tmp_path: Path) -> None:
-    """Two workers with the Java from PyPI, which have what the library stands on installed, and get it with the job."""
-    from stratalog_spark import catalog_jar, use_java  # noqa: PLC0415 - needs pyspark
-
+    """Two workers, which have what the library stands on installed, and get the library with the job."""
     settings = {
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
@@ -72,24 +69,10 @@ def test_spark_submit_takes_a_wheel_to_the_executors(pure_wheel: Path, tmp_path:
         "spark.local.dir": str(tmp_path / "local"),
         "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
     }
-    settings["spark.sql.catalog.stratalog"] = "stratalog.spark.StratalogCatalog"
-    settings["spark.sql.extensions"] = "stratalog.spark.StratalogExtensions"
     confs = [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
-    submit = [
-        str(Path(sys.executable).with_name("spark-submit")),
-        "--master",
-        "local-cluster[2,1,1024]",
-        "--jars",
-        str(catalog_jar()),
-        *confs,
-    ]
-    environment = {
-        "PYTHONPATH": str(pure_wheel),
-        "PYSPARK_PYTHON": sys.executable,
-        "JAVA_HOME": str(use_java(bundled=True)),
-    }
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local-cluster[2,1,1024]", *confs]
+    environment = {"PYTHONPATH": str(pure_wheel), "PYSPARK_PYTHON": sys.executable}
     found = told([*submit, "--py-files", str(pure_wheel), str(STORY), str(tmp_path), "submit"], tmp_path, environment)
-    assert found["sql"] == SQL
     assert found["driver"].startswith(str(pure_wheel))
     assert found["tasks"]
     assert all(pure_wheel.name in path and str(ROOT) not in path for path in found["tasks"])

@@ -129,11 +129,11 @@ def main() -> None:
     tier, spark = (folder / "tier").as_uri(), session(how)
     told = {"spark": spark.version, "session": type(spark).__module__, "driver": stratalog.__file__}
     told.update(batch(spark, folder, tier))
-    told["sql"] = sql(spark, folder)
     if how != "submit":
         from stratalog_spark import compact, register  # noqa: PLC0415 - needs pyspark
 
         register(spark)
+        told["sql"] = sql(spark, folder)
         told["streamed"] = stream(spark, folder, tier)
         done = compact(spark, tier, topics=["copy"], any_policy=True)
         told["compacted"] = [done.records_before, done.records_after]
