@@ -74,7 +74,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(path: str, columns: str = "topic partition offset timestamp", **options: str) -> Any:
-    """What the source returns, by the same calls as Spark's and without its processes."""
+    """Return the rows of the source, by the calls that Spark makes and without its processes."""
     types: Any = pytest.importorskip("pyspark.sql.types")
     from stratalog_spark.columns import TYPES  # noqa: PLC0415 - the same
     from stratalog_spark.source import StratalogSource  # noqa: PLC0415 - needs pyspark

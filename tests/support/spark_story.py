@@ -87,7 +87,7 @@ def batch(spark: Any, folder: Path, tier: str) -> dict[str, object]:
 
 
 def sql(spark: Any, folder: Path) -> list[object] | None:
-    """What the catalog in the JVM answers; None without its jar."""
+    """Return the answers of the catalog in the JVM; None without its jar."""
     if not spark.conf.get("spark.sql.catalog.stratalog", ""):
         return None
     place = folder / "data"
