@@ -86,7 +86,9 @@ def test_avro_with_a_registry_adds_columns_when_a_schema_appears(lake: Lake) -> 
     lake.append(0, [record(b"b", prefixed(2, avro(AVRO_2, {"user": "y", "amount": 2.5, "at": {"x": 3}})))])
     lake.append(1, [record(b"b", prefixed(1, avro(AVRO_1, {"user": "z"})))])
     assert lake.sync(syncer) == 2
-    found = {(row["_partition"], row["_offset"]): (row["user"], row["amount"], row["at"]) for row in lake.rows()}
+    found = {
+        (row["kafka_partition"], row["kafka_offset"]): (row["user"], row["amount"], row["at"]) for row in lake.rows()
+    }
     assert found == {
         (0, 0): ("x", None, None),
         (0, 2): ("y", 2.5, {"x": 3}),
@@ -108,11 +110,11 @@ def test_the_latest_record_of_each_key_remains(lake: Lake) -> None:
     lake.append(1, [record(b"c", b"4"), record(b"d", b"5")])
     syncer = lake.syncer(upsert=4)
     assert lake.sync(syncer) == 4
-    assert {row["_key"]: row["value"] for row in lake.rows()} == {b"a": b"3", b"b": b"2", b"c": b"4", b"d": b"5"}
+    assert {row["kafka_key"]: row["value"] for row in lake.rows()} == {b"a": b"3", b"b": b"2", b"c": b"4", b"d": b"5"}
     assert lake.places("orders_quarantine") == [(0, 3)]
     lake.append(0, [record(b"b", None), record(b"a", b"6"), record(b"e", b"7"), record(b"e", None)])
     assert lake.sync(syncer) == 1
-    assert {row["_key"]: row["value"] for row in lake.rows()} == {b"a": b"6", b"c": b"4", b"d": b"5"}
+    assert {row["kafka_key"]: row["value"] for row in lake.rows()} == {b"a": b"6", b"c": b"4", b"d": b"5"}
     assert lake.sync(syncer) == 0
     assert len(lake.rows()) == 3
 
@@ -125,7 +127,7 @@ def test_small_files_are_rewritten_within_the_limits(lake: Lake) -> None:
         lake.append(0, [record(b"a", b"%d" % number), record(b"a", b"%d" % number, hour=30 + number)])
         lake.sync(syncer)
         assert len(lake.places()) == 2 * (number + 1)
-        assert len([file for file in lake.files() if "_hour=" in file]) == [2, 4, 6, 5, 7][number]
+        assert len([file for file in lake.files() if "kafka_hour=" in file]) == [2, 4, 6, 5, 7][number]
     none = lake.syncer(maintenance=Maintenance(small_files=2, file_bytes=1 << 20, max_bytes=1))
     lake.append(0, [record(b"a", b"x")])
     lake.sync(none)
@@ -212,8 +214,8 @@ def test_schemas_that_do_not_fit_are_refused_and_wider_columns_are_not(lake: Lak
         ConfigError, match=r"the schema with the id 4 does not fit the table: n is string .* int64 in the"
     ):
         lake.syncer("avro", {4: schema("string")})
-    with pytest.raises(ConfigError, match="'_offset', which is the name of a column"):
-        lake.syncer("avro", {4: {"type": "record", "name": "O", "fields": [{"name": "_offset", "type": "int"}]}})
+    with pytest.raises(ConfigError, match="'kafka_offset', which is the name of a column"):
+        lake.syncer("avro", {4: {"type": "record", "name": "O", "fields": [{"name": "kafka_offset", "type": "int"}]}})
 
 
 def test_nested_fields_are_added(lake: Lake) -> None:

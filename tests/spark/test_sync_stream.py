@@ -86,7 +86,7 @@ def test_a_limited_stream_upserts_a_compacted_topic(spark: Any, lake: Lake) -> N
     lake.append(1, [record(b"j%d" % (number % 5), b"%d" % number) for number in range(50)])
     lake.append(0, [record(b"k0", None)])
     ran(spark, lake, upsert=True, buckets=3, options={"maxOffsetsPerTrigger": "40"})
-    found = in_duckdb(lake, "SELECT _key, value FROM {}")
+    found = in_duckdb(lake, "SELECT kafka_key, value FROM {}")
     expected = {b"k%d" % (number % 7): b"%d" % number for number in range(100) if number % 7}
     expected |= {b"j%d" % (number % 5): b"%d" % number for number in range(50)}
     assert dict(found) == expected

@@ -68,7 +68,7 @@ class Lake:
         maintenance: Any = None,
         **options: str,
     ) -> Any:
-        """Return the query of ``sync`` for a stream."""
+        """The writer of the micro-batches, as ``sync`` makes it for a stream."""
         from stratalog_spark.lake import sync  # noqa: PLC0415 - needs pyspark
         from stratalog_spark.lake.schemas import SchemaSet  # noqa: PLC0415 - the same
         from stratalog_spark.lake.table import Layout  # noqa: PLC0415 - the same
@@ -113,12 +113,14 @@ class Lake:
         table = self.target(name).open_table()._table  # noqa: SLF001 - the library's own table
         found = table.scan().to_arrow() if self.kind == "iceberg" else table.to_pyarrow_table()
         rows: list[dict[str, Any]] = found.to_pylist()
-        columns = ("_partition", "_offset") if "_offset" in found.schema.names else ("partition", "offset")
+        columns = (
+            ("kafka_partition", "kafka_offset") if "kafka_offset" in found.schema.names else ("partition", "offset")
+        )
         return sorted(rows, key=lambda row: tuple(row[column] for column in columns))
 
     def places(self, name: str = "orders") -> list[tuple[int, int]]:
         """Partition and offset of the rows of a table."""
-        prefix = "" if name.endswith("quarantine") else "_"
+        prefix = "" if name.endswith("quarantine") else "kafka_"
         return [(row[f"{prefix}partition"], row[f"{prefix}offset"]) for row in self.rows(name)]
 
     def files(self, name: str = "orders") -> list[str]:

@@ -7,14 +7,15 @@ from typing import Any, Final
 
 from stratalog.errors import ConfigError
 
-KEY: Final = "_key"
-PARTITION: Final = "_partition"
-OFFSET: Final = "_offset"
-TIMESTAMP: Final = "_timestamp"
-HEADERS: Final = "_headers"
-BUCKET: Final = "_bucket"
-DATE: Final = "_date"
-HOUR: Final = "_hour"
+PREFIX: Final = "kafka_"  # an underscore alone would give names that Iceberg reserves
+KEY: Final = "kafka_key"
+PARTITION: Final = "kafka_partition"
+OFFSET: Final = "kafka_offset"
+TIMESTAMP: Final = "kafka_timestamp"
+HEADERS: Final = "kafka_headers"
+BUCKET: Final = "kafka_bucket"
+DATE: Final = "kafka_date"
+HOUR: Final = "kafka_hour"
 RESERVED: Final = frozenset({KEY, PARTITION, OFFSET, TIMESTAMP, HEADERS, BUCKET, DATE, HOUR})
 _WIDER: Final = frozenset({("int32", "int64"), ("float", "double")})  # stored in the table as the second
 

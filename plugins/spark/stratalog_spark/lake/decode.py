@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
-from stratalog_spark.lake.columns import quarantine_columns, record_columns, value_columns
+from stratalog_spark.lake.columns import PREFIX, quarantine_columns, record_columns, value_columns
 from stratalog_spark.lake.schemas import PREFIX_BYTES, Parser, parser_of
 
 NO_PREFIX: Final = "the value does not begin with a zero byte and the id of a schema"
@@ -143,7 +143,7 @@ class Decoder:
         pa, records = self._pa, record_columns(bucketed=False)
         if columns is None:
             columns = [pa.nulls(batch.num_rows, column.type) for column in self._columns]
-        arrays = [batch.column(column.name.removeprefix("_")).cast(column.type) for column in records]
+        arrays = [batch.column(column.name.removeprefix(PREFIX)).cast(column.type) for column in records]
         return pa.Table.from_arrays([*arrays, *columns], schema=pa.schema([*records, *self._columns]))
 
 

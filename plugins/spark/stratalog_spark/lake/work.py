@@ -13,7 +13,7 @@ from uuid import uuid4
 from stratalog.reading import Split
 from stratalog_spark.columns import HEADERS as READ_HEADERS
 from stratalog_spark.jobs.parquet import PeriodWriter, dated_folders
-from stratalog_spark.lake.columns import BUCKET, KEY, TIMESTAMP
+from stratalog_spark.lake.columns import BUCKET, KEY, PREFIX, TIMESTAMP
 from stratalog_spark.lake.decode import Decoder
 from stratalog_spark.lake.table import BUCKETS, FileStore, Layout, NewFile
 from stratalog_spark.messages import Message
@@ -203,7 +203,7 @@ class Work:
 
         def name(found: int | None) -> str:
             shown = period if partition_by == "none" else found
-            folders = [f"_{key}={value}" for key, value in dated_folders(shown, _FOLDER[by])]
+            folders = [f"{PREFIX}{key}={value}" for key, value in dated_folders(shown, _FOLDER[by])]
             return "/".join([*folders, uuid4().hex])
 
         options = {"compression": "zstd", "coerce_timestamps": "us"}
