@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from stratalog import aio as aio
+    from stratalog import errors as errors
     from stratalog.client.consumer import Consumer
     from stratalog.client.group_offsets import CommittedOffset
     from stratalog.client.pending import RecordMetadata
@@ -102,11 +104,16 @@ _HOMES: Final = {
     "stratalog.segment.down_convert": ("Converted",),
 }
 
+_MODULES: Final = frozenset({"aio", "errors"})
+"""Public modules that need no import statement of their own."""
+
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every name
 
     def __getattr__(name: str) -> object:
         """Import a public name at its first use: this keeps `import stratalog` fast. Source: PEP 562."""
+        if name in _MODULES:
+            return import_module(f"stratalog.{name}")
         home = next((module for module, names in _HOMES.items() if name in names), None)
         if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

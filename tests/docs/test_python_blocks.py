@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,11 +21,12 @@ ELSEWHERE = {  # pages whose blocks other tests run
     "README.md": 2,
     "docs/recovery-from-the-bucket.md": 3,
     "docs/replication.md": 2,
-    "docs/spark.md": 4,
+    "docs/spark.md": 5,
 }
 HERE = {
     "docs/archive.md": 1,
-    "docs/clients.md": 1,
+    "docs/clients.md": 2,
+    "docs/notebooks.md": 4,
     "docs/plugins.md": 5,  # three of them: test_plugins_page.py
     "docs/tier.md": 1,
     "examples/bloom_index/README.md": 1,
@@ -70,11 +73,28 @@ def test_archive(engine: Engine, uri: str) -> None:
 
 
 def test_clients(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    (source,) = blocks("docs/clients.md")
+    source, event_loop = blocks("docs/clients.md")
+    engine.create_topic("copies")
     exec(source, {"engine": engine})  # noqa: S102 - our own page
     assert "offset=2" in capsys.readouterr().out
     with engine.consumer(group="billing", topics=["orders"]) as consumer:
         assert consumer.lag() == {("orders", 0): 0}, "what was read is committed"
+    names: dict[str, Any] = {"engine": engine, "stratalog": stratalog, "asyncio": asyncio}
+    exec(event_loop, names)  # noqa: S102 - our own page
+    assert asyncio.run(names["copy"]()) == engine.log("copies").offsets().log_end == 3
+
+
+def test_notebooks(engine: Engine, uri: str) -> None:
+    libraries = {name: pytest.importorskip(name) for name in ("duckdb", "pandas", "polars")}
+    names: dict[str, Any] = {"stratalog": stratalog, "data": uri, **libraries}
+    for source in blocks("docs/notebooks.md"):
+        exec(source, names)  # noqa: S102 - our own page
+    assert names["table"].to_pydict() == {"key": [b"customer-17"], "offset": [1]}
+    assert (names["frame"]["key"].to_list(), names["rows"]) == ([b"customer-17"], 1)
+    assert names["found"].rows() == [(b"customer-17", b"v")]
+    assert names["counts"] == [(b"customer-17", 1)]
+    assert names["by_value"].to_dict() == {b"v": 2}
+    del engine
 
 
 def test_tier(tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:

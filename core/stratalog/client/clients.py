@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Iterable
 from typing import TypedDict, Unpack
@@ -90,7 +91,7 @@ class Clients:
     def consumer(
         self,
         *,
-        topics: Iterable[str],
+        topics: Iterable[str] | re.Pattern[str] = (),
         group: str | None = None,
         isolation: str = "read_uncommitted",
         auto_offset_reset: str = "latest",

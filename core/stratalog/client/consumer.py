@@ -6,6 +6,7 @@ Source: apache/kafka KafkaConsumer, OffsetsInitializer. A group has one consumer
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -20,7 +21,7 @@ from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError, ConfigError, NoOffsetError, OffsetOutOfRangeError, UnknownTopicError
 from stratalog.model.arguments import CheckedArguments, NotNegative, Positive
-from stratalog.model.names import TopicPartition
+from stratalog.model.names import INTERNAL_TOPICS, TopicPartition
 from stratalog.model.offsets import Isolation
 from stratalog.model.records import Record
 
@@ -49,13 +50,14 @@ class Consumer(CheckedArguments, Closeable):
 
     The constructor sets the positions to the group's committed offsets. A partition without a committed offset starts
     according to ``auto_offset_reset``. Only ``commit`` commits offsets. Partitions that are added to a topic later
-    are not read; a new consumer reads them.
+    are not read, unless ``topics`` is a regular expression; a new consumer reads them.
 
     Args:
         logs: logs of the engine.
         clock: clock of the engine.
         offsets: committed offsets of all groups.
-        topics: topics to read.
+        topics: topics to read, or a regular expression that matches whole names of topics. Each poll adds the topics
+            that match by then. Without topics, ``assign`` names the partitions.
         group: group whose offsets are used and committed; None for no group.
         isolation: ``read_uncommitted`` or ``read_committed``.
         auto_offset_reset: ``earliest``, ``latest`` or ``none``.
@@ -71,7 +73,7 @@ class Consumer(CheckedArguments, Closeable):
         clock: Clock,
         offsets: GroupOffsets,
         *,
-        topics: Iterable[str],
+        topics: Iterable[str] | re.Pattern[str],
         group: str | None,
         isolation: str,
         auto_offset_reset: str,
@@ -81,18 +83,63 @@ class Consumer(CheckedArguments, Closeable):
         self._clock, self._offsets, self._group = clock, offsets, group
         self._reset = OffsetReset.of(auto_offset_reset)
         seen = Isolation.of(isolation)
-        names = [name for topic in dict.fromkeys(topics) for name in partitions_of(logs, topic)]
-        self._cursors = {name: Cursor(logs, name, seen) for name in names}
+        self._logs, self._isolation = logs, seen
+        self._pattern = topics if isinstance(topics, re.Pattern) else None
+        self._cursors: dict[TopicPartition, Cursor] = {}
         self._turn = 0
         self._closed = False
         ends_with_fork(self)
-        committed = self.committed() if group is not None else {}
-        for cursor in self._cursors.values():
+        if isinstance(topics, re.Pattern):
+            self._add(self._matching(topics))
+        else:
+            self._add([name for topic in dict.fromkeys(topics) for name in partitions_of(logs, topic)])
+
+    def __repr__(self) -> str:
+        return f"Consumer(group={self._group!r}, partitions={len(self._cursors)})"
+
+    def assign(self, names: Iterable[TopicPartition]) -> None:
+        """Read these partitions, and no others from now on. Partitions that were read before keep their positions.
+
+        A new one starts at the group's committed offset, or according to ``auto_offset_reset``.
+
+        Raises:
+            UnknownTopicError: a partition does not exist; nothing has changed.
+        """
+        self._check_open()
+        wanted = [TopicPartition(*name) for name in names]
+        for name in wanted:
+            self._logs.log(*name)
+        kept, self._pattern, self._turn = self._cursors, None, 0
+        self._cursors = {name: kept[name] for name in wanted if name in kept}
+        self._add([name for name in wanted if name not in kept])
+
+    def _matching(self, pattern: re.Pattern[str]) -> list[TopicPartition]:
+        """Return the partitions of matching topics, without those of Kafka's internal topics."""
+        return [
+            name
+            for name in self._logs.partitions()
+            if name.topic not in INTERNAL_TOPICS and pattern.fullmatch(name.topic)
+        ]
+
+    def _add(self, names: Iterable[TopicPartition]) -> None:
+        """Read these partitions too, from the positions where a new consumer begins."""
+        added = {name: Cursor(self._logs, name, self._isolation) for name in names if name not in self._cursors}
+        self._cursors |= added
+        committed = self.committed() if self._group is not None and added else {}
+        for cursor in added.values():
             found = committed.get(cursor.name)
             if found is not None:
                 cursor.seek_behind(found.offset, found.leader_epoch)
             elif self._reset is not OffsetReset.NONE:
                 self._reset_position(cursor)
+
+    def _look_for_topics(self) -> None:
+        """Add the partitions that match the pattern by now, and remove those of deleted topics."""
+        if self._pattern is not None:
+            names = self._matching(self._pattern)
+            for name in self._cursors.keys() - set(names):
+                del self._cursors[name]
+            self._add(names)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -114,6 +161,7 @@ class Consumer(CheckedArguments, Closeable):
             CorruptBatchError: a partition is damaged at its position; all good records before it have been returned.
         """
         self._check_open()
+        self._look_for_topics()
         found = self._take(max_records)
         return found if found or timeout_ms <= 0 else self._wait(max_records, timeout_ms)
 
@@ -160,6 +208,7 @@ class Consumer(CheckedArguments, Closeable):
         found = True
         while found:
             found = False
+            self._look_for_topics()
             for cursor in list(self._cursors.values()):
                 while not cursor.paused:
                     self._check_open()
@@ -169,6 +218,20 @@ class Consumer(CheckedArguments, Closeable):
                         break
                     found = True
                     yield cursor.name, records[0]
+
+    def records(self, timeout_ms: int = 0) -> Iterator[tuple[TopicPartition, Record]]:
+        """Iterate over records as ``iter`` does, but wait for more; end if there is none for ``timeout_ms``.
+
+        Args:
+            timeout_ms: how long to wait for each next record. Errors are those of ``poll``.
+        """
+        while True:
+            yield from self
+            found = self.poll(1, timeout_ms)
+            if not found:
+                return
+            for name, records in found.items():
+                yield name, records[0]
 
     def _settle(self, cursor: Cursor) -> None:
         """Move a cursor to a position that its log has.
@@ -214,6 +277,14 @@ class Consumer(CheckedArguments, Closeable):
         """Continue at the end of the records visible at the isolation level, in these partitions, or in all."""
         for cursor in self._chosen(names):
             cursor.seek(cursor.end())
+
+    def beginning_offsets(self, *names: TopicPartition) -> dict[TopicPartition, int]:
+        """Return the log start offsets of these partitions, or of all if none is given."""
+        return {cursor.name: cursor.first() for cursor in self._chosen(names)}
+
+    def end_offsets(self, *names: TopicPartition) -> dict[TopicPartition, int]:
+        """Return the end of the offsets visible at the isolation level, of these partitions, or of all if none is given."""
+        return {cursor.name: cursor.end() for cursor in self._chosen(names)}
 
     def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return for each partition the offset of the first record at or above a timestamp, None if there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Self, Unpack
 
@@ -15,6 +16,7 @@ from stratalog.cleaning.plan.compaction_plan import CompactionPlan
 from stratalog.cleaning.plan.retention import RetentionResult
 from stratalog.client.clients import ProducerKeywords
 from stratalog.client.consumer import Consumer
+from stratalog.client.group_offsets import CommittedOffset, GroupOffsets
 from stratalog.client.producer import Producer
 from stratalog.engine.duties.engine_metrics import EngineState, samples
 from stratalog.engine.duties.scheduler import DutyStatus
@@ -46,7 +48,7 @@ class Engine(EngineLogs):
     def consumer(
         self,
         *,
-        topics: Iterable[str],
+        topics: Iterable[str] | re.Pattern[str] = (),
         group: str | None = None,
         isolation: str = "read_uncommitted",
         auto_offset_reset: str = "latest",
@@ -56,6 +58,44 @@ class Engine(EngineLogs):
         return self._clients.consumer(
             topics=topics, group=group, isolation=isolation, auto_offset_reset=auto_offset_reset
         )
+
+    def groups(self) -> tuple[str, ...]:
+        """Return the groups that have committed offsets, sorted."""
+        return self._group_offsets().groups()
+
+    def group_offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        """Return the committed offsets of a group, by partition; none for an unknown group."""
+        return self._group_offsets().committed(group)
+
+    def alter_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset | None], durability: str | None = None
+    ) -> None:
+        """Commit offsets for a group that no consumer uses now; None deletes the offset of a partition.
+
+        Args:
+            group: name of the group.
+            offsets: offset of the next record to read, by partition.
+            durability: ``written`` or ``durable``; None is the engine's setting.
+
+        Raises:
+            ConfigError: an offset is negative, or ``group`` is empty.
+            UnknownTopicError: a partition does not exist here; nothing was stored.
+        """
+        if not group:
+            raise ConfigError("group must not be empty")
+        self._group_offsets().commit(group, offsets, durability)
+
+    def delete_group(self, group: str, durability: str | None = None) -> bool:
+        """Delete all committed offsets of a group. Return False if it has none."""
+        offsets = self._group_offsets()
+        found = offsets.committed(group)
+        offsets.commit(group, dict.fromkeys(found), durability)
+        return bool(found)
+
+    def _group_offsets(self) -> GroupOffsets:
+        self._check_open()
+        self._clients.coordinator.recover()  # ends the transactions that may commit offsets
+        return self._clients.offsets
 
     # --- duties ------------------------------------------------------------------------------------------------------
 

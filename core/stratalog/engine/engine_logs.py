@@ -41,7 +41,7 @@ from stratalog.log.durability.subscribers import Background
 from stratalog.log.log import Log
 from stratalog.model.arguments import CheckedArguments
 from stratalog.model.events import LogDirOffline
-from stratalog.model.names import TopicPartition
+from stratalog.model.names import TopicPartition, only_partition
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topic_table import TopicTable
@@ -158,16 +158,20 @@ class EngineLogs(CheckedArguments, Closeable):
             grouped.setdefault(name.topic, []).append(name)
         return {topic: self._changes.info(topic, names) for topic, names in grouped.items()}
 
-    def log(self, topic: str, partition: int) -> Log:
-        """Return one log.
+    def log(self, topic: str, partition: int | None = None) -> Log:
+        """Return one log. ``partition`` may be left out if the topic has one partition.
 
         Raises:
             UnknownTopicError: the log does not exist here.
+            ConfigError: ``partition`` is left out, and the topic has several.
             SystemLimitError: the process has too many open files; a later call opens the log.
             StorageError: the error with which the log could not be opened.
         """
         self._check_open()
-        name = TopicPartition(topic, partition)
+        places = self._open_logs.places()
+        name = TopicPartition(
+            topic, only_partition(self.partitions(), topic, places) if partition is None else partition
+        )
         if isinstance(self._open_logs.failed.get(name), SystemLimitError):
             self._open_again(name)
         return self._open_logs.log(name)

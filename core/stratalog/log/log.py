@@ -317,5 +317,7 @@ class Log(LogReader):
 
 
 def _check_sequence(records: object) -> None:
+    if isinstance(records, Record):
+        raise wrong_type("records of append()", "a list of records: append([record])", records)
     if not isinstance(records, Sequence) or isinstance(records, str | bytes | bytearray | memoryview):
         raise wrong_type("records of append()", "a list of records", records)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, NamedTuple
 
-from stratalog.errors import InvalidTopicError, UnknownTopicError
+from stratalog.errors import ConfigError, InvalidTopicError, UnknownTopicError
 
 _NAMED: Final = 10  # topics or partitions that the text of an error names
 LOG_SUFFIX: Final = ".log"
@@ -121,6 +121,27 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def only_partition(names: Iterable[TopicPartition], topic: str, place: str) -> int:
+    """Return the number of the only partition of a topic.
+
+    Args:
+        names: partitions that exist.
+        topic: name of the topic.
+        place: the directories or the tier, for the text of an error.
+
+    Raises:
+        UnknownTopicError: there is no such topic in ``names``.
+        ConfigError: the topic has several partitions.
+    """
+    known = set(names)
+    found = sorted(name.partition for name in known if name.topic == topic)
+    if not found:
+        raise unknown_topic(topic, known, place)
+    if len(found) > 1:
+        raise ConfigError(f"topic {topic} has {len(found)} partitions: name one, such as log({topic!r}, {found[0]})")
+    return found[0]
 
 
 def check_topic(topic: str) -> str:

@@ -16,7 +16,7 @@ from stratalog.errors import ClosedError, ConfigError, CorruptCheckpointError
 from stratalog.log.read.log_reader import LogReader
 from stratalog.log.read.view import LogView
 from stratalog.model.arguments import CheckedArguments
-from stratalog.model.names import TopicId, TopicPartition, unknown_topic
+from stratalog.model.names import TopicId, TopicPartition, only_partition, unknown_topic
 from stratalog.producers.snapshot import ProducerEntry
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.topic_reader import TopicReader
@@ -103,6 +103,9 @@ class Reader(CheckedArguments, Closeable):
         self._closed = False
         ends_with_fork(self)
 
+    def __repr__(self) -> str:
+        return f"Reader({self.location!r})"
+
     def partitions(self) -> tuple[TopicPartition, ...]:
         """Return the names of all logs, sorted."""
         return tuple(sorted(self._names()))
@@ -128,16 +131,19 @@ class Reader(CheckedArguments, Closeable):
                     return found
         return None
 
-    def log(self, topic: str, partition: int) -> StaticLog:
-        """Return one log.
+    def log(self, topic: str, partition: int | None = None) -> StaticLog:
+        """Return one log. ``partition`` may be left out if the topic has one partition.
 
         Raises:
             UnknownTopicError: there is no such log.
+            ConfigError: ``partition`` is left out, and the topic has several.
             CorruptCheckpointError, CorruptManifestError: a file or manifest that describes the log is malformed.
         """
         if self._closed:
             raise ClosedError("the reader is closed")
-        name = TopicPartition(topic, partition)
+        name = TopicPartition(
+            topic, only_partition(self._names(), topic, self.location) if partition is None else partition
+        )
         if name not in self._logs:
             if name not in self._names():
                 raise unknown_topic(name, self._names(), self.location)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from stratalog.errors import (
     NoOffsetError,
     OffsetOutOfRangeError,
     UnknownTopicError,
+    WrongTypeError,
 )
 from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC, OffsetCommit, parse_offsets_record
 
@@ -521,3 +523,82 @@ def test_after_close_nothing_is_read(engine: Engine) -> None:
     for call in (consumer.poll, consumer.commit):
         with pytest.raises(ClosedError):
             call()
+
+
+# --- assignment, patterns, waiting ---------------------------------------------------------------------------------
+
+
+def test_assigned_partitions_are_read_and_others_are_not(engine: Engine) -> None:
+    for name in (*T, ONE):
+        fill(engine, name, 3)
+    with engine.consumer(auto_offset_reset="earliest") as consumer:
+        assert consumer.poll() == {}
+        consumer.assign([TopicPartition("t", 1)])
+        (name, _), *_ = list(consumer)
+        assert name == TopicPartition("t", 1)
+        position = consumer.position(name)
+        consumer.assign([TopicPartition("t", 1), TopicPartition("one", 0)])
+        assert consumer.position(name) == position
+        assert consumer.position(TopicPartition("one", 0)) == 0
+        with pytest.raises(UnknownTopicError):
+            consumer.assign([TopicPartition("t", 9)])
+        assert consumer.assignment == (TopicPartition("t", 1), TopicPartition("one", 0))
+        assert repr(consumer) == "Consumer(group=None, partitions=2)"
+
+
+def test_a_pattern_reads_topics_that_match_later(engine: Engine) -> None:
+    with engine.consumer(topics=re.compile("logs-.*"), group="g", auto_offset_reset="earliest") as consumer:
+        assert not consumer.assignment
+        engine.create_topic("logs-a")
+        engine.create_topic("other-logs-a")
+        engine.log("logs-a").append([Record(value=b"a")])
+        assert [record.value for found in consumer.poll().values() for record in found] == [b"a"]
+        consumer.commit()
+        engine.delete_topic("logs-a")
+        engine.create_topic("logs-b")
+        engine.log("logs-b").append([Record(value=b"b")])
+        assert [record.value for _, record in consumer.records()] == [b"b"]
+        assert list(consumer.assignment) == [TopicPartition("logs-b", 0)]
+    with engine.consumer(topics=re.compile(".*")) as consumer:
+        assert not any(name.topic.startswith("__") for name in consumer.assignment)
+
+
+def test_one_name_is_no_list_of_topics(engine: Engine) -> None:
+    with pytest.raises(WrongTypeError, match="topics of consumer"):
+        engine.consumer(topics="one")
+
+
+def test_bounds_of_partitions(engine: Engine) -> None:
+    log = engine.log("one")
+    log.append([Record(value=b"v")] * 5)
+    log.delete_records(2)
+    with engine.consumer(topics=["one"]) as consumer:
+        name = TopicPartition("one", 0)
+        assert (consumer.beginning_offsets(), consumer.end_offsets(name)) == ({name: 2}, {name: 5})
+
+
+def test_records_wait_for_more(engine: Engine) -> None:
+    engine.log("one").append([Record(value=b"0")])
+    with engine.consumer(topics=["one"], auto_offset_reset="earliest") as consumer:
+        found = consumer.records(timeout_ms=200)
+        assert next(found)[1].value == b"0"
+        engine.log("one").append([Record(value=b"1")])
+        assert [record.value for _, record in found] == [b"1"]
+        assert consumer.position(TopicPartition("one", 0)) == 2
+
+
+def test_groups_are_administered(engine: Engine) -> None:
+    engine.log("one").append([Record(value=b"v")] * 5)
+    name = TopicPartition("one", 0)
+    engine.alter_group_offsets("g", {name: 3})
+    assert engine.groups() == ("g",)
+    assert engine.group_offsets("g")[name].offset == 3
+    with engine.consumer(topics=["one"], group="g") as consumer:
+        assert len(list(consumer)) == 2
+    with pytest.raises(UnknownTopicError):
+        engine.alter_group_offsets("g", {TopicPartition("nothing", 0): 1})
+    with pytest.raises(ConfigError):
+        engine.alter_group_offsets("", {name: 1})
+    assert engine.delete_group("g")
+    assert not engine.delete_group("g")
+    assert (engine.groups(), engine.group_offsets("g")) == ((), {})

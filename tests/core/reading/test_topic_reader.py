@@ -21,6 +21,7 @@ from stratalog.errors import (
     OffsetOutOfRangeError,
     PluginImportError,
     UnknownTopicError,
+    WrongTypeError,
 )
 
 START_MS = 1_700_000_000_000
@@ -246,3 +247,20 @@ def test_a_follower_that_lost_records_says_so(tmp_path: Path) -> None:
         assert next(following).value == b"a"
         with pytest.raises(OffsetOutOfRangeError):
             next(following)
+
+
+def test_the_only_partition_need_not_be_named(folder: Path, tmp_path: Path) -> None:
+    with open_engine(tmp_path / "one") as engine:
+        engine.create_topic("one")
+        engine.create_topic("three", partitions=3)
+        assert engine.log("one") is engine.log("one", 0)
+        with pytest.raises(ConfigError, match=r"3 partitions: name one, such as log\('three', 0\)"):
+            engine.log("three")
+        with pytest.raises(UnknownTopicError):
+            engine.log("nothing")
+        with pytest.raises(WrongTypeError, match=r"append\(\[record\]\)"):
+            engine.log("one").append(Record(value=b"v"))  # type: ignore[arg-type]  # the mistake
+    with open_reader(folder) as reader:
+        assert repr(reader) == f"Reader({str(folder)!r})"
+        with pytest.raises(ConfigError, match="3 partitions"):
+            reader.log("orders")

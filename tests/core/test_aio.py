@@ -1,0 +1,112 @@
+"""Coroutines over the objects of an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+import stratalog
+from stratalog import Record, TopicPartition, open_engine
+from stratalog.aio import AsyncConsumer, AsyncLog, AsyncProducer
+from stratalog.errors import ClosedError, UnknownTopicError
+
+ONE = TopicPartition("one", 0)
+
+
+def test_what_is_sent_is_consumed_and_committed(tmp_path: Path) -> None:
+    async def work() -> list[bytes | None]:
+        with open_engine(tmp_path) as engine:
+            engine.create_topic("one")
+            async with AsyncProducer(engine.producer(transactional_id="x")) as producer:
+                await producer.begin_transaction()
+                futures = [await producer.send("one", value=b"%d" % n) for n in range(3)]
+                await producer.send_offsets("g", {ONE: 1})
+                await producer.commit_transaction()
+                assert [(await future).offset for future in futures] == [0, 1, 2]
+                await producer.begin_transaction()
+                await producer.abort_transaction()
+                await producer.flush()
+            consumer = engine.consumer(topics=["one"], group="g", isolation="read_committed")
+            async with AsyncConsumer(consumer) as reading:
+                found = [record.value async for _, record in reading.records(timeout_ms=10)]
+                assert reading.positions()[ONE].offset >= 3
+                await reading.commit()
+                assert (await reading.committed())[ONE].offset >= 3
+                await reading.seek(ONE, 0)
+                assert await reading.beginning_offsets() == {ONE: 0}
+                assert await reading.end_offsets() == {ONE: (await reading.committed())[ONE].offset}
+                assert (await reading.lag())[ONE] >= 3
+                assert await reading.offsets_for_times({ONE: 1}) == {ONE: 0}
+                await reading.assign([ONE])
+                assert len(await reading.poll(2)) == 1
+            with pytest.raises(ClosedError):
+                await reading.poll()
+            return found
+
+    assert asyncio.run(work()) == [b"1", b"2"]
+
+
+def test_a_log_is_appended_and_read(tmp_path: Path) -> None:
+    async def work() -> None:
+        with open_engine(tmp_path) as engine:
+            engine.create_topic("one")
+            log = AsyncLog(engine.log("one"))
+            results = await asyncio.gather(*(log.append([Record(timestamp_ms=n)] * 300) for n in range(4)))
+            assert sorted(result.base_offset for result in results) == [0, 300, 600, 900]
+            assert [record.offset async for record in log.records(10, 1190)] == list(range(10, 1190))
+            assert (await log.fetch(0)).next_offset > 0
+            assert await log.offset_for_timestamp(0) == 0
+            assert log.offsets().log_end == 1200
+
+    asyncio.run(work())
+
+
+def test_the_event_loop_is_free_while_a_call_waits(tmp_path: Path) -> None:
+    async def work() -> None:
+        with open_engine(tmp_path) as engine:
+            engine.create_topic("one")
+            async with AsyncConsumer(engine.consumer(topics=["one"], auto_offset_reset="earliest")) as consumer:
+                polling = asyncio.create_task(consumer.poll(timeout_ms=60_000))
+                await asyncio.to_thread(engine.log("one").append, [Record(value=b"v")])
+                assert [record.value for record in (await polling)[ONE]] == [b"v"]
+
+    asyncio.run(work())
+
+
+def test_a_cancelled_call_ends_before_the_next_one() -> None:
+    """A consumer is for one thread at a time."""
+    started, may_end, seen = threading.Event(), threading.Event(), list[str]()
+
+    class Slow:
+        def poll(self, max_records: int, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
+            del max_records, timeout_ms
+            started.set()
+            may_end.wait(30)
+            seen.append("poll")
+            return {}
+
+        def close(self) -> None:
+            seen.append("close")
+
+    async def work() -> None:
+        consumer = AsyncConsumer(Slow())  # type: ignore[arg-type]  # as much of a consumer as the test calls
+        polling = asyncio.create_task(consumer.poll())
+        await asyncio.to_thread(started.wait, 30)
+        polling.cancel()
+        closing = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0)
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await polling
+        await closing
+
+    asyncio.run(work())
+    assert seen == ["poll", "close"]
+
+
+def test_public_modules_need_no_import_of_their_own() -> None:
+    assert stratalog.errors.UnknownTopicError is UnknownTopicError
+    assert stratalog.aio.AsyncLog is AsyncLog
