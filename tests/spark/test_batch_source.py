@@ -383,7 +383,7 @@ def test_a_function_where_rows_are_read_may_leave_them_and_sees_what_the_plan_sa
     with open_engine(tmp_path) as engine:
         engine.log("orders", 0).append([Record(value=b"late")])
     assert sorted(frame.collect()) == sorted(before)
-    for options, text in (({"subscribe": "strangers"}, "no strangers"), ({"subscribee": "x"}, "'subscribe'")):
+    for options, text in (({"subscribe": "strangers"}, "no topic strangers"), ({"subscribee": "x"}, "'subscribe'")):
         with pytest.raises(StorageError, match=text):
             mapped(tmp_path, first, "offset bigint", **options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,10 @@ def test_a_plan_shows_place_columns_predicates_ranges_and_segments(catalog: Any,
     text = plan(frame)
     assert f"subscribe orders of {data / 'logs'}; columns key, value; " in text.replace("value, key", "key, value")
     assert "pushed (partition = 1 and offset < 3); ranges orders-1 [0, 3); segments 1 of" in text
+    whole = re.search(r"segments 1 of (\d+), bytes (\d+) of (\d+)", text)
+    assert whole is not None
+    assert int(whole[1]) > 10
+    assert 0 < int(whole[2]) < int(whole[3]) / 10
     assert "isnotnull(offset" not in text
     assert frame.count() == 3
     early = plan(catalog.sql("SELECT offset FROM logs.orders WHERE timestamp < timestamp_seconds(3)"))

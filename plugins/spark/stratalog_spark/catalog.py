@@ -107,7 +107,7 @@ def _plan(asked: Mapping[str, str]) -> StructType:
     given = {name: value for name, value in asked.items() if name != "schema"}
     options = Options(with_table(given, schema, streaming=False))
     with options.source.open(peek=True) as reader:
-        ranges = resolve(options, reader)
+        ranges = list(resolve(options, reader))
         splits = planned(options, reader, ranges)
         whole = splits
         if options.pushed is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
@@ -46,11 +46,11 @@ def plan(options: Options, tasks: int | None = None) -> list[Split]:
         return planned(options, reader, resolve(options, reader), **usual)
 
 
-def planned(options: Options, reader: Reader, ranges: Sequence[OffsetRange], **usual: int) -> list[Split]:
+def planned(options: Options, reader: Reader, ranges: Iterable[OffsetRange], **usual: int) -> list[Split]:
     """Return the tasks for the parts of ranges that a pushed predicate leaves, as ``plan`` does."""
     node = options.pushed
     if node is not None:
-        ranges = [part for each in ranges for part in narrowed(node, reader.log(*each.log), each, options.isolation)]
+        ranges = (part for each in ranges for part in narrowed(node, reader.log(*each.log), each, options.isolation))
     splits = plan_splits(reader, ranges, **options.splitting, **usual)
     return splits or [Split((), options.isolation)]
 
