@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,11 @@ from stratalog import Engine, Record, TopicPartition, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError, OffsetOutOfRangeError, StorageError, UnknownSettingError, UnknownTopicError
+from stratalog.model.records import RecordColumns
+from stratalog.writing import WriteTarget
 
 if TYPE_CHECKING:
-    from stratalog_spark.stream import Planner
+    from stratalog_spark.stream import Offsets, Planner
 
 pytestmark = pytest.mark.usefixtures("has_spark")
 
@@ -57,7 +60,8 @@ def plan(request: pytest.FixtureRequest, engine: Engine, tmp_path: Path) -> Iter
     offload(engine)
 
     def planner(clock: ManualClock | None = None, **options: object) -> Planner:
-        given = {"path": str(path), "subscribe": "orders", **{name: str(value) for name, value in options.items()}}
+        wanted = {"subscribe": "orders", **options}
+        given = {"path": str(path), **{name: str(value) for name, value in wanted.items() if value is not None}}
         made.append(Planner(Options(given, streaming=True), Env(clock=clock or ManualClock())))
         return made[-1]
 
@@ -66,7 +70,7 @@ def plan(request: pytest.FixtureRequest, engine: Engine, tmp_path: Path) -> Iter
         found.close()
 
 
-def rows(planner: Planner, start: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> list[tuple[int, int]]:
+def rows(planner: Planner, start: Offsets, end: Offsets) -> list[tuple[int, int]]:
     from stratalog_spark.rows import read_split  # noqa: PLC0415 - needs pyspark
 
     options = planner.options
@@ -158,19 +162,27 @@ def test_available_now_ends_with_what_is_there(plan: Plan, engine: Engine) -> No
     assert planner.next(start, 25) == start
 
 
-def test_a_new_partition_is_read_from_its_beginning(plan: Plan, engine: Engine, tmp_path: Path) -> None:
-    planner = plan()
+def test_new_topics_of_a_pattern_are_read_from_their_beginning(plan: Plan, engine: Engine) -> None:
+    planner = plan(subscribe=None, subscribePattern="orders.*")
     start = planner.first()
-    engine.create_topic("other", partitions=3)
-    other = engine.log("other", 2)
-    other.append([Record(timestamp_ms=1, value=b"v")] * 6)
+    engine.create_topic("orders-2", partitions=3)
+    engine.create_topic("other", partitions=1)
+    for topic, partition, count in (("orders-2", 2, 6), ("other", 0, 5), ("orders", 0, 1)):
+        engine.log(topic, partition).append([Record(timestamp_ms=1, value=b"v")] * count)
     write_checkpoints(engine)
     offload(engine)
-    assert tmp_path.exists()
-    again = plan(subscribe="orders, other")
-    end = again.next(start, None)
-    assert end[TopicPartition("other", 2)] == 6
-    assert rows(again, start, end) == expected((2, 0, 6))
+    end = planner.next(start, None)
+    assert end == {P0: 31, P1: 10, **{TopicPartition("orders-2", number): 6 * (number == 2) for number in range(3)}}
+    assert rows(planner, start, end) == sorted([*expected((2, 0, 6)), (0, 30)])
+
+
+def test_new_partitions_are_read_from_their_beginning(plan: Plan) -> None:
+    from stratalog_spark.stream import from_json  # noqa: PLC0415 - needs pyspark
+
+    planner, start = plan(), from_json({"orders": {"0": 30}})  # of a time when there was only one
+    end = planner.next(start, None)
+    assert end == {P0: 30, P1: 10}
+    assert rows(planner, start, end) == expected((1, 0, 10))
 
 
 def test_retention_that_passes_a_query_is_told_or_passed_over(plan: Plan, engine: Engine) -> None:
@@ -187,13 +199,96 @@ def test_retention_that_passes_a_query_is_told_or_passed_over(plan: Plan, engine
     assert rows(lax, start, end) == expected((0, first, 30), (1, 0, 10))
 
 
-@pytest.mark.parametrize("plan", ["directory"], indirect=True)  # a tier keeps the end of a deleted topic for a while
 def test_a_topic_that_is_gone_is_told(plan: Plan, engine: Engine) -> None:
     planner = plan(startingOffsets="earliest")
     end = planner.next(planner.first(), None)
     engine.delete_topic("orders")
-    with pytest.raises(UnknownTopicError, match="orders"):
+    with pytest.raises(UnknownTopicError, match=r"orders.*"):
         planner.next(end, None)
+
+
+def test_a_topic_of_a_pattern_that_is_gone_is_told_or_left_out(plan: Plan, engine: Engine) -> None:
+    engine.create_topic("order", partitions=1)
+    offload(engine)
+    options = {"subscribe": None, "subscribePattern": "order.*", "startingOffsets": "earliest"}
+    strict, lax = plan(**options), plan(**options, failOnDataLoss="false")
+    end = strict.next(strict.first(), None)
+    engine.delete_topic("orders")
+    with pytest.raises(UnknownTopicError, match="orders-0, orders-1 no longer exists: create it again"):
+        strict.next(end, None)
+    assert lax.next(end, None) == {TopicPartition("order", 0): 0}
+
+
+def test_a_topic_that_was_created_again_is_told_or_read_from_its_beginning(plan: Plan, engine: Engine) -> None:
+    """Its log has more records than the query has read, so that only its id shows that it is another."""
+    strict, lax = plan(startingOffsets="earliest"), plan(startingOffsets="earliest", failOnDataLoss="false")
+    start = strict.first()
+    end = restarted(strict.next(start, None))
+    engine.delete_topic("orders")
+    engine.create_topic("orders", partitions=2, config={"segment.bytes": 500, "retention.ms": -1})
+    append(engine, 0, 45)
+    append(engine, 1, 10)
+    offload(engine)
+    for planner in (strict, plan()):  # the running query, and one that continues from the checkpoint
+        with pytest.raises(UnknownTopicError, match=r"orders in .* is not the topic .*new checkpointLocation"):
+            planner.next(end, None)
+        with pytest.raises(UnknownTopicError, match="not the topic"):
+            planner.splits(start, end)
+    later = restarted(lax.next(end, None))
+    assert later == {P0: 45, P1: 10}
+    assert rows(lax, end, later) == expected((0, 0, 45), (1, 0, 10))
+    assert rows(lax, start, end) == []
+    assert plan().next(later, None) == later
+
+
+def restarted(offsets: Offsets) -> Offsets:
+    """The offsets after they were in a checkpoint."""
+    from stratalog_spark.stream import from_json, to_json  # noqa: PLC0415 - needs pyspark
+
+    return from_json(json.loads(json.dumps(to_json(offsets))))
+
+
+@pytest.mark.parametrize("options", [{"subscribe": "pay"}, {"subscribe": None, "subscribePattern": "p.*"}], ids=str)
+def test_the_checkpoint_of_another_topic_is_refused(plan: Plan, engine: Engine, options: dict[str, str]) -> None:
+    checkpoint = plan().first()
+    engine.create_topic("pay", partitions=1)
+    offload(engine)
+    planner = plan(**options, failOnDataLoss="false")
+    for refused in (lambda: planner.next(checkpoint, None), lambda: planner.splits(checkpoint, checkpoint)):
+        with pytest.raises(ConfigError, match=r"has offsets of orders, .*new checkpointLocation"):
+            refused()
+
+
+def test_a_checkpoint_of_a_kafka_source_is_read(plan: Plan) -> None:
+    from stratalog_spark.stream import from_json  # noqa: PLC0415 - needs pyspark
+
+    start = from_json({"orders": {"0": 28, "1": 10}})
+    planner = plan()
+    assert rows(planner, start, planner.next(start, None)) == expected((0, 28, 30))
+
+
+def test_the_progress_says_what_is_behind_and_what_is_read(plan: Plan, engine: Engine) -> None:
+    planner = plan(startingOffsets="earliest")
+    assert planner.report() == {}
+    start = planner.first()
+    end = planner.next(start, 8)
+    found = planner.report()
+    [(description, metrics)] = [(name, value) for name, value in found.items() if name.startswith("Stratalog")]
+    assert description == f"Stratalog[Subscribe[orders] of {planner.options.source.location}]"
+    assert found["orders"] == {"0": 30, "1": 10}
+    splits = planner.splits(start, end)
+    assert metrics == {
+        "minOffsetsBehindLatest": 8,
+        "maxOffsetsBehindLatest": 24,
+        "avgOffsetsBehindLatest": 16,
+        "bytesRead": sum(split.size_bytes for split in splits),
+        "segmentsRead": 2,
+    }
+    assert metrics["bytesRead"] > 0
+    end = planner.next(end, None)
+    assert planner.next(end, None) == end
+    assert planner.report()[description] == dict.fromkeys(metrics, 0)
+    assert engine.partitions()
 
 
 @pytest.mark.parametrize("plan", ["directory"], indirect=True)
@@ -240,6 +335,36 @@ def test_objects_that_are_deleted_under_a_batch_fail_it(plan: Plan, tmp_path: Pa
             list(read_split(options, ("offset",), options.source, split))
 
 
+def test_a_trigger_asks_only_for_partitions_that_have_changed(tmp_path: Path) -> None:
+    from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.stream import Planner  # noqa: PLC0415 - the same
+
+    count = 500
+    (tmp_path / "tier").mkdir()
+    target = WriteTarget((tmp_path / "tier").as_uri())
+    with target.open() as writer:
+        writer.create_topic("orders", count)
+        writer.create_topic("other", 3)
+    planner = Planner(Options({"path": target.location, "subscribe": "orders"}, streaming=True))
+    start = planner.first()
+    tier = planner.reader().tier
+    assert tier is not None
+    for changed in ((), (3,), (0, 7, 499), ()):
+        with target.open() as writer:
+            for log in [TopicPartition("orders", partition) for partition in changed]:
+                with writer.stage(log) as stage:
+                    stage.add(RecordColumns.from_records([Record(timestamp_ms=1, value=b"v")]))
+                    writer.append(log, stage.finish())
+        before = tier.metrics().store.requests
+        end = planner.next(start, None)
+        planner.report()
+        splits = planner.splits(start, end) if end != start else []  # as Spark does
+        assert sum(len(split.pieces) for split in splits) == len(changed)
+        assert tier.metrics().store.requests - before <= 1 + 3 * len(changed)
+        start = end
+    planner.close()
+
+
 def test_offsets_are_written_as_the_kafka_source_writes_them() -> None:
     from stratalog_spark.stream import from_json, to_json  # noqa: PLC0415 - needs pyspark
 
@@ -275,7 +400,7 @@ def test_an_older_spark_knows_no_limits(engine: Engine, tmp_path: Path) -> None:
     given = {"path": str(tmp_path / "data"), "subscribe": "orders", "startingOffsets": "earliest"}
     reader: Any = PlainStreamReader(Options(given, streaming=True), ["offset"])
     start, end = reader.initialOffset(), reader.latestOffset()
-    assert (start, end) == ({"orders": {"0": 0, "1": 0}}, {"orders": {"0": 30, "1": 10}})
+    assert [offsets["orders"] for offsets in (start, end)] == [{"0": 0, "1": 0}, {"0": 30, "1": 10}]
     read = [batch.num_rows for task in reader.partitions(start, end) for batch in reader.read(task)]
     assert sum(read) == 40
     reader.commit(end)

@@ -60,6 +60,12 @@ class StaticLog(LogReader):
         """The components that reads of the log use."""
         return self._parts
 
+    @property
+    def is_deleted(self) -> bool:
+        """True if the log is of a tier in which its topic was deleted; its last root stays there for a while."""
+        remote = self._view.remote
+        return remote is not None and remote.is_deleted
+
     def view(self) -> LogView:
         """Return the same view until the reader is refreshed; raise ClosedError after ``close``."""
         if self._closed:

@@ -21,7 +21,7 @@ from stratalog.tier.manifest.entry_tree import walk
 from stratalog.tier.manifest.head import ClockReading, HeadFinder
 from stratalog.tier.manifest.history import AsOf, History
 from stratalog.tier.manifest.pages import PageCache, Pages
-from stratalog.tier.manifest.root import RECENT_COMMITS, Root, stand_in
+from stratalog.tier.manifest.root import RECENT_COMMITS, ChangeKind, Root, stand_in
 from stratalog.tier.read.fetcher import Fetcher
 from stratalog.tier.read.paged_segments import PagedSegments
 from stratalog.tier.store.availability import TierAvailability
@@ -284,6 +284,7 @@ class LogHead(CheckedArguments):
             root.leader_epochs,
             root.first_dirty_offset,
             root.identity,
+            root.change == ChangeKind.DELETE,
         )
 
     def _check_here(self) -> None:

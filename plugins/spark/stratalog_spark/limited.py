@@ -26,8 +26,11 @@ class LimitedStreamReader(PlainStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._planner.next(from_json(start), rows))
 
     def reportLatestOffset(self) -> Json:  # noqa: N802 - Spark's name
-        """Return the end offsets of the records, for the query's progress."""
-        return to_json(self._planner.ends())
+        """Return the end offsets of the records, and metrics of the next micro-batch, for the query's progress.
+
+        Spark calls it after ``latestOffset``. This is the only text of a source in Python that it shows to users.
+        """
+        return self._planner.report()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Make the current end offsets the end of the query."""

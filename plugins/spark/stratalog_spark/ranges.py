@@ -33,9 +33,19 @@ def chosen(options: Options, reader: Reader) -> list[TopicPartition]:
         wanted = sorted(set(assigned(way, text)))
         missing = [str(name) for name in wanted if name not in there]
     else:
-        return topics_of(reader, {name.strip() for name in text.split(",")} - {""})
+        return topics_of(reader, named_topics(options))
     _check_there(missing, reader)
     return wanted
+
+
+def named_topics(options: Options) -> frozenset[str] | None:
+    """Return the topics that the options name; None for a pattern."""
+    way, text = options.topics
+    if way == "subscribePattern":
+        return None
+    if way == "assign":
+        return frozenset(name.topic for name in assigned(way, text))
+    return frozenset(name.strip() for name in text.split(",")) - {""}
 
 
 def topics_of(reader: Reader, topics: Iterable[str] | None) -> list[TopicPartition]:
@@ -88,6 +98,7 @@ def resolve(options: Options, reader: Reader) -> Iterator[OffsetRange]:
 def start_offsets(options: Options, reader: Reader, names: list[TopicPartition]) -> dict[TopicPartition, int]:
     """Return the start offset of each partition; errors as ``resolve``."""
     _check_all_named(options.start, names)
+    reader.open_logs(names)
     found = {}
     for name in names:
         log = reader.log(*name)

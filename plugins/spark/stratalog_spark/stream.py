@@ -6,8 +6,9 @@ One process plans the whole query, and ``read`` runs on copies. Open readers are
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
@@ -17,7 +18,7 @@ from stratalog.reading import OffsetRange, Split, plan_splits
 from stratalog.spi import Env
 from stratalog.writing import WriteTarget, commit_offsets
 from stratalog_spark.options import Numbers, Options
-from stratalog_spark.ranges import chosen, start_offsets
+from stratalog_spark.ranges import chosen, named_topics, start_offsets
 from stratalog_spark.rows import SplitPartition, read_split
 from stratalog_spark.worker import freeze_once
 
@@ -27,7 +28,28 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger(__name__)
 UNLIMITED: Final = (1 << 63) - 1
 
-Json = dict[str, dict[str, int]]
+_IDS_KEY: Final = "#topic-ids"  # persistent: a key in checkpoints; ``#`` is not allowed in names of topics
+_GONE_ADVICE: Final = "create it again, or use a new checkpointLocation; failOnDataLoss=false reads the other partitions of a query that has some"
+_LOSS_ADVICE: Final = (
+    "retention deleted the records, or the log was truncated, before they were read: failOnDataLoss=false goes on with the "
+    "remaining records"
+)
+
+Json = dict[str, dict[str, Any]]
+
+
+class Offsets(dict[TopicPartition, int]):
+    """Offsets of a stream by partition.
+
+    Args:
+        numbers: the offsets.
+        ids: ids of the topics by name, as far as they are known: a topic that was deleted and created again has another
+            id.
+    """
+
+    def __init__(self, numbers: Mapping[TopicPartition, int], ids: Mapping[str, str] | None = None) -> None:
+        super().__init__(numbers)
+        self.ids: Mapping[str, str] = ids or {}
 
 
 class Planner:
@@ -41,33 +63,50 @@ class Planner:
     def __init__(self, options: Options, env: Env | None = None) -> None:
         self.options, self._clock = options, (env or Env()).clock
         self._reader: Reader | None = None
-        self._first: Numbers | None = None
-        self._target: Numbers | None = None
+        self._first: Offsets | None = None
+        self._target: Offsets | None = None
+        self._ends = Offsets({})
         self._seen: dict[TopicPartition, LogOffsets] = {}
+        self._batch: tuple[Offsets, Offsets] | None = None  # start and end of the batch that was returned last
+        self._planned: tuple[Offsets, Offsets, list[Split]] | None = None
         self._planned_ns = self._clock.monotonic_ns()
 
-    def first(self) -> Numbers:
+    def first(self) -> Offsets:
         """Return the start offsets of the query, which never change."""
         if self._first is None:
             reader = self.reader()
-            self._first = start_offsets(self.options, reader, chosen(self.options, reader))
+            names = self._chosen(reader)
+            self._first = Offsets(start_offsets(self.options, reader, names), _ids(reader, names))
         return self._first
 
     def stop_at_what_is_there(self) -> None:
         """Make the current end offsets the end of the query."""
         self._target = self.ends()
 
-    def ends(self) -> Numbers:
+    def ends(self) -> Offsets:
         """Return the offset up to which each partition can be read now.
 
         Raises:
             UnknownTopicError: a named topic does not exist.
         """
         reader = self.reader()
-        self._seen = {name: reader.log(*name).offsets() for name in chosen(self.options, reader)}
-        return {name: found.bound(self.options.isolation) for name, found in self._seen.items()}
+        names = self._chosen(reader)
+        self._seen = {name: reader.log(*name).offsets() for name in names}
+        bounds = {name: found.bound(self.options.isolation) for name, found in self._seen.items()}
+        self._ends = Offsets(bounds, _ids(reader, names))
+        return self._ends
 
-    def next(self, start: Numbers, max_rows: int | None) -> Numbers:
+    def _chosen(self, reader: Reader) -> list[TopicPartition]:
+        """Open the logs to read, without those of deleted topics, of which a tier keeps the last state for a while."""
+        names = chosen(self.options, reader)
+        reader.open_logs(names)
+        deleted = {name.topic for name in names if reader.log(*name).is_deleted}
+        wrong = sorted(deleted & (named_topics(self.options) or set()))
+        if wrong:
+            raise UnknownTopicError(f"{', '.join(wrong)} was deleted from {reader.location}").advised(_GONE_ADVICE)
+        return [name for name in names if name.topic not in deleted]
+
+    def next(self, start: Offsets, max_rows: int | None) -> Offsets:
         """Return the end of the next micro-batch, or ``start`` itself if the batch is not due.
 
         Args:
@@ -75,54 +114,125 @@ class Planner:
             max_rows: limit of the number of offsets; None for no limit, whatever the options set.
 
         Raises:
-            OffsetOutOfRangeError, UnknownTopicError: records or partitions were removed, and ``failOnDataLoss`` is on.
+            ConfigError: the start offsets are those of another query, which read other topics.
+            OffsetOutOfRangeError, UnknownTopicError: records or partitions were removed, or topics created again, and
+                ``failOnDataLoss`` is on.
         """
+        self._check_checkpoint(start)
         ends = self.ends() if self._target is None else self._target
         begins = self._begins(start, ends)
         waiting = {name: max(end - begins[name], 0) for name, end in ends.items()}
         total = sum(waiting.values())
-        if max_rows is not None and self._target is None and self._shall_wait(total):
-            return start
-        if total:
-            self._planned_ns = self._clock.monotonic_ns()
-        if max_rows is None or total <= max_rows:
-            return {name: begins[name] + found for name, found in waiting.items()}
-        return {name: begins[name] + _share(found, total, max_rows) for name, found in waiting.items()}
+        end = start
+        if max_rows is None or self._target is not None or not self._shall_wait(total):
+            if total:
+                self._planned_ns = self._clock.monotonic_ns()
+            most = total if max_rows is None else max_rows
+            shares = {
+                name: begins[name] + (found if total <= most else _share(found, total, most))
+                for name, found in waiting.items()
+            }
+            end = Offsets(shares, ends.ids)
+        self._batch = start, end
+        return end
 
-    def _begins(self, start: Numbers, ends: Numbers) -> Numbers:
+    def _check_checkpoint(self, start: Offsets) -> None:
+        way, text = self.options.topics
+        named = named_topics(self.options)
+        others = {
+            name.topic
+            for name in start
+            if not (re.fullmatch(text, name.topic) if named is None else name.topic in named)
+        }
+        if others and len(others) == len({name.topic for name in start}):
+            raise ConfigError(
+                f"the checkpoint is of another query: it has offsets of {', '.join(sorted(others))}, and this query reads "
+                f"{way}={text}"
+            ).advised("use a new checkpointLocation, or subscribe to the topics of the checkpoint")
+
+    def _begins(self, start: Offsets, ends: Offsets) -> Numbers:
         """Return the offset at which each partition continues.
 
-        A new partition starts at its first record. A truncated or recreated one continues at its end.
+        A new partition starts at its first record. A truncated one continues at its end, and one of a topic that was
+        created again at its first record.
 
         A log that ends below the query's position has lost records. A log that only shows fewer records for now,
         because its writer has just restarted, has not.
         """
         gone = sorted(set(start) - set(ends))
         if gone:
-            self._lost(UnknownTopicError(f"{', '.join(map(str, gone))} no longer exists"))
+            self._lost(UnknownTopicError(f"{', '.join(map(str, gone))} no longer exists").advised(_GONE_ADVICE))
+        anew = _created_again(start, ends)
+        for topic in sorted(anew):
+            self._lost(_other_topic(topic, start.ids[topic], ends.ids[topic], self.options.source.location))
         begins = dict[TopicPartition, int]()
         for name in ends:
             bounds = self._seen[name]
-            begin = begins[name] = start.get(name, bounds.log_start)
+            begin = start.get(name, bounds.log_start)
+            begins[name] = begin = bounds.log_start if name.topic in anew else begin
             if bounds.log_end < begin:
-                self._lost(OffsetOutOfRangeError(str(name), begin, bounds.log_start, bounds.log_end))
+                self._lost(
+                    OffsetOutOfRangeError(str(name), begin, bounds.log_start, bounds.log_end).advised(_LOSS_ADVICE)
+                )
                 begins[name] = bounds.log_end
         return begins
 
-    def splits(self, start: Numbers, end: Numbers) -> list[Split]:
+    def report(self) -> dict[str, dict[str, Any]]:
+        """Return the newest end offsets, with the metrics of the batch that ``next`` returned last.
+
+        The metrics are under ``Stratalog[...]``, which is no name of a topic: offsets behind the latest at the end of the
+        batch, as those of Spark's Kafka source, and the bytes and segments that the batch reads.
+        """
+        found: dict[str, dict[str, Any]] = {**to_json(Offsets(self._ends))}
+        if self._batch is None:
+            return found
+        start, end = self._batch
+        splits = list[Split]()
+        if end != start:
+            splits = self._split(start, end)
+            self._planned = start, end, splits
+        behind = [max(latest - end.get(name, latest), 0) for name, latest in self._ends.items()]
+        pieces = [piece for split in splits for piece in split.pieces]
+        found[_description(self.options)] = {
+            "minOffsetsBehindLatest": min(behind, default=0),
+            "maxOffsetsBehindLatest": max(behind, default=0),
+            "avgOffsetsBehindLatest": sum(behind) / max(len(behind), 1),
+            "bytesRead": sum(piece.span_bytes for piece in pieces),
+            "segmentsRead": len({(piece.log, piece.base_offset) for piece in pieces}),
+        }
+        return found
+
+    def splits(self, start: Offsets, end: Offsets) -> list[Split]:
         """Return the tasks of one micro-batch. A repeated micro-batch returns the same rows.
 
         Raises:
             As ``next``; and OffsetOutOfRangeError if records that were read before are not visible for now.
         """
-        reader, ranges = self.reader(), list[OffsetRange]()
+        planned, self._planned = self._planned, None
+        if planned is not None and planned[:2] == (start, end):
+            return planned[2]
+        self._check_checkpoint(end)
+        self.reader()
+        return self._split(start, end)
+
+    def _split(self, start: Offsets, end: Offsets) -> list[Split]:
+        """Return the splits between two offsets, in the state to which the reader was refreshed last."""
+        reader = self._reader or self.reader()
         there = set(reader.partitions())
-        for name, until in sorted(end.items()):
-            if name in there:
-                bounds = reader.log(*name).offsets()
-                ranges.append(self._range(name, start.get(name, bounds.log_start), until, bounds))
-            else:
-                self._lost(UnknownTopicError(f"{name} no longer exists in {reader.location}"))
+        names = [name for name in sorted(end) if name in there]
+        reader.open_logs(names)
+        for name in sorted(set(end) - there):
+            self._lost(UnknownTopicError(f"{name} no longer exists in {reader.location}").advised(_GONE_ADVICE))
+        now = Offsets({}, _ids(reader, names))
+        outdated, anew = _created_again(end, now), _created_again(start, end)
+        for topic in sorted(outdated):
+            self._lost(_other_topic(topic, end.ids[topic], now.ids[topic], reader.location))
+        ranges = list[OffsetRange]()
+        for name in names:
+            bounds = reader.log(*name).offsets()
+            begin = bounds.log_start if name.topic in anew else start.get(name, bounds.log_start)
+            if name.topic not in outdated:
+                ranges.append(self._range(name, begin, end[name], bounds))
         return plan_splits(reader, ranges, **self.options.splitting)
 
     def _range(self, name: TopicPartition, begin: int, until: int, bounds: LogOffsets) -> OffsetRange:
@@ -132,7 +242,8 @@ class Planner:
         if last < until <= bounds.log_end:
             raise OffsetOutOfRangeError(str(name), until, first, last)
         if begin < first or until > last:
-            self._lost(OffsetOutOfRangeError(str(name), begin if begin < first else until, first, last))
+            wrong = begin if begin < first else until
+            self._lost(OffsetOutOfRangeError(str(name), wrong, first, last).advised(_LOSS_ADVICE))
         begin = min(max(begin, first), last)
         return OffsetRange(name, begin, min(max(until, begin), last))
 
@@ -160,7 +271,7 @@ class Planner:
             except ConfigError:
                 self.close()
         if self._reader is None:
-            self._reader = self.options.source.open(peek=True)
+            self._reader = self.options.source.open(peek=True, topics=named_topics(self.options))
         return self._reader
 
 
@@ -225,17 +336,49 @@ class PlainStreamReader(DataSourceStreamReader):
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> Json:
-    """Return offsets in the format of Spark's Kafka source in its checkpoints: ``{"topic": {"0": 23}}``."""
+    """Return offsets in the format of Spark's Kafka source in its checkpoints: ``{"topic": {"0": 23}}``.
+
+    If the ids of topics are known, they follow under a key that is no name of a topic.
+    """
     found: Json = {}
     for name, offset in sorted(offsets.items()):
         found.setdefault(name.topic, {})[str(name.partition)] = offset
+    if isinstance(offsets, Offsets) and offsets.ids:
+        found[_IDS_KEY] = dict(sorted(offsets.ids.items()))
     return found
 
 
-def from_json(offsets: Json) -> Numbers:
-    """Parse the output of ``to_json``."""
-    return {
-        TopicPartition(topic, int(partition)): offset
-        for topic, numbers in offsets.items()
-        for partition, offset in numbers.items()
+def from_json(offsets: Json) -> Offsets:
+    """Parse the output of ``to_json``, or the offsets of Spark's Kafka source."""
+    numbers = {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, found in offsets.items()
+        if topic != _IDS_KEY
+        for partition, offset in found.items()
     }
+    return Offsets(numbers, {topic: str(found) for topic, found in offsets.get(_IDS_KEY, {}).items()})
+
+
+def _ids(reader: Reader, names: Iterable[TopicPartition]) -> dict[str, str]:
+    """Return the ids of the topics of opened logs, as far as they are known."""
+    ids = {name.topic: reader.log(*name).topic_id for name in names}
+    return {topic: str(found) for topic, found in ids.items() if found is not None}
+
+
+def _created_again(before: Offsets, now: Offsets) -> frozenset[str]:
+    return frozenset(topic for topic, found in before.ids.items() if now.ids.get(topic, found) != found)
+
+
+def _other_topic(topic: str, before: str, now: str, location: str) -> UnknownTopicError:
+    return UnknownTopicError(
+        f"{topic} in {location} is not the topic that the query has read: its id is {now}, not {before}"
+    ).advised(
+        "it was deleted and created again, or the checkpoint belongs to another source; use a new checkpointLocation, or "
+        "set failOnDataLoss=false to go on with the first record of the new topic"
+    )
+
+
+def _description(options: Options) -> str:
+    """Return a description for people, in the form of those of Spark's Kafka source."""
+    way, text = options.topics
+    return f"Stratalog[{way[0].upper()}{way[1:]}[{text}] of {options.source.location}]"

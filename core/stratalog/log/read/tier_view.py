@@ -80,6 +80,7 @@ class RemoteView:
         leader_epochs: start offsets of the epochs in the tiered part, ascending.
         first_dirty_offset: offsets below it are compacted.
         identity: text that is unique to this root, if a key authenticates it; otherwise "".
+        is_deleted: True if the topic was deleted; the collector deletes the rest of the log later.
     """
 
     version: int = 0
@@ -89,6 +90,7 @@ class RemoteView:
     leader_epochs: tuple[EpochEntry, ...] = ()
     first_dirty_offset: int = 0
     identity: str = ""
+    is_deleted: bool = False
 
     @property
     def start_offset(self) -> int:
