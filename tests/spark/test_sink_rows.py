@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from stratalog import Record, TopicPartition, open_engine, open_reader
 from stratalog.client.partitioner import partition_of_key
 from stratalog.errors import ConfigError, InvalidRecordError, LogInUseError, StorageError, UnknownTopicError
+from stratalog.tier.store.store import TierStore
 from stratalog.writing import WriteMark, WriteTarget
 
 pytestmark = pytest.mark.usefixtures("has_spark")
@@ -47,6 +49,14 @@ def made_rows(count: int, start: int = 0) -> list[dict[str, Any]]:
         }
         for number in range(start, start + count)
     ]
+
+
+@pytest.fixture(autouse=True)
+def _no_writer_stays_open(has_spark: None) -> Iterator[None]:  # noqa: ARG001 - skips
+    yield
+    from stratalog_spark.open_writers import close_kept  # noqa: PLC0415 - needs pyspark
+
+    close_kept()
 
 
 @pytest.fixture(params=["directory", "tier"])
@@ -86,10 +96,10 @@ def stage(options: Any, batches: Iterator[Any], mark: WriteMark | None = None) -
     return carried_out(options, batches, mark)
 
 
-def publish(options: Any, messages: list[Any], mark: WriteMark | None = None) -> Any:
+def publish(options: Any, messages: list[Any], mark: WriteMark | None = None, **chosen: bool) -> Any:
     from stratalog_spark.sink import publish as carried_out  # noqa: PLC0415 - needs pyspark
 
-    return carried_out(options, messages, mark)
+    return carried_out(options, messages, mark, **chosen)
 
 
 def test_a_key_is_hashed_as_kafka_hashes_it() -> None:
@@ -186,15 +196,14 @@ def dying_at_the_second(opened: Callable[..., Any]) -> Callable[..., Any]:
 
     def dying(target: Any) -> Any:
         writer = opened(target)
-        real, calls = writer.append, list[TopicPartition]()
+        real = writer.append_all
 
-        def append(log: TopicPartition, *arguments: Any) -> Any:
-            calls.append(log)
-            if len(calls) == 2:
-                raise KeyboardInterrupt
-            return real(log, *arguments)
+        def append_all(staged: Any, mark: Any) -> Any:
+            first = next(iter(staged))
+            real({first: staged[first]}, mark)
+            raise KeyboardInterrupt
 
-        writer.append = append
+        writer.append_all = append_all
         return writer
 
     return dying
@@ -205,8 +214,11 @@ def test_a_round_that_reached_some_partitions_is_finished_by_the_next_try(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver dies between two commits; what it does again is another attempt, its rows in another order."""
+    from stratalog_spark.open_writers import close_kept  # noqa: PLC0415 - needs pyspark
+
     options, mark, rows = sink(place), WriteMark("query", 4), made_rows(300)
     first = [stage(options, iter([arrow(rows[:100])]), mark), stage(options, iter([arrow(rows[100:])]), mark)]
+    close_kept()
     monkeypatch.setattr(WriteTarget, "open", dying_at_the_second(WriteTarget.open))
     with pytest.raises(KeyboardInterrupt):
         publish(options, first, mark)
@@ -240,16 +252,78 @@ def test_many_small_rounds_leave_few_segments(place: str, *, merged: bool) -> No
 def test_a_merge_that_fails_does_not_fail_the_round(
     place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def failing(_: object, log: object, limit_bytes: int) -> None:
-        raise StorageError(f"{log} cannot be merged up to {limit_bytes}")
+    def failing(_: object, logs: Sequence[object], limit_bytes: int) -> list[Exception]:
+        return [StorageError(f"{log} cannot be merged up to {limit_bytes}") for log in logs]
 
     options = sink(place, mergeBytes=1000)
     with options.target.open() as writer:
-        monkeypatch.setattr(type(writer), "merge_end", failing)
+        monkeypatch.setattr(type(writer), "merge_ends", failing)
     done = publish(options, [stage(options, iter([arrow(made_rows(100))]))])
     assert len(done) == 3
     assert len(read(place)) == 100
     assert "orders-0 cannot be merged up to 1000" in caplog.text
+
+
+def test_merges_of_a_stream_run_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round ends although its merges have not begun; they run in one thread, and each log once."""
+    from stratalog_spark.open_writers import merger_of  # noqa: PLC0415 - needs pyspark
+
+    (tmp_path / "tier").mkdir()
+    place = (tmp_path / "tier").as_uri()
+    options = sink(place)
+    with options.target.open() as writer:
+        writer.create_topic("orders", 1)
+    may_begin, begun = threading.Event(), list[Sequence[TopicPartition]]()
+    real = type(writer).merge_ends
+
+    def waiting(self: Any, logs: Sequence[TopicPartition], limit_bytes: int) -> Any:
+        begun.append(logs)
+        assert may_begin.wait(60)
+        return real(self, logs, limit_bytes)
+
+    monkeypatch.setattr(type(writer), "merge_ends", waiting)
+    for number in range(10):
+        mark = WriteMark("query", number)
+        publish(options, [stage(options, iter([arrow(made_rows(5))]), mark)], mark, merges_later=True)
+    with open_reader(place) as reader:
+        assert len(reader.log("orders", 0).segments()) == 10
+    may_begin.set()
+    merger_of(options.target, options.merge_bytes).wait()
+    assert 1 <= len(begun) <= 2
+    with open_reader(place) as reader:
+        assert len(reader.log("orders", 0).segments()) == 1
+    assert len(read(place)) == 50
+
+
+def test_a_round_asks_only_for_partitions_that_it_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first round of a process reads their manifests; later ones send three requests for each, and none for others."""
+    from pyspark.sql.types import BinaryType, IntegerType, StructType  # noqa: PLC0415 - may not be there
+
+    from stratalog_spark.sink import BatchWriter  # noqa: PLC0415 - needs pyspark
+
+    (tmp_path / "tier").mkdir()
+    options = sink((tmp_path / "tier").as_uri(), mergeBytes=0)
+    schema = StructType().add("value", BinaryType()).add("partition", IntegerType())
+    with options.target.open() as writer:
+        writer.create_topic("orders", 100)
+
+    sent, real = list[str](), TierStore._call  # noqa: SLF001 - every request passes it
+
+    def counting(self: TierStore, kind: str, *arguments: Any, **options: Any) -> Any:
+        sent.append(kind)
+        return real(self, kind, *arguments, **options)
+
+    monkeypatch.setattr(TierStore, "_call", counting)
+    chosen = (3, 50, 99)
+    for number in range(3):
+        BatchWriter(options, schema)
+        rows = [{"value": b"v", "partition": partition} for partition in chosen]
+        mark = WriteMark("query", number)
+        message = stage(options, iter([arrow(rows)]), mark)
+        sent.clear()
+        BatchWriter(options, schema)
+        publish(options, [message], mark)
+        assert len(sent) <= 2 + 3 * len(chosen), sent
 
 
 @pytest.mark.usefixtures("topic")

@@ -46,7 +46,7 @@ def test_the_examples_run(
     import stratalog_spark  # noqa: PLC0415 - needs pyspark
 
     monkeypatch.setattr(stratalog_spark, "local_session", lambda _: spark)
-    reading, in_arrow, streaming, jobs, _ = BLOCKS
+    reading, in_arrow, streaming, watching, jobs, _ = BLOCKS
     names = run(reading, places, {})
     assert names["orders"].count() == 20
     run(in_arrow, places, names)
@@ -57,6 +57,8 @@ def test_the_examples_run(
     try:
         query.processAllAvailable()
         assert query.exception() is None
+        run(watching, places, names)
+        assert "Stratalog[Subscribe[orders] of file:" in capfd.readouterr().out
     finally:
         query.stop()
     run(jobs, places, names)

@@ -101,6 +101,9 @@ class TierLog(LogHead):
         ``collect`` deletes later what cannot be deleted now.
         """
         self.check_writable()
+        entries = list(entries)
+        if not entries:
+            return
         self.refresh()
         root = self.root
         for entry in entries:

@@ -7,19 +7,22 @@ A task *stages* records: it writes them where no reader looks, and returns small
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from stratalog.config.topic import TopicConfig
 from stratalog.env.closing import Closeable
-from stratalog.errors import ConfigError
+from stratalog.errors import ConfigError, StorageError
 from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import RecordColumns
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.tier.manifest.root import WriteMark
 from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritten, StagedSegment
+
+T = TypeVar("T")
 
 
 def only_engine(log: TopicPartition | str) -> ConfigError:
@@ -74,6 +77,10 @@ class BulkWriter(CheckedArguments, Closeable):
 
     For a directory, ``span`` and the methods that stage or publish a replacement of segments raise ConfigError.
     """
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Forget what was read about topics, for a writer that stays open: later calls read again what they need."""
 
     @abstractmethod
     def topics(self) -> Mapping[str, int]:
@@ -154,6 +161,22 @@ class BulkWriter(CheckedArguments, Closeable):
             StorageError: staged records no longer exist, or the disk failed.
             StoreError: the store failed or refused. Call again with the same mark: this publishes only once.
         """
+
+    def append_all(
+        self, staged: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None = None
+    ) -> list[Published | Exception]:
+        """Publish records at the ends of several logs, each as ``append`` does; several commits may run at once.
+
+        Returns:
+            For each log, in the order of ``staged``, the result or the error of ``append``. An error in one log does not
+            affect the others.
+
+        Raises:
+            UnknownTopicError: a topic does not exist; nothing was published.
+            LogDirLockedError: as ``append``.
+            StoreError: the store failed before the first commit.
+        """
+        return [_outcome(partial(self.append, log, found, mark)) for log, found in staged.items()]
 
     def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> ReplaceSpan | None:
         """Return the closed segments of a log within [start, end), for a job that replaces them; None if there are none.
@@ -277,6 +300,14 @@ class BulkWriter(CheckedArguments, Closeable):
             Others as ``append``. Records that were appended before stay published in any case.
         """
 
+    def merge_ends(self, logs: Sequence[TopicPartition], limit_bytes: int) -> list[Published | Exception | None]:
+        """Merge at the ends of several logs, each as ``merge_end`` does; several merges may run at once.
+
+        Returns:
+            For each log the result or the error of ``merge_end``.
+        """
+        return [_outcome(partial(self.merge_end, log, limit_bytes)) for log in logs]
+
     def replace(
         self,
         span: ReplaceSpan,
@@ -312,3 +343,10 @@ class BulkWriter(CheckedArguments, Closeable):
     @abstractmethod
     def close(self) -> None:
         """Close the target and release all of its resources. A second call does nothing."""
+
+
+def _outcome(call: Callable[[], T]) -> T | Exception:
+    try:
+        return call()
+    except StorageError as error:
+        return error

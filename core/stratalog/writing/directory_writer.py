@@ -108,6 +108,10 @@ class DirectoryWriter(BulkWriter):
 
     # --- topics --------------------------------------------------------------------------------------------------
 
+    def refresh(self) -> None:
+        """See ``BulkWriter.refresh``."""
+        self._topics_seen = None
+
     def topics(self) -> Mapping[str, int]:
         """See ``BulkWriter.topics``."""
         return {name: len(found.partitions) for name, found in self._topics().items()}
@@ -209,6 +213,13 @@ class DirectoryWriter(BulkWriter):
         self._sweep(folder.files)
         size_bytes = sum(segment.size_bytes for segment in built)
         return Published(log, end, built[-1].end_offset, len(built), size_bytes)
+
+    def append_all(
+        self, staged: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None = None
+    ) -> list[Published | Exception]:
+        """See ``BulkWriter.append_all``. Waits for the lock once."""
+        self._own()
+        return super().append_all(staged, mark)
 
     def _build(
         self,

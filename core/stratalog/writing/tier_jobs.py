@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from itertools import chain
-from typing import Self
+from typing import Self, TypeVar
 
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
@@ -40,6 +41,9 @@ from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritte
 from stratalog.writing.tier_target import TierTarget, entries_of
 from stratalog.writing.tier_topics import TierTopics
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 
 class TierRewriter(BulkWriter):
     """Base class of ``TierWriter``: topics, the target of writes, and the replacement of segments.
@@ -58,6 +62,7 @@ class TierRewriter(BulkWriter):
         self._opened.enter_context(tier)
         self._topics = TierTopics(host, tier)
         self._temporary: SegmentStore | None = None
+        self._making = threading.Lock()  # over the first use of _temporary
         ends_with_fork(self)
 
     @classmethod
@@ -80,6 +85,10 @@ class TierRewriter(BulkWriter):
             raise
         return cls(host, tier, staging=staging, take_over=take_over)
 
+    def refresh(self) -> None:
+        """See ``BulkWriter.refresh``."""
+        self._topics.forget()
+
     def topics(self) -> Mapping[str, int]:
         """See ``BulkWriter.topics``."""
         return {found.name: found.partitions for found in self._topics.all()}
@@ -97,19 +106,17 @@ class TierRewriter(BulkWriter):
         self._topics.create(topic, partitions, config or {})
 
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
-        """See ``BulkWriter.check``. Sends one request for each partition, several at once."""
+        """See ``BulkWriter.check``. Sends a request for each partition whose newest state was not read before."""
         found = self._topics.get(topic)
         Encoder.of(self._host.parts(found.config), found.config, compression)
         if layout is not None:
             self._tier.fetcher.layouts.by_name(layout)
 
         def work(number: int) -> None:
-            remote = self._tier.log(TopicPartition(topic, number), found.topic_id)
-            remote.refresh()
+            remote = self._topics.listed(TopicPartition(topic, number))
             check_single_writer(remote.root or found.root, take_over=self._take_over)
 
-        threads = self._host.settings.engine.copier_threads
-        for outcome in outcomes(range(found.partitions), work, threads, "stratalog-check"):
+        for outcome in self._in_parallel(range(found.partitions), work, "stratalog-check"):
             if isinstance(outcome, Exception):
                 raise outcome
 
@@ -117,13 +124,13 @@ class TierRewriter(BulkWriter):
 
     def _target(
         self,
-        log: TopicPartition,
+        remote: TierLog,
         compression: str | None = None,
         *,
         keep_offsets: bool = False,
         settings: Mapping[str, object] | None = None,
     ) -> TierTarget:
-        remote = self._remote(log)
+        log = remote.log
         root, config = remote.root, self._topics.get(log.topic).config.replaced(settings or {}, "settings")
         parts = self._host.parts(config)
         known_root = (
@@ -133,7 +140,7 @@ class TierRewriter(BulkWriter):
         epochs = EpochCache(root.leader_epochs if root is not None else ())
         if not keep_offsets or not epochs.entries:
             epochs = epochs.assign(epoch, root.end_offset if root is not None else 0)
-        snapshot = None if keep_offsets else _snapshot(remote, parts)
+        snapshot = None if keep_offsets else cache(partial(_snapshot, remote, parts))
         encoder = Encoder.of(parts, config, compression)
         publisher = TierPublisher(remote, epoch, encoder.config)
         return TierTarget(publisher, encoder, epochs, snapshot, cache(self._new_folder))
@@ -146,15 +153,19 @@ class TierRewriter(BulkWriter):
         remote.refresh()
         return remote
 
+    def _in_parallel(self, items: Sequence[T], work: Callable[[T], R], name: str) -> list[R | Exception]:
+        return outcomes(items, work, self._host.settings.engine.copier_threads, name)
+
     def _new_folder(self) -> LogFiles:
         """Make a folder for temporary files, which is removed with this writer."""
-        if self._temporary is None:
-            folder = tempfile.TemporaryDirectory(prefix="stratalog-", dir=self._staging, ignore_cleanup_errors=True)
-            path = self._opened.enter_context(folder)
-            self._temporary = self._opened.enter_context(self._host.segment_store(path, read_only=False))
-            self._temporary.acquire()
-        name = uuid.UUID(int=self._host.env.chance.getrandbits(128), version=4).hex
-        return self._temporary.open_log(name, create=True)
+        with self._making:
+            if self._temporary is None:
+                folder = tempfile.TemporaryDirectory(prefix="stratalog-", dir=self._staging, ignore_cleanup_errors=True)
+                path = self._opened.enter_context(folder)
+                self._temporary = self._opened.enter_context(self._host.segment_store(path, read_only=False))
+                self._temporary.acquire()
+            name = uuid.UUID(int=self._host.env.chance.getrandbits(128), version=4).hex
+            return self._temporary.open_log(name, create=True)
 
     # --- replacing -------------------------------------------------------------------------------------------------
 
@@ -232,8 +243,19 @@ class TierRewriter(BulkWriter):
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
         """See ``BulkWriter.merge_end``."""
         found = self._topics.get(log.topic)
-        remote = self._tier.log(log, found.topic_id)  # not refreshed: after an append the head is known
-        root = remote.root
+        return self._merge_end(self._tier.log(log, found.topic_id), limit_bytes)  # after an append the head is known
+
+    def merge_ends(self, logs: Sequence[TopicPartition], limit_bytes: int) -> list[Published | Exception | None]:
+        """See ``BulkWriter.merge_ends``."""
+        self._topics.forget()
+        for topic in {log.topic for log in logs}:
+            self._topics.get(topic)
+        return self._in_parallel(
+            logs, lambda log: self._merge_end(self._topics.listed(log), limit_bytes), "stratalog-merge"
+        )
+
+    def _merge_end(self, remote: TierLog, limit_bytes: int) -> Published | None:
+        log, found, root = remote.log, self._topics.get(remote.log.topic), remote.root
         if root is None:
             return None
         held = [
@@ -264,7 +286,7 @@ class TierRewriter(BulkWriter):
         """Return the target for rewriting a part, with ``settings`` in place of those of the topic."""
         if not {*part} <= {*span.borders}:
             raise ConfigError(f"[{part[0]}, {part[1]}) of {span.log} does not begin and end with segments of the span")
-        target = self._target(span.log, compression, keep_offsets=True, settings=settings)
+        target = self._target(self._remote(span.log), compression, keep_offsets=True, settings=settings)
         root = target.remote.root
         if target.remote.topic_id != span.topic_id or root is None:
             raise StorageError(f"topic {span.log.topic} was deleted after the plan was made")

@@ -29,14 +29,14 @@ class TierTarget:
         publisher: publishes segments of the log.
         encoder: encoder for the topic.
         epochs: leader epochs of the log, with the one of the next records.
-        snapshot: snapshot of the producers' state at the log end; None if records keep their offsets.
+        snapshot: returns a snapshot of the producers' state at the log end; None if records keep their offsets.
         folder: returns the folder for temporary files, and makes it at the first call.
     """
 
     publisher: TierPublisher
     encoder: Encoder
     epochs: EpochCache
-    snapshot: bytes | None
+    snapshot: Callable[[], bytes] | None
     folder: Callable[[], LogFiles]
 
     @property
@@ -55,7 +55,7 @@ class TierTarget:
 
     def store(self, built: BuiltSegment) -> StagedSegment:
         """Upload a finished segment; errors as ``TierPublisher.upload``."""
-        snapshot = self._kept_snapshot(built.end_offset) if self.snapshot is None else self.snapshot
+        snapshot = self._kept_snapshot(built.end_offset) if self.snapshot is None else self.snapshot()
         return self.upload(built, SegmentFacts(self.epochs.between(built.base_offset, built.end_offset), snapshot))
 
     def upload(self, built: BuiltSegment, facts: SegmentFacts) -> StagedSegment:

@@ -12,11 +12,14 @@ from stratalog.errors import TopicExistsError, UnknownTopicError
 from stratalog.model.names import TopicId, TopicPartition, check_topic
 from stratalog.reading.component_host import ComponentHost
 from stratalog.tier.commit.append_change import Appending
+from stratalog.tier.manifest.head import ClockReading
 from stratalog.tier.manifest.root import ChangeKind, Root, TopicNote, newest_topic
-from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.tier import Tier, TierListing, TierLogName
+from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
 
 _IDS: Final = uuid.UUID("0a4f3f6e-5a6b-5c37-8a55-7d6d0b9f2c11")  # persistent: namespace of ids of topics created here
+_FRESH_MS: Final = 30_000  # age up to which a listing is used for the states of logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class TierTopic:
 
 
 class TierTopics:
-    """Table of the topics of a tier; each topic is read once. Not thread-safe.
+    """Table of the topics of a tier; each topic is read once, until ``forget``. Not thread-safe, except for ``listed``.
 
     Args:
         host: provides the settings of topics.
@@ -42,11 +45,19 @@ class TierTopics:
     def __init__(self, host: ComponentHost, tier: Tier) -> None:
         self._host, self._tier = host, tier
         self._found: dict[str, TierTopic | None] = {}
-        self._names: tuple[TierLogName, ...] | None = None
+        self._listings: dict[str, TierListing] = {}  # by topic
+        self._known: dict[TierLogName, int] = {}
+
+    def forget(self) -> None:
+        """Read the topics again when they are needed next."""
+        self._found.clear()
+        self._listings.clear()
 
     def all(self) -> Iterator[TierTopic]:
         """Yield the existing topics, sorted by name."""
-        for name in sorted({name.log.topic for name in self._listed()}):
+        listing = self._tier.listing()
+        for name in sorted({name.log.topic for name in listing.versions}):
+            self._listings.setdefault(name, listing)
             found = self._look(name)
             if found is not None:
                 yield found
@@ -76,30 +87,56 @@ class TierTopics:
             remote.refresh()
             if remote.root is None:
                 TierPublisher(remote, 0, checked).add(Appending(entries=(), topic=note, reason="the topic was created"))
-        self._names = None
-        del self._found[topic]
+        del self._found[topic], self._listings[topic]
+
+    def listed(self, log: TopicPartition) -> TierLog:
+        """Return a log of a topic that ``get`` has returned, in its state when the topic was listed, if that was a short time ago.
+
+        This costs a request if that state was not read before, and none otherwise.
+
+        Raises:
+            UnknownTopicError: the topic has no such partition.
+            StoreError, CorruptManifestError: the state cannot be read.
+        """
+        found = self.get(log.topic)
+        if not 0 <= log.partition < found.partitions:
+            raise UnknownTopicError(f"topic {log.topic} has {found.partitions} partitions: there is no {log}")
+        remote, listing = self._tier.log(log, found.topic_id), self._listings[log.topic]
+        version = listing.versions.get(TierLogName(log, found.topic_id))
+        is_fresh = ClockReading.of(self._host.env.clock).is_within(listing.began, _FRESH_MS)
+        if version is None or not is_fresh:
+            remote.refresh()
+        else:
+            remote.refresh_listed(version, listing.began)
+        return remote
 
     def _new_id(self, topic: str) -> TopicId:
         """Return a topic id that concurrent creators share, unless a topic of that name was deleted here before."""
         made = TopicId.from_uuid(uuid.uuid5(_IDS, f"{self._tier.uri}/{topic}"))
-        taken = {found.topic_id for found in self._listed() if found.log.topic == topic}
+        taken = {found.topic_id for found in self._listing(topic).versions if found.log.topic == topic}
         while made in taken:
             made = TopicId.from_uuid(uuid.uuid5(_IDS, f"{made}/{topic}"))
         return made
 
-    def _listed(self) -> tuple[TierLogName, ...]:
-        if self._names is None:
-            self._names = self._tier.logs()
-        return self._names
+    def _listing(self, topic: str) -> TierListing:
+        if topic not in self._listings:
+            listing = self._listings[topic] = self._tier.listing([topic], self._known)
+            self._known.update(listing.versions)
+        return self._listings[topic]
 
     def _look(self, topic: str) -> TierTopic | None:
         """Return the topic that the root of its first log describes; among several ids, one that is not deleted."""
         if topic not in self._found:
             by_id: dict[TopicId, list[TopicPartition]] = {}
-            for name in self._listed():
+            listing = self._listing(topic)
+            for name in listing.versions:
                 if name.log.topic == topic:
                     by_id.setdefault(name.topic_id, []).append(name.log)
-            firsts = [self._tier.log(min(logs), topic_id).root for topic_id, logs in by_id.items()]
+            firsts = list[Root | None]()
+            for topic_id, logs in by_id.items():
+                remote = self._tier.log(min(logs), topic_id)
+                remote.refresh_listed(listing.versions[TierLogName(min(logs), topic_id)], listing.began)
+                firsts.append(remote.root)
             live = [root for root in firsts if root is not None and root.change != ChangeKind.DELETE]
             roots = {root.topic_id: root for root in live}
             newest = newest_topic({topic_id: [root] for topic_id, root in roots.items()}) if live else None

@@ -8,7 +8,7 @@ large as the topic's settings allow, and the originals are deleted.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from stratalog.errors import FencedEpochError, LogInUseError, OffsetsOutOfOrderError, StorageError
@@ -37,7 +37,8 @@ class TierWriter(TierRewriter):
         self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None
     ) -> SegmentStage:
         """See ``BulkWriter.stage``."""
-        target = self._target(log, compression, keep_offsets=base_offset is not None)
+        self._topics.get(log.topic)
+        target = self._target(self._topics.listed(log), compression, keep_offsets=base_offset is not None)
         root = target.remote.root
         end = root.end_offset if root is not None else 0
         start = end if base_offset is None else base_offset
@@ -54,8 +55,30 @@ class TierWriter(TierRewriter):
         keep_offsets: bool = False,
     ) -> Published:
         """See ``BulkWriter.append``."""
-        entries = entries_of(staged)
-        remote = self._remote(log)
+        return self._append(self._remote(log), staged, mark, keep_offsets=keep_offsets)
+
+    def append_all(
+        self, staged: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None = None
+    ) -> list[Published | Exception]:
+        """See ``BulkWriter.append_all``. One listing finds the states of all logs."""
+        self._topics.forget()
+        for topic in {log.topic for log in staged}:
+            self._topics.get(topic)
+
+        def work(found: tuple[TopicPartition, Sequence[StagedSegment]]) -> Published:
+            return self._append(self._topics.listed(found[0]), found[1], mark)
+
+        return self._in_parallel(list(staged.items()), work, "stratalog-append")
+
+    def _append(
+        self,
+        remote: TierLog,
+        staged: Sequence[StagedSegment],
+        mark: WriteMark | None,
+        *,
+        keep_offsets: bool = False,
+    ) -> Published:
+        log, entries = remote.log, entries_of(staged)
         if not entries:
             end = remote.root.end_offset if remote.root is not None else 0
             return Published(log, end, end, 0, 0)
@@ -64,7 +87,7 @@ class TierWriter(TierRewriter):
             if mark is not None and root is not None and root.number_of(mark.writer) >= mark.number:
                 remote.discard(entries)
                 return Published(log, root.end_offset, root.end_offset, 0, 0, duplicate=True)
-            target = self._target(log)
+            target = self._target(remote)
             _check_epoch(staged, target)
             start = _start(root, entries, keep_offsets=keep_offsets)
             placed = self._placed(target, staged, start, keep_offsets=keep_offsets)

@@ -20,9 +20,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from stratalog import TopicPartition
-from stratalog.errors import ConfigError, StorageError, UnknownTopicError
+from stratalog.errors import ConfigError, UnknownTopicError
 from stratalog.writing import BulkWriter, Published, Stage, StagedSegment, WriteMark
 from stratalog_spark.messages import Message
+from stratalog_spark.open_writers import merge_ends, merger_of, open_writer
 from stratalog_spark.options import SinkOptions
 from stratalog_spark.rowcolumns import by_log, check_schema, columns_of, without_assigned, writable, written_names
 from stratalog_spark.tables import is_kept
@@ -120,7 +121,7 @@ class _Task:
 def stage(options: SinkOptions, batches: Iterator[pa.RecordBatch], mark: WriteMark | None) -> Written:
     """Run one task. If it ends early, its staged segments are discarded, unless the process dies."""
     freeze_once()
-    with options.target.open() as writer, ExitStack() as opened:
+    with open_writer(options.target) as writer, ExitStack() as opened:
         task = _Task(options, writer, opened)
         for batch in batches:
             task.write(batch)
@@ -130,41 +131,41 @@ def stage(options: SinkOptions, batches: Iterator[pa.RecordBatch], mark: WriteMa
 
 
 def publish(
-    options: SinkOptions, messages: Sequence[WriterCommitMessage | None], mark: WriteMark | None
+    options: SinkOptions,
+    messages: Sequence[WriterCommitMessage | None],
+    mark: WriteMark | None,
+    *,
+    merges_later: bool = False,
 ) -> list[Published]:
-    """Run the driver's part: one commit per partition, in the order of the tasks; then merge small segments.
+    """Run the driver's part: one commit per partition, several at a time; then merge small segments.
+
+    Args:
+        options: options of the write.
+        messages: messages of the tasks, whose segments are published in this order.
+        mark: mark of the round.
+        merges_later: True to merge in a thread of this process after the call, if the target is a tier.
 
     Raises:
-        StorageError: a commit failed; earlier commits are published. With a mark, a repetition skips them.
+        StorageError: a commit failed; the other commits are published. With a mark, a repetition skips them.
     """
     by_name = dict[TopicPartition, list[StagedSegment]]()
     for found in _staged(messages):
         by_name.setdefault(found.log, []).append(found)
-    done = list[Published]()
     if not by_name:
-        return done
-    with options.target.open() as writer:
-        for log, staged in sorted(by_name.items()):
-            try:
-                done.append(writer.append(log, staged, mark))
-            except StorageError as error:
+        return []
+    with open_writer(options.target) as writer:
+        outcomes = writer.append_all(dict(sorted(by_name.items())), mark)
+        done = [found for found in outcomes if isinstance(found, Published)]
+        for log, outcome in zip(sorted(by_name), outcomes, strict=True):
+            if isinstance(outcome, Exception):
                 there = ", ".join(str(found.log) for found in done) or "none"
-                error.add_note(f"already published when it failed at {log}: {there}")
-                raise
-        for log in sorted(by_name) if options.merge_bytes else ():
-            _merge_end(writer, log, options.merge_bytes)
+                outcome.add_note(f"already published when it failed at {log}: {there}")
+                raise outcome
+        if options.merge_bytes and not (merges_later and options.target.is_tier):
+            merge_ends(writer, by_name, options.merge_bytes)
+    if options.merge_bytes and merges_later and options.target.is_tier:
+        merger_of(options.target, options.merge_bytes).submit(by_name)
     return done
-
-
-def _merge_end(writer: BulkWriter, log: TopicPartition, limit_bytes: int) -> None:
-    """Merge small segments at the log's end.
-
-    An error is only logged: the records are published, and the next round retries.
-    """
-    try:
-        writer.merge_end(log, limit_bytes)
-    except StorageError as error:
-        _LOGGER.warning("small segments of %s are not merged: %s", log, error)
 
 
 def discard(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -186,7 +187,7 @@ def _prepare(options: SinkOptions, schema: StructType) -> None:
     left_out = sorted(set(schema.names) - set(written_names(schema.names)))
     if left_out:
         _LOGGER.warning("columns that are not written: %s", ", ".join(left_out))
-    with options.target.open() as writer:
+    with open_writer(options.target) as writer:
         if options.topic is None:
             return
         if options.partitions is not None:
@@ -247,7 +248,7 @@ class StreamWriter(_ArrowStreamWriter):
         marks = {message.mark for message in messages if isinstance(message, Written)}
         if len(marks) > 1 or any(mark is None or mark.number != batchId for mark in marks):
             raise ConfigError(f"the tasks of batch {batchId} wrote for other rounds: {marks}")
-        publish(self._options, messages, next(iter(marks), None))
+        publish(self._options, messages, next(iter(marks), None), merges_later=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Discard the staged segments."""

@@ -31,7 +31,7 @@ UNLIMITED: Final = (1 << 63) - 1
 _IDS_KEY: Final = "#topic-ids"  # persistent: a key in checkpoints; ``#`` is not allowed in names of topics
 _GONE_ADVICE: Final = "create it again, or use a new checkpointLocation; failOnDataLoss=false reads the other partitions of a query that has some"
 _LOSS_ADVICE: Final = (
-    "retention deleted the records, or the log was truncated, before they were read: failOnDataLoss=false goes on with the "
+    "retention deleted the records, or the log was truncated, before they were read: failOnDataLoss=false continues with the "
     "remaining records"
 )
 
@@ -374,7 +374,7 @@ def _other_topic(topic: str, before: str, now: str, location: str) -> UnknownTop
         f"{topic} in {location} is not the topic that the query has read: its id is {now}, not {before}"
     ).advised(
         "it was deleted and created again, or the checkpoint belongs to another source; use a new checkpointLocation, or "
-        "set failOnDataLoss=false to go on with the first record of the new topic"
+        "set failOnDataLoss=false to continue with the first record of the new topic"
     )
 
 

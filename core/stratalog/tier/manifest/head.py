@@ -119,8 +119,11 @@ class HeadFinder:
         if self._head is not None and version == self._head.root.version:
             self._verified = began
             return self._head
-        head = self.read(version) if self._head is None or version > self._head.root.version else None
-        if head is None:  # the listing is older than the head, or the root was superseded and collected meanwhile
+        is_older = self._head is not None and version < self._head.root.version
+        if is_older and self.is_warm:
+            return self._head
+        head = None if is_older else self.read(version)
+        if head is None:  # roots are missing, or the root was superseded and collected meanwhile
             return self._find_by_listing()
         self._advance(head, began)
         return head

@@ -80,6 +80,7 @@ def test_a_listing_of_others_saves_the_own_one() -> None:
     assert store.counts == {"read": 2}
     assert listed(1) == 3  # a listing that is older than the head
     bed.bucket.objects.pop(manifest_key(finder.prefix, 3))
+    bed.clock.advance_ms(WARM_HEAD_MS + 1)
     with pytest.raises(CorruptManifestError):
         listed(2)
 

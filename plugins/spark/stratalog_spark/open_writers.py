@@ -1,0 +1,116 @@
+"""Writers that a Python worker of Spark keeps from one micro-batch to the next, and merges beside the query.
+
+Spark runs the tasks and the commits of a query in a few processes that it uses again. A writer of a tier that stays open knows
+the newest manifests, so a micro-batch reads only what has changed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from stratalog import TopicPartition
+from stratalog.errors import StorageError
+from stratalog.writing import BulkWriter, WriteTarget
+
+_LOGGER: Final = logging.getLogger(__name__)
+_KEPT: Final[list[tuple[WriteTarget, BulkWriter]]] = []  # at most one: a worker serves one query at a time, usually
+
+
+@contextmanager
+def open_writer(target: WriteTarget) -> Iterator[BulkWriter]:
+    """Yield a writer. That of a tier stays open afterwards, unless an error occurs; that of a directory holds its lock."""
+    if not target.is_tier:
+        with target.open() as writer:
+            yield writer
+        return
+    writer = _taken(target) or target.open()
+    try:
+        writer.refresh()
+        yield writer
+    except BaseException:
+        writer.close()
+        raise
+    close_kept()
+    _KEPT.append((target, writer))
+
+
+def _taken(target: WriteTarget) -> BulkWriter | None:
+    """Take the kept writer if it is of this target."""
+    for found in _KEPT:
+        if found[0] == target:
+            _KEPT.remove(found)
+            return found[1]
+    return None
+
+
+def close_kept() -> None:
+    """Close the writer that is kept."""
+    while _KEPT:
+        _KEPT.pop()[1].close()
+
+
+def merge_ends(writer: BulkWriter, logs: Iterable[TopicPartition], limit_bytes: int) -> None:
+    """Merge small segments at the ends of logs.
+
+    Errors are only logged: the records are published, and the next round retries.
+    """
+    wanted = sorted(logs)
+    for log, outcome in zip(wanted, writer.merge_ends(wanted, limit_bytes), strict=True):
+        if isinstance(outcome, Exception):
+            _LOGGER.warning("small segments of %s are not merged: %s", log, outcome)
+
+
+class Merger:
+    """Merges at the ends of the logs of a tier, in a thread of this process. Thread-safe.
+
+    If the process ends, a merge in progress leaves the log as it was; the merge after a later round does its work, too.
+    """
+
+    def __init__(self, target: WriteTarget, limit_bytes: int) -> None:
+        self.target, self._limit_bytes = target, limit_bytes
+        self._waiting = set[TopicPartition]()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def submit(self, logs: Iterable[TopicPartition]) -> None:
+        """Merge at the ends of these logs soon; a log that still waits is merged once."""
+        with self._lock:
+            self._waiting.update(logs)
+            if self._waiting and self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="stratalog-merger")
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until nothing is left to merge."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                logs, self._waiting = self._waiting, set()
+                if not logs:
+                    self._thread = None
+                    return
+            try:
+                with self.target.open() as writer:
+                    merge_ends(writer, logs, self._limit_bytes)
+            except StorageError as error:
+                _LOGGER.warning("small segments in %s are not merged: %s", self.target.location, error)
+
+
+_MERGERS: Final[list[Merger]] = []
+
+
+def merger_of(target: WriteTarget, limit_bytes: int) -> Merger:
+    """Return the merger of a target in this process."""
+    for found in _MERGERS:
+        if found.target == target:
+            return found
+    _MERGERS.append(Merger(target, limit_bytes))
+    return _MERGERS[-1]

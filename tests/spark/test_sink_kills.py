@@ -1,0 +1,173 @@
+"""The sink is killed before every step of a round: each row is there once after the next driver has repeated the round."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from powerloss import PowerLossVfs
+from sim_objects import SimBucket, SimObjectStore, SimRequest
+from stratalog import open_reader
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.reading.component_host import ComponentHost
+from stratalog.reading.open_reader import open_host
+from stratalog.reading.tier_reader import BucketReader
+from stratalog.tier.tier import Tier
+from stratalog.writing import BulkWriter, WriteMark, WriteTarget
+from stratalog.writing.merge_segments import FAN_IN
+from stratalog.writing.tier_writer import TierWriter
+
+pytestmark = [pytest.mark.usefixtures("has_spark"), pytest.mark.long]
+
+PARTITIONS = 3
+ROWS = 30
+Open = Callable[..., BulkWriter]
+Values = dict[int, list[bytes | None]]
+
+
+def round_of(number: int) -> list[dict[str, Any]]:
+    return [{"key": b"%d" % row, "value": b"%d of round %d" % (row, number)} for row in range(ROWS)]
+
+
+def run_round(number: int, location: str) -> None:
+    """Stage the rows of a round in two tasks, as a restarted driver does again, and publish them; merge at once."""
+    import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
+
+    from stratalog_spark.open_writers import close_kept  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.options import SinkOptions  # noqa: PLC0415 - the same
+    from stratalog_spark.sink import publish, stage  # noqa: PLC0415 - the same
+
+    options, mark, rows = (
+        SinkOptions({"path": location, "topic": "orders"}),
+        WriteMark("query", number),
+        round_of(number),
+    )
+    try:
+        tasks = (rows[: ROWS // 2], rows[ROWS // 2 :])
+        publish(options, [stage(options, iter([pa.RecordBatch.from_pylist(part)]), mark) for part in tasks], mark)
+    finally:
+        close_kept()
+
+
+class Bucket:
+    """A tier in memory that every process opens anew; ``copies`` are its objects before each request of a round."""
+
+    def __init__(self) -> None:
+        self.bucket = SimBucket(ManualClock(1_700_000_000_000))
+        self.copies: list[dict[str, tuple[bytes, int]]] = []
+        self.is_watched, self._seed = False, 0
+
+    def copy(self, _: SimRequest) -> None:
+        if self.is_watched:
+            with self.bucket.lock:
+                self.copies.append(dict(self.bucket.objects))
+
+    def tier(self, *, read_only: bool) -> tuple[ComponentHost, Tier]:
+        self._seed += 1
+        env = Env(clock=self.bucket.clock, chance=random.Random(self._seed))  # noqa: S311 - the same in every run
+        settings = WriteTarget("sim://bucket").settings()
+        host = open_host(replace(settings, engine=replace(settings.engine, store_retries=0)), (), env)
+        store = SimObjectStore(self.bucket, before=self.copy)
+        return host, Tier.open(
+            store, host.layouts, env=env, limits=settings.limits, config=host.settings.engine, read_only=read_only
+        )
+
+    def open(self, _: WriteTarget) -> BulkWriter:
+        return TierWriter(*self.tier(read_only=False), staging=None, take_over=False)
+
+    def values(self) -> Values:
+        host, tier = self.tier(read_only=True)
+        with BucketReader("sim://bucket", host, tier) as reader:
+            return values_of(reader)
+
+
+def values_of(reader: Any) -> Values:
+    found: Values = {}
+    for name in reader.partitions():
+        records = list(reader.log(*name).records())
+        assert [record.offset for record in records] == list(range(len(records)))
+        found[name.partition] = [record.value for record in records]
+    return found
+
+
+def whole(rounds: int) -> list[bytes]:
+    return sorted(row["value"] for number in range(rounds) for row in round_of(number))
+
+
+def check(values: Values, rounds: int) -> None:
+    """Each row once, and the rounds of each partition in their order."""
+    assert sorted(value for found in values.values() for value in found if value is not None) == whole(rounds)
+    for found in values.values():
+        numbers = [int(value.rpartition(b" ")[2]) for value in found if value is not None]
+        assert numbers == sorted(numbers)
+
+
+def test_a_round_of_a_tier_is_killed_before_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Bucket()
+    monkeypatch.setattr(WriteTarget, "open", lambda target: place.open(target))  # noqa: PLW0108 - a method is bound to its class
+    with place.open(WriteTarget("sim://bucket")) as writer:
+        writer.create_topic("orders", PARTITIONS)
+    for number in range(FAN_IN - 1):
+        run_round(number, "sim://bucket")
+    place.is_watched = True
+    run_round(FAN_IN - 1, "sim://bucket")  # its end is merged
+    place.is_watched = False
+    check(place.values(), FAN_IN)
+    host, tier = place.tier(read_only=True)
+    with BucketReader("sim://bucket", host, tier) as reader:
+        assert max(len(reader.log("orders", partition).segments()) for partition in range(PARTITIONS)) < FAN_IN
+    writes = [copy for copy, after in zip(place.copies, place.copies[1:], strict=False) if copy != after]
+    assert len(writes) > 5 * PARTITIONS
+    seen = set[int]()
+    for copy in [*writes, place.copies[-1]]:
+        place.bucket.objects = dict(copy)
+        seen.add(sum(map(len, place.values().values())))
+        run_round(FAN_IN - 1, "sim://bucket")
+        check(place.values(), FAN_IN)
+        run_round(FAN_IN, "sim://bucket")
+        check(place.values(), FAN_IN + 1)
+    assert len(seen) >= PARTITIONS  # some of the partitions had the round, in every number of them
+
+
+def test_a_round_of_a_directory_is_killed_before_every_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "data"
+    real = WriteTarget.open
+    with real(WriteTarget(str(folder))) as writer:
+        writer.create_topic("orders", PARTITIONS)
+    for number in range(FAN_IN - 1):
+        run_round(number, str(folder))
+    lock, copies = threading.Lock(), list[Path]()
+
+    def copy(change: str) -> None:
+        if change.startswith("sync"):
+            return  # a killed process leaves what it has written, durable or not
+        with lock:
+            copies.append(tmp_path / f"copy-{len(copies)}")
+            shutil.copytree(folder, copies[-1])
+
+    env = Env(files=PowerLossVfs(folder, copy))
+    monkeypatch.setattr(WriteTarget, "open", lambda target: real(target, env=env))
+    run_round(FAN_IN - 1, str(folder))
+    monkeypatch.undo()
+    check(read(folder), FAN_IN)
+    assert len(copies) > 5 * PARTITIONS
+    seen = set[int]()
+    for killed in copies:
+        seen.add(sum(map(len, read(killed).values())))
+        run_round(FAN_IN - 1, str(killed))
+        check(read(killed), FAN_IN)
+        shutil.rmtree(killed)
+    assert len(seen) >= PARTITIONS
+
+
+def read(folder: Path) -> Values:
+    with open_reader(folder) as reader:
+        return values_of(reader)
