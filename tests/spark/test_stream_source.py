@@ -378,7 +378,6 @@ def test_offsets_are_written_as_the_kafka_source_writes_them() -> None:
     [
         ({"endingOffsets": "latest"}, True, "endingOffsets is for a batch"),
         ({"as_of": "3"}, True, "as_of is for a batch"),
-        ({"maxOffsetsPerTrigger": "3"}, False, "maxOffsetsPerTrigger is for a stream"),
         ({"maxOffsetsPerTrigger": "0"}, True, "1 or more"),
         ({"maxOffsetsPerTrigger": "3", "minOffsetsPerTrigger": "4"}, True, "above maxOffsetsPerTrigger"),
         ({"maxTriggerDelay": "soon"}, True, "maxTriggerDelay='soon'"),
