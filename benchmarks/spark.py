@@ -23,9 +23,10 @@ from spark_parts.data import fill_keys, fill_large, fill_small, tier_of
 from spark_parts.measure import Sample, in_turns, sample, tell
 from spark_parts.peer import Peer, broker
 from spark_parts.small import Size, compact_small
+from spark_parts.triggers import tell_triggers
 from stratalog_spark import local_session
 
-CASES = ("read", "aggregate", "export", "compact", "prune", "segments", "small")
+CASES = ("read", "aggregate", "export", "compact", "prune", "segments", "stream-trigger", "small")
 
 
 def main() -> None:
@@ -48,7 +49,7 @@ def main() -> None:
         run(Path(folder), chosen, wanted, opened)
 
 
-def run(scratch: Path, chosen: argparse.Namespace, wanted: tuple[str, ...], opened: ExitStack) -> None:
+def run(scratch: Path, chosen: argparse.Namespace, wanted: tuple[str, ...], opened: ExitStack) -> None:  # noqa: C901 - one branch for each case
     """All cases that were asked for."""
     large = scratch / "large"
     rows = fill_large(large, chosen.rows)
@@ -78,6 +79,9 @@ def run(scratch: Path, chosen: argparse.Namespace, wanted: tuple[str, ...], open
         print(f"\nplanning {segments:,} segments: {wall:.2f} s, cpu {cpu:.2f} s, {tasks} tasks")
         sides = {"stratalog": lambda: cases.noop(cases.load(session, small))}
         tell("segments of 100 KB to noop", segments, in_turns(sides, chosen.rounds), "segments")
+
+    if "stream-trigger" in wanted:
+        tell_triggers(scratch / "triggers", 20 if chosen.quick else 500)
 
     if "small" in wanted:
         session.stop()  # its workers have all the memory that there is

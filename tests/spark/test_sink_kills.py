@@ -58,7 +58,7 @@ def run_round(number: int, location: str) -> None:
 
 
 class Bucket:
-    """A tier in memory that every process opens anew; ``copies`` are its objects before each request of a round."""
+    """A tier in memory that every process opens for itself; ``copies`` are its objects before each request of a round."""
 
     def __init__(self) -> None:
         self.bucket = SimBucket(ManualClock(1_700_000_000_000))

@@ -19,6 +19,12 @@ def test_a_quick_run_tells_every_row_but_the_peers() -> None:
     read = re.search(r"^1 % of the time: ([\d.]+)% of the bytes are read$", told, re.MULTILINE)
     assert read is not None
     assert 0 < float(read[1]) < 100
+    triggered = re.findall(
+        r"^stream-trigger, (\d+) of 20 partitions changed: plan .* s, (\d+) requests; commits .* s$", told, re.MULTILINE
+    )
+    assert [int(changed) for changed, _ in triggered] == [20, 0, 2, 20, 0]
+    for changed, requests in triggered:
+        assert int(requests) <= 1 + 3 * int(changed)
     small = re.search(
         r"^compact with small workers: (.*) keys of (\d+) bytes, 10 times the (\d+) MiB", told, re.MULTILINE
     )
