@@ -49,7 +49,7 @@ def main() -> None:
         run(Path(folder), chosen, wanted, opened)
 
 
-def run(scratch: Path, chosen: argparse.Namespace, wanted: tuple[str, ...], opened: ExitStack) -> None:  # noqa: C901 - one branch for each case
+def run(scratch: Path, chosen: argparse.Namespace, wanted: tuple[str, ...], opened: ExitStack) -> None:
     """All cases that were asked for."""
     large = scratch / "large"
     rows = fill_large(large, chosen.rows)

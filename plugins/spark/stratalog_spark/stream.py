@@ -140,9 +140,7 @@ class Planner:
         way, text = self.options.topics
         named = named_topics(self.options)
         others = {
-            name.topic
-            for name in start
-            if not (re.fullmatch(text, name.topic) if named is None else name.topic in named)
+            name.topic for name in start if not (re.search(text, name.topic) if named is None else name.topic in named)
         }
         if others and len(others) == len({name.topic for name in start}):
             raise ConfigError(
