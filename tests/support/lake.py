@@ -91,11 +91,13 @@ class Lake:
         """The splits of a micro-batch, as Spark would repeat it."""
         from stratalog import TopicPartition  # noqa: PLC0415 - only here
         from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
-        from stratalog_spark.stream import Planner  # noqa: PLC0415 - the same
+        from stratalog_spark.stream import Offsets, Planner  # noqa: PLC0415 - the same
 
         planner = Planner(Options({"path": str(self.folder / "data"), "subscribe": TOPIC}, streaming=True))
         try:
-            named = [{TopicPartition(TOPIC, number): at for number, at in found.items()} for found in (start, end)]
+            named = [
+                Offsets({TopicPartition(TOPIC, number): at for number, at in found.items()}) for found in (start, end)
+            ]
             return planner.splits(named[0], named[1])
         finally:
             planner.close()
