@@ -131,7 +131,7 @@ def test_a_long_result_is_cut_in_a_table_alone(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("query", "arguments", "error", "text"),
     [
-        ("selct 1", (), ConfigError, "syntax error"),
+        ("choose 1", (), ConfigError, "syntax error"),
         ("select * from nothing", (), ConfigError, "nothing"),
         ("", (), ConfigError, "use a SELECT"),
         ("select 1", ("-o", "x.txt"), ConfigError, r"\.parquet"),
