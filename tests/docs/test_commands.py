@@ -70,3 +70,12 @@ def test_commands_are_taken(page: Path) -> None:
         except (click.ClickException, AssertionError) as error:
             wrong.append(f"stratalog {line}: {error}")
     assert wrong == []
+
+
+@pytest.mark.parametrize("name", OWN_COMMANDS)
+def test_the_help_of_a_command_ends_with_an_example_that_is_taken(name: str) -> None:
+    command = OWN_COMMANDS[name].load()
+    assert command.epilog
+    example = command.epilog.splitlines()[-1].partition("stratalog ")[2]
+    assert example.startswith(f"{name} ") or example == name
+    parse(example, is_whole=True)

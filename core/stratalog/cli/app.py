@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem, shell_complete
 
 import stratalog
-from stratalog.cli.own_commands import OWN_COMMANDS
+from stratalog.cli.own_commands import OWN_COMMANDS, SECTIONS
 from stratalog.config.settings_sources import read_settings
 from stratalog.errors import PluginError, StorageError
 from stratalog.registry import Registry
@@ -38,8 +38,16 @@ class LazyGroup(click.Group):
         return _load(commands, cmd_name) if cmd_name in commands else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands."""
-        click.Group(commands=_stubs(ctx)).format_commands(ctx, formatter)
+        """Write the list of commands, in sections."""
+        texts = {name: text for name, text in _plugin_texts(ctx).items() if name not in OWN_COMMANDS}
+        sections = {
+            section: [(name, own.help) for name, own in OWN_COMMANDS.items() if own.section == section]
+            for section in SECTIONS
+        }
+        for section, rows in {**sections, "Commands of plugins": sorted(texts.items())}.items():
+            if rows:
+                with formatter.section(section):
+                    formatter.write_dl(sorted(rows))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands and options that begin with ``incomplete``."""
@@ -80,6 +88,16 @@ def _plugin_commands() -> OfferTable[Command]:
 
 
 _EPILOG = """\b
+After a loss or a crash:
+  recover DIR            an engine or a broker crashed: check the ends of logs, and
+                         make indexes again; an engine does this when it starts
+  verify DIR --repair    files are damaged: cut torn ends, make indexes again
+  verify URI --repair    objects of a tier are damaged: upload them again (--dir)
+  rebuild URI            the manifests of a tier are lost, its objects are not
+  attach URI             the disk is lost: continue with empty directories
+  restore URI DIR        copy logs out of a tier, also up to a time or an offset
+
+\b
 Settings:    --config FILE, else the file that STRATALOG_CONFIG names, else
              ./stratalog.toml; STRATALOG_* variables win over a file.
 Completion:  eval "$(_STRATALOG_COMPLETE=bash_source stratalog)", once a

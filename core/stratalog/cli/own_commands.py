@@ -17,41 +17,137 @@ class OwnCommand:
     Attributes:
         place: module below ``stratalog.cli``, a colon, and the name of the click command there.
         help: text for the list of commands.
+        section: heading below which the list shows the command.
+        example: arguments of one usual call, for the end of the command's help.
     """
 
     place: str
     help: str
+    section: str
+    example: str
 
     def load(self) -> click.Command:
         """Import the command."""
         module, _, name = self.place.partition(":")
         command: click.Command = getattr(import_module(f"stratalog.cli.{module}"), name)
+        command.epilog = command.epilog or f"\b\nExample:  stratalog {self.example}"
         return command
 
 
+_RECORDS: Final = "Records and topics"
+_DIRECTORIES: Final = "Log directories"
+_TIERS: Final = "Tiers"
+_LOSS: Final = "Loss and damage"
+_TRIAL: Final = "Trial and plugins"
+
+SECTIONS: Final = (_RECORDS, _DIRECTORIES, _TIERS, _LOSS, _TRIAL)
+"""The headings of the list of commands, in order; commands of plugins follow."""
+
 OWN_COMMANDS: Final = {
-    "archive": OwnCommand("tier.archive:archive", "Copy a Kafka broker's closed segments into a tier."),
-    "attach": OwnCommand("tier.attach:attach", "Take over all topics of a tier into empty log directories."),
-    "bench": OwnCommand("bench:bench", "Measure a disk and an object store."),
-    "check-plugin": OwnCommand("check_plugin:check", "Check that a plugin is well-formed."),
-    "cleaner": OwnCommand("maintenance.cleaner:cleaner", "Compact logs with cleanup.policy=compact."),
-    "consume": OwnCommand("data.consume:consume", "Print the records of a topic."),
-    "demo": OwnCommand("demo:demo", "Show the storage layer at work on a real Kafka directory."),
-    "dump": OwnCommand("dump:dump", "Show what files contain."),
-    "erase": OwnCommand("maintenance.erase:erase", "Remove all records of a key, at unchanged offsets."),
-    "explain": OwnCommand("data.explain:explain", "Show each step of finding a record."),
-    "offload": OwnCommand("tier.offload:offload", "Copy closed segments to the tier."),
-    "plugins": OwnCommand("plugins:plugins", "List the installed plugins and their errors."),
-    "produce": OwnCommand("data.produce:produce", "Append lines of text to a topic."),
-    "rebuild": OwnCommand("tier.rebuild:rebuild", "Rebuild lost manifests from the objects of a tier."),
-    "recover": OwnCommand("maintenance.recover:recover", "Recover a log directory after a crash."),
-    "restore": OwnCommand("tier.restore:restore_command", "Copy the logs of a tier into a log directory."),
-    "retention": OwnCommand("maintenance.retention:retention", "Delete expired segments on disk and in the tier."),
-    "run": OwnCommand("maintenance.running:run_engine", "Run an engine with its background duties and services."),
-    "sql": OwnCommand("data.sql:sql", "Query topics with SQL, by DuckDB."),
-    "tier": OwnCommand("tier.tier_command:tier", "List, compare, clean and price the contents of a tier."),
-    "topics": OwnCommand("data.topics:topics", "List, create, alter, delete and describe topics."),
-    "verify": OwnCommand("maintenance.verify:verify", "Check and repair a log directory or a tier."),
-    "why-kept": OwnCommand("maintenance.why_kept:why_kept", "Explain what retention and compaction do next."),
+    "archive": OwnCommand(
+        "tier.archive:archive",
+        "Copy a Kafka broker's closed segments into a tier.",
+        _TIERS,
+        "archive /var/lib/kafka/data s3://bucket/prefix --follow",
+    ),
+    "attach": OwnCommand(
+        "tier.attach:attach",
+        "Take over all topics of a tier into empty log directories.",
+        _LOSS,
+        "attach s3://bucket/prefix --dir empty",
+    ),
+    "bench": OwnCommand(
+        "bench:bench", "Measure a disk and an object store.", _TRIAL, "bench --dir data --tier s3://bucket/prefix"
+    ),
+    "check-plugin": OwnCommand(
+        "check_plugin:check", "Check that a plugin is well-formed.", _TRIAL, "check-plugin formats"
+    ),
+    "cleaner": OwnCommand(
+        "maintenance.cleaner:cleaner",
+        "Compact logs with cleanup.policy=compact.",
+        _DIRECTORIES,
+        "cleaner --dir data --dry-run",
+    ),
+    "consume": OwnCommand(
+        "data.consume:consume",
+        "Print the records of a topic.",
+        _RECORDS,
+        "consume orders --dir data --tail 10 -f '%t-%p %o %k %s\\n'",
+    ),
+    "demo": OwnCommand("demo:demo", "Show the storage layer at work on a real Kafka directory.", _TRIAL, "demo --keep"),
+    "dump": OwnCommand("dump:dump", "Show what files contain.", _RECORDS, "dump data/orders-0 --values"),
+    "erase": OwnCommand(
+        "maintenance.erase:erase",
+        "Remove all records of a key, at unchanged offsets.",
+        _DIRECTORIES,
+        "erase orders --key customer-7 --dir data --dry-run",
+    ),
+    "explain": OwnCommand(
+        "data.explain:explain", "Show each step of finding a record.", _RECORDS, "explain orders 0 1000 --dir data"
+    ),
+    "offload": OwnCommand(
+        "tier.offload:offload",
+        "Copy closed segments to the tier.",
+        _TIERS,
+        "offload --roll --dir data --tier s3://bucket/prefix",
+    ),
+    "plugins": OwnCommand("plugins:plugins", "List the installed plugins and their errors.", _TRIAL, "plugins --json"),
+    "produce": OwnCommand(
+        "data.produce:produce",
+        "Append lines, JSON objects or files to a topic.",
+        _RECORDS,
+        "produce orders lines.txt -K : --dir data",
+    ),
+    "rebuild": OwnCommand(
+        "tier.rebuild:rebuild",
+        "Rebuild lost manifests from the objects of a tier.",
+        _LOSS,
+        "rebuild s3://bucket/prefix --dry-run",
+    ),
+    "recover": OwnCommand(
+        "maintenance.recover:recover", "Recover a log directory after a crash.", _LOSS, "recover data --dry-run"
+    ),
+    "restore": OwnCommand(
+        "tier.restore:restore_command",
+        "Copy the logs of a tier into a log directory.",
+        _LOSS,
+        "restore s3://bucket/prefix data --to-time 2026-11-21T14:00:00Z",
+    ),
+    "retention": OwnCommand(
+        "maintenance.retention:retention",
+        "Delete expired segments on disk and in the tier.",
+        _DIRECTORIES,
+        "retention --dir data --dry-run",
+    ),
+    "run": OwnCommand(
+        "maintenance.running:run_engine",
+        "Run an engine with its background duties and services.",
+        _DIRECTORIES,
+        "run --dir data --tier s3://bucket/prefix",
+    ),
+    "sql": OwnCommand(
+        "data.sql:sql", "Query topics with SQL, by DuckDB.", _RECORDS, 'sql "select count(*) from orders" data'
+    ),
+    "tier": OwnCommand(
+        "tier.tier_command:tier",
+        "List, compare, clean and price the contents of a tier.",
+        _TIERS,
+        "tier ls s3://bucket/prefix orders 0",
+    ),
+    "topics": OwnCommand(
+        "data.topics:topics",
+        "List, create, alter, delete and describe topics.",
+        _RECORDS,
+        "topics create orders --partitions 4 --dir data",
+    ),
+    "verify": OwnCommand(
+        "maintenance.verify:verify", "Check and repair a log directory or a tier.", _LOSS, "verify data --repair"
+    ),
+    "why-kept": OwnCommand(
+        "maintenance.why_kept:why_kept",
+        "Explain what retention and compaction do next.",
+        _DIRECTORIES,
+        "why-kept orders 0 --dir data",
+    ),
 }
 """The commands, by name."""

@@ -8,7 +8,7 @@ import sys
 import click
 import pytest
 
-from stratalog.cli.own_commands import OWN_COMMANDS
+from stratalog.cli.own_commands import OWN_COMMANDS, SECTIONS
 
 LISTED = """
 import sys
@@ -31,3 +31,16 @@ def test_the_list_shows_whole_texts_and_imports_no_command() -> None:
     assert ended.stdout.count("...") == 1  # in the line of the usage
     for command in OWN_COMMANDS.values():
         assert command.help in ended.stdout
+
+
+def test_the_list_has_each_command_once_below_its_heading() -> None:
+    ended = subprocess.run([sys.executable, "-c", LISTED], check=True, capture_output=True, text=True)  # noqa: S603 - our own interpreter
+    heading = ""
+    found: dict[str, list[str]] = {}
+    for line in ended.stdout.splitlines():
+        if line.endswith(":") and not line.startswith(" "):
+            heading = line.removesuffix(":")
+        elif (word := line[2:].partition(" ")[0]) in OWN_COMMANDS:
+            found.setdefault(word, []).append(heading)
+    assert found == {name: [own.section] for name, own in OWN_COMMANDS.items()}
+    assert {own.section for own in OWN_COMMANDS.values()} == set(SECTIONS)
