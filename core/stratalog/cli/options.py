@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from stratalog.cli.parameters import MANY, NamedPath
 from stratalog.config.settings_sources import Settings, read_settings
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
-from stratalog.errors import ConfigError, DiskFullError
+from stratalog.errors import ConfigError, DiskFullError, LogDirNotFoundError
 from stratalog.model.names import TopicPartition, unknown_topic
 from stratalog.reading.open_reader import open_host, open_settled, open_tier
 from stratalog.reading.reader import Reader
@@ -27,6 +28,12 @@ from stratalog.tier.tier import Tier, TierLogName
 from stratalog.tier.tier_log import TierLog
 
 _LOGGER: Final = logging.getLogger(__name__)
+
+
+def check_directory(path: Path) -> None:
+    """Raise LogDirNotFoundError if there is no directory at a path of the command line."""
+    if not path.is_dir():
+        raise LogDirNotFoundError("not a directory" if path.exists() else "no such directory", str(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +46,14 @@ class LogPlace:
     tier_options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def engine(self) -> AbstractContextManager[Engine]:
-        """Open an engine as ``new_engine``, but raise ConfigError if a directory is missing."""
+        """Open an engine as ``new_engine``, but raise LogDirNotFoundError if a directory is missing."""
         for directory in self.directories or self.settings().engine.log_dirs:
-            if not Path(directory).is_dir():
-                raise ConfigError(f"directory {directory} does not exist: create it with mkdir")
+            path = Path(directory)
+            if not path.exists():
+                raise LogDirNotFoundError("no such directory", directory).advised(
+                    f"correct the path, or begin a log directory with mkdir {shlex.quote(directory)}"
+                )
+            check_directory(path)
         return self.new_engine()
 
     @contextmanager

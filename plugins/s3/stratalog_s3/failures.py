@@ -82,7 +82,7 @@ _NEVER_SENT: Final = frozenset({
     "TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOError",
 })  # fmt: skip
 _NO_CREDENTIALS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError"})
-_WHERE_CREDENTIALS_STAND: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, in the environment"
+_WHERE_TO_SET_CREDENTIALS: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, in the environment"
 _NO_ANSWERS: Final = frozenset({"HttpProcessingError"})  # of aiohttp: a truncated reply, with a "code" of aiohttp's own
 _EXPIRED: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
 _LONGEST_DIGITS: Final = 7  # maximum digits of a Retry-After in seconds
@@ -127,9 +127,9 @@ def typed(error: Exception, key: str, uri: str, secrets: SecretOptions) -> Stora
     if isinstance(error, OSError) and error.errno in _FULL:
         return StoreError("the store is full", key)
     kind = _kind_by_class(error)
-    text = secrets.redact(str(error)) or "the store did not answer before the deadline"
     if type(error).__name__ in _NO_CREDENTIALS:
-        text += f", {_WHERE_CREDENTIALS_STAND}"
+        return kind("no credentials were found", key or uri).advised(_WHERE_TO_SET_CREDENTIALS)
+    text = secrets.redact(str(error)) or "the store did not answer before the deadline"
     return kind(f"{type(error).__name__}: {text}", key or uri)
 
 

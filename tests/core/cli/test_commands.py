@@ -512,7 +512,7 @@ def test_settings_say_where_the_logs_are_to_every_command(stratalog: Run, filled
         assert len(stratalog("consume", "orders", *place, "--json").items) == 120
         assert stratalog("topics", "list", *place, "--json").items[0]["topic"] == "orders"
     shutil.rmtree(filled)
-    assert f"directory {filled} does not exist" in stratalog("offload", "--config", settings).err
+    assert f"no such directory path={filled}" in stratalog("offload", "--config", settings).err
     assert not filled.exists()
 
 

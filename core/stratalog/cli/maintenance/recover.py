@@ -10,14 +10,14 @@ from pathlib import Path
 
 import click
 
-from stratalog.cli.options import json_option
+from stratalog.cli.options import check_directory, json_option
 from stratalog.cli.output import Output
 from stratalog.cli.parameters import NamedPath
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.open.log_loading import LogProgress
 from stratalog.engine.open_engine import open_engine
-from stratalog.errors import LogDirLockedError, LogDirNotFoundError, StorageError
+from stratalog.errors import LogDirLockedError, StorageError
 from stratalog.log.folder.directory_state import DirectoryState, check_log_directory, partition_folders, read_directory
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.load.log_loader import load
@@ -61,8 +61,7 @@ def recover(output: Output, directory: Path, *, dry_run: bool) -> int:
 
     The exit code is 1 if a log could not be recovered; the other logs are recovered.
     """
-    if not directory.is_dir():
-        raise LogDirNotFoundError("the directory does not exist", str(directory))
+    check_directory(directory)
     with _untouched(directory) as (_, store):
         check_log_directory(store)  # raises before anything is written to a folder that is no log directory
     with _bar(output) as progress:

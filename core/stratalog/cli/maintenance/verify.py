@@ -11,12 +11,12 @@ import click
 from click.core import ParameterSource
 
 from stratalog.cli.maintenance.verify_tier import Budget, TierCheck
-from stratalog.cli.options import TierPlace, json_option
+from stratalog.cli.options import TierPlace, check_directory, json_option
 from stratalog.cli.output import Output, printable, size_text
 from stratalog.cli.parameters import NamedPath
 from stratalog.config.settings_sources import Settings
 from stratalog.epochs.checkpoint import parse_offsets
-from stratalog.errors import CorruptCheckpointError, LogDirLockedError, LogDirNotFoundError
+from stratalog.errors import CorruptCheckpointError, LogDirLockedError
 from stratalog.log.folder.directory_state import check_log_directory, holds_log, partition_folders
 from stratalog.log.log_check import CheckpointOffset, LogReport, check_log, log_bytes
 from stratalog.log.log_repair import is_repairable, repair_log
@@ -100,8 +100,7 @@ def verify(
 
 
 def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -> int:
-    if not path.is_dir():
-        raise LogDirNotFoundError("the directory does not exist", str(path))
+    check_directory(path)
     with open_host(Settings(), (), None) as host:
         single = _log_of(host, path.resolve())
         root = path.resolve().parent if single else path

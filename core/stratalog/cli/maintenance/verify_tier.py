@@ -11,10 +11,10 @@ from typing import Final
 
 import click
 
-from stratalog.cli.options import TierPlace
+from stratalog.cli.options import TierPlace, check_directory
 from stratalog.cli.output import Output, printable, size_text
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import ConfigError, LogDirNotFoundError
+from stratalog.errors import ConfigError
 from stratalog.log.folder.directory_state import partition_folders
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.segment.components import Components
@@ -125,8 +125,7 @@ class TierCheck:
             host = opened.enter_context(open_host(self.place.settings(), (), None))
             stores = []
             for directory in self.directories:
-                if not Path(directory).is_dir():
-                    raise LogDirNotFoundError("the directory does not exist", directory)
+                check_directory(Path(directory))
                 stores.append(opened.enter_context(host.segment_store(directory, read_only=True)))
             tier = opened.enter_context(
                 open_tier(host, self.place.uri, self.place.tier_options, read_only=not self.repair)

@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from stratalog.cli.options import TierPlace, json_option, uri_options
+from stratalog.cli.options import TierPlace, check_directory, json_option, uri_options
 from stratalog.cli.output import Output, printable, size_text
 from stratalog.cli.parameters import NamedPath
 from stratalog.config.engine_settings import EngineConfig
@@ -19,7 +19,7 @@ from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
 from stratalog.env.rate_limit import CopyRate
-from stratalog.errors import ConfigError, LogDirNotFoundError, SegmentGoneError, StorageError, StoreError
+from stratalog.errors import ConfigError, SegmentGoneError, StorageError, StoreError
 from stratalog.log.folder.directory_state import check_log_directory
 from stratalog.model.names import TopicPartition
 from stratalog.reading.component_host import ComponentHost, split_scheme
@@ -107,8 +107,7 @@ def archive(
 
 def _source(host: ComponentHost, directory: str, uri: str) -> SegmentStore:
     """Open a log directory for reading; raise an error if it is none, or if it contains the tier."""
-    if not Path(directory).is_dir():
-        raise LogDirNotFoundError("the directory does not exist", directory)
+    check_directory(Path(directory))
     scheme, place = split_scheme(uri)
     if scheme == "file" and Path(place).resolve().is_relative_to(Path(directory).resolve()):
         raise ConfigError(

@@ -148,6 +148,8 @@ def check_may_become_log_directory(store: SegmentStore) -> None:
 def _has(store: SegmentStore, name: str) -> bool:
     try:
         return store.read_small(name) is not None
+    except LogDirNotFoundError:  # a missing file is None: the path of the store is no directory
+        raise LogDirNotFoundError("not a directory", store.path()) from None
     except (CorruptCheckpointError, NotAFileError):  # too large, or a folder: the name exists
         return True
 

@@ -141,7 +141,7 @@ def test_a_budget_ends_a_run_and_the_next_ones_go_on(
         (["--budget", "seconds=1", "--state", "s"], "requests=NUMBER"),
         (["--budget", "bytes=0", "--state", "s"], "requests=NUMBER"),
         (["--dir", "."], "give both"),
-        (["--repair", "--dir", "missing"], "directory does not exist"),
+        (["--repair", "--dir", "missing"], "no such directory"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

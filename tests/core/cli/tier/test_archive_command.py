@@ -96,7 +96,7 @@ def test_every_layout_keeps_the_records_and_a_gap(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["{source}/missing", "{target}"], "directory does not exist"),
+        (["{source}/missing", "{target}"], "no such directory"),
         (["{source}/orders-0", "{target}"], "this is the folder of one log: use its log directory"),
         (["{source}", "{source}/bucket"], "is not a URI"),
         (["{source}", "file://{source}/bucket"], "must not be written to"),
