@@ -36,6 +36,21 @@ def check_directory(path: Path) -> None:
         raise LogDirNotFoundError("not a directory" if path.exists() else "no such directory", str(path))
 
 
+def confirm(question: str) -> None:
+    """Ask for a confirmation; raise an error if the answer is no.
+
+    A script without a terminal gets a UsageError that names ``--yes``, instead of an interruption.
+    """
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort as abort:
+        if not isinstance(abort.__context__, EOFError):
+            raise
+        raise click.UsageError("no answer on standard input: add --yes to delete without confirmation") from None
+    if not agreed:
+        raise click.ClickException("nothing was deleted")
+
+
 @dataclass(frozen=True, slots=True)
 class LogPlace:
     """Location of the logs, as given by the options."""

@@ -85,6 +85,12 @@ OWN_COMMANDS: Final = {
     "explain": OwnCommand(
         "data.explain:explain", "Show each step of finding a record.", _RECORDS, "explain orders 0 1000 --dir data"
     ),
+    "groups": OwnCommand(
+        "data.groups:groups",
+        "List, describe, reset and delete consumer groups.",
+        _RECORDS,
+        "groups reset billing orders --to s@2026-11-21T14:00:00Z --dir data",
+    ),
     "offload": OwnCommand(
         "tier.offload:offload",
         "Copy closed segments to the tier.",

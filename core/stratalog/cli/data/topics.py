@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import click
 
-from stratalog.cli.options import LogPlace, json_option, place_options
+from stratalog.cli.options import LogPlace, confirm, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.cli.parameters import split_setting
 from stratalog.errors import StorageError, TierUnavailableError
@@ -105,24 +105,9 @@ def delete_topic(place: LogPlace, output: Output, topic: str, *, yes: bool) -> N
     """Delete TOPIC with all its records, those in the tier included."""
     with place.engine() as engine:
         if not yes and topic in engine.topics():
-            _ask(f"Delete topic {topic} with all its records?")
+            confirm(f"Delete topic {topic} with all its records?")
         engine.delete_topic(topic)
     output.table("deleted", ("topic",), [(topic,)])
-
-
-def _ask(question: str) -> None:
-    """Ask for a confirmation; raise an error if the answer is no.
-
-    A script without a terminal gets a UsageError that names ``--yes``, instead of an interruption.
-    """
-    try:
-        agreed = click.confirm(question, err=True)
-    except click.Abort as abort:
-        if not isinstance(abort.__context__, EOFError):
-            raise
-        raise click.UsageError("no answer on standard input: add --yes to delete without confirmation") from None
-    if not agreed:
-        raise click.ClickException("nothing was deleted")
 
 
 @topics.command("describe")

@@ -1,0 +1,136 @@
+"""``stratalog groups``: list, describe, reset and delete the committed offsets of consumer groups."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from stratalog.cli.options import LogPlace, confirm, json_option, place_options
+from stratalog.cli.output import Output
+from stratalog.cli.parameters import Start, start_of
+from stratalog.client.group_offsets import CommittedOffset
+from stratalog.engine.engine import Engine
+from stratalog.errors import ConfigError
+from stratalog.log.read.log_reader import LogReader
+from stratalog.model.names import TopicPartition
+
+_NAMED: Final = 10  # groups that the text of an error names
+
+
+@click.group()
+def groups() -> None:
+    """List, describe, reset and delete consumer groups.
+
+    A group is its committed offsets, which Kafka and stratalog keep in the topic __consumer_offsets.
+    """
+
+
+@groups.command("list")
+@place_options
+@json_option
+def list_groups(place: LogPlace, output: Output) -> None:
+    """List the groups, with the topics for which they have committed offsets."""
+    rows = []
+    with place.engine() as engine:
+        for group in engine.groups():
+            committed = engine.group_offsets(group)
+            topics = sorted({partition.topic for partition in committed})
+            rows.append((group, ", ".join(topics), len(committed)))
+    output.table("groups", ("group", "topics", "partitions"), rows)
+
+
+@groups.command("describe")
+@click.argument("group")
+@place_options
+@json_option
+def describe_group(place: LogPlace, output: Output, group: str) -> None:
+    """Show the committed offsets of GROUP, and its lag behind the high watermark."""
+    with place.engine() as engine:
+        rows = [_described(engine, name, found) for name, found in _committed(engine, group).items()]
+    columns = ("topic", "partition", "committed", "log_start", "high_watermark", "lag", "metadata")
+    output.table(group, columns, rows)
+
+
+def _described(engine: Engine, name: TopicPartition, committed: CommittedOffset) -> tuple[object, ...]:
+    if name not in engine.partitions():
+        return (*name, committed.offset, None, None, None, committed.metadata)
+    offsets = engine.log(*name).offsets()
+    lag = max(offsets.high_watermark - max(committed.offset, offsets.log_start), 0)
+    return (*name, committed.offset, offsets.log_start, offsets.high_watermark, lag, committed.metadata)
+
+
+@groups.command("reset")
+@click.argument("group")
+@click.argument("topics", nargs=-1)
+@click.option(
+    "--to",
+    "position",
+    required=True,
+    type=start_of,
+    metavar="POSITION",
+    help="New position: an offset, beginning, end, -N for N offsets before the end, or s@TIME. An offset outside of a "
+    "partition becomes the nearest one in it.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the new offsets without committing them.")
+@place_options
+@json_option
+def reset_group(
+    place: LogPlace, output: Output, group: str, topics: tuple[str, ...], position: Start, *, dry_run: bool
+) -> None:
+    """Commit new offsets for GROUP: for all partitions of TOPICS, or for the partitions that it has committed.
+
+    Stop the consumers of the group first: a running consumer commits its own position again.
+    """
+    with place.engine() as engine:
+        names = _partitions(engine, topics) if topics else list(_committed(engine, group))
+        old = engine.group_offsets(group)
+        new = {name: _offset(engine.log(*name), position) for name in names}
+        if not dry_run:
+            engine.alter_group_offsets(group, new)
+    rows = [(*name, old[name].offset if name in old else None, offset) for name, offset in new.items()]
+    output.table("would be reset" if dry_run else "reset", ("topic", "partition", "before", "committed"), rows)
+
+
+def _offset(log: LogReader, position: Start) -> int:
+    offsets = log.offsets()
+    found: int | None = position.offset
+    if position.back is not None:
+        found = offsets.high_watermark - position.back
+    elif position.time_ms is not None:
+        found = log.offset_for_timestamp(position.time_ms)
+    if found is None:  # no record has a later timestamp
+        return offsets.high_watermark
+    return min(max(found, offsets.log_start), offsets.high_watermark)
+
+
+@groups.command("delete")
+@click.argument("group")
+@click.option("--yes", is_flag=True, help="Delete without asking for confirmation.")
+@place_options
+@json_option
+def delete_group(place: LogPlace, output: Output, group: str, *, yes: bool) -> None:
+    """Delete the committed offsets of GROUP; its consumers then begin as new ones."""
+    with place.engine() as engine:
+        committed = _committed(engine, group)
+        if not yes:
+            confirm(f"Delete the offsets of group {group} for {len(committed)} partitions?")
+        engine.delete_group(group)
+    output.table("deleted", ("group", "partitions"), [(group, len(committed))])
+
+
+def _committed(engine: Engine, group: str) -> dict[TopicPartition, CommittedOffset]:
+    """Return the committed offsets of a group, sorted; raise ConfigError if it has none."""
+    found = engine.group_offsets(group)
+    if not found:
+        known = engine.groups()
+        others = f"groups: {', '.join(known[:_NAMED])}" if known else "no group has any"
+        raise ConfigError(f"group {group} has no committed offsets; {others}")
+    return dict(sorted(found.items()))
+
+
+def _partitions(engine: Engine, topics: tuple[str, ...]) -> list[TopicPartition]:
+    """Return all partitions of topics; partition 0 of a topic that does not exist, for which ``log`` raises."""
+    known = engine.topics()
+    numbers = {topic: known[topic].partitions if topic in known else (0,) for topic in topics}
+    return [TopicPartition(topic, number) for topic in topics for number in numbers[topic]]
