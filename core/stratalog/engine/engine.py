@@ -28,6 +28,7 @@ from stratalog.errors import ConfigError
 from stratalog.log.change.extra_indexes import ExtrasResult
 from stratalog.model.metrics import Sample, exposition
 from stratalog.model.names import TopicPartition, unknown_topic
+from stratalog.reading.reader import TopicInfo
 from stratalog.tier.upkeep.collect import CollectReport
 
 
@@ -37,6 +38,32 @@ class Engine(EngineLogs):
     If a log cannot be opened, the other logs are served, and ``log`` raises its error. Created by ``open_engine``;
     arguments and attributes are those of ``EngineLogs``.
     """
+
+    # --- topics ------------------------------------------------------------------------------------------------------
+
+    def create_partitions(self, name: str, partitions: int) -> TopicInfo:
+        """Add partitions to a topic, all of them or none; records that are stored keep their partitions.
+
+        A key of new records may belong to another partition than before. Producers that are open use the new partitions
+        only for records that name one.
+
+        Args:
+            name: name of the topic.
+            partitions: number of partitions that the topic has afterwards.
+
+        Raises:
+            UnknownTopicError: the topic does not exist here.
+            ConfigError: the topic has as many partitions, or more; or ``limits.topic.partitions`` is lower.
+            LogDirOfflineError: a log directory is unavailable and may hold partitions of the topic.
+            StorageError: partition 0 could not be opened.
+            DiskFullError, LogDirError, StoreError: the creation failed; partitions created before were removed again.
+        """
+        with self._changing:
+            self._check_open()
+            made = self._changes.create_partitions(name, partitions)
+            self._keep_inventory()
+            self._create_in_tier(name)
+            return made
 
     # --- clients -----------------------------------------------------------------------------------------------------
 

@@ -58,6 +58,13 @@ def test_a_topic_is_in_the_tier_when_create_topic_returns(place: Place) -> None:
         assert root.topic.config["retention.ms"] == 5000
 
 
+def test_added_partitions_are_in_the_tier_when_create_partitions_returns(place: Place) -> None:
+    with place.engine() as engine:
+        engine.create_topic("t")
+        engine.create_partitions("t", 3)
+        assert listed(place) == {TopicPartition("t", number): (0, 0) for number in range(3)}
+
+
 def test_a_log_that_is_opened_with_a_tier_for_the_first_time_is_in_it_before_its_first_offload(place: Place) -> None:
     with open_engine(place.folder / "data") as engine:
         engine.create_topic("t")

@@ -75,18 +75,34 @@ def create_topic(place: LogPlace, output: Output, topic: str, partitions: int, s
 @click.argument("topic")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; can be repeated.")
 @click.option("--unset", "unset", multiple=True, metavar="KEY", help="Reset a setting to its default; can be repeated.")
+@click.option("--partitions", type=click.IntRange(1), help="New number of partitions; it can only grow.")
 @place_options
 @json_option
-def alter_topic(place: LogPlace, output: Output, topic: str, settings: tuple[str, ...], unset: tuple[str, ...]) -> None:
-    """Change settings of TOPIC."""
+def alter_topic(
+    place: LogPlace,
+    output: Output,
+    topic: str,
+    settings: tuple[str, ...],
+    unset: tuple[str, ...],
+    partitions: int | None,
+) -> None:
+    """Change settings of TOPIC, or add partitions.
+
+    With more partitions, new records of a key may go to another partition than the stored ones.
+    """
     changes: dict[str, object] = {**dict.fromkeys(unset), **dict(split_setting(setting) for setting in settings)}
-    if not changes:
-        raise click.UsageError("nothing to change: add --set KEY=VALUE or --unset KEY")
+    if not changes and partitions is None:
+        raise click.UsageError("nothing to change: add --set KEY=VALUE, --unset KEY or --partitions N")
+    rows: list[tuple[object, ...]] = []
+    warning = ""
     with place.engine() as engine:
-        altered = engine.alter_topic(topic, changes).config
-        warning = tiny_segments(altered) if engine.tier is not None else ""
-    config = altered.to_mapping()
-    output.table("altered", ("topic", "setting", "value"), [(topic, name, config[name]) for name in changes])
+        if changes:
+            config = engine.alter_topic(topic, changes).config
+            rows += [(topic, name, config.to_mapping()[name]) for name in changes]
+            warning = tiny_segments(config) if engine.tier is not None else ""
+        if partitions is not None:
+            rows.append((topic, "partitions", len(engine.create_partitions(topic, partitions).partitions)))
+    output.table("altered", ("topic", "setting", "value"), rows)
     _warn(output, warning)
 
 

@@ -78,12 +78,38 @@ class TopicChanges:
         topic_id, stored = TopicId.random(self._host.env.chance), checked.to_mapping()
         entry = TopicEntry(topic_id, {setting: stored[setting] for setting in chosen})
         names = [TopicPartition(name, partition) for partition in range(partitions)]
-        made: dict[TopicPartition, tuple[LogDir, Log | None]] = {}
         before = self._topics.entry(name)  # left over if the folders were removed by hand, or a crash ended a deletion
         if before is not None:
             self._forget_offsets(name)
         try:
             self._topics.put(name, entry)
+            self._make(names, topic_id)
+        except BaseException:
+            with contextlib.suppress(StorageError):
+                self._topics.put(name, before)
+            raise
+        self._tell_tiny(name, checked)
+        return self.info(name, names)
+
+    def create_partitions(self, name: str, partitions: int) -> TopicInfo:
+        """Add partitions to a topic; see ``Engine.create_partitions``."""
+        self._open_logs.check_all_reached(f"a log directory that is unavailable may contain partitions of topic {name}")
+        names = self._names_of(name)
+        if not names:
+            raise unknown_topic(name, self._open_logs.names(), self._open_logs.places())
+        self._host.settings.limits.check_partitions(name, partitions)
+        if partitions <= len(names):
+            raise ConfigError(f"topic {name} has {len(names)} partitions: {partitions} would not be an increase")
+        wanted = [TopicPartition(name, partition) for partition in range(partitions)]
+        topic_id = self._open_logs.log(names[0]).topic_id
+        assert topic_id is not None  # an engine gives an id to each topic that it opens
+        self._make([found for found in wanted if found not in names], topic_id)
+        return self.info(name, wanted)
+
+    def _make(self, names: Iterable[TopicPartition], topic_id: TopicId) -> None:
+        """Create partitions in the directories with the fewest logs, and publish them; all of them or none."""
+        made: dict[TopicPartition, tuple[LogDir, Log | None]] = {}
+        try:
             for found in names:
                 directory = min(self._open_logs.online(), key=lambda candidate: len(candidate.folders))
                 made[found] = directory, None
@@ -91,12 +117,8 @@ class TopicChanges:
                 made[found] = directory, self._opener.open(directory, found, NEW_LOG)
         except BaseException:
             self._discard(made)
-            with contextlib.suppress(StorageError):
-                self._topics.put(name, before)
             raise
         self._open_logs.publish((directory, log) for directory, log in made.values() if log is not None)
-        self._tell_tiny(name, checked)
-        return self.info(name, names)
 
     def _tell_tiny(self, name: str, config: TopicConfig) -> None:
         """Notify listeners if the topic's small segments would cause far too many requests to the tier."""
@@ -113,7 +135,7 @@ class TopicChanges:
             raise ConfigError(NO_TIER)
 
     def _discard(self, made: Mapping[TopicPartition, tuple[LogDir, Log | None]]) -> None:
-        """Remove the created partitions of a new topic; errors are ignored."""
+        """Remove new partitions after an error; further errors are ignored."""
         for name, (directory, log) in made.items():
             with contextlib.suppress(StorageError):  # unwritten data is deleted anyway
                 if log is not None:

@@ -138,3 +138,15 @@ def test_a_log_directory_may_be_named_like_a_log(tmp_path: Path, command: list[s
         engine.create_topic("orders")
         engine.log("orders", 0).append([Record(value=b"v")])
     assert run([*command, str(tmp_path / "disk-1")]) == 0
+
+
+def test_partitions_are_added(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    place = ("--dir", folder)
+    assert items(capsys, "topics", "alter", "orders", "--partitions", "5", "--set", "retention.ms=5", *place) == [
+        {"topic": "orders", "setting": "retention.ms", "value": 5},
+        {"topic": "orders", "setting": "partitions", "value": 5},
+    ]
+    assert run(["topics", "alter", "orders", "--partitions", "4", *place]) == 2
+    assert "4 would not be an increase" in capsys.readouterr().err
+    with open_engine(folder) as engine:
+        assert engine.topics()["orders"].partitions == (0, 1, 2, 3, 4)

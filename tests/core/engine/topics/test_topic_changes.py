@@ -17,6 +17,7 @@ from stratalog.errors import (
     ClosedError,
     ConfigError,
     CorruptCheckpointError,
+    DiskFullError,
     LogDirOfflineError,
     StorageError,
     UnknownSettingError,
@@ -325,6 +326,82 @@ def test_a_crash_while_a_topic_is_deleted_leaves_it_whole_or_gone(dirs: list[Pat
                 engine.delete_topic("orders")
         assert folders(state[0]) == []
     assert left == {0, 1}
+
+
+# --- more partitions ---------------------------------------------------------------------------------------------
+
+
+def test_added_partitions_have_the_id_and_the_settings_of_the_topic(dirs: list[Path]) -> None:
+    with with_topic(dirs) as engine, engine.producer() as producer:
+        producer.send("orders", value=b"12", partition=0).result()
+        info = engine.create_partitions("orders", 3)
+        assert info.partitions == (0, 1, 2)
+        assert {engine.log("orders", number).topic_id for number in range(3)} == {info.topic_id}
+        assert engine.log("orders", 2).config.segment_bytes == 300
+        assert producer.send("orders", value=b"v", partition=2).result().offset == 0
+    assert [len(folders(directory)) for directory in dirs] == [2, 1]
+    with open_engine(dirs) as engine:
+        assert engine.topics()["orders"].partitions == (0, 1, 2)
+        assert read(engine.log("orders", 0)) == [(offset, b"%d" % offset) for offset in range(3, COUNT + 1)]
+        assert read(engine.log("orders", 2)) == [(0, b"v")]
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_the_number_of_partitions_only_grows(dirs: list[Path], partitions: int) -> None:
+    with with_topic(dirs) as engine:
+        engine.create_partitions("orders", 2)
+        with pytest.raises(ConfigError, match=f"has 2 partitions: {partitions} would not be an increase"):
+            engine.create_partitions("orders", partitions)
+        assert engine.topics()["orders"].partitions == (0, 1)
+
+
+def test_partitions_of_an_unknown_topic_are_refused(dirs: list[Path]) -> None:
+    with with_topic(dirs) as engine, pytest.raises(UnknownTopicError, match="did you mean 'orders'"):
+        engine.create_partitions("order", 2)
+
+
+def test_partitions_are_added_all_or_none(dirs: list[Path]) -> None:
+    """The disk is full at each operation in turn, until none fails."""
+    files = FaultyVfs()
+    left = 0
+
+    def rule(operation: str, _: str) -> None:
+        nonlocal left
+        if operation in {"create", "write", "rename", "make folder"}:
+            left -= 1
+            if left == 0:
+                raise OSError(errno.ENOSPC, "full")
+
+    with with_topic(dirs, Env(files=files)) as engine:
+        files.rule = rule
+        failures = 0
+        while True:
+            left = failures + 1
+            try:
+                engine.create_partitions("orders", 3)
+            except DiskFullError:
+                failures += 1
+                assert engine.topics()["orders"].partitions == (0,)
+                assert sorted(name for path in dirs for name in folders(path)) == ["orders-0"]
+            else:
+                break
+        files.rule = None
+        assert failures > 3
+        assert engine.topics()["orders"].partitions == (0, 1, 2)
+        assert read(engine.log("orders", 0))[-1] == (COUNT - 1, b"%d" % (COUNT - 1))
+
+
+def test_a_crash_while_partitions_are_added_leaves_the_topic_usable(dirs: list[Path]) -> None:
+    left = set()
+    for state in crash_states(dirs, lambda engine: engine.create_partitions("orders", 3)):
+        with open_engine(state) as engine:
+            found = engine.topics()["orders"].partitions
+            left.add(len(found))
+            assert len(read(engine.log("orders", 0))) == COUNT - 3
+            if len(found) < 3:
+                engine.create_partitions("orders", 3)
+            assert {engine.log("orders", number).topic_id for number in range(3)} == {engine.log("orders", 0).topic_id}
+    assert left >= {1, 3}
 
 
 # --- what others left --------------------------------------------------------------------------------------------
