@@ -123,7 +123,7 @@ def _make_topics(
             counts[log.topic] = max(counts.get(log.topic, 0), log.partition + 1)
     missing = sorted((wanted or frozenset()) - counts.keys())
     if missing:
-        raise ConfigError(f"there is no {', '.join(missing)} in this export")
+        raise ConfigError(f"there is no topic {', '.join(missing)} in this export")
     there = writer.topics()
     for topic, partitions in sorted(counts.items()):
         name = names.get(topic, topic)
