@@ -16,7 +16,7 @@ def test_a_filter_that_spark_pushes_stays_in_the_plan_of_the_whole_frame(spark: 
     if not hasattr(datasource.DataSourceReader, "pushFilters"):
         pytest.skip("this Spark pushes no filters")
 
-    class Reader(datasource.DataSourceReader):  # type: ignore[misc]
+    class Reader(datasource.DataSourceReader):  # type: ignore[misc]  # pyspark is untyped here
         def __init__(self) -> None:
             self.rows = 10
 
@@ -30,7 +30,7 @@ def test_a_filter_that_spark_pushes_stays_in_the_plan_of_the_whole_frame(spark: 
             del partition
             return iter([(number,) for number in range(self.rows)])
 
-    class Source(datasource.DataSource):  # type: ignore[misc]
+    class Source(datasource.DataSource):  # type: ignore[misc]  # pyspark is untyped here
         @classmethod
         def name(cls) -> str:
             return "pushed_filters"

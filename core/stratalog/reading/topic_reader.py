@@ -19,8 +19,8 @@ from stratalog.model.records import Record
 
 if TYPE_CHECKING:
     import pandas  # noqa: ICN001 - types alone
-    import polars  # noqa: ICN001
-    import pyarrow  # noqa: ICN001
+    import polars  # noqa: ICN001 - a type alone
+    import pyarrow  # noqa: ICN001 - a type alone
 
     from stratalog.reading.topic_dataset import TopicDataset
 

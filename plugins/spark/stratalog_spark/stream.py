@@ -160,14 +160,14 @@ class Planner:
         gone = sorted(set(start) - set(ends))
         if gone:
             self._lost(UnknownTopicError(f"{', '.join(map(str, gone))} no longer exists").advised(_GONE_ADVICE))
-        anew = _created_again(start, ends)
-        for topic in sorted(anew):
+        recreated = _created_again(start, ends)
+        for topic in sorted(recreated):
             self._lost(_other_topic(topic, start.ids[topic], ends.ids[topic], self.options.source.location))
         begins = dict[TopicPartition, int]()
         for name in ends:
             bounds = self._seen[name]
             begin = start.get(name, bounds.log_start)
-            begins[name] = begin = bounds.log_start if name.topic in anew else begin
+            begins[name] = begin = bounds.log_start if name.topic in recreated else begin
             if bounds.log_end < begin:
                 self._lost(
                     OffsetOutOfRangeError(str(name), begin, bounds.log_start, bounds.log_end).advised(_LOSS_ADVICE)
@@ -222,13 +222,13 @@ class Planner:
         for name in sorted(set(end) - there):
             self._lost(UnknownTopicError(f"{name} no longer exists in {reader.location}").advised(_GONE_ADVICE))
         now = Offsets({}, _ids(reader, names))
-        outdated, anew = _created_again(end, now), _created_again(start, end)
+        outdated, recreated = _created_again(end, now), _created_again(start, end)
         for topic in sorted(outdated):
             self._lost(_other_topic(topic, end.ids[topic], now.ids[topic], reader.location))
         ranges = list[OffsetRange]()
         for name in names:
             bounds = reader.log(*name).offsets()
-            begin = bounds.log_start if name.topic in anew else start.get(name, bounds.log_start)
+            begin = bounds.log_start if name.topic in recreated else start.get(name, bounds.log_start)
             if name.topic not in outdated:
                 ranges.append(self._range(name, begin, end[name], bounds))
         return plan_splits(reader, ranges, **self.options.splitting)

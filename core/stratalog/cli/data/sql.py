@@ -128,8 +128,8 @@ def _add_values(connection: Any, given: str, topics: Mapping[str, object]) -> No
         connection.create_function(f"avro {topic}", _avro_text(Path(kind)), ["BLOB"], "VARCHAR")
         text = f"{_name(f'avro {topic}')}(value)"
     parsed = f"try({text}::json)"
-    sample = f"select {parsed} as j from {_name(_RAW + topic)} where value is not null limit {_SAMPLE_RECORDS}"  # noqa: S608
-    found = connection.execute(f"select json_group_structure(j) from ({sample}) where json_type(j) = 'OBJECT'")  # noqa: S608
+    sample = f"select {parsed} as j from {_name(_RAW + topic)} where value is not null limit {_SAMPLE_RECORDS}"  # noqa: S608 - quoted
+    found = connection.execute(f"select json_group_structure(j) from ({sample}) where json_type(j) = 'OBJECT'")  # noqa: S608 - quoted
     ((structure,),) = found.fetchall()
     if structure is None or structure == "{}":
         return

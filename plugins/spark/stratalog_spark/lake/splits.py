@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 try:
     from stratalog_spark.limited import LimitedStreamReader as _Reader
 except ImportError:  # before Spark 4.2
-    _Reader = PlainStreamReader  # type: ignore[misc]
+    _Reader = PlainStreamReader  # type: ignore[misc]  # the older base in place of the imported class
 
 
 class SplitSource(StratalogSource):
