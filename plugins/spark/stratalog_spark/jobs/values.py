@@ -149,16 +149,7 @@ class AvroValues:
 
     def parse(self, values: Any) -> Parsed:
         """Parse a column of binaries; null stays null."""
-        rows, bad = list[object](), list[int]()
-        for number, value in enumerate(values.to_pylist()):
-            found = None if value is None else self._one(value)
-            if value is not None and found is None:
-                bad.append(number)
-            rows.append(found)
-        try:
-            return self._pa.array(rows, self.type), bad
-        except (self._pa.ArrowInvalid, self._pa.ArrowTypeError, OverflowError):
-            return self._each(rows, bad)
+        return parse_rows(values, self._one, self.type)
 
     def _one(self, value: bytes) -> object:
         """Return a record, or None if the value matches none of the schemas or has trailing bytes."""
@@ -175,15 +166,34 @@ class AvroValues:
             return None
         return found if stream.tell() == len(value) - start else None
 
-    def _each(self, rows: Sequence[object], bad: list[int]) -> Parsed:
-        parts, wrong = [], set(bad)
+
+def parse_rows(values: Any, parse: Callable[[bytes], object], kind: Any) -> Parsed:
+    """Parse the binaries of a column one by one; null stays null.
+
+    Args:
+        values: array of binaries.
+        parse: returns the fields of a value, or None if the value cannot be parsed.
+        kind: struct type of the result. A value that does not fit it counts as one that cannot be parsed.
+    """
+    pa = import_module("pyarrow")
+    rows, bad = list[object](), set[int]()
+    for number, value in enumerate(values.to_pylist()):
+        found = None if value is None else parse(value)
+        if value is not None and found is None:
+            bad.add(number)
+        rows.append(found)
+    misfits = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
+    try:
+        return pa.array(rows, kind), sorted(bad)
+    except misfits:
+        parts = []
         for number, row in enumerate(rows):
             try:
-                parts.append(self._pa.array([row], self.type))
-            except (self._pa.ArrowInvalid, self._pa.ArrowTypeError, OverflowError):
-                wrong.add(number)
-                parts.append(self._pa.nulls(1, self.type))
-        return self._pa.concat_arrays(parts), sorted(wrong)
+                parts.append(pa.array([row], kind))
+            except misfits:
+                bad.add(number)
+                parts.append(pa.nulls(1, kind))
+        return pa.concat_arrays(parts), sorted(bad)
 
 
 _PLAIN: Final = {

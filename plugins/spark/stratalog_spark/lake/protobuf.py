@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stratalog.errors import ConfigError, PluginImportError
-from stratalog_spark.jobs.values import Parsed
+from stratalog_spark.jobs.values import Parsed, parse_rows
 
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _WRAPPERS: Final = frozenset(
@@ -93,13 +93,7 @@ class ProtobufValues:
 
     def parse(self, values: Any) -> Parsed:
         """Parse a column of binaries; null stays null."""
-        rows, bad = list[object](), list[int]()
-        for number, value in enumerate(values.to_pylist()):
-            found = None if value is None else self._one(value)
-            if value is not None and found is None:
-                bad.append(number)
-            rows.append(found)
-        return self._pa.array(rows, self.type), bad
+        return parse_rows(values, self._one, self.type)
 
     def _one(self, value: bytes) -> object:
         start = 0
