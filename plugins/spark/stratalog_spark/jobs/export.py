@@ -18,7 +18,7 @@ from stratalog_spark.columns import Rows
 from stratalog_spark.jobs.iceberg import IcebergTable
 from stratalog_spark.jobs.ledger import Ledger, Plan, Target
 from stratalog_spark.jobs.parquet import PeriodWriter, dated_folders, write_all
-from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
+from stratalog_spark.jobs.tasks import Progress, run_tasks, sized_groups, source_of, task_count
 from stratalog_spark.jobs.values import SAMPLE_ROWS, AvroValues, JsonValues, json_fields
 from stratalog_spark.messages import Message
 from stratalog_spark.ranges import topics_of
@@ -318,22 +318,14 @@ def _check_whole(plan: Plan, reader: Reader, *, forgiving: bool) -> int:
 
 
 def _tasks(plan: Plan, reader: Reader, usual: int) -> Iterator[list[_Range]]:
-    """Yield the ranges of a plan with their current locations; small ranges share a task."""
+    """Return the ranges of a plan with their current locations; small ranges share a task."""
     isolation = str(plan.style["isolation"])
     found = []
     for log, start, end in plan.ranges:
         splits = plan_splits(reader, [OffsetRange(log, start, end)], isolation=isolation, split_bytes=_WHOLE)
         found.append(_Range(log, start, end, splits[0] if splits else None))
     least = -(-sum(each.size_bytes for each in found) // max(usual, 1))
-    task, held = list[_Range](), 0
-    for each in found:
-        task.append(each)
-        held += each.size_bytes
-        if held >= least:
-            yield task
-            task, held = [], 0
-    if task:
-        yield task
+    return sized_groups(found, lambda each: each.size_bytes, least)
 
 
 def _write(

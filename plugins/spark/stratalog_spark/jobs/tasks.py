@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from uuid import uuid4
@@ -53,6 +53,19 @@ def parallelism(spark: SparkSession) -> int:
         return max(int(spark.sparkContext.defaultParallelism), 1)
     except (PySparkException, AttributeError):  # Spark Connect has no context
         return 8
+
+
+def sized_groups(items: Iterable[T], size_of: Callable[[T], int], least_bytes: int) -> Iterator[list[T]]:
+    """Yield groups of successive items; each has at least ``least_bytes`` in sum, and the last one may have less."""
+    group, held_bytes = list[T](), 0
+    for item in items:
+        group.append(item)
+        held_bytes += size_of(item)
+        if held_bytes >= least_bytes:
+            yield group
+            group, held_bytes = [], 0
+    if group:
+        yield group
 
 
 def run_tasks(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stratalog import TopicPartition
 from stratalog.errors import ConfigError, UnknownTopicError
 from stratalog.reading import Piece, Split
-from stratalog_spark.jobs.tasks import SparkJobError, run_tasks
+from stratalog_spark.jobs.tasks import SparkJobError, run_tasks, sized_groups
 from stratalog_spark.lake.columns import (
     quarantine_columns,
     raw_columns,
@@ -263,7 +263,7 @@ class Syncer:
             found = list(files)
             if len(found) < max(limits.small_files, 2):
                 continue
-            for group in _groups(found, limits.file_bytes):
+            for group in sized_groups(found, lambda file: file.size_bytes, limits.file_bytes):
                 size = sum(file.size_bytes for file in group)
                 if len(group) > 1 and size <= room:
                     room -= size
@@ -414,19 +414,6 @@ def _buckets(parts: Sequence[Sorted], live: Iterable[LiveFile]) -> list[Bucket]:
 
 def _place(file: LiveFile) -> tuple[int, str]:
     return (-1 if file.period is None else file.period, file.name)
-
-
-def _groups(files: Sequence[LiveFile], file_bytes: int) -> Iterable[list[LiveFile]]:
-    """Yield groups of files of about the wanted size."""
-    group, size = list[LiveFile](), 0
-    for file in files:
-        group.append(file)
-        size += file.size_bytes
-        if size >= file_bytes:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 def _id(topic_id: object) -> str:
