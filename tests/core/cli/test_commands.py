@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from own_command import own_command
+from own_command import running_command
 from stratalog import Record, open_engine, open_reader
 from stratalog.cli.app import run
 from stratalog.client.partitioner import partition_of_key
@@ -447,14 +447,12 @@ def test_lines_are_the_same_however_they_are_read(
 @pytest.mark.long
 def test_lines_from_a_pipe_are_appended_as_they_come(filled: Path, *, interrupt: bool) -> None:
     """They waited for ten thousand others, and were lost if the command was interrupted."""
-    command = own_command("produce", "orders", "--json", "--dir", os.fspath(filled))
+    arguments = ["produce", "orders", "--json", "--dir", os.fspath(filled)]
 
     def size_bytes() -> int:
         return sum(file.stat().st_size for file in (filled / "orders-0").glob("*.log"))
 
-    with subprocess.Popen(  # noqa: S603 - our own interpreter
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as running:
+    with running_command(*arguments, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdin is not None
         for text in (b"first\nsec", b"ond\nlast"):
             size = size_bytes()

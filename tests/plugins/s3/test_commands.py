@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from own_command import own_command
+from own_command import running_command
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 from stratalog.testing.faultproxy import FaultProxy, Misdeed, ProxyFault
@@ -137,8 +137,8 @@ def test_a_check_continues_where_its_budget_ended(place: str, tmp_path: Path, to
 @pytest.mark.long
 def test_following_ends_with_ctrl_c_and_continues_later(place: str, tmp_path: Path, told: Told) -> None:
     uri = f"{place}-archive"
-    command = own_command("archive", str(tmp_path / "data"), uri, "--follow", "--interval", "0.1", "--json")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:  # noqa: S603 - our own
+    arguments = ["archive", str(tmp_path / "data"), uri, "--follow", "--interval", "0.1", "--json"]
+    with running_command(*arguments, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         first = running.stdout.readline()
         running.send_signal(signal.SIGINT)

@@ -6,11 +6,12 @@ import json
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from own_command import own_command
+from own_command import running_command
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 
@@ -151,9 +152,9 @@ def test_an_unknown_topic_is_told_with_a_near_one(
     assert "topic t has the partitions 0, 1" in capsys.readouterr().err
 
 
-def followed(folder: Path, *options: str) -> subprocess.Popen[bytes]:
-    command = own_command("consume", "t", *options, "--follow", "-f", "%s\\n", "--dir", str(folder))
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603 - our own interpreter
+def followed(folder: Path, *options: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    arguments = ["consume", "t", *options, "--follow", "-f", "%s\\n", "--dir", str(folder)]
+    return running_command(*arguments, stderr=subprocess.PIPE)
 
 
 @pytest.mark.long

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from own_command import own_command
+from own_command import running_command
 from stratalog import Record, open_engine
 
 SETTINGS = """
@@ -49,8 +48,7 @@ def test_it_runs_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals
     (installed / "entry_points.txt").write_text("[stratalog.v1]\nbeacon = beacon\n")
     (tmp_path / "stratalog.toml").write_text(SETTINGS)
     arguments = ["run", "--dir", str(tmp_path / "logs"), "--tier", tier, "--config", "stratalog.toml", "--json"]
-    command = own_command(*arguments)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:  # noqa: S603 - our own interpreter
+    with running_command(*arguments, text=True, cwd=tmp_path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "lit over 1\n"
         process.send_signal(number)

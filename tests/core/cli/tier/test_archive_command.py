@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 import stratalog
-from own_command import own_command
+from own_command import running_command
 from stratalog import Record
 from stratalog.cli.app import run
 
@@ -124,9 +125,8 @@ def test_damage_is_told_the_other_logs_are_archived_and_the_exit_code_is_1(
     assert all(item["segments"] for item in others)
 
 
-def following(source: Path, target: str) -> subprocess.Popen[str]:
-    arguments = ["archive", str(source), target, "--follow", "--interval", "0.1", "--json"]
-    return subprocess.Popen(own_command(*arguments), stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own interpreter
+def following(source: Path, target: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    return running_command("archive", str(source), target, "--follow", "--interval", "0.1", "--json", text=True)
 
 
 @pytest.mark.long
