@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-_FENCE: Final = re.compile(r"^(`{3,}|~{3,}).*?^\1\s*$", re.MULTILINE | re.DOTALL)
-_CODE: Final = re.compile(r"`[^`\n]*`")
-_LINK: Final = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)>\s]+)>?(?:\s+\"[^\"]*\")?\s*\)")
+FENCE: Final = re.compile(r"^(`{3,}|~{3,}).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+CODE: Final = re.compile(r"`[^`\n]*`")
+LINK: Final = re.compile(r"!?\[(?P<label>[^\]]*)\]\(\s*<?(?P<link>[^)>\s]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 _HEADING: Final = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
-_ELSEWHERE: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+ELSEWHERE: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 _FOLDERS: Final = ("docs", "examples", "benchmarks", "tests")
 
 
@@ -29,7 +29,7 @@ def anchors(text: str) -> set[str]:
     """Return the names by which the headings of ``text`` are linked to, as code hosts build them."""
     seen: dict[str, int] = {}
     result = set()
-    for title in _HEADING.findall(_FENCE.sub("", text)):
+    for title in _HEADING.findall(FENCE.sub("", text)):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()
         slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
         count = seen.get(slug, 0)
@@ -40,9 +40,9 @@ def anchors(text: str) -> set[str]:
 
 def broken_links(document: Path, root: Path) -> Iterator[str]:
     """Yield a sentence for each relative link of ``document`` that leads nowhere, or out of ``root``."""
-    text = _CODE.sub("", _FENCE.sub("", document.read_text(encoding="utf-8")))
-    for link in _LINK.findall(text):
-        if _ELSEWHERE.match(link):
+    text = CODE.sub("", FENCE.sub("", document.read_text(encoding="utf-8")))
+    for link in (found["link"] for found in LINK.finditer(text)):
+        if ELSEWHERE.match(link):
             continue
         path, _, anchor = unquote(link).partition("#")
         target = (document.parent / path).resolve() if path else document.resolve()

@@ -143,7 +143,7 @@ class Log(LogReader):
             CorruptBatchError: framing or CRC is wrong.
             OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError: see the idempotent producer.
             OffsetsExhaustedError: the log has no offsets left.
-            Others as ``append``.
+            StorageError: any error of ``append``.
         """
         if type(data) is not bytes and not isinstance(data, bytearray | memoryview | bytes):
             raise wrong_type("data of append_as_leader()", "bytes", data)

@@ -108,7 +108,7 @@ class LogReader(CheckedArguments, ABC):
             isolation: upper bound of the read; see the class.
 
         Raises:
-            As ``records``; damage in a skipped segment is not detected.
+            StorageError: any error of ``records``; damage in a skipped segment is not detected.
             TypeError: the key is not bytes.
         """
         return records_with_key(self.view, self.parts, key, start, end, isolation, self.name.partition)
@@ -144,7 +144,7 @@ class LogReader(CheckedArguments, ABC):
                 offset, timestamp, timestamp_type, key, value, headers, leader_epoch.
 
         Raises:
-            As ``records``.
+            StorageError: any error of ``records``.
             ConfigError: there is no such column.
             PluginImportError: pyarrow is not installed; the text names the extra.
         """
@@ -167,8 +167,7 @@ class LogReader(CheckedArguments, ABC):
             max_bytes: maximum total size of the batches.
             isolation: upper bound of the read; replicas read with ``"log_end"``.
             min_one_batch: if True, return the first batch even if it is larger than ``max_bytes``. Otherwise a reader
-            could
-                make no progress.
+                could make no progress.
             current_leader_epoch: the leader epoch that the caller expects; None is not checked.
             last_fetched_epoch: epoch of the replica's last record before ``offset``. If the replica's log diverges from
                 this one, the result has no batches, and ``diverging`` is set.
@@ -208,7 +207,8 @@ class LogReader(CheckedArguments, ABC):
 
         Raises:
             OSError: the socket failed; the number of sent bytes is not reported. Use ``transfer`` to continue after
-            errors. Others as ``fetch``.
+                errors.
+            StorageError: any error of ``fetch``.
         """
         sending = self.transfer(offset, max_bytes, isolation)
         try:
