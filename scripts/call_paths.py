@@ -17,6 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NamedTuple
 
+from pictures import TreeBox
+
 from stratalog import Engine, Log, Record, open_engine, open_reader
 
 _RECORDS: Final = [Record(value=b"v" * 100, timestamp_ms=1_700_000_000_000)] * 100  # a clock would change the paths
@@ -87,10 +89,10 @@ def paths(scratch: Path) -> dict[str, list[Call]]:
     return found
 
 
-def picture(calls: Sequence[Call]) -> str:
-    """Return a Mermaid diagram of the rooms that ``calls`` go through: an arrow is the first call into a room.
+def picture(calls: Sequence[Call]) -> tuple[list[TreeBox], list[str]]:
+    """Return the boxes of the rooms that ``calls`` go through, and a sentence about the first call into each room.
 
-    Below it, a list says in a sentence what each of these calls does. The diagram is a tree, so no arrows cross. If
+    An arrow is the first call into a room. The boxes are a tree, so no arrows cross. If
     there are too many boxes for a page, the rooms inside ``log``, ``tier`` and the other large rooms share the box of
     the large room. An arrow into a room is a call of a property or a constructor only if there is no other call.
     """
@@ -108,14 +110,14 @@ def picture(calls: Sequence[Call]) -> str:
         names = rooms.setdefault(room, [])
         if module not in names:
             names.append(module)
-    numbers = {room: number for number, room in enumerate([_CALLER, *rooms])}
-    boxes = [f'  n{numbers[room]}["<b>{room}</b><br>{_lines(names)}"]' for room, names in rooms.items()]
-    lines, steps = list[str](), list[str]()
+    numbers = {_CALLER: 0}
+    boxes, steps = [TreeBox(None, "", (_CALLER,))], list[str]()
     for order, (room, call) in enumerate(first.items(), 1):
         caller = _box(call.caller, merges=merges)[0] if call.caller else _CALLER
-        lines.append(f'  n{numbers[caller]} -->|"{order} {_label(call.function)}"| n{numbers[room]}')
+        numbers[room] = len(boxes)
+        boxes.append(TreeBox(numbers[caller], f"{order} {_label(call.function)}", (room, *_lines(rooms[room]))))
         steps.append(f"{order}. `{_label(call.function)}` in `{_room(call.module)[1]}`: {_sentence(call)}")
-    return "\n".join(["```mermaid", "flowchart LR", f'  n0(["{_CALLER}"])', *boxes, *lines, "```", "", *steps])
+    return boxes, steps
 
 
 def _can_be_looked_up(function: str) -> bool:
@@ -144,11 +146,11 @@ def _sentence(call: Call) -> str:
     return f"{sentence.rstrip('.')}." if sentence and found is not None else "no description."
 
 
-def _lines(modules: Sequence[str]) -> str:
+def _lines(modules: Sequence[str]) -> list[str]:
     """Return the first modules of a box, in short lines, and the number of the others."""
     others = len(modules) - _MOST_NAMES
     names = [*modules[:_MOST_NAMES], *([f"{others} more"] if others > 0 else [])]
-    return "<br>".join(", ".join(names[at : at + _LINE_NAMES]) for at in range(0, len(names), _LINE_NAMES))
+    return [", ".join(names[at : at + _LINE_NAMES]) for at in range(0, len(names), _LINE_NAMES)]
 
 
 def _box(module: str, *, merges: bool) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Write the generated pages: the references of settings, metrics and errors, the table of hooks, and the pictures.
+"""Write the generated pages: the references of settings, metrics and errors, the table of hooks, and the pictures of the documentation.
 
 generate_docs.py [--check]; with --check nothing is written, stale pages are named and the exit code is 1.
 """
@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import call_paths
 import error_examples
+import pictures
 
 import stratalog_formats
 import stratalog_s3
@@ -39,6 +40,7 @@ METRICS_PAGE: Final = Path("docs/reference/metrics.md")
 ERRORS_PAGE: Final = Path("docs/reference/errors.md")
 ARCHITECTURE_PAGE: Final = Path("docs/architecture.md")
 PLUGINS_PAGE: Final = Path("docs/plugins.md")
+IMAGES: Final = Path("docs/images")
 _BLOCK: Final = re.compile(
     r"(<!-- begin (?P<name>\w+): scripts/generate_docs.py -->\n)(?P<text>.*?)(<!-- end (?P=name) -->)", re.DOTALL
 )
@@ -238,26 +240,36 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def rooms_picture() -> str:
-    """Return the rooms of the core as a Mermaid diagram, from the layers that import-linter checks."""
+    """Return a picture of the rooms of the core, from the layers that import-linter checks."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
     layers = next(found["layers"] for found in contracts if found.get("containers") == ["stratalog"])
-    boxes = [f'  r{number}["{", ".join(layer.split(" | "))}"]' for number, layer in enumerate(layers)]
-    arrows = [f"  r{number} --> r{number + 1}" for number in range(len(layers) - 1)]
-    return "\n".join(["```mermaid", "flowchart TD", *boxes, *arrows, "```"])
+    return pictures.stack("The rooms of the core, from top to bottom", [layer.replace(" | ", ", ") for layer in layers])
 
 
-def path_pictures() -> dict[str, str]:
-    """Return the pictures of the paths of calls by the names of their blocks; none without the compiled kernels.
+@functools.cache
+def path_pictures() -> tuple[dict[Path, str], dict[str, str]]:
+    """Return pictures of the paths of calls by their files, and descriptions by the names of their blocks.
 
-    Pure Python calls other functions, which the page does not show.
+    Without the compiled kernels, there are none: pure Python calls other functions, which the page does not show.
     """
     if KERNELS.select_batches is None:
-        return {}
+        return {}, {}
     with tempfile.TemporaryDirectory(prefix="call-paths-") as scratch:
         traced = call_paths.paths(Path(scratch))
-    return {name.replace(" ", "_"): call_paths.picture(calls) for name, calls in traced.items()}
+    files, blocks = dict[Path, str](), dict[str, str]()
+    for name, calls in traced.items():
+        title = f"The rooms that {_article(name)} goes through"
+        boxes, steps = call_paths.picture(calls)
+        file = IMAGES / f"path-of-{name.replace(' ', '-')}.svg"
+        files[file] = pictures.tree(title, boxes)
+        blocks[name.replace(" ", "_")] = "\n".join([f"![{title}](images/{file.name})", "", *steps])
+    return files, blocks
+
+
+def _article(name: str) -> str:
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def with_blocks(text: str, blocks: dict[str, str]) -> str:
@@ -274,11 +286,15 @@ def pages(root: Path) -> dict[Path, str]:
     """Return the text of each page, by its path."""
     architecture = (ROOT / ARCHITECTURE_PAGE).read_text(encoding="utf-8")
     plugins = (root / PLUGINS_PAGE).read_text(encoding="utf-8")
+    path_files, path_blocks = path_pictures()
     return {
+        **{IMAGES / f"{name}.svg": draw() for name, draw in pictures.DRAWN.items()},
+        IMAGES / "rooms.svg": rooms_picture(),
+        **path_files,
         SETTINGS_PAGE: settings_page(),
         METRICS_PAGE: metrics_page(),
         ERRORS_PAGE: errors_page(),
-        ARCHITECTURE_PAGE: with_blocks(architecture, {"rooms": rooms_picture()} | path_pictures()),
+        ARCHITECTURE_PAGE: with_blocks(architecture, path_blocks),
         PLUGINS_PAGE: with_blocks(plugins, {"hooks": hooks_table()}),
     }
 

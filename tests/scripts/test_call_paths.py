@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from call_paths import Call, main, paths, picture
+from pictures import TreeBox
 
 from stratalog_formats.kernels.choice import KERNELS
 
@@ -37,20 +38,14 @@ def test_a_picture_shows_the_first_call_into_each_room_that_is_no_constructor() 
         Call("stratalog.log.append.commit", "stratalog_local.folder", "Folder.__init__"),
         Call("stratalog.log.log", "stratalog_local.folder", "Folder.list"),
     ]
-    shown, _, steps = picture(calls).partition("\n\n")
-    assert shown.splitlines() == [
-        "```mermaid",
-        "flowchart LR",
-        '  n0(["caller"])',
-        '  n1["<b>log</b><br>log"]',
-        '  n2["<b>log/append</b><br>commit, append"]',
-        '  n3["<b>stratalog_local</b><br>folder"]',
-        '  n0 -->|"1 append"| n1',
-        '  n1 -->|"2 commit"| n2',
-        '  n1 -->|"3 list"| n3',
-        "```",
+    boxes, steps = picture(calls)
+    assert boxes == [
+        TreeBox(None, "", ("caller",)),
+        TreeBox(0, "1 append", ("log", "log")),
+        TreeBox(1, "2 commit", ("log/append", "commit, append")),
+        TreeBox(1, "3 list", ("stratalog_local", "folder")),
     ]
-    described, _, chosen = steps.splitlines()
+    described, _, chosen = steps
     assert described.startswith("1. `append` in `log`: Append records as leader")
     assert chosen == "3. `list` in `folder`: Return the entries of the folder, sorted by name."
 
@@ -60,10 +55,9 @@ def test_a_picture_of_many_rooms_merges_the_rooms_inside_a_large_room() -> None:
         Call("", "stratalog.engine.engine", "Engine.offload"),
         *(Call("stratalog.engine.engine", f"stratalog.tier.room{n}.module{n}", f"step{n}") for n in range(10)),
     ]
-    assert picture(calls).partition("\n\n")[0].splitlines()[2:-1] == [
-        '  n0(["caller"])',
-        '  n1["<b>engine</b><br>engine"]',
-        '  n2["<b>tier</b><br>module0, module1<br>module2, module3<br>module4, module5<br>module6, 3 more"]',
-        '  n0 -->|"1 offload"| n1',
-        '  n1 -->|"2 step0"| n2',
+    modules = ("module0, module1", "module2, module3", "module4, module5", "module6, 3 more")
+    assert picture(calls)[0] == [
+        TreeBox(None, "", ("caller",)),
+        TreeBox(0, "1 offload", ("engine", "engine")),
+        TreeBox(1, "2 step0", ("tier", *modules)),
     ]
