@@ -25,6 +25,7 @@ import pictures
 
 import stratalog_formats
 import stratalog_s3
+import stratalog_telemetry
 from stratalog import errors
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.config.keys import LONG_MAX, Key, Section
@@ -112,6 +113,7 @@ def provider_sections() -> list[tuple[str, type[Section]]]:
     """Return the settings of built-in providers, by their names."""
     found = {provider.name: provider.engine_section for provider in stratalog_formats.stratalog_tier_layouts()}
     found |= {provider.name: provider.engine_section for provider in stratalog_s3.stratalog_object_stores()}
+    found |= {provider.name: provider.engine_section for provider in stratalog_telemetry.stratalog_services()}
     return sorted((name, section) for name, section in found.items() if section is not None)
 
 
@@ -152,9 +154,11 @@ _METRICS_INTRO: Final = """\
 Generated from the code by `scripts/generate_docs.py`; edit the sentences there.
 
 `engine.metrics()` returns all figures as of now. It takes no lock that an append would wait for, opens no file and asks no
-store. `engine.metrics_text()` returns them in Prometheus' text format; `examples/exporter` is a service that serves it over HTTP. Counters
-begin at 0 when the engine opens. Figures of a tier are there only with a tier. Rates are the collector's to make:
-`rate(stratalog_log_end_offset[1m])` is the records a second of a log.
+store. Counters begin at 0 when the engine opens. Figures of a tier are there only with a tier. Rates are the collector's to
+make: `rate(stratalog_log_end_offset[1m])` is the records a second of a log.
+
+Histograms are those of `engine.latencies()`: buckets from 10 microseconds to 30 seconds. They are measured from the call of
+`engine.measure_latencies()` on, which service `metrics` makes ([running](../running.md)).
 """
 
 

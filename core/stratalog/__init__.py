@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stratalog.log.read.log_reader import LogReader
     from stratalog.log.read.transfer import Transfer
     from stratalog.model.batches import TimestampType
-    from stratalog.model.metrics import Metric, MetricKind, Sample
+    from stratalog.model.metrics import HistogramSample, Metric, MetricKind, Sample
     from stratalog.model.names import TopicId, TopicPartition
     from stratalog.model.offsets import Durability, EpochEnd, Isolation, LogOffsets
     from stratalog.model.records import Record, RecordColumns
@@ -39,6 +39,7 @@ __all__ = [
     "Engine",
     "EpochEnd",
     "Fetched",
+    "HistogramSample",
     "Isolation",
     "Log",
     "LogOffsets",
@@ -78,6 +79,7 @@ _HOMES: Final = {
     "stratalog.log.append.commit": ("AppendResult",),
     "stratalog.model.batches": ("TimestampType",),
     "stratalog.model.metrics": (
+        "HistogramSample",
         "Metric",
         "MetricKind",
         "Sample",

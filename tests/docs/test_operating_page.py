@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import exporter
 from stratalog.cli.own_commands import OWN_COMMANDS
 from stratalog.config.settings_sources import read_settings
 from stratalog.config.topic import TopicConfig
@@ -30,7 +29,7 @@ def test_the_settings_are_right(text: str) -> None:
     assert S3Section.from_mapping(section, "the page").allow_http
     settings = read_settings(tomllib.loads(block), {})
     TopicConfig().replaced(settings.topic_defaults, "the page")
-    offered = {offer.provider.name for offer in Registry.of(settings, [exporter]).services()}
+    offered = {offer.provider.name for offer in Registry.of(settings, []).services()}
     assert set(settings.engine.services) <= offered
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,7 +19,7 @@ from stratalog.cli.output import Output
 from stratalog.cli.parameters import MANY, NamedPath
 from stratalog.config.settings_sources import Settings, read_settings
 from stratalog.engine.engine import Engine
-from stratalog.engine.open_engine import open_engine
+from stratalog.engine.open_engine import engine_settings, open_settled_engine
 from stratalog.errors import ConfigError, DiskFullError, LogDirNotFoundError
 from stratalog.model.names import TopicPartition, unknown_topic
 from stratalog.reading.open_reader import open_host, open_settled, open_tier
@@ -60,7 +61,7 @@ class LogPlace:
     config: str | None
     tier_options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
-    def engine(self) -> AbstractContextManager[Engine]:
+    def engine(self, more_services: Sequence[str] = ()) -> AbstractContextManager[Engine]:
         """Open an engine as ``new_engine``, but raise LogDirNotFoundError if a directory is missing."""
         for directory in self.directories or self.settings().engine.log_dirs:
             path = Path(directory)
@@ -69,19 +70,20 @@ class LogPlace:
                     f"correct the path, or begin a log directory with mkdir {shlex.quote(directory)}"
                 )
             check_directory(path)
-        return self.new_engine()
+        return self.new_engine(more_services)
 
     @contextmanager
-    def new_engine(self) -> Iterator[Engine]:
-        """Open an engine, and create missing directories.
+    def new_engine(self, more_services: Sequence[str] = ()) -> Iterator[Engine]:
+        """Open an engine with the services of the settings and ``more_services``, and create missing directories.
 
         A full disk may prevent a clean shutdown. Nothing is lost then: the method logs a warning, and the next start
         recovers the logs. The command still reports its results.
         """
         self._check_options(self.tier or self.settings().engine.tier)
-        engine = open_engine(
-            self.directories or None, tier=self.tier, tier_options=self.tier_options, config=self.config
-        )
+        settings = engine_settings(self.directories or None, self.tier, self.config)
+        services = dict.fromkeys((*settings.engine.services, *more_services))
+        settings = dataclasses.replace(settings, engine=dataclasses.replace(settings.engine, services=tuple(services)))
+        engine = open_settled_engine(settings, tier_options=self.tier_options)
         try:
             yield engine
         finally:

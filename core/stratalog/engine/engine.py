@@ -18,15 +18,16 @@ from stratalog.client.clients import ProducerKeywords
 from stratalog.client.consumer import Consumer
 from stratalog.client.group_offsets import CommittedOffset, GroupOffsets
 from stratalog.client.producer import Producer
-from stratalog.engine.duties.engine_metrics import EngineState, samples
+from stratalog.engine.duties.engine_metrics import EngineState, histograms, samples
 from stratalog.engine.duties.scheduler import DutyStatus
 from stratalog.engine.duties.verify_logs import VerifyResult, verify_log
 from stratalog.engine.engine_logs import EngineLogs
 from stratalog.engine.for_each_log import for_each
 from stratalog.engine.tiering.offload_log import OffloadResult, TierLag
+from stratalog.env.watch import BeginSpan, Latencies
 from stratalog.errors import ConfigError
 from stratalog.log.change.extra_indexes import ExtrasResult
-from stratalog.model.metrics import Sample, exposition
+from stratalog.model.metrics import HistogramSample, Sample
 from stratalog.model.names import TopicPartition, unknown_topic
 from stratalog.reading.reader import TopicInfo
 from stratalog.tier.upkeep.collect import CollectReport
@@ -340,9 +341,31 @@ class Engine(EngineLogs):
         )
         return tuple(samples(state))
 
-    def metrics_text(self) -> str:
-        """Return the current metrics in Prometheus' text format, version 0.0.4."""
-        return exposition(self.metrics())
+    def measure_latencies(self) -> None:
+        """Measure the latencies of appends, fetches, offloads and store requests from now on. Idempotent.
+
+        A measured append takes about a microsecond longer. Service ``metrics`` calls this method.
+        """
+        self._check_open()
+        env = self._host.env
+        env.watch.latencies = env.watch.latencies or Latencies(env.clock.monotonic_ns)
+
+    def latencies(self) -> tuple[HistogramSample, ...]:
+        """Return the latencies in seconds since ``measure_latencies`` was called; nothing if it was not."""
+        self._check_open()
+        latencies = self._host.env.watch.latencies
+        return () if latencies is None else tuple(histograms(latencies))
+
+    def trace(self, begin_span: BeginSpan | None) -> None:
+        """Trace each request to the store, each offload of a log and each run of a duty, from now on.
+
+        Args:
+            begin_span: gets the name and the attributes of a span, and returns a context manager that ends it, as
+                OpenTelemetry's ``Tracer.start_as_current_span`` does. Called on the threads that do the work. None ends
+                the tracing.
+        """
+        self._check_open()
+        self._host.env.watch.begin_span = begin_span
 
     def proof_of(self, result: EraseResult, key: bytes) -> dict[str, object]:
         """Return the proof of an erasure as a JSON object for ``check_erasure``. It does not contain the key."""

@@ -119,7 +119,7 @@ class EngineLogs(CheckedArguments, Closeable):
             )
             self._duties = Duties(
                 settings.engine,
-                clock,
+                host.env,
                 self._open_logs,
                 self._opener,
                 self._policies,

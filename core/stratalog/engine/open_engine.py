@@ -77,14 +77,26 @@ def open_engine(
             ``tier.outage.open``, because the directories were never opened with this tier, or because of ``attach``.
         StoreError, UnknownComponentError: the tier cannot be opened.
     """
-    settings = _settings(log_dirs, tier, config, topic_defaults)
+    settings = engine_settings(log_dirs, tier, config, topic_defaults)
     wanted = _attach(attach, attach_progress, settings)
+    return open_settled_engine(settings, plugins, env, tier_options, recovery_progress, wanted)
+
+
+def open_settled_engine(
+    settings: Settings,
+    plugins: Sequence[object] = (),
+    env: Env | None = None,
+    tier_options: Mapping[str, object] | None = None,
+    recovery_progress: LogProgress | None = None,
+    attach: Attach | None = None,
+) -> Engine:
+    """Open an engine with the result of ``engine_settings``; arguments and errors as ``open_engine``."""
     host = open_host(settings, plugins, env)
     opened = None
     try:
         if settings.engine.tier is not None:
-            opened = _open_tier(host, settings.engine, tier_options, attaches=wanted is not None)
-        return Engine(settings, host, opened, recovery_progress, attach=wanted)
+            opened = _open_tier(host, settings.engine, tier_options, attaches=attach is not None)
+        return Engine(settings, host, opened, recovery_progress, attach=attach)
     except BaseException:
         if opened is not None:
             opened.close()
@@ -117,12 +129,13 @@ def _attach(attach: bool | Collection[str], progress: AttachProgress | None, set
     return Attach(None if attach is True else tuple(attach), progress)
 
 
-def _settings(
+def engine_settings(
     log_dirs: PathLike | Sequence[PathLike] | None,
     tier: str | None,
     config: PathLike | Mapping[str, object] | None,
-    topic_defaults: Mapping[str, object] | None,
+    topic_defaults: Mapping[str, object] | None = None,
 ) -> Settings:
+    """Return the settings of an engine; arguments and errors as ``open_engine``."""
     settings = read_settings(config, os.environ)
     values: dict[str, object] = {}
     if log_dirs is not None:

@@ -13,6 +13,7 @@ from typing import Final
 from stratalog.env.clock import Clock, SystemClock
 from stratalog.env.helpers import Helpers
 from stratalog.env.vfs import PosixVfs, Vfs
+from stratalog.env.watch import Watch
 
 _SPARE_BUFFERS: Final = 4
 
@@ -27,6 +28,7 @@ class Env:
         chance: source of random numbers.
         helpers: threads that help a reader of a long range.
         spare_buffers: buffers of reads that have ended, for the next reads.
+        watch: what observes the operations.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -34,6 +36,7 @@ class Env:
     chance: random.Random = field(default_factory=random.SystemRandom)
     helpers: Helpers = field(default_factory=Helpers)
     spare_buffers: deque[bytearray] = field(default_factory=lambda: deque(maxlen=_SPARE_BUFFERS))
+    watch: Watch = field(default_factory=Watch)
 
 
 __all__ = ["Clock", "Env", "PosixVfs", "SystemClock", "Vfs"]

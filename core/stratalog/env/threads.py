@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import queue
 import threading
@@ -171,7 +172,10 @@ def outcomes(items: Sequence[T], work: Callable[[T], R], threads: int, name: str
             first, and no further work starts.
     """
     batch = SharedWork(items, work)
-    beside = [OwnThread(batch.run_beside, f"{name}-{number}") for number in range(1, min(threads, len(items)))]
+    beside = [
+        OwnThread(contextvars.copy_context().run, f"{name}-{number}", (batch.run_beside,))  # keeps the caller's span
+        for number in range(1, min(threads, len(items)))
+    ]
     try:
         for thread in beside:
             thread.start()

@@ -55,6 +55,7 @@ class Log(LogReader):
         except BaseException:
             close_segments(request.loaded.segments)
             raise
+        self._watch = self._state.settings.components.env.watch
         self.maintenance = LogMaintenance(self._state)
 
     @property
@@ -121,7 +122,12 @@ class Log(LogReader):
             _check_sequence(records)
         wanted = self._durability if durability is None else Durability.of(durability)
         if wait is True:
-            return append(self._state, self._state.settings.preparer.records(records), wanted)
+            if (latencies := self._watch.latencies) is None:
+                return append(self._state, self._state.settings.preparer.records(records), wanted)
+            began_ns = latencies.append.now_ns()
+            result = append(self._state, self._state.settings.preparer.records(records), wanted)
+            latencies.append.ended(began_ns)
+            return result
         if wait is not False:
             raise wrong_type("wait of append()", "True or False", wait)
         batches, ends = self._state.settings.preparer.records(records), list[int]()
@@ -149,7 +155,12 @@ class Log(LogReader):
             raise wrong_type("data of append_as_leader()", "bytes", data)
         wanted = self._durability if durability is None else Durability.of(durability)
         who = _CLIENT if origin == "client" else AppendOrigin.of(origin)  # avoids a look-up by name at each append
-        return append(self._state, self._state.settings.preparer.batches(data, who), wanted, who)
+        if (latencies := self._watch.latencies) is None:
+            return append(self._state, self._state.settings.preparer.batches(data, who), wanted, who)
+        began_ns = latencies.append.now_ns()
+        result = append(self._state, self._state.settings.preparer.batches(data, who), wanted, who)
+        latencies.append.ended(began_ns)
+        return result
 
     def append_as_follower(
         self, data: Buffer, leader_high_watermark: int, leader_log_start_offset: int, durability: str | None = None

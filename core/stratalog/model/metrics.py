@@ -1,19 +1,22 @@
-"""Metrics of a running engine, with names and descriptions, and Prometheus' text format for them."""
+"""Metrics of a running engine, with names and descriptions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby
 from typing import NamedTuple
 
 
 class MetricKind(StrEnum):
-    """The kind of a metric. A GAUGE may rise and fall; a COUNTER starts at 0 when the engine opens, and only grows."""
+    """The kind of a metric.
+
+    A GAUGE may rise and fall. A COUNTER starts at 0 when the engine opens, and only grows. A HISTOGRAM counts observations
+    by their size.
+    """
 
     GAUGE = "gauge"
     COUNTER = "counter"
+    HISTOGRAM = "histogram"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class Metric:
 
     Attributes:
         name: ``stratalog_``, the measured quantity and the unit; a counter's name ends with ``_total``.
-        kind: gauge or counter.
+        kind: gauge, counter or histogram.
         doc: one sentence.
         labels: names of the labels that distinguish its samples.
         kafka: Kafka's name of the same metric, "" if Kafka has none.
@@ -43,21 +46,14 @@ class Sample(NamedTuple):
     value: float
 
 
-def exposition(samples: Iterable[Sample]) -> str:
-    """Return samples in Prometheus' text format, version 0.0.4. The samples of one metric must be consecutive."""
-    lines = []
-    for metric, found in groupby(samples, key=lambda sample: sample.metric):
-        lines.append(f"# HELP {metric.name} {_escaped(metric.doc)}")
-        lines.append(f"# TYPE {metric.name} {metric.kind}")
-        for sample in found:
-            pairs = ",".join(
-                f'{name}="{_escaped(value, quoted=True)}"'
-                for name, value in zip(metric.labels, sample.labels, strict=True)
-            )
-            lines.append(f"{metric.name}{{{pairs}}} {sample.value}" if pairs else f"{metric.name} {sample.value}")
-    return "".join(f"{line}\n" for line in lines)
+class HistogramSample(NamedTuple):
+    """The observations of a histogram, with the values of the metric's labels in their order.
 
+    ``buckets`` has the cumulative number of observations by the bucket's upper bound, the last of which is infinite;
+    bounds and ``sum`` are in the unit of the metric.
+    """
 
-def _escaped(text: str, *, quoted: bool = False) -> str:
-    text = text.replace("\\", r"\\").replace("\n", r"\n")
-    return text.replace('"', r"\"") if quoted else text
+    metric: Metric
+    labels: tuple[str, ...]
+    buckets: tuple[tuple[float, int], ...]
+    sum: float

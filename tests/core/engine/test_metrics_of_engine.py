@@ -14,12 +14,14 @@ from stratalog import Engine, Record, open_engine
 from stratalog.engine.duties.engine_metrics import METRICS
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
+from stratalog.env.watch import REQUEST_KINDS
 from stratalog.errors import ClosedError, StorageError
 from stratalog.model.events import SegmentRolled
 from stratalog.model.metrics import MetricKind
 from stratalog.spi import hookimpl
 from stratalog.testing.faults import FaultyVfs, failing
 
+LATENCIES = {metric.name for metric in METRICS if metric.kind is MetricKind.HISTOGRAM}
 NAMES = re.compile(r"stratalog_[a-z_]+\Z")
 
 
@@ -45,6 +47,35 @@ def test_names_are_of_one_form_and_say_what_they_are() -> None:
         assert NAMES.match(metric.name)
         assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
         assert metric.doc.endswith(".")
+
+
+def test_latencies_are_measured_when_they_are_wanted(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}") as engine:
+        engine.create_topic("orders")
+        append(engine, b"zero")
+        assert engine.latencies() == ()
+        engine.measure_latencies()
+        engine.measure_latencies()
+        append(engine, b"one", b"two")
+        assert engine.tier is not None
+        log, before = engine.log("orders", 0), engine.tier.metrics().store
+        with log.fetch(2) as fetched:
+            log.append_as_leader(bytearray(fetched.read()))
+        with pytest.raises(StorageError):
+            log.fetch(100)
+        with pytest.raises(StorageError):
+            log.append_as_leader(b"no batch")
+        engine.offload()
+        counts = {(found.metric.name, found.labels): found.buckets[-1][1] for found in engine.latencies()}
+        used = engine.tier.metrics().store - before
+        assert counts[("stratalog_append_seconds", ())] == 3
+        assert counts[("stratalog_fetch_seconds", ())] == 1
+        assert counts[("stratalog_offload_seconds", ())] == 1
+        for kind in REQUEST_KINDS:
+            assert counts[("stratalog_tier_request_seconds", (kind,))] == getattr(used, kind).requests
+        assert used.puts.requests == 3
+        assert {name for name, _ in counts} == LATENCIES
 
 
 def test_an_engine_without_a_tier(tmp_path: Path, clock: ManualClock, files: FaultyVfs) -> None:
@@ -101,7 +132,7 @@ def test_an_engine_with_a_tier(tmp_path: Path) -> None:
         requests = engine.tier.metrics().store
         assert after["stratalog_tier_requests_total"][("puts",)] == requests.puts.requests >= 2
         assert sum(after["stratalog_tier_requests_total"].values()) == requests.requests
-        assert {metric.name for metric in METRICS} - set(after) == {"stratalog_listener_failures_total"}
+        assert {metric.name for metric in METRICS} - set(after) - LATENCIES == {"stratalog_listener_failures_total"}
         (tmp_path / "bucket").rename(tmp_path / "away")
         append(engine, b"three")
         with pytest.raises(StorageError):

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from types import FrameType
 
 import click
@@ -18,14 +19,20 @@ _STATUS = ("duty", "runs", "failures", "error")
 
 @click.command("run")
 @place_options
+@click.option("--metrics/--no-metrics", default=True, show_default=True, help="Run service metrics.")
 @json_option
-def run_engine(place: LogPlace, output: Output) -> int:
+def run_engine(place: LogPlace, output: Output, *, metrics: bool) -> int:
     """Run the background duties of log directories (sync, roll, retention, compaction, offload) and services.
+
+    Service metrics answers http://127.0.0.1:9308/metrics for Prometheus, and /healthy; [plugins.metrics] sets the address.
 
     Runs until Ctrl-C or SIGTERM, then shuts down cleanly. Prints one row for each duty; the exit code is 1 if the last
     run of a duty failed.
     """
-    with _stop_event() as stop, place.engine() as engine:
+    if metrics and find_spec("prometheus_client") is None:
+        output.note("metrics are not served: pip install 'stratalog[metrics]', or --no-metrics")
+        metrics = False
+    with _stop_event() as stop, place.engine(("metrics",) if metrics else ()) as engine:
         engine.start()
         output.note(f"{len(engine.partitions())} logs are open; press Ctrl-C to stop")
         stop.wait()

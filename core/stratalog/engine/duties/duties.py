@@ -15,7 +15,7 @@ from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.tiering.offload_log import OffloadResult
 from stratalog.engine.tiering.tier_duties import Tiering
-from stratalog.env import Clock
+from stratalog.env import Env
 from stratalog.errors import ConfigError, OutOfResourcesError, PluginError
 from stratalog.log.change.extra_indexes import ExtrasResult
 from stratalog.log.log import Log
@@ -34,7 +34,7 @@ class Duties:
 
     Args:
         settings: intervals of the duties, and numbers of threads.
-        clock: clock that decides which duties are due.
+        env: its clock decides which duties are due, its watch observes them.
         open_logs: logs of the engine.
         opener: returns the tier of a log.
         policies: opens the cleanup policies of a topic.
@@ -46,7 +46,7 @@ class Duties:
     def __init__(
         self,
         settings: EngineConfig,
-        clock: Clock,
+        env: Env,
         open_logs: OpenLogs,
         opener: LogOpener,
         policies: Policies,
@@ -54,16 +54,16 @@ class Duties:
         tiering: Tiering | None,
         abort_expired: Callable[[], object],
     ) -> None:
-        self._settings, self._clock, self._open_logs, self._opener = settings, clock, open_logs, opener
+        self._settings, self._clock, self._open_logs, self._opener = settings, env.clock, open_logs, opener
         self._policies, self._cleaner, self._tiering = policies, cleaner, tiering
         self._schedulers = (
-            Scheduler(clock, self._everyday(abort_expired)),
+            Scheduler(env.clock, self._everyday(abort_expired), watch=env.watch),
             # The following duties have their own threads: a plugin's policy or an upload may take minutes, and must
             # not delay syncs. A compaction round in a tier may take hours, and must not delay retention.
-            Scheduler(clock, self._retention(), "stratalog-retention"),
-            Scheduler(clock, self._cleaning(), "stratalog-cleaning"),
-            Scheduler(clock, self._tier(), "stratalog-tier"),
-            Scheduler(clock, self._extras(), "stratalog-extras"),
+            Scheduler(env.clock, self._retention(), "stratalog-retention", env.watch),
+            Scheduler(env.clock, self._cleaning(), "stratalog-cleaning", env.watch),
+            Scheduler(env.clock, self._tier(), "stratalog-tier", env.watch),
+            Scheduler(env.clock, self._extras(), "stratalog-extras", env.watch),
         )
 
     # --- on a schedule -----------------------------------------------------------------------------------------------

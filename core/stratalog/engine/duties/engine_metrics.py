@@ -5,7 +5,7 @@ Reading the metrics takes no lock of a log, opens no file and sends no request t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -13,9 +13,10 @@ from stratalog.engine.duties.scheduler import DutyStatus
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.tiering.offload_log import lag_bytes, segments_to_offload
 from stratalog.env.byte_cache import CacheMetrics
+from stratalog.env.watch import Latencies, Latency
 from stratalog.log.log import Log
 from stratalog.log.read.view import LogView
-from stratalog.model.metrics import Metric, MetricKind, Sample
+from stratalog.model.metrics import HistogramSample, Metric, MetricKind, Sample
 from stratalog.segment.segment import Segment
 from stratalog.tier.store.request_metrics import RequestMetrics, StoreMetrics
 from stratalog.tier.tier import TierMetrics
@@ -241,8 +242,27 @@ _CACHES: Final[tuple[_Row[CacheMetrics], ...]] = (
         ("cache",),
     ),
 )
-METRICS: Final[tuple[Metric, ...]] = tuple(
-    row.metric for rows in (_ENGINE, _DIRS, _LOGS, _DUTIES, _LISTENERS, _REQUESTS, _CACHES) for row in rows
+
+
+def _latency(name: str, doc: str, labels: tuple[str, ...] = (), kafka: str = "") -> Metric:
+    return Metric(f"stratalog_{name}_seconds", MetricKind.HISTOGRAM, doc, labels, kafka)
+
+
+_LATENCIES: Final[tuple[tuple[Metric, Callable[[Latencies], Mapping[tuple[str, ...], Latency]]], ...]] = (
+    (
+        _latency("append", "Latency of a successful append to a leader, with the wait for the sync if it is durable."),
+        lambda of: {(): of.append},
+    ),
+    (_latency("fetch", "Latency of a successful fetch, from local disk or the tier."), lambda of: {(): of.fetch}),
+    (_latency("offload", "Latency of an offload of the waiting segments of one log."), lambda of: {(): of.offload}),
+    (
+        _latency("tier_request", "Latency of a request to the store; each retry is a request.", ("kind",)),
+        lambda of: {(kind,): latency for kind, latency in of.requests.items()},
+    ),
+)
+METRICS: Final[tuple[Metric, ...]] = (
+    *(row.metric for rows in (_ENGINE, _DIRS, _LOGS, _DUTIES, _LISTENERS, _REQUESTS, _CACHES) for row in rows),
+    *(metric for metric, _ in _LATENCIES),
 )
 
 
@@ -265,6 +285,13 @@ def samples(state: EngineState) -> Iterator[Sample]:
         store = state.tier.store
         yield from _read(_REQUESTS, [((kind.name,), getattr(store, kind.name)) for kind in fields(StoreMetrics)])
         yield from _read(_CACHES, [(("chunks",), state.tier.chunks), (("indexes",), state.tier.indexes)])
+
+
+def histograms(latencies: Latencies) -> Iterator[HistogramSample]:
+    """Iterate over the latencies, grouped by metric."""
+    for metric, read in _LATENCIES:
+        for labels, latency in read(latencies).items():
+            yield HistogramSample(metric, labels, *latency.snapshot())
 
 
 def _read(rows: Iterable[_Row[T]], subjects: Sequence[tuple[tuple[str, ...], T]]) -> Iterator[Sample]:

@@ -13,6 +13,7 @@ from typing import Final
 
 from stratalog.env import Clock
 from stratalog.env.threads import Loop, is_own_thread
+from stratalog.env.watch import Watch
 
 _LOGGER: Final = logging.getLogger(__name__)
 _NS: Final = 1_000_000
@@ -58,10 +59,13 @@ class Scheduler:
         clock: its monotonic time decides which duties are due.
         duties: duties, run in this order if several are due.
         name: name of the thread.
+        watch: what observes each run.
     """
 
-    def __init__(self, clock: Clock, duties: Iterable[Duty], name: str = "stratalog-duties") -> None:
-        self._clock = clock
+    def __init__(
+        self, clock: Clock, duties: Iterable[Duty], name: str = "stratalog-duties", watch: Watch | None = None
+    ) -> None:
+        self._clock, self._watch = clock, watch or Watch()
         now = clock.monotonic_ns()
         self._entries = [_Entry(duty, now + duty.interval_ms * _NS, DutyStatus(duty.name)) for duty in duties]
         self._running = threading.RLock()  # a duty may close the engine, which waits for the duties
@@ -99,7 +103,8 @@ class Scheduler:
         before, duty = entry.status, entry.duty
         wait_ms, failing, error = duty.interval_ms, 0, before.error
         try:
-            duty.work()
+            with self._watch.observed(f"duty {duty.name}", {"stratalog.duty": duty.name}):
+                duty.work()
         except BaseException as found:  # on the scheduler's own thread, the other duties run even after SystemExit
             if not isinstance(found, Exception) and not is_own_thread():
                 raise

@@ -6,6 +6,7 @@ Source: KIP-405, RemoteLogManager: closed segments, in order, up to the last sta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -125,7 +126,7 @@ def offload_log(
         log.flush()
         begun = takewhile(lambda segment: may_begin(segment.size_bytes), waiting)
         try:
-            with log.maintenance.stopped_if_fenced():
+            with log.maintenance.stopped_if_fenced(), _observed(log):
                 start = _tier_end(view, remote)
                 sources = (offload_source(log, view, _from(segment, start)) for segment in begun)
                 report = _offload(log, remote, view, topic, sources)
@@ -139,6 +140,11 @@ def offload_log(
             )
         )
     return OffloadResult(log.name, len(report.committed), report.size_bytes, remote.view().end_offset)
+
+
+def _observed(log: Log) -> AbstractContextManager[object]:
+    attributes = {"stratalog.topic": log.name.topic, "stratalog.partition": str(log.name.partition)}
+    return log.parts.env.watch.observed("offload log", attributes, lambda latencies: latencies.offload)
 
 
 def _begin_epoch(log: Log, remote: TierLog) -> None:

@@ -178,7 +178,13 @@ class LogReader(CheckedArguments, ABC):
             StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is not the log's.
         """
         asked = FetchRequest(offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
-        return fetch(self.view, self.parts, asked)
+        parts = self.parts
+        if (latencies := parts.env.watch.latencies) is None:
+            return fetch(self.view, parts, asked)
+        began_ns = latencies.fetch.now_ns()
+        fetched = fetch(self.view, parts, asked)
+        latencies.fetch.ended(began_ns)
+        return fetched
 
     def transfer(
         self,

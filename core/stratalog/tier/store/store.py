@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol, TypeVar
 
@@ -16,6 +17,7 @@ from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.env import Env
 from stratalog.env.deadlines import OverdueError
 from stratalog.env.forks import ends_with_fork
+from stratalog.env.watch import REQUEST_KINDS
 from stratalog.errors import (
     CorruptObjectError,
     ObjectNotFoundError,
@@ -141,7 +143,7 @@ class TierStore:
         self.deadline_ms, self._retries = config.store_deadline_ms, config.store_retries
         self._deadline_ns = self.deadline_ms * 1_000_000
         self._budget = RetryBudget()
-        self._counters = {kind: RequestCounter() for kind in ("puts", "creates", "reads", "lists", "deletes")}
+        self._counters = {kind: RequestCounter() for kind in REQUEST_KINDS}
         ends_with_fork(self)
 
     @property
@@ -175,7 +177,7 @@ class TierStore:
             return self.guard.typed("put_file", self._store.put_file(key, taken, deadline_ns=deadline_ns), ObjectInfo)
 
         deadline_ns = self._deadline_ns * (1 + source.size_bytes // UPLOAD_STEP_BYTES)
-        info = self._call("puts", "put_file", request, lambda _: source.size_bytes, deadline_ns)
+        info = self._call("puts", "put_file", key, request, lambda _: source.size_bytes, deadline_ns)
         if info.key != key:
             self.guard.refuse("put_file", f"stored {key!r} as {info.key!r}")
         if info.size_bytes != source.size_bytes:
@@ -205,7 +207,7 @@ class TierStore:
         def request(*, deadline_ns: int) -> Created:
             return self.guard.typed("create", self._store.create(key, data, deadline_ns=deadline_ns), Created)
 
-        return self._call("creates", "create", request, lambda _: len(data), overdue=Created.UNKNOWN)
+        return self._call("creates", "create", key, request, lambda _: len(data), overdue=Created.UNKNOWN)
 
     def read(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """Return bytes [start, end) of an object, fewer if it ends before; ObjectNotFoundError if it does not exist."""
@@ -213,7 +215,7 @@ class TierStore:
         def request(*, deadline_ns: int) -> bytes:
             return self.guard.typed("read", self._store.read(key, start, end, deadline_ns=deadline_ns), bytes)
 
-        return self._call("reads", "read", request, len)
+        return self._call("reads", "read", key, request, len)
 
     def read_exactly(self, key: str, start: int, end: int) -> bytes:
         """Return all of the bytes [start, end) of an object.
@@ -240,7 +242,7 @@ class TierStore:
             return data
 
         try:
-            return self._call("reads", "read", request, len)
+            return self._call("reads", "read", key, request, len)
         except _ShortReadError as error:
             raise CorruptObjectError(error.reason, key, start) from error
 
@@ -268,7 +270,7 @@ class TierStore:
             self.guard.check_type("list", page, Sequence)
             return page
 
-        found = self._call("lists", "list", request, lambda _: 0)
+        found = self._call("lists", "list", prefix, request, lambda _: 0)
         if found and found[-1].key <= after:
             wrong = (
                 f"the store lists {found[-1].key!r} for a request of keys above {after!r}: use another store, or "
@@ -301,7 +303,7 @@ class TierStore:
             self.guard.check_type("unfinished", found, Sequence)
             return found
 
-        return self._call("lists", "unfinished", request, lambda _: 0)
+        return self._call("lists", "unfinished", prefix, request, lambda _: 0)
 
     def abort(self, upload: UnfinishedUpload) -> None:
         """Delete the parts of an upload; a missing upload is success."""
@@ -309,7 +311,7 @@ class TierStore:
         def request(*, deadline_ns: int) -> None:
             self._store.abort(upload, deadline_ns=deadline_ns)
 
-        self._call("deletes", "abort", request, lambda _: 0)
+        self._call("deletes", "abort", upload.key, request, lambda _: 0)
 
     def close(self) -> None:
         """Close the store. A second call does nothing."""
@@ -329,7 +331,7 @@ class TierStore:
                 raise next(iter(again.values()))
 
         try:
-            self._call("deletes", "delete", request, lambda _: 0)
+            self._call("deletes", "delete", keys[0], request, lambda _: 0)
         except StoreError as error:
             failed.update(dict.fromkeys(left, error))
         return failed
@@ -338,6 +340,7 @@ class TierStore:
         self,
         kind: str,
         method: str,
+        key: str,
         request: _Request[T],
         moved: Callable[[T], int],
         deadline_ns: int | None = None,
@@ -347,7 +350,8 @@ class TierStore:
         call = _Call(self._env.clock.monotonic_ns() + (self._deadline_ns if deadline_ns is None else deadline_ns))
         while True:
             try:
-                answer = self._asked(method, request, self._try_deadline_ns(kind, call), overdue)
+                with self._observed(kind, method, key):
+                    answer = self._asked(method, request, self._try_deadline_ns(kind, call), overdue)
             except StoreError as error:
                 counter.failed()
                 if not error.retriable or not self._may_repeat(call, error):
@@ -358,6 +362,10 @@ class TierStore:
                 counter.succeeded(moved(answer))
                 self._budget.succeeded()
                 return answer
+
+    def _observed(self, kind: str, method: str, key: str) -> AbstractContextManager[object]:
+        attributes = {"stratalog.store": self.uri, "stratalog.request": kind, "stratalog.key": key}
+        return self._env.watch.observed(f"store {method}", attributes, lambda latencies: latencies.requests[kind])
 
     def _asked(self, method: str, request: _Request[T], deadline_ns: int, overdue: T | None) -> T:
         """Make one try; if the store ignores its deadline, return ``overdue`` or raise StoreTimeoutError."""

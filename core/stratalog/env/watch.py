@@ -1,0 +1,155 @@
+"""Observation of an engine's operations: histograms of their latencies, and spans for a tracer. Both are off at first."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Final, NamedTuple, TypeAlias
+
+_LOGGER: Final = logging.getLogger(__name__)
+_BOUNDS_US: Final = (
+    *(10, 25, 50, 100, 250, 500),
+    *(1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000),
+    *(1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000),
+)
+_BOUNDS_NS: Final = tuple(bound * 1000 for bound in _BOUNDS_US)
+REQUEST_KINDS: Final = ("puts", "creates", "reads", "lists", "deletes")
+"""Kinds of requests to a store."""
+
+BeginSpan: TypeAlias = Callable[[str, Mapping[str, str]], AbstractContextManager[object]]
+"""Function that a tracer gives: it gets the name and the attributes of a span, and returns its context."""
+
+
+class LatencyCounts(NamedTuple):
+    """Snapshot of a histogram: cumulative counts by the bucket's upper bound in seconds, and the sum of all latencies."""
+
+    buckets: tuple[tuple[float, int], ...]
+    sum_s: float
+
+
+class Latency:
+    """Histogram of the latencies of one kind of operation. Thread-safe.
+
+    Args:
+        now_ns: monotonic time in nanoseconds.
+    """
+
+    __slots__ = ("_counts", "_lock", "_sum_ns", "now_ns")
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self.now_ns = now_ns
+        self._lock = threading.Lock()
+        self._counts = [0] * (len(_BOUNDS_NS) + 1)  # under _lock, as _sum_ns
+        self._sum_ns = 0
+
+    def ended(self, began_ns: int) -> None:
+        """Count an operation that began at ``began_ns`` and ends now."""
+        latency_ns = self.now_ns() - began_ns
+        index = bisect_left(_BOUNDS_NS, latency_ns)
+        with self._lock:
+            self._counts[index] += 1
+            self._sum_ns += latency_ns
+
+    def snapshot(self) -> LatencyCounts:
+        """Return the current counts."""
+        with self._lock:
+            counts, sum_ns = tuple(self._counts), self._sum_ns
+        bounds = [*(bound / 1_000_000 for bound in _BOUNDS_US), float("inf")]
+        return LatencyCounts(
+            tuple((bound, sum(counts[: index + 1])) for index, bound in enumerate(bounds)), sum_ns / 1_000_000_000
+        )
+
+
+class Latencies:
+    """The latencies of an engine's operations, since their measurement began.
+
+    Attributes:
+        append: appends of a leader that succeeded; durable ones include the wait for the sync.
+        fetch: fetches that succeeded, on local disk and in the tier.
+        offload: offloads of one log that had segments to move.
+        requests: tries of requests to the store, by kind.
+    """
+
+    __slots__ = ("append", "fetch", "offload", "requests")
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self.append, self.fetch, self.offload = Latency(now_ns), Latency(now_ns), Latency(now_ns)
+        self.requests = {kind: Latency(now_ns) for kind in REQUEST_KINDS}
+
+
+class Watch:
+    """Observers of the operations of an engine.
+
+    Attributes:
+        latencies: None if they are not measured.
+        begin_span: None if nothing is traced.
+    """
+
+    __slots__ = ("begin_span", "latencies")
+
+    def __init__(self) -> None:
+        self.latencies: Latencies | None = None
+        self.begin_span: BeginSpan | None = None
+
+    def observed(
+        self, name: str, attributes: Mapping[str, str], latency: Callable[[Latencies], Latency] | None = None
+    ) -> AbstractContextManager[object]:
+        """Return the context of an operation; it is measured and traced also if it raises.
+
+        Errors of the tracer are logged, and do not change the operation.
+
+        Args:
+            name: name of the span.
+            attributes: attributes of the span.
+            latency: chooses the histogram; None is no histogram.
+        """
+        if self.latencies is None and self.begin_span is None:
+            return _UNOBSERVED
+        measured = None if latency is None or self.latencies is None else latency(self.latencies)
+        return _observed(measured, self.begin_span, name, attributes)
+
+
+_UNOBSERVED: Final = contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _observed(
+    latency: Latency | None, begin_span: BeginSpan | None, name: str, attributes: Mapping[str, str]
+) -> Iterator[None]:
+    span = None if begin_span is None else _begun(begin_span, name, attributes)
+    began_ns = 0 if latency is None else latency.now_ns()
+    raised: BaseException | None = None
+    try:
+        yield
+    except BaseException as error:
+        raised = error
+        raise
+    finally:
+        if latency is not None:
+            latency.ended(began_ns)
+        if span is not None:
+            _end(span, name, raised)
+
+
+def _begun(begin_span: BeginSpan, name: str, attributes: Mapping[str, str]) -> AbstractContextManager[object] | None:
+    try:
+        span = begin_span(name, attributes)
+        span.__enter__()
+    except Exception:
+        _LOGGER.warning("a span could not be started: name=%s", name, exc_info=True)
+        return None
+    return span
+
+
+def _end(span: AbstractContextManager[object], name: str, raised: BaseException | None) -> None:
+    try:
+        span.__exit__(
+            None if raised is None else type(raised), raised, None if raised is None else raised.__traceback__
+        )
+    except Exception as error:
+        if error is not raised:
+            _LOGGER.warning("a span could not be ended: name=%s", name, exc_info=True)

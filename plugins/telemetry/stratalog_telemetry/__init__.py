@@ -1,0 +1,35 @@
+"""Services that tell others about an engine: ``metrics`` for Prometheus, ``otel`` for OpenTelemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stratalog.errors import PluginImportError
+from stratalog.spi import OpenContext, Provider, Service, hookimpl
+from stratalog_telemetry.settings import MetricsSection
+
+
+@hookimpl
+def stratalog_services() -> Iterable[Provider[Service]]:
+    """Return the services. Their libraries are imported when they are opened."""
+    return (
+        Provider[Service](name="metrics", open=_open_metrics, engine_section=MetricsSection),
+        Provider[Service](name="otel", open=_open_otel),
+    )
+
+
+def _open_metrics(context: OpenContext) -> Service:
+    try:
+        from stratalog_telemetry.metrics_service import open_metrics  # noqa: PLC0415 - only who uses it
+    except ImportError as error:
+        raise PluginImportError("prometheus_client is not installed", "metrics", "stratalog[metrics]") from error
+    return open_metrics(context)
+
+
+def _open_otel(context: OpenContext) -> Service:
+    del context  # OpenTelemetry's own variables configure it
+    try:
+        from stratalog_telemetry.otel_service import Otel  # noqa: PLC0415 - only who uses it
+    except ImportError as error:
+        raise PluginImportError("OpenTelemetry is not installed", "otel", "stratalog[otel]") from error
+    return Otel()

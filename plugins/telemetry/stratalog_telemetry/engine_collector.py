@@ -1,0 +1,49 @@
+"""The metrics of an engine as a collector of ``prometheus_client``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from math import isinf
+from typing import Final
+
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from stratalog import Engine, MetricKind
+
+_FAMILIES: Final = {MetricKind.GAUGE: GaugeMetricFamily, MetricKind.COUNTER: CounterMetricFamily}
+
+
+class EngineCollector(Collector):
+    """Collector of all metrics and latencies of an engine, for any registry of ``prometheus_client``.
+
+    Args:
+        engine: an open engine; a collection after its close raises ClosedError.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def describe(self) -> Iterator[Metric]:
+        """Yield nothing: a registry then need not collect when it gets the collector."""
+        yield from ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of now."""
+        for metric, samples in groupby(self._engine.metrics(), key=lambda sample: sample.metric):
+            family = _FAMILIES[metric.kind](metric.name, metric.doc, labels=metric.labels)
+            for sample in samples:
+                family.add_metric(sample.labels, sample.value)
+            yield family
+        for metric, found in groupby(self._engine.latencies(), key=lambda sample: sample.metric):
+            histogram = HistogramMetricFamily(metric.name, metric.doc, labels=metric.labels)
+            for latency in found:
+                buckets = [("+Inf" if isinf(bound) else str(bound), float(count)) for bound, count in latency.buckets]
+                histogram.add_metric(latency.labels, buckets, latency.sum)
+            yield histogram

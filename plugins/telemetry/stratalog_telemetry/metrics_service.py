@@ -1,0 +1,140 @@
+"""Service ``metrics``: the metrics of an engine over HTTP, and whether the engine is well."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+
+from stratalog import Engine
+from stratalog.errors import ConfigError, StorageError
+from stratalog.spi import OpenContext, Service
+from stratalog_telemetry.engine_collector import EngineCollector
+from stratalog_telemetry.settings import MetricsSection
+
+_LOGGER: Final = logging.getLogger(__name__)
+_RETRY_S: Final = 10.0
+_POLL_S: Final = 0.05
+_UNWELL: Final = frozenset({
+    "stratalog_failed_logs", "stratalog_log_dir_offline", "stratalog_log_failed", "stratalog_log_tier_failing",
+})  # fmt: skip
+
+
+def open_metrics(context: OpenContext) -> Service:
+    """Return the service with the settings of ``[plugins.metrics]``."""
+    if not isinstance(context.section, MetricsSection):
+        raise ConfigError("[plugins.metrics] was not read")
+    return MetricsService(context.section)
+
+
+class MetricsService(Service):
+    """Answers ``GET /metrics`` for Prometheus, and ``GET /healthy`` with 200, or with 503 and the problems.
+
+    If the address is taken, a warning is logged, and the service tries again every ten seconds.
+    """
+
+    def __init__(self, settings: MetricsSection) -> None:
+        self._settings = settings
+        self._server: _Server | None = None  # under _lock
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    @property
+    def port(self) -> int:
+        """The port on which the service listens; 0 before it listens."""
+        server = self._server
+        return 0 if server is None else server.server_port
+
+    def start(self, engine: Engine) -> None:
+        """Listen, and measure latencies from now on."""
+        engine.measure_latencies()
+        if not self._listen(engine):
+            threading.Thread(target=self._retry, args=(engine,), name="stratalog-metrics", daemon=True).start()
+
+    def stop(self, deadline_ns: int) -> None:
+        """Close the socket."""
+        del deadline_ns  # an answer is ready at once; a client that sends no request is disconnected
+        self._stopped.set()
+        with self._lock:
+            server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+    def _listen(self, engine: Engine) -> bool:
+        """Return False, after a warning, if the address can not be used."""
+        address = self._settings.host, self._settings.port
+        with self._lock:
+            if self._stopped.is_set():
+                return True
+            try:
+                self._server = _Server(address, engine)
+            except OSError as error:
+                _LOGGER.warning(
+                    "metrics are not served, which is tried again every %d s: set host and port of [plugins.metrics] to "
+                    "a free address: address=%s:%d error=%s",
+                    _RETRY_S,
+                    *address,
+                    error,
+                )
+                return False
+            serve = self._server.serve_forever
+        threading.Thread(target=serve, args=(_POLL_S,), name="stratalog-metrics", daemon=True).start()
+        return True
+
+    def _retry(self, engine: Engine) -> None:
+        while not self._stopped.wait(_RETRY_S) and not self._listen(engine):
+            pass
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True  # an open connection without a request does not delay a stop
+
+    def __init__(self, address: tuple[str, int], engine: Engine) -> None:
+        self.engine = engine
+        self.registry = CollectorRegistry()
+        self.registry.register(EngineCollector(engine))
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        super().__init__(address, _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = 10
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        path = self.path.partition("?")[0]
+        if path not in {"/metrics", "/healthy"}:
+            self.send_error(HTTPStatus.NOT_FOUND, "the paths are /metrics and /healthy")
+            return
+        try:
+            if path == "/metrics":
+                encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+                self._answer(HTTPStatus.OK, content_type, encode(self.server.registry))
+                return
+            problems = [
+                sample for sample in self.server.engine.metrics() if sample.metric.name in _UNWELL and sample.value
+            ]
+        except StorageError as error:  # the engine closes
+            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+            return
+        lines = [" ".join((sample.metric.name, *sample.labels)) for sample in problems]
+        status = HTTPStatus.SERVICE_UNAVAILABLE if lines else HTTPStatus.OK
+        self._answer(status, "text/plain; charset=utf-8", "".join(f"{line}\n" for line in lines or ["well"]).encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
+        """Log nothing: collectors ask every few seconds."""
+
+    def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

@@ -1,0 +1,69 @@
+"""Service ``otel``: spans of store requests, offloads and duties for OpenTelemetry."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Final
+
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import ProxyTracerProvider, Tracer, get_tracer_provider
+from opentelemetry.trace import TracerProvider as AnyTracerProvider
+
+from stratalog import Engine
+from stratalog.spi import Service
+
+_SCOPE: Final = "stratalog"
+_NAME_VARIABLE: Final = "OTEL_SERVICE_NAME"
+
+
+class Otel(Service):
+    """Sends spans to the process's tracer provider; without one, to the OTLP endpoint of OpenTelemetry's variables.
+
+    Args:
+        provider: gets the spans; None is the process's provider.
+    """
+
+    def __init__(self, provider: AnyTracerProvider | None = None) -> None:
+        self._given = provider
+        self._own: TracerProvider | None = None
+        self._engine: Engine | None = None
+
+    def start(self, engine: Engine) -> None:
+        """Begin to trace the engine."""
+        provider = self._given or get_tracer_provider()
+        if isinstance(provider, ProxyTracerProvider):  # the program has set none
+            provider = self._own = _otlp_provider()
+        tracer = provider.get_tracer(_SCOPE)
+        self._engine = engine
+
+        def begin_span(name: str, attributes: Mapping[str, str]) -> AbstractContextManager[object]:
+            return _begin(tracer, name, attributes)
+
+        engine.trace(begin_span)
+
+    def stop(self, deadline_ns: int) -> None:
+        """End the tracing, and send the spans that wait."""
+        del deadline_ns  # the exporter has a time-out of its own, OTEL_EXPORTER_OTLP_TIMEOUT
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.trace(None)
+        own, self._own = self._own, None
+        if own is not None:
+            own.shutdown()
+
+
+def _begin(tracer: Tracer, name: str, attributes: Mapping[str, str]) -> AbstractContextManager[object]:
+    return tracer.start_as_current_span(name, attributes=attributes)
+
+
+def _otlp_provider() -> TracerProvider:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - only without another provider
+
+    name = os.environ.get(_NAME_VARIABLE, "stratalog")
+    provider = TracerProvider(resource=Resource.create({SERVICE_NAME: name}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider
