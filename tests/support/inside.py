@@ -20,7 +20,7 @@ def log_state(log: Log) -> LogState:
 
 def tell_listeners(engine: Engine) -> None:
     """Wait until all listeners have got the events so far."""
-    engine._notifier.drain()
+    engine._logs.notifier.drain()
 
 
 def write_checkpoints(engine: Engine) -> None:

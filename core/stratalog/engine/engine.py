@@ -2,45 +2,127 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Self, Unpack
 
-from stratalog.cleaning.compact.compaction_round import CompactionResult
-from stratalog.cleaning.erase.erase_key import erase
-from stratalog.cleaning.erase.erasure_proof import ErasureCheck, check_erasure, proof_of
-from stratalog.cleaning.erase.erasure_report import EraseResult
-from stratalog.cleaning.explain.explain import Explanation, explain
-from stratalog.cleaning.explain.preview import RoundPreview
-from stratalog.cleaning.plan.compaction_plan import CompactionPlan
-from stratalog.cleaning.plan.retention import RetentionResult
-from stratalog.client.clients import ProducerKeywords
+from stratalog.client.clients import Clients, ProducerKeywords
 from stratalog.client.consumer import Consumer
 from stratalog.client.group_offsets import CommittedOffset, GroupOffsets
 from stratalog.client.producer import Producer
-from stratalog.engine.duties.engine_metrics import EngineState, histograms, samples
-from stratalog.engine.duties.scheduler import DutyStatus
-from stratalog.engine.duties.verify_logs import VerifyResult, verify_log
+from stratalog.config.settings_sources import Settings
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.duties.cleaner import Cleaner
+from stratalog.engine.duties.duties import Duties
+from stratalog.engine.duties.service_runner import Services
+from stratalog.engine.engine_duties import EngineDuties
 from stratalog.engine.engine_logs import EngineLogs
-from stratalog.engine.for_each_log import for_each
-from stratalog.engine.tiering.offload_log import OffloadResult, TierLag
-from stratalog.env.watch import BeginSpan, Latencies
+from stratalog.engine.open.log_loading import LogProgress
+from stratalog.engine.tiering.attach_tier import Attach
+from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ConfigError
-from stratalog.log.change.extra_indexes import ExtrasResult
-from stratalog.model.metrics import HistogramSample, Sample
-from stratalog.model.names import TopicPartition, unknown_topic
+from stratalog.log.log import Log
+from stratalog.model.names import TopicPartition
+from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
-from stratalog.tier.upkeep.collect import CollectReport
+from stratalog.tier.tier import Tier
 
 
-class Engine(EngineLogs):
+class Engine(EngineDuties):
     """All logs of some log directories, for reading and writing. A context manager; thread-safe.
 
-    If a log cannot be opened, the other logs are served, and ``log`` raises its error. Created by ``open_engine``;
-    arguments and attributes are those of ``EngineLogs``.
+    If a log cannot be opened, the other logs are served, and ``log`` raises its error. Created by ``open_engine``.
+    The engine delegates to its owners: ``EngineLogs`` for directories, topics and logs, ``Clients`` for producers,
+    consumers and groups, ``Duties`` for the work on logs, and ``Services`` for plugins that run beside it.
+
+    Args:
+        settings: all settings.
+        host: opens components; the engine closes it.
+        tier: the opened tier, or None; the engine closes it.
+        recovery_progress: called with the progress of each recovery.
+        attach: topics to take over from the tier into empty directories; None for no attach.
+
+    Attributes:
+        attached: logs that were taken over when the engine was opened.
     """
 
-    # --- topics ------------------------------------------------------------------------------------------------------
+    def __init__(
+        self,
+        settings: Settings,
+        host: ComponentHost,
+        tier: Tier | None,
+        recovery_progress: LogProgress | None = None,
+        *,
+        attach: Attach | None = None,
+    ) -> None:
+        ends_with_fork(self)
+        self._tier, self._hurry = tier, host.registry.calls.hurry
+        self._stop_s = settings.engine.service_stop_ms / 1000
+        with contextlib.ExitStack() as owned:  # closed by close(), or here after an error
+            owned.callback(host.close)
+            if tier is not None:
+                owned.callback(tier.close)
+            self._clients = Clients(self, host.available_parts(TopicConfig())[0], self._compact)
+            self._services = Services(host)
+            owned.callback(self._services.close)
+            forget_offsets = self._clients.offsets.forget_topic
+            logs = self._logs = EngineLogs(settings, host, tier, recovery_progress, forget_offsets, attach)
+            owned.callback(logs.close)
+            self.attached = logs.attached
+            clock, written = host.env.clock, logs.open_logs.write_cleaner_checkpoint
+            self._duties = Duties(
+                settings.engine,
+                host.env,
+                logs.open_logs,
+                logs.opener,
+                logs.policies,
+                Cleaner(settings.engine, clock, logs.policies, logs.opener.remote_of, written),
+                logs.tiering,
+                self._clients.coordinator.abort_expired,
+            )
+            owned.callback(self._duties.close)
+            self._owned = owned.pop_all()
+
+    # --- logs and topics ---------------------------------------------------------------------------------------------
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """Return the names of all logs, sorted, including logs that could not be opened."""
+        return self._logs.open_logs.names()
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Return all topics, by name."""
+        return self._logs.topics()
+
+    def log(self, topic: str, partition: int | None = None) -> Log:
+        """Return one log. ``partition`` may be left out if the topic has one partition.
+
+        Raises:
+            UnknownTopicError: the log does not exist here.
+            ConfigError: ``partition`` is left out, and the topic has several.
+            SystemLimitError: the process has too many open files; a later call opens the log.
+            StorageError: the error with which the log could not be opened.
+        """
+        return self._logs.log(topic, partition)
+
+    def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
+        """Create a topic; each partition goes to the log directory with the fewest logs.
+
+        The topic becomes visible when all its partitions exist. Its settings are stored before the first partition: a
+        crash can leave fewer partitions, but never other settings.
+
+        Args:
+            name: name of the topic, according to Kafka's rules.
+            partitions: number of partitions.
+            config: settings by Kafka's names; they override the engine's defaults.
+
+        Raises:
+            InvalidTopicError, TopicExistsError, UnknownSettingError, ConfigError: nothing was created.
+            LogDirOfflineError: a log directory is unavailable and may hold a topic of this name; nothing was created.
+            DiskFullError, LogDirError, StoreError: the creation failed; partitions created before were removed again.
+        """
+        return self._logs.create(name, partitions, config or {})
 
     def create_partitions(self, name: str, partitions: int) -> TopicInfo:
         """Add partitions to a topic, all of them or none; records that are stored keep their partitions.
@@ -59,18 +141,61 @@ class Engine(EngineLogs):
             StorageError: partition 0 could not be opened.
             DiskFullError, LogDirError, StoreError: the creation failed; partitions created before were removed again.
         """
-        with self._changing:
-            self._check_open()
-            made = self._changes.create_partitions(name, partitions)
-            self._keep_inventory()
-            self._create_in_tier(name)
-            return made
+        return self._logs.create_partitions(name, partitions)
+
+    def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicInfo:
+        """Change settings of a topic and of its open logs; durable on return.
+
+        Args:
+            name: name of the topic.
+            config: settings by Kafka's names; None resets a setting to the engine's default.
+
+        Raises:
+            UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
+            StorageError: the settings cannot be stored; nothing was changed.
+        """
+        return self._logs.alter(name, config)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records, including those in the tier, and its committed offsets.
+
+        Its folders are renamed to ``-delete`` at once. They are removed after ``file.delete.delay.ms``, or at a clean
+        stop. A failed call can be repeated.
+
+        Raises:
+            UnknownTopicError: the topic does not exist here.
+            StoreError: the tier refused; nothing on local disk was changed.
+            StorageError: a folder cannot be renamed; the partitions before it are deleted.
+        """
+        self._logs.delete(name)
+        self._duties.write_checkpoints()
+
+    def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
+        """Move a partition to another of the engine's log directories, and return the log that is open there.
+
+        The log is closed while it is copied. Log objects that were obtained before raise ClosedError from then on.
+
+        Raises:
+            UnknownTopicError: the partition does not exist here.
+            ConfigError: the engine has no such directory.
+            StorageError: the partition was not moved.
+        """
+        return self._logs.move(TopicPartition(topic, partition), os.fspath(log_dir))
+
+    def left_folders(self) -> tuple[str, ...]:
+        """Return the paths of folders that a broker set aside (``-stray``, ``-future``) and the engine does not use."""
+        return self._logs.left_folders()
+
+    @property
+    def tier(self) -> Tier | None:
+        """The opened tier, or None."""
+        return self._tier
 
     # --- clients -----------------------------------------------------------------------------------------------------
 
     def producer(self, *, transactional_id: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
         """Create a producer; arguments and errors are those of ``Clients.producer``, options of ``ProducerOptions``."""
-        self._check_open()
+        self._logs.check_open()
         return self._clients.producer(transactional_id=transactional_id, **options)
 
     def consumer(
@@ -82,7 +207,7 @@ class Engine(EngineLogs):
         auto_offset_reset: str = "latest",
     ) -> Consumer:
         """Create a consumer of all partitions of ``topics``; arguments and errors are those of ``Consumer``."""
-        self._check_open()
+        self._logs.check_open()
         return self._clients.consumer(
             topics=topics, group=group, isolation=isolation, auto_offset_reset=auto_offset_reset
         )
@@ -121,11 +246,16 @@ class Engine(EngineLogs):
         return bool(found)
 
     def _group_offsets(self) -> GroupOffsets:
-        self._check_open()
+        self._logs.check_open()
         self._clients.coordinator.recover()  # ends the transactions that may commit offsets
         return self._clients.offsets
 
-    # --- duties ------------------------------------------------------------------------------------------------------
+    def _compact(self, log: Log) -> None:
+        """Compact a log now, including the records of its active segment, if its policies require it."""
+        log.roll()
+        self._duties.cleaner.run([log])
+
+    # --- start and close ---------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
         """Start the threads of the background duties and the services; they run until the engine is closed. Idempotent.
@@ -136,258 +266,19 @@ class Engine(EngineLogs):
         Raises:
             PluginError: a service did not start; the duties run.
         """
-        self._check_open()
+        self._logs.check_open()
         self._duties.start()
         self._services.start(lambda service: service.start(self))
         return self
 
-    def run_duties(self) -> int:
-        """Run the background duties that are due, on this thread. Return the time (ms) until the next one is due."""
-        self._check_open()
-        return self._duties.run_due()
+    def close(self) -> None:
+        """Stop the services, and close producers and logs as a clean stop of Kafka does. Idempotent."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._close)
+            stack.callback(self._clients.close)
+            stack.callback(self._hurry, self._stop_s)
+            stack.callback(self._services.close)
 
-    def duties(self) -> tuple[DutyStatus, ...]:
-        """Return the status of each background duty."""
-        return self._duties.status()
-
-    def flush(self) -> None:
-        """Make all written records durable, and store the checkpoints.
-
-        Raises:
-            StorageError: error of the first log that failed, raised after all logs.
-        """
-        self._check_open()
-        self._duties.flush()
-
-    def offload(self, logs: Iterable[TopicPartition] | None = None) -> tuple[OffloadResult, ...]:
-        """Move closed segments below the last stable offset to the tier, for topics with ``remote.storage.enable``.
-
-        The call can be repeated at any time: segments in the tier are not sent again. If a log fails, for instance
-        because it is damaged or fenced, the other logs are still offloaded.
-
-        Args:
-            logs: only these logs; None is all open logs.
-
-        Returns:
-            One result for each log with a tier that leads.
-
-        Raises:
-            ConfigError: the engine has no tier.
-            StoreError: the store refused or failed; segments sent before stay committed.
-            StorageError: error of the first log that failed, raised after all logs.
-        """
-        self._check_open()
-        return self._duties.offload(self._duties.chosen(logs))
-
-    def tier_lag(self, logs: Iterable[TopicPartition] | None = None) -> tuple[TierLag, ...]:
-        """Return the tier lag of each log that has a tier, with the error of its last attempt."""
-        self._check_open()
-        return () if self._tiering is None else self._tiering.lag(self._duties.chosen(logs))
-
-    def collect(self) -> CollectReport:
-        """Delete the objects of all logs in the tier that no reader can need any longer; see ``tier.history.ms``.
-
-        Raises:
-            StoreError: the store refused or failed. Objects deleted before stay deleted; the next call deletes the
-                rest.
-        """
-        self._check_open()
-        return self._duties.collect()
-
-    def apply_retention(
-        self, logs: Iterable[TopicPartition] | None = None, *, dry_run: bool = False
-    ) -> tuple[RetentionResult, ...]:
-        """Delete and evict segments on local disk and in the tier according to each topic's cleanup policies.
-
-        Args:
-            logs: only these logs; None is all open logs.
-            dry_run: return the results without any change.
-
-        Raises:
-            StoreError, StorageError: as ``offload``.
-        """
-        self._check_open()
-        return self._duties.apply_retention(self._duties.chosen(logs), dry_run=dry_run)
-
-    def make_extra_indexes(self, logs: Iterable[TopicPartition] | None = None) -> tuple[ExtrasResult, ...]:
-        """Build the extra indexes (``index.extra``) that closed local segments lack, as a background duty also does.
-
-        Args:
-            logs: only these logs; None is all open logs.
-
-        Raises:
-            PluginError, StorageError: error of the first log that failed, raised after all logs.
-        """
-        self._check_open()
-        return self._duties.make_extras(self._duties.chosen(logs))
-
-    def run_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionResult, ...]:
-        """Compact logs, the filthiest first, until none is dirty enough: topics with ``cleanup.policy=compact``.
-
-        The error of a log, for instance a damaged batch, is in its result, and the other logs are still compacted.
-        The log is not compacted again until it is opened again.
-
-        Args:
-            logs: only these logs; None is all open logs.
-
-        Returns:
-            One result for each round; a log whose keys exceed ``log.cleaner.dedupe.buffer.size`` has several rounds.
-
-        Raises:
-            StorageError: a log directory went out of service.
-        """
-        self._check_open()
-        return tuple(self._cleaner.run(self._duties.chosen(logs), asks_all=True))
-
-    def plan_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionPlan, ...]:
-        """Return the plan of ``run_cleaner``, with reasons, for each log with a compacting policy; changes nothing."""
-        self._check_open()
-        return tuple(self._cleaner.plan(self._duties.chosen(logs), asks_all=True))
-
-    def preview_cleaner(self, plan: CompactionPlan) -> RoundPreview | None:
-        """Return the exact result of a planned round, after reading the same records; None if no round is due.
-
-        Raises:
-            StorageError: the error with which the round would fail.
-        """
-        self._check_open()
-        return self._cleaner.preview(plan)
-
-    def why_kept(
-        self, topic: str, partition: int, *, offset: int | None = None, key: bytes | None = None
-    ) -> Explanation:
-        """Explain what the next retention and compaction do to each part of a log, when, and why. Changes nothing.
-
-        Args:
-            topic: name of the topic.
-            partition: number of the partition.
-            offset: only the record at this offset.
-            key: only records with this key.
-
-        Raises:
-            UnknownTopicError: the partition does not exist here.
-            StorageError: the error with which retention or compaction would fail.
-        """
-        self._check_open()
-        log, now_ms = self.log(topic, partition), self._host.env.clock.now_ms()
-        policies, remote = self._policies(log.config), self._opener.remote_of(log)
-        return explain(log, policies, remote, self._cleaner.limits, now_ms, offset=offset, key=key)
-
-    def erase(self, topic: str, key: bytes, *, dry_run: bool = False) -> tuple[EraseResult, ...]:
-        """Erase all records of a key below the current log end in all partitions of a topic; return a result for each.
-
-        In a tier, the erasure also ends the history: objects that only older roots name are deleted after the
-        collector's grace time, for any ``tier.history.ms``. ``EraseResult`` lists the files and objects that may
-        still contain the key, and until when; ``proof_of`` converts it to JSON.
-
-        Args:
-            topic: name of the topic.
-            key: the whole key.
-            dry_run: return the results without any change.
-
-        Raises:
-            UnknownTopicError: the topic does not exist here.
-            StorageError: a partition could not be opened; none was changed.
-        """
-        self._check_open()
-        logs = [self.log(*name) for name in self.partitions() if name.topic == topic]
-        if not logs:
-            raise unknown_topic(topic, self.partitions(), self._open_logs.places())
-        remotes = [self._opener.joined(log) for log in logs]
-        return tuple(erase(log, key, remote, dry_run=dry_run) for log, remote in zip(logs, remotes, strict=True))
-
-    def verify(
-        self, logs: Iterable[TopicPartition] | None = None, *, deep: bool = False, repair: bool = False
-    ) -> tuple[VerifyResult, ...]:
-        """Check the closed segments of logs on local disk and, except orphans, everything in the tier.
-
-        The engine continues meanwhile. The active segment is not checked: ``Log.roll`` closes it.
-
-        Args:
-            logs: only these logs; None is all open logs.
-            deep: decode every local record, and read every segment of the tier.
-            repair: restore damaged segments of the tier from local disk. ``stratalog verify --repair`` repairs the rest,
-                and needs the engine to be stopped.
-
-        Raises:
-            StoreError, StorageError: as ``offload``.
-        """
-        self._check_open()
-        return tuple(
-            for_each(
-                self._duties.chosen(logs),
-                lambda log: verify_log(log, self._opener.remote_of(log), deep=deep, repair=repair),
-            )
-        )
-
-    def metrics(self) -> tuple[Sample, ...]:
-        """Return the current metrics of logs, directories, duties and the tier; see ``docs/reference/metrics.md``.
-
-        The call takes no lock that an append waits for, opens no file and sends no request to a store.
-        """
-        self._check_open()
-        state = EngineState(
-            logs=self._duties.chosen(None),
-            failed_logs=len(self._open_logs.failed),
-            dirs=self._dirs,
-            unreached=tuple(self._open_logs.unreached),
-            duties=self._duties.status(),
-            open_files=self._host.handles.open_count,
-            listener_failures=self._host.registry.listener_failures,
-            tier=None if self._tier is None else self._tier.metrics(),
-            tier_away=self._tier is not None and self._tier.availability.away is not None,
-            tier_failing=frozenset() if self._tiering is None else self._tiering.failing(),
-            throttled_ms=0 if self._tiering is None else self._tiering.throttled_ms,
-        )
-        return tuple(samples(state))
-
-    def measure_latencies(self) -> None:
-        """Measure the latencies of appends, fetches, offloads and store requests from now on. Idempotent.
-
-        A measured append takes about a microsecond longer. Service ``metrics`` calls this method.
-        """
-        self._check_open()
-        env = self._host.env
-        env.watch.latencies = env.watch.latencies or Latencies(env.clock.monotonic_ns)
-
-    def latencies(self) -> tuple[HistogramSample, ...]:
-        """Return the latencies in seconds since ``measure_latencies`` was called; nothing if it was not."""
-        self._check_open()
-        latencies = self._host.env.watch.latencies
-        return () if latencies is None else tuple(histograms(latencies))
-
-    def trace(self, begin_span: BeginSpan | None) -> None:
-        """Trace each request to the store, each offload of a log and each run of a duty, from now on.
-
-        Args:
-            begin_span: gets the name and the attributes of a span, and returns a context manager that ends it, as
-                OpenTelemetry's ``Tracer.start_as_current_span`` does. Called on the threads that do the work. None ends
-                the tracing.
-        """
-        self._check_open()
-        self._host.env.watch.begin_span = begin_span
-
-    def proof_of(self, result: EraseResult, key: bytes) -> dict[str, object]:
-        """Return the proof of an erasure as a JSON object for ``check_erasure``. It does not contain the key."""
-        return proof_of(result, self.log(*result.log), key)
-
-    def check_erasure(self, proof: Mapping[str, object], key: bytes) -> ErasureCheck:
-        """Check that all files and objects that may have contained an erased key are gone.
-
-        Searches the partition for the key, on local disk and in the tier.
-
-        Args:
-            proof: result of ``proof_of``.
-            key: the erased key.
-
-        Raises:
-            ConfigError: the proof is invalid, or belongs to another key or topic.
-            UnknownTopicError: the topic of the proof does not exist here.
-            StorageError: the log or the store failed.
-        """
-        self._check_open()
-        topic, partition = proof.get("topic"), proof.get("partition")
-        if not isinstance(topic, str) or type(partition) is not int:
-            raise ConfigError("the proof names no topic and partition: use the output of stratalog erase --json")
-        log = self.log(topic, partition)
-        return check_erasure(proof, log, key, self._opener.remote_of(log))
+    def _close(self) -> None:
+        self._logs.end()
+        self._owned.close()

@@ -1,19 +1,16 @@
-"""The directories, logs and topics of an engine: open, close, and changes of topics."""
+"""The owner of the directories, topics and logs of an engine."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from stratalog.client.clients import Clients
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.duties.cleaner import Cleaner
-from stratalog.engine.duties.duties import Duties
-from stratalog.engine.duties.service_runner import Services
+from stratalog.engine.duties.engine_metrics import EngineState
+from stratalog.engine.duties.scheduler import DutyStatus
 from stratalog.engine.open.directory_id import check_identities
 from stratalog.engine.open.inventory import Inventory, keep_inventory, read_inventory
 from stratalog.engine.open.log_dir import LogDir
@@ -26,8 +23,6 @@ from stratalog.engine.tiering.attach_tier import Attach, Attacher, check_not_int
 from stratalog.engine.tiering.tier_duties import Tiering
 from stratalog.engine.topics.move_log import settle_moves
 from stratalog.engine.topics.topic_changes import TopicChanges
-from stratalog.env.closing import Closeable
-from stratalog.env.forks import ends_with_fork
 from stratalog.env.lock_order import LockRank
 from stratalog.errors import (
     ClosedError,
@@ -39,34 +34,38 @@ from stratalog.errors import (
 )
 from stratalog.log.durability.subscribers import Background
 from stratalog.log.log import Log
-from stratalog.model.arguments import CheckedArguments
 from stratalog.model.events import LogDirOffline
-from stratalog.model.names import TopicPartition, only_partition
+from stratalog.model.names import TopicPartition, only_partition, unknown_topic
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topic_table import TopicTable
 from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.tier.takeover.take_over import AttachedLog
 from stratalog.tier.tier import Tier
-from stratalog.tier.tier_log import TierLog
 
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-class EngineLogs(CheckedArguments, Closeable):
-    """The directories, logs, topics and parts of an engine. A context manager; thread-safe.
+class EngineLogs:
+    """The owner of an engine's directories, topics and logs: opens, changes and closes them. Thread-safe.
 
-    Base class of ``Engine``, which ``open_engine`` creates, and which adds the clients and duties.
+    The methods of ``Engine`` have the full descriptions.
 
     Args:
         settings: all settings.
-        host: opens components; the engine closes it.
-        tier: the opened tier, or None; the engine closes it.
+        host: opens components; not closed here.
+        tier: the opened tier, or None; not closed here.
         recovery_progress: called with the progress of each recovery.
+        forget_offsets: deletes the committed offsets of a topic.
         attach: topics to take over from the tier into empty directories; None for no attach.
 
     Attributes:
+        open_logs: the directories, and the logs that are open in them.
+        opener: opens logs, and returns the tier of a log.
+        tiering: creates and offloads logs in the tier; None without a tier.
         attached: logs that were taken over when the engine was opened.
+        notifier: queue of events for the listeners.
+        env: clock, files and observation of the engine.
     """
 
     def __init__(
@@ -74,26 +73,19 @@ class EngineLogs(CheckedArguments, Closeable):
         settings: Settings,
         host: ComponentHost,
         tier: Tier | None,
-        recovery_progress: LogProgress | None = None,
-        *,
-        attach: Attach | None = None,
+        recovery_progress: LogProgress | None,
+        forget_offsets: Callable[[str], None],
+        attach: Attach | None,
     ) -> None:
-        self._settings, self._host, self._tier = settings, host, tier
-        self._changing = (
-            LockRank.TOPICS.lock()
-        )  # held while topics are created, altered, moved or deleted; over _closed
-        self._closed = False
+        self._settings, self._host, self._tier, self.env = settings, host, tier, host.env
+        self._changing = LockRank.TOPICS.lock()  # held while topics are created, altered, moved or deleted
+        self._closed = False  # under _changing
         self._lacks_first = False  # True if the directory with the topics file is unavailable
-        self.attached: tuple[AttachedLog, ...] = ()
-        ends_with_fork(self)
         with contextlib.ExitStack() as owned:  # closed by close(), or here after an error
-            owned.callback(host.close)
-            if tier is not None:
-                owned.callback(tier.close)
-            self._notifier = Notifier(host.registry, settings.engine.service_stop_ms)
-            owned.callback(self._notifier.close)
-            self._open_logs = OpenLogs(self._notifier)
-            self._dirs = self._open_logs.dirs
+            self.notifier = Notifier(host.registry, settings.engine.service_stop_ms)
+            owned.callback(self.notifier.close)
+            self.open_logs = OpenLogs(self.notifier)
+            self._dirs = self.open_logs.dirs
             self._open_dirs(owned)
             background = Background()
             owned.callback(background.close)
@@ -105,206 +97,162 @@ class EngineLogs(CheckedArguments, Closeable):
                 sections=host.registry.topic_sections(),
                 entries=None if inventory is None or not self._lacks_first else inventory.entries,
             )
-            self._opener = LogOpener(
-                settings.engine, host, tier, self._topics, self._dirs, self._notifier, recovery_progress, background
+            self.opener = LogOpener(
+                settings.engine, host, tier, self._topics, self._dirs, self.notifier, recovery_progress, background
             )
-            self._clients = Clients(self, host.available_parts(TopicConfig())[0], self._compact)
-            self._changes = TopicChanges(
-                self._open_logs, self._topics, self._opener, host, self._clients.offsets.forget_topic
-            )
-            clock = host.env.clock
-            self._tiering = None if tier is None else Tiering(tier, self._opener, settings.engine, clock)
-            self._cleaner = Cleaner(
-                settings.engine, clock, self._policies, self._tier_of, self._open_logs.write_cleaner_checkpoint
-            )
-            self._duties = Duties(
-                settings.engine,
-                host.env,
-                self._open_logs,
-                self._opener,
-                self._policies,
-                self._cleaner,
-                self._tiering,
-                self._clients.coordinator.abort_expired,
-            )
-            owned.callback(self._duties.close)
-            self._services = Services(host)
-            owned.callback(self._services.close)
-            if attach is None:
-                check_not_interrupted(*self._dirs)
-                if inventory is not None:
-                    self._opener.partitions = inventory.partitions
-                for directory in self._dirs:
-                    self._open_logs_of(directory, inventory)
-                if inventory is not None:
-                    self._note_unreached(inventory)
-            elif tier is not None:
-                self._open_logs.check_all_reached("attach needs all log directories to be available")
-                self.attached = self._take_over(tier, attach)
+            self.tiering = None if tier is None else Tiering(tier, self.opener, settings.engine, self.env.clock)
+            self._changes = TopicChanges(self.open_logs, self._topics, self.opener, host, forget_offsets)
+            self.attached = self._open_all(inventory, attach)
             self._keep_inventory()
             self._create_in_tier()
             self._owned = owned.pop_all()
 
-    # --- logs and topics ---------------------------------------------------------------------------------------------
+    # --- use ---------------------------------------------------------------------------------------------------------
 
-    def partitions(self) -> tuple[TopicPartition, ...]:
-        """Return the names of all logs, sorted, including logs that could not be opened."""
-        return self._open_logs.names()
+    def check_open(self) -> None:
+        """Raise ClosedError after ``end``."""
+        if self._closed:
+            raise ClosedError("the engine is closed")
 
     def topics(self) -> dict[str, TopicInfo]:
         """Return all topics, by name."""
         grouped: dict[str, list[TopicPartition]] = {}
-        for name in self.partitions():
+        for name in self.open_logs.names():
             grouped.setdefault(name.topic, []).append(name)
         return {topic: self._changes.info(topic, names) for topic, names in grouped.items()}
 
-    def log(self, topic: str, partition: int | None = None) -> Log:
-        """Return one log. ``partition`` may be left out if the topic has one partition.
-
-        Raises:
-            UnknownTopicError: the log does not exist here.
-            ConfigError: ``partition`` is left out, and the topic has several.
-            SystemLimitError: the process has too many open files; a later call opens the log.
-            StorageError: the error with which the log could not be opened.
-        """
-        self._check_open()
-        places = self._open_logs.places()
+    def log(self, topic: str, partition: int | None) -> Log:
+        """Return one log; open it again if the process had too many open files before."""
+        self.check_open()
+        places = self.open_logs.places()
         name = TopicPartition(
-            topic, only_partition(self.partitions(), topic, places) if partition is None else partition
+            topic, only_partition(self.open_logs.names(), topic, places) if partition is None else partition
         )
-        if isinstance(self._open_logs.failed.get(name), SystemLimitError):
+        if isinstance(self.open_logs.failed.get(name), SystemLimitError):
             self._open_again(name)
-        return self._open_logs.log(name)
+        return self.open_logs.log(name)
 
-    def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
-        """Create a topic; each partition goes to the log directory with the fewest logs.
+    def logs_of(self, topic: str) -> list[Log]:
+        """Return the logs of a topic, or raise UnknownTopicError if there is none."""
+        self.check_open()
+        found = [self.log(*name) for name in self.open_logs.names() if name.topic == topic]
+        if not found:
+            raise unknown_topic(topic, self.open_logs.names(), self.open_logs.places())
+        return found
 
-        The topic becomes visible when all its partitions exist. Its settings are stored before the first partition: a
-        crash can leave fewer partitions, but never other settings.
-
-        Args:
-            name: name of the topic, according to Kafka's rules.
-            partitions: number of partitions.
-            config: settings by Kafka's names; they override the engine's defaults.
-
-        Raises:
-            InvalidTopicError, TopicExistsError, UnknownSettingError, ConfigError: nothing was created.
-            LogDirOfflineError: a log directory is unavailable and may hold a topic of this name; nothing was created.
-            DiskFullError, LogDirError, StoreError: the creation failed; partitions created before were removed again.
-        """
-        with self._changing:
-            self._check_open()
-            made = self._changes.create(name, partitions, config or {})
-            self._keep_inventory()
-            self._create_in_tier(name)
-            return made
-
-    def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicInfo:
-        """Change settings of a topic and of its open logs; durable on return.
-
-        Args:
-            name: name of the topic.
-            config: settings by Kafka's names; None resets a setting to the engine's default.
-
-        Raises:
-            UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
-            StorageError: the settings cannot be stored; nothing was changed.
-        """
-        with self._changing:
-            self._check_open()
-            altered = self._changes.alter(name, config)
-            self._keep_inventory()
-            self._create_in_tier(name)
-            return altered
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records, including those in the tier, and its committed offsets.
-
-        Its folders are renamed to ``-delete`` at once. They are removed after ``file.delete.delay.ms``, or at a clean
-        stop. A failed call can be repeated.
-
-        Raises:
-            UnknownTopicError: the topic does not exist here.
-            StoreError: the tier refused; nothing on local disk was changed.
-            StorageError: a folder cannot be renamed; the partitions before it are deleted.
-        """
-        with self._changing:
-            self._check_open()
-            self._changes.delete(name)
-            self._keep_inventory()
-        self._duties.write_checkpoints()
-
-    def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
-        """Move a partition to another of the engine's log directories, and return the log that is open there.
-
-        The log is closed while it is copied. Log objects that were obtained before raise ClosedError from then on.
-
-        Raises:
-            UnknownTopicError: the partition does not exist here.
-            ConfigError: the engine has no such directory.
-            StorageError: the partition was not moved.
-        """
-        with self._changing:
-            self._check_open()
-            return self._changes.move(self._open_logs.log(TopicPartition(topic, partition)), os.fspath(log_dir))
+    def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
+        """Return the cleanup policies of a topic with these settings, by name."""
+        return {name: self._host.policy(name) for name in config.cleanup_policy}
 
     def left_folders(self) -> tuple[str, ...]:
-        """Return the paths of folders that a broker set aside (``-stray``, ``-future``) and the engine does not use."""
+        """Return the paths of folders that a broker set aside and the engine does not use."""
         return tuple(directory.store.path(name) for directory in self._dirs for name in sorted(directory.left))
 
-    @property
-    def tier(self) -> Tier | None:
-        """The opened tier, or None."""
-        return self._tier
+    def state(self, duties: Sequence[DutyStatus]) -> EngineState:
+        """Return the state from which the metrics are read, with the status of the duties."""
+        tier, tiering = self._tier, self.tiering
+        return EngineState(
+            logs=[log for _, log in sorted(self.open_logs.logs.items())],
+            failed_logs=len(self.open_logs.failed),
+            dirs=self._dirs,
+            unreached=tuple(self.open_logs.unreached),
+            duties=duties,
+            open_files=self._host.handles.open_count,
+            listener_failures=self._host.registry.listener_failures,
+            tier=None if tier is None else tier.metrics(),
+            tier_away=tier is not None and tier.availability.away is not None,
+            tier_failing=frozenset() if tiering is None else tiering.failing(),
+            throttled_ms=0 if tiering is None else tiering.throttled_ms,
+        )
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    def create(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
+        """Create a topic on disk and in the tier."""
+        return self._changed(name, lambda: self._changes.create(name, partitions, config))
+
+    def create_partitions(self, name: str, partitions: int) -> TopicInfo:
+        """Add partitions to a topic on disk and in the tier."""
+        return self._changed(name, lambda: self._changes.create_partitions(name, partitions))
+
+    def alter(self, name: str, config: Mapping[str, object]) -> TopicInfo:
+        """Change settings of a topic."""
+        return self._changed(name, lambda: self._changes.alter(name, config))
+
+    def _changed(self, topic: str, change: Callable[[], TopicInfo]) -> TopicInfo:
+        """Change a topic under the lock, store the inventory, and create new logs in the tier."""
+        with self._changing:
+            self.check_open()
+            found = change()
+            self._keep_inventory()
+            self._create_in_tier(topic)
+            return found
+
+    def delete(self, name: str) -> None:
+        """Delete a topic with its logs and committed offsets."""
+        with self._changing:
+            self.check_open()
+            self._changes.delete(name)
+            self._keep_inventory()
+
+    def move(self, name: TopicPartition, path: str) -> Log:
+        """Move a log to another directory."""
+        with self._changing:
+            self.check_open()
+            return self._changes.move(self.open_logs.log(name), path)
+
+    def end(self) -> None:
+        """Refuse further use, after the change that is running."""
+        with self._changing:  # released before the close, because listeners that it waits for may call the engine
+            self._closed = True
 
     def close(self) -> None:
-        """Stop the services, and close producers and logs as a clean stop of Kafka does. Idempotent."""
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._close)
-            stack.callback(self._clients.close)
-            stack.callback(self._host.registry.calls.hurry, self._settings.engine.service_stop_ms / 1000)
-            stack.callback(self._services.close)
-
-    def _close(self) -> None:
-        with self._changing:  # released before the close, because listeners that it waits for may call the engine
-            if self._closed:
-                return
-            self._closed = True
+        """Close the logs and directories, and wait for the listeners. Idempotent."""
         self._owned.close()
 
-    def _close_dir(self, directory: LogDir) -> None:
-        directory.close(failed=any(name in directory.folders for name in self._open_logs.failed))
+    # --- opening -----------------------------------------------------------------------------------------------------
 
-    # --- inside ------------------------------------------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the engine is closed")
+    def _open_all(self, inventory: Inventory | None, attach: Attach | None) -> tuple[AttachedLog, ...]:
+        """Open the logs of all directories, or take over the logs of a tier, and return the latter."""
+        if attach is not None and self._tier is not None:
+            self.open_logs.check_all_reached("attach needs all log directories to be available")
+            return self._take_over(self._tier, attach)
+        check_not_interrupted(*self._dirs)
+        if inventory is not None:
+            self.opener.partitions = inventory.partitions
+        for directory in self._dirs:
+            self._open_logs_of(directory, inventory)
+        if inventory is not None:
+            self._note_unreached(inventory)
+        return ()
 
     def _open_dirs(self, owned: contextlib.ExitStack) -> None:
         """Lock the available log directories, and check that they belong together and to the tier."""
         for number, path in enumerate(self._settings.engine.log_dirs):
             store = self._host.segment_store(path, read_only=False)
             try:
-                directory = LogDir(store, self._host.env, self._notifier)
+                directory = LogDir(store, self._host.env, self.notifier)
             except (CorruptCheckpointError, LogDirError) as error:
                 if isinstance(error, LogDirLockedError | SystemLimitError):
                     raise
-                self._open_logs.unreached[store.path()] = error
+                self.open_logs.unreached[store.path()] = error
                 self._lacks_first = self._lacks_first or number == 0
                 continue
             self._dirs.append(directory)
             owned.callback(self._close_dir, directory)
-        for path, problem in self._open_logs.unreached.items():
+        for path, problem in self.open_logs.unreached.items():
             if not self._dirs:
                 raise problem
             _LOGGER.error("a log directory is unavailable, the others are in use: path=%s error=%s", path, problem)
-            self._notifier(LogDirOffline(path=path, reason=str(problem)))
+            self.notifier(LogDirOffline(path=path, reason=str(problem)))
         if self._tier is not None:
             check_known(self._tier, [directory.store for directory in self._dirs])
-            self._tier.availability.listen(self._notifier)
+            self._tier.availability.listen(self.notifier)
         check_identities([(directory.store.path(), directory.identity) for directory in self._dirs])
         settle_moves(self._dirs)
+
+    def _close_dir(self, directory: LogDir) -> None:
+        directory.close(failed=any(name in directory.folders for name in self.open_logs.failed))
 
     def _inventory(self) -> Inventory | None:
         """Return the stored inventory of all directories, or None if all directories are available.
@@ -312,32 +260,32 @@ class EngineLogs(CheckedArguments, Closeable):
         Raises:
             StorageError: the first directory cannot be opened, and no other directory has the topics' settings.
         """
-        if not self._open_logs.unreached:
+        if not self.open_logs.unreached:
             return None
         found = read_inventory(directory.store for directory in self._dirs)
         if found is None and self._lacks_first:
-            raise next(iter(self._open_logs.unreached.values()))
+            raise next(iter(self.open_logs.unreached.values()))
         return found
 
     def _note_unreached(self, inventory: Inventory) -> None:
         """Record partitions that are in no available directory as failed."""
-        known = {*self._open_logs.logs, *self._open_logs.failed}
-        self._open_logs.failed.update(
-            (name, self._open_logs.unreached_error(f"the log directory of {name} is unavailable"))
+        known = {*self.open_logs.logs, *self.open_logs.failed}
+        self.open_logs.failed.update(
+            (name, self.open_logs.unreached_error(f"the log directory of {name} is unavailable"))
             for name in inventory.names()
             if name not in known
         )
 
     def _keep_inventory(self) -> None:
-        if len(self._dirs) > 1 and not self._open_logs.unreached:
+        if len(self._dirs) > 1 and not self.open_logs.unreached:
             keep_inventory(
-                [found.store for found in self._open_logs.online()], self._topics.entries, self._open_logs.names()
+                [found.store for found in self.open_logs.online()], self._topics.entries, self.open_logs.names()
             )
 
     def _take_over(self, tier: Tier, attach: Attach) -> tuple[AttachedLog, ...]:
         """Take over the logs of a tier into empty directories; raises the errors of ``Attacher.run``."""
         settings = self._settings.engine
-        attached = Attacher(tier, settings, self._host, self._open_logs, self._topics, self._opener, attach).run()
+        attached = Attacher(tier, settings, self._host, self.open_logs, self._topics, self.opener, attach).run()
         if settings.tier_outage_open == "serve":
             tier.availability.serve_without()
         return attached
@@ -348,42 +296,31 @@ class EngineLogs(CheckedArguments, Closeable):
             for name in directory.folders:
                 if name.topic not in inventory.partitions:
                     reason = f"the settings of {name} are in a log directory that is unavailable"
-                    self._open_logs.failed[name] = self._open_logs.unreached_error(reason)
-        duplicates = [name for name in directory.folders if name in self._open_logs.logs]
+                    self.open_logs.failed[name] = self.open_logs.unreached_error(reason)
+        duplicates = [name for name in directory.folders if name in self.open_logs.logs]
         for name in duplicates:
-            self._open_logs.failed[name] = ConfigError(
+            self.open_logs.failed[name] = ConfigError(
                 f"{name} is in {directory.store.path()} and in another log directory: move one of them to another "
                 "folder"
             )
-        opened, failed = self._opener.open_all(
-            directory, [name for name in directory.folders if name not in self._open_logs.failed]
+        opened, failed = self.opener.open_all(
+            directory, [name for name in directory.folders if name not in self.open_logs.failed]
         )
-        self._open_logs.failed.update(failed)
-        self._open_logs.publish((directory, log) for log in opened)
+        self.open_logs.failed.update(failed)
+        self.open_logs.publish((directory, log) for log in opened)
 
     def _create_in_tier(self, topic: str | None = None) -> None:
         """Create the logs of a topic, or all logs, in the tier."""
-        if self._tiering is not None:
-            self._tiering.create(
-                log for name, log in list(self._open_logs.logs.items()) if topic is None or name.topic == topic
+        if self.tiering is not None:
+            self.tiering.create(
+                log for name, log in list(self.open_logs.logs.items()) if topic is None or name.topic == topic
             )
 
     def _open_again(self, name: TopicPartition) -> None:
         """Open a log that could not be opened before because the process had too many open files."""
         with self._changing:
-            self._check_open()
-            if not isinstance(self._open_logs.failed.get(name), SystemLimitError):
+            self.check_open()
+            if not isinstance(self.open_logs.failed.get(name), SystemLimitError):
                 return  # another thread was first
             directory = next(found for found in self._dirs if name in found.folders)
-            self._open_logs.publish([(directory, self._opener.open(directory, name, directory.request(name)))])
-
-    def _policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
-        return {name: self._host.policy(name) for name in config.cleanup_policy}
-
-    def _compact(self, log: Log) -> None:
-        """Compact a log now, including the records of its active segment, if its policies require it."""
-        log.roll()
-        self._cleaner.run([log])
-
-    def _tier_of(self, log: Log) -> TierLog | None:
-        return self._opener.remote_of(log)
+            self.open_logs.publish([(directory, self.opener.open(directory, name, directory.request(name)))])

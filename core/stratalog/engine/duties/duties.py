@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from stratalog.cleaning.erase.erase_key import erase
+from stratalog.cleaning.erase.erasure_proof import ErasureCheck, check_erasure
+from stratalog.cleaning.erase.erasure_report import EraseResult
+from stratalog.cleaning.explain.explain import Explanation, explain
 from stratalog.cleaning.plan.retention import RetentionResult, apply_retention
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.engine.duties.cleaner import Cleaner, Policies
 from stratalog.engine.duties.scheduler import Duty, DutyStatus, Scheduler
+from stratalog.engine.duties.verify_logs import VerifyResult, verify_log
 from stratalog.engine.for_each_log import for_each
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
-from stratalog.engine.tiering.offload_log import OffloadResult
+from stratalog.engine.tiering.offload_log import OffloadResult, TierLag
 from stratalog.engine.tiering.tier_duties import Tiering
 from stratalog.env import Env
 from stratalog.errors import ConfigError, OutOfResourcesError, PluginError
@@ -38,9 +43,12 @@ class Duties:
         open_logs: logs of the engine.
         opener: returns the tier of a log.
         policies: opens the cleanup policies of a topic.
-        cleaner: compacts logs.
+        cleaner: compactor of the logs.
         tiering: offloads logs and collects garbage in the tier; None without a tier.
         abort_expired: aborts transactions that exceed their timeout.
+
+    Attributes:
+        cleaner: compacts logs.
     """
 
     def __init__(
@@ -55,7 +63,7 @@ class Duties:
         abort_expired: Callable[[], object],
     ) -> None:
         self._settings, self._clock, self._open_logs, self._opener = settings, env.clock, open_logs, opener
-        self._policies, self._cleaner, self._tiering = policies, cleaner, tiering
+        self._policies, self.cleaner, self._tiering = policies, cleaner, tiering
         self._schedulers = (
             Scheduler(env.clock, self._everyday(abort_expired), watch=env.watch),
             # The following duties have their own threads: a plugin's policy or an upload may take minutes, and must
@@ -83,7 +91,7 @@ class Duties:
 
     def close(self) -> None:
         """Start no further duty, and wait for running duties, which stop early. Idempotent."""
-        self._cleaner.stop()
+        self.cleaner.stop()
         if self._tiering is not None:
             self._tiering.close()
         for scheduler in reversed(self._schedulers):
@@ -108,7 +116,7 @@ class Duties:
     def _cleaning(self) -> Sequence[Duty]:
         if not self._settings.cleaner_enable:
             return ()
-        return (Duty("cleaner", self._settings.cleaner_backoff_ms, lambda: self._cleaner.run(self._serving())),)
+        return (Duty("cleaner", self._settings.cleaner_backoff_ms, lambda: self.cleaner.run(self._serving())),)
 
     def _tier(self) -> Sequence[Duty]:
         if self._tiering is None:
@@ -206,3 +214,25 @@ class Duties:
             if not dry_run:
                 with contextlib.suppress(OutOfResourcesError):  # the deletion frees space; a later run writes them
                     self.write_checkpoints()
+
+    def tier_lag(self, logs: Sequence[Log]) -> tuple[TierLag, ...]:
+        """Return the tier lag of each log that has a tier."""
+        return () if self._tiering is None else self._tiering.lag(logs)
+
+    def why_kept(self, log: Log, offset: int | None, key: bytes | None) -> Explanation:
+        """Explain what the next retention and compaction do to each part of a log."""
+        now_ms, policies, remote = self._clock.now_ms(), self._policies(log.config), self._opener.remote_of(log)
+        return explain(log, policies, remote, self.cleaner.limits, now_ms, offset=offset, key=key)
+
+    def erase(self, logs: Sequence[Log], key: bytes, *, dry_run: bool) -> tuple[EraseResult, ...]:
+        """Erase all records of a key below the current log ends."""
+        remotes = [self._opener.joined(log) for log in logs]
+        return tuple(erase(log, key, remote, dry_run=dry_run) for log, remote in zip(logs, remotes, strict=True))
+
+    def check_erasure(self, proof: Mapping[str, object], log: Log, key: bytes) -> ErasureCheck:
+        """Check that all files and objects that may have contained an erased key are gone."""
+        return check_erasure(proof, log, key, self._opener.remote_of(log))
+
+    def verify(self, logs: Sequence[Log], *, deep: bool, repair: bool) -> tuple[VerifyResult, ...]:
+        """Check the closed segments of logs on local disk and in the tier."""
+        return tuple(for_each(logs, lambda log: verify_log(log, self._opener.remote_of(log), deep=deep, repair=repair)))
