@@ -16,7 +16,7 @@ from stratalog.errors import ClosedError, UnknownTopicError
 ONE = TopicPartition("one", 0)
 
 
-def test_what_is_sent_is_consumed_and_committed(tmp_path: Path) -> None:
+def test_sent_records_are_consumed_and_committed(tmp_path: Path) -> None:
     async def work() -> list[bytes | None]:
         with open_engine(tmp_path) as engine:
             engine.create_topic("one")

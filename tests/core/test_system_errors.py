@@ -38,7 +38,7 @@ def test_an_error_condemns_the_directory_unless_the_table_lists_it(number: int) 
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENXIO, errno.EISDIR])
-def test_what_is_no_file_condemns_nothing_whatever_its_number(number: int) -> None:
+def test_an_error_about_no_file_condemns_no_directory(number: int) -> None:
     found = log_dir_error(IrregularFileError(number, "a FIFO has the name of a file"), "/logs/t-0/x")
     assert type(found) is NotAFileError
 

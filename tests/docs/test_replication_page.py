@@ -83,7 +83,7 @@ def test_logs_whose_leader_changes_end_up_the_same(
     assert two.offsets().log_start == one.offsets().log_start
 
 
-def test_what_was_cut_stays_cut_when_the_engine_is_opened_again(
+def test_truncated_records_stay_away_after_the_engine_is_reopened(
     replicate: Replicate, tmp_path: Path, engines: tuple[stratalog.Engine, stratalog.Engine]
 ) -> None:
     one, two = (engine.log("orders", 0) for engine in engines)

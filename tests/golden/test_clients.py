@@ -132,7 +132,7 @@ def test_transactional_producers_stand_where_their_broker_left_them(stored: Gold
 
 
 @pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
-def test_what_a_brokers_clients_left_open_is_aborted_when_its_time_is_over(stored: Golden, logs: Path) -> None:
+def test_a_transaction_that_a_brokers_client_left_open_is_aborted_after_its_timeout(stored: Golden, logs: Path) -> None:
     states = told_states(stored)
     left = {found: said for found, said in states.items() if said["transactionStatus"] == TransactionStatus.ONGOING}
     with open_engine(logs, env=at(EARLY_MS)) as engine:

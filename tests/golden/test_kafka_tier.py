@@ -20,7 +20,7 @@ LOGS = [
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 @pytest.mark.parametrize(("directory", "name"), LOGS)
-def test_what_kafka_moved_away_is_read_as_its_clients_read_it(
+def test_segments_in_kafkas_tier_read_as_kafkas_clients_read_them(
     golden: Unpacked, directory: str, name: TopicPartition, isolation: str
 ) -> None:
     found = golden(directory)

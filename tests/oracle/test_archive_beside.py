@@ -127,7 +127,7 @@ def test_of_what_the_broker_compacts_the_newest_value_of_each_key_is_kept(story:
     assert offsets == sorted(set(offsets))
 
 
-def test_what_the_broker_deletes_stays_and_nothing_is_missing_in_between(story: Story) -> None:
+def test_records_that_the_broker_deletes_stay_in_the_archive_without_gaps(story: Story) -> None:
     start, end = story.bounds[SHORT]
     assert [record.offset for record in story.archived[SHORT]] == list(range(start, end))
     assert sum(len(record.value or b"") for record in story.archived[SHORT]) > 30_000

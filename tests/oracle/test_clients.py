@@ -111,7 +111,7 @@ def test_a_broker_knows_what_was_committed_here(story: Story) -> None:
     assert (metadata or "").startswith("in a transaction")  # librdkafka may add what lies behind it in memory
 
 
-def test_what_a_brokers_client_left_open_is_aborted_by_its_successor(story: Story) -> None:
+def test_a_transaction_that_a_brokers_client_left_open_is_aborted_by_its_successor(story: Story) -> None:
     assert story.is_stable
 
 

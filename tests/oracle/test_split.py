@@ -95,7 +95,7 @@ def test_both_split_a_segment_into_the_same_files(
 @pytest.mark.parametrize("seed", [0, 2])
 @pytest.mark.parametrize("magic", [2, 1])
 @pytest.mark.parametrize("indexed", [True, False])
-def test_what_is_left_of_it_after_cleaning_is_the_same(
+def test_cleaning_keeps_the_same_records_as_the_broker(
     beds: tuple[LogBed, LogBed], kafka_cleaner: KafkaCleaner, seed: int, magic: int, *, indexed: bool
 ) -> None:
     """With indexes Kafka meets the overflow only while it cleans, and splits what still overflows then.

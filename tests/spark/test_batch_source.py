@@ -191,7 +191,7 @@ def test_topics_and_ranges_are_chosen_as_in_the_kafka_source(
         ({"subscribe": "orders", "as_of": 3}, "give the tier.s URI"),
     ],
 )
-def test_what_is_wrong_is_said(data: Path, options: dict[str, object], text: str) -> None:
+def test_a_wrong_option_is_named_in_the_error(data: Path, options: dict[str, object], text: str) -> None:
     with pytest.raises(StorageError, match=text):
         planned(data, options)
 

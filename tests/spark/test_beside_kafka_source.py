@@ -95,7 +95,7 @@ def test_a_stream_has_the_same_rows_schema_batches_and_offsets(found: dict[str, 
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_fails_there_fails_here(found: dict[str, Any], name: str) -> None:
+def test_queries_that_fail_with_kafkas_source_fail_here(found: dict[str, Any], name: str) -> None:
     assert [found[name][side]["failed"] for side in ("kafka", "stratalog")] == [True, True]
 
 

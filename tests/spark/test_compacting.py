@@ -90,7 +90,7 @@ def test_tombstones_stay_until_they_were_seen_for_long(
 
 
 @pytest.mark.usefixtures("both_ways")
-def test_what_was_aborted_neither_stays_nor_hides_anything(jobs: Any, tmp_path: Path) -> None:
+def test_aborted_records_neither_stay_nor_hide_others(jobs: Any, tmp_path: Path) -> None:
     tier = tmp_path / "tier"
     tier.mkdir()
     with open_engine(tmp_path / "data", tier=tier.as_uri()) as engine:

@@ -280,7 +280,7 @@ def test_an_iceberg_table_has_a_snapshot_of_each_run(export: Export, data: Path,
         export(data, tmp_path / "other", iceberg=table)
 
 
-def test_what_does_not_fit_the_runs_before_is_refused(export: Export, data: Path, tmp_path: Path) -> None:
+def test_an_export_that_does_not_fit_the_earlier_runs_is_refused(export: Export, data: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     export(data, target)
     with pytest.raises(ConfigError, match="partition_by='date', not 'hour'"):
@@ -332,7 +332,7 @@ def test_aborted_records_are_not_exported(export: Export, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", ["directory", "tier"])
-def test_what_was_exported_becomes_records_again_each_once(
+def test_exported_rows_become_records_again_each_once(
     export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     from stratalog_spark.jobs import export as exporting  # noqa: PLC0415 - needs pyspark

@@ -132,7 +132,7 @@ def test_a_split_and_what_was_staged_arrive_as_they_were() -> None:
         pickle.dumps(Pair("a", 1), protocol=0).decode("ascii"),
     ],
 )
-def test_what_is_no_message_of_a_kind_is_a_typed_error(text: str) -> None:
+def test_bytes_that_are_no_message_of_the_kind_raise_a_typed_error(text: str) -> None:
     from stratalog_spark.messages import MessageError  # noqa: PLC0415 - comes with the plugin
 
     with pytest.raises(MessageError, match="same release"):
@@ -149,7 +149,7 @@ def test_a_message_with_a_field_that_its_type_does_not_have_is_refused() -> None
         marks.unpack(json.dumps(body))
 
 
-def test_what_is_not_of_the_declared_type_is_not_sent() -> None:
+def test_a_value_of_another_type_than_declared_is_not_sent() -> None:
     from stratalog_spark.messages import MessageError  # noqa: PLC0415 - comes with the plugin
 
     for hint, value in ((int, True), (bytes, "text"), (Pair, None), (str | None, 7), (object, {1: 2}), (Kind, "one")):

@@ -327,7 +327,7 @@ def test_a_round_asks_only_for_partitions_that_it_writes_to(tmp_path: Path, monk
 
 
 @pytest.mark.usefixtures("topic")
-def test_what_failed_says_what_was_published_before(place: str) -> None:
+def test_a_failure_names_the_partitions_published_before_it(place: str) -> None:
     options = sink(place)
     message = stage(options, iter([arrow(made_rows(100))]))
     wrong = [found for found in message.staged if found.log.partition == 2]
@@ -493,7 +493,7 @@ def test_rows_of_an_older_spark_become_arrow() -> None:
 
 
 @pytest.mark.usefixtures("topic")
-def test_what_another_attempt_of_a_task_staged_is_not_published(place: str) -> None:
+def test_records_staged_by_another_attempt_of_a_task_are_not_published(place: str) -> None:
     """A speculative copy finishes as well, and Spark hands on one message of the two."""
     options, rows = sink(place), arrow(made_rows(200))
     message, duplicate = (stage(options, iter([rows]), WriteMark("query", 0)) for _ in range(2))

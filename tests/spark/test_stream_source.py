@@ -305,7 +305,7 @@ def test_a_log_that_was_cut_is_told_or_goes_on_at_its_end(plan: Plan, engine: En
 
 
 @pytest.mark.parametrize("plan", ["directory"], indirect=True)
-def test_what_a_writer_does_not_show_for_now_is_not_lost(plan: Plan, tmp_path: Path) -> None:
+def test_records_that_a_writer_hides_for_now_are_not_lost(plan: Plan, tmp_path: Path) -> None:
     """After an unclean stop a directory is read to its end, and a writer that starts again shows less of it at first."""
     planner = plan(startingOffsets="earliest")
     start = planner.first()

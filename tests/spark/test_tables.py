@@ -53,7 +53,7 @@ def test_options_of_a_query_count_before_those_of_the_table() -> None:
         ({}, "give one of subscribe"),
     ],
 )
-def test_what_a_table_cannot_keep_is_refused_when_it_is_made(options: dict[str, str], text: str) -> None:
+def test_columns_that_a_table_cannot_store_are_refused_at_creation(options: dict[str, str], text: str) -> None:
     from stratalog_spark.tables import table_schema  # noqa: PLC0415 - needs pyspark
 
     with pytest.raises(ConfigError, match=text) as raised:

@@ -72,7 +72,7 @@ class BulkWriterContract:
         with open_settled(target.location, target.settings(), tier_options=options) as reader:
             return list(reader.log(*LOG).records(start=0))
 
-    def test_what_staging_would_refuse_is_refused_by_a_check(self, target: WriteTarget) -> None:
+    def test_a_check_refuses_the_records_that_staging_refuses(self, target: WriteTarget) -> None:
         """``check`` raises for an unknown topic and for an unknown codec."""
         with target.open() as writer:
             writer.check("orders")
@@ -87,7 +87,7 @@ class BulkWriterContract:
         self.stage(target, made_records(300))
         assert self.read(target) == []
 
-    def test_what_all_tasks_staged_is_there_once_in_their_order(self, target: WriteTarget) -> None:
+    def test_the_records_of_all_tasks_are_published_once_in_task_order(self, target: WriteTarget) -> None:
         """Records of all tasks are read once, in order, with consecutive offsets and all their fields."""
         tasks = [made_records(700, task) for task in range(3)]
         staged = [found for records in tasks for found in self.stage(target, records)]
@@ -131,7 +131,7 @@ class BulkWriterContract:
                     assert not writer.append(LOG, staged, WriteMark(name, number)).duplicate
         assert len(self.read(target)) == 60
 
-    def test_what_is_discarded_is_gone_and_what_is_published_stays(self, target: WriteTarget) -> None:
+    def test_discarded_records_are_gone_and_published_records_stay(self, target: WriteTarget) -> None:
         """``discard`` keeps published segments: a job that aborts may not know whether its commit succeeded."""
         kept, gone = self.stage(target, made_records(40)), self.stage(target, made_records(40, 1))
         with target.open() as writer:

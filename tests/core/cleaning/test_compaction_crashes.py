@@ -121,7 +121,7 @@ def test_a_sync_that_is_left_out_is_found(tmp_path: Path, bed: LogBed, broken: t
         Search(tmp_path, bed.registry, 0, broken).run()
 
 
-def test_what_a_transaction_outdates_goes_once_its_marker_is_durable(tmp_path: Path, bed: LogBed) -> None:
+def test_records_that_a_transaction_replaces_go_once_its_marker_is_durable(tmp_path: Path, bed: LogBed) -> None:
     """Else a loss of power takes the marker, the transaction counts for aborted, and what it outdated is gone as well."""
     bed.topic, chance = cleaning_logs.topic(segment_bytes=2500), random.Random(0)  # noqa: S311 - the same in every run
     bed.folder.mkdir(parents=True)

@@ -125,7 +125,7 @@ def test_a_round_reads_local_copies_which_leave_before_the_commit(logs: TieredLo
     assert letters(log) == "2c 5d 7e 8x 9a 10b"
 
 
-def test_what_local_disk_has_alone_waits_and_shadows_nothing_in_the_tier(engine: Engine) -> None:
+def test_records_only_on_local_disk_wait_and_shadow_nothing_in_the_tier(engine: Engine) -> None:
     """The tier alone is a whole log: an engine that attaches after the disk is lost finds the newest value at its end."""
     log = filled(engine, "abc", "b")
     engine.offload()
@@ -425,7 +425,7 @@ def test_a_round_never_holds_the_list_of_all_segments(tmp_path: Path, monkeypatc
     logs.close()
 
 
-def test_what_a_loss_of_power_leaves_of_an_eviction_has_no_hole(logs: TieredLogs) -> None:
+def test_an_eviction_that_power_loss_interrupts_leaves_no_hole(logs: TieredLogs) -> None:
     """A local segment that came back before one that did not would hide what the tier has in between."""
     done = list[str]()
     files = FaultyVfs()

@@ -87,7 +87,7 @@ def test_the_tier_of_the_settings_is_measured_and_each_cold_figure_past_all_cach
     assert [path for path in left(place) if not path.startswith("cache/")] == ["bucket/mine", "disk/mine", "s.toml"]
 
 
-def test_what_fails_leaves_nothing_either(
+def test_a_failed_benchmark_leaves_nothing_either(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(engine: Engine, logs: object) -> None:

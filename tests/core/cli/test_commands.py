@@ -259,7 +259,7 @@ def test_dump_of_a_damaged_log_shows_what_is_good_and_ends_with_1(stratalog: Run
     ],
 )
 @pytest.mark.long
-def test_what_cannot_be_done_is_said_and_ends_with_2(
+def test_an_impossible_request_is_explained_and_exits_with_2(
     stratalog: Run, filled: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     ended = stratalog(*[argument.replace("DATA", str(filled)) for argument in arguments])

@@ -32,7 +32,7 @@ def full(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "command", [("retention",), ("retention", "--dry-run"), ("why-kept", "orders", "0"), ("topics", "create", "new")]
 )
-def test_what_was_found_is_shown(
+def test_results_found_before_the_disk_was_full_are_shown(
     folder: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert run([*command, "--dir", folder, "--json"]) == 0
@@ -41,6 +41,6 @@ def test_what_was_found_is_shown(
     assert f"path={folder}/recovery-point" in caplog.text
 
 
-def test_what_fails_is_told_before_that(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_shown_before_the_disk_is_full(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topics", "create", "orders", "--dir", folder]) == 2
     assert "exists already" in capsys.readouterr().err

@@ -34,7 +34,7 @@ def command(*arguments: object) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "shown"), [("plain é", "plain é"), ("a\nb", "a\\nb"), ("\x1b[1m", "\\x1b[1m"), ("\u202e", "\\u202e")]
 )
-def test_what_a_terminal_would_obey_is_spelt_out(text: str, shown: str) -> None:
+def test_terminal_control_characters_are_spelt_out(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 

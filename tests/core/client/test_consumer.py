@@ -263,7 +263,7 @@ def test_a_group_begins_anew_in_a_topic_that_is_deleted_and_made_again(engine: E
         assert consumer.committed() == {}
 
 
-def test_what_was_committed_goes_where_a_crash_ended_the_deletion_of_a_topic(
+def test_committed_offsets_go_when_a_crash_ended_the_deletion_of_a_topic(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(engine, ONE, 5)

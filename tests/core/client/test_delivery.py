@@ -104,7 +104,7 @@ def bench(bed: LogBed) -> Bench:
     return Bench(bed)
 
 
-def test_what_was_written_before_an_error_is_not_written_again(bench: Bench) -> None:
+def test_batches_written_before_an_error_are_not_written_again(bench: Bench) -> None:
     bench.flaky.plan = [(None, BusyError("after the write")), (BusyError("before it"), None)]
     futures = bench.send(b"a", b"b")
     assert [future.result(WAIT_S).offset for future in futures] == [0, 1]
@@ -186,7 +186,7 @@ def test_a_log_that_moves_to_another_directory_is_looked_up_again(bench: Bench, 
         assert old.appends == 1
 
 
-def test_whatever_goes_wrong_every_future_ends(bench: Bench) -> None:
+def test_every_future_ends_after_any_error(bench: Bench) -> None:
     bench.flaky.plan = [(RuntimeError("a bug"), None)]
     for future in bench.send(b"a", b"b"):
         assert isinstance(future.exception(WAIT_S), RuntimeError)

@@ -107,7 +107,7 @@ def test_bytes_are_counted_until_a_batch_is_finished() -> None:
     assert waiting.size_bytes == 30
 
 
-def test_what_waits_can_be_given_up_but_not_what_is_out() -> None:
+def test_waiting_records_can_be_abandoned_but_not_sent_ones() -> None:
     waiting = filled(100, 100, 10)
     out = waiting.take(0)
     assert out is not None

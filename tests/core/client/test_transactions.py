@@ -429,7 +429,7 @@ def test_offsets_of_a_transaction_count_when_it_is_committed(engine: Engine) -> 
         assert clients(engine).offsets.committed("g") == {name: CommittedOffset(5)}
 
 
-def test_what_was_committed_after_it_stands_when_a_transaction_ends_late(engine: Engine) -> None:
+def test_later_commits_stand_when_a_transaction_ends_late(engine: Engine) -> None:
     name, other = TopicPartition("t", 0), TopicPartition("t", 1)
     with engine.producer(transactional_id=ID) as producer:
         producer.begin_transaction()
@@ -555,7 +555,7 @@ def test_a_settled_end_that_a_full_disk_stopped_is_done_when_there_is_room(half:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_what_would_come_behind_a_marker_is_refused_until_the_end_is_done(half: Half, *, commit: bool) -> None:
+def test_records_behind_a_marker_are_refused_until_the_transaction_has_ended(half: Half, *, commit: bool) -> None:
     with pytest.raises(DiskFullError):
         end(half, commit=commit)
     with pytest.raises(InvalidTxnStateError, match="commit or abort it again"):

@@ -188,7 +188,7 @@ samples = st.fixed_dictionaries(
 
 
 @given(samples, st.booleans())
-def test_what_is_written_out_is_read_back(values: dict[str, object], only_changed: bool) -> None:  # noqa: FBT001 - drawn
+def test_a_written_setting_is_read_back(values: dict[str, object], only_changed: bool) -> None:  # noqa: FBT001 - drawn
     """A folder with a comma in its name came back as two."""
     settings = sample(**values)
     written = settings.to_mapping(only_changed=only_changed)

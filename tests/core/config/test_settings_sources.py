@@ -170,7 +170,7 @@ def test_a_variable_of_no_plugins_setting_is_an_error_with_the_nearest(variable:
         ("tier = 'file:///a'\ntier.cache.dir = 'b'", 'such as "tier.cache.dir" beside tier'),
     ],
 )
-def test_what_is_wrong_in_a_file_is_reported_with_its_path(tmp_path: Path, text: str, told: str) -> None:
+def test_an_error_in_a_settings_file_is_reported_with_its_path(tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "stratalog.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError) as caught:

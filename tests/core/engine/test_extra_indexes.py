@@ -160,7 +160,7 @@ def test_they_go_to_the_tier_and_spare_what_lies_there(place: Bed) -> None:
         assert {request.key for request in place.asked} == {slices[2][FileKind.LOG].key}
 
 
-def test_what_was_not_made_yet_is_made_for_the_tier(place: Bed) -> None:
+def test_an_index_that_is_missing_locally_is_built_for_the_tier(place: Bed) -> None:
     with place.engine() as engine:
         filled(engine, "ab", "cd")
         engine.offload()

@@ -222,7 +222,7 @@ def test_a_crash_while_a_topic_is_made_leaves_no_partition_without_its_settings(
 
 
 @pytest.mark.parametrize("there", ["orders-1", "orders-1/mine"])
-def test_what_stands_where_a_partition_would_go_is_left_alone(tmp_path: Path, there: str) -> None:
+def test_a_file_in_the_place_of_a_new_partition_is_left_alone(tmp_path: Path, there: str) -> None:
     with open_engine(tmp_path) as engine:
         (tmp_path / there).parent.mkdir(exist_ok=True)
         (tmp_path / there).write_text("mine")
@@ -291,7 +291,7 @@ def test_a_store_that_refuses_ends_a_duty_at_once(tmp_path: Path, monkeypatch: p
     assert len(asked) == 1
 
 
-def test_what_ended_a_duty_is_raised_and_not_what_failed_before(
+def test_the_error_that_ended_a_duty_is_raised_not_an_earlier_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures: list[StorageError] = [FencedEpochError("another writer"), StorePermissionError("no", "key")]

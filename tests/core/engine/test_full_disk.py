@@ -87,7 +87,7 @@ def test_deleting_makes_room(killed: Path, disk: SmallDisk, bucket: str) -> None
         assert offsets(engine, "plain") == list(range(COUNT // 2, COUNT + 1))
 
 
-def test_what_was_not_written_for_lack_of_room_is_written_later(killed: Path, disk: SmallDisk, bucket: str) -> None:
+def test_files_that_a_full_disk_refused_are_written_later(killed: Path, disk: SmallDisk, bucket: str) -> None:
     """Indexes and what is known of producers: of a producer that comes back no record is taken twice."""
     disk.room_bytes *= 2
     with reopened(killed, disk, bucket) as engine, engine.producer() as producer:

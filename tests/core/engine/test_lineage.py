@@ -147,7 +147,7 @@ def diverged(a: Engine, b: Engine) -> int:
     return parted
 
 
-def test_what_an_elected_leader_wrote_stays_where_it_is_though_the_tier_has_its_offsets(
+def test_records_of_an_elected_leader_stay_local_though_the_tier_has_their_offsets(
     pair: tuple[Engine, Engine],
 ) -> None:
     a, b = pair
@@ -272,7 +272,7 @@ def test_a_follower_that_begins_from_the_tier_knows_what_its_leader_knew(
         assert log.append_as_leader(produced(24, log)).base_offset == 28
 
 
-def test_what_was_aborted_stays_hidden_in_the_part_of_a_segment_that_goes(
+def test_aborted_records_stay_hidden_after_part_of_their_segment_goes(
     pair: tuple[Engine, Engine], replicas: Replicas
 ) -> None:
     a, b = pair
@@ -304,7 +304,7 @@ def test_what_was_aborted_stays_hidden_in_the_part_of_a_segment_that_goes(
         assert found == [offset for offset in committed if offset < 21]
 
 
-def test_what_both_tiers_have_under_other_borders_is_counted_once(pair: tuple[Engine, Engine]) -> None:
+def test_records_in_both_tiers_under_different_borders_are_counted_once(pair: tuple[Engine, Engine]) -> None:
     """By sums of what is listed, by size retention, and by the lag of the tier."""
     a, b = pair
     write(a, 1, "a")

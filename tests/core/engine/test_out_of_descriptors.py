@@ -126,7 +126,7 @@ def test_without_any_descriptor_each_call_fails_and_succeeds_later(tmp_path: Pat
 @pytest.mark.parametrize("operation", sorted(NEEDS_DESCRIPTOR - {"lock"}))
 @pytest.mark.parametrize("number", range(1, 9))
 @pytest.mark.long
-def test_whichever_call_is_refused_the_log_has_all_or_nothing_of_an_append(
+def test_the_log_has_all_or_nothing_of_an_append_if_any_system_call_is_refused(
     tmp_path: Path, files: FaultyVfs, operation: str, number: int
 ) -> None:
     """Appends that roll, the n-th open (or map, or sync of a folder) refused however much is given back."""
@@ -201,7 +201,7 @@ def test_a_write_without_memory_leaves_nothing_behind(tmp_path: Path, files: Fau
         assert values(engine, 0) == [b"0", b"2"]
 
 
-def test_what_cannot_be_cut_back_is_not_retriable(tmp_path: Path, files: FaultyVfs) -> None:
+def test_an_append_that_cannot_be_rolled_back_is_not_retriable(tmp_path: Path, files: FaultyVfs) -> None:
     with opened(tmp_path / "a", files) as engine:
         fill(engine)
         log = engine.log("t0", 0)

@@ -169,7 +169,7 @@ def test_settings_of_one_name_belong_to_one_plugin(tmp_path: Path) -> None:
         open_engine(tmp_path, plugins=[plugin(), plugin("copy_plugin", Others)])
 
 
-def test_what_a_broker_has_and_a_log_has_not_may_be_set(tmp_path: Path) -> None:
+def test_settings_that_only_a_broker_has_are_accepted(tmp_path: Path) -> None:
     config: dict[str, object] = {
         "min.insync.replicas": 2,
         "unclean.leader.election.enable": True,

@@ -70,7 +70,7 @@ class Script:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.long
-def test_what_was_called_durable_survives_and_the_rest_goes_from_the_end(tmp_path: Path, seed: int) -> None:
+def test_durable_records_survive_and_others_are_lost_from_the_end(tmp_path: Path, seed: int) -> None:
     script = Script(tmp_path, seed)
     script.run()
     assert script.states

@@ -161,7 +161,7 @@ def test_a_settings_file_that_is_none_is_refused(tmp_path: Path, kind: str) -> N
 
 
 @kinds
-def test_what_takes_the_name_of_a_segment_to_come_takes_one_log_out_of_service(tmp_path: Path, kind: str) -> None:
+def test_a_file_with_the_name_of_a_future_segment_takes_one_log_out_of_service(tmp_path: Path, kind: str) -> None:
     path = filled(tmp_path / "a")
     with open_engine(path) as engine:
         bad, good = engine.log("bad", 0), engine.log("good", 0)

@@ -133,7 +133,7 @@ def test_a_directory_that_became_read_only_takes_no_more_and_continues_reading(t
         assert len(list(engine.log("t", 0).records())) == 2
 
 
-def test_what_an_earlier_topic_left_in_a_directory_that_was_away_is_no_part_of_the_new_one(tmp_path: Path) -> None:
+def test_files_of_an_earlier_topic_in_a_returning_directory_are_no_part_of_the_new_topic(tmp_path: Path) -> None:
     dirs = [tmp_path / "a", tmp_path / "b"]
     with open_engine(dirs) as engine:
         engine.create_topic("t", partitions=2)

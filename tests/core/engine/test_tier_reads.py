@@ -165,7 +165,7 @@ def test_a_log_over_both_tiers_reads_as_one_without(tmp_path: Path, settings: di
 
 
 @pytest.mark.long
-def test_what_a_cache_on_disk_has_may_be_larger_than_what_is_made_of_it(tmp_path: Path) -> None:
+def test_a_cached_chunk_may_be_larger_than_its_contents(tmp_path: Path) -> None:
     """A compressed chunk of a segment is stored in more bytes than a reader asks for."""
     with opened(tmp_path, tier_cache_dir=str(tmp_path / "cache"), limits_chunk_cache_bytes=0) as engine:
         twins = Twins(engine, "chunked")

@@ -52,7 +52,7 @@ def test_closing_runs_what_is_queued_and_ends_the_thread() -> None:
     assert seen[-1] == 4
 
 
-def test_what_does_not_fit_is_dropped_and_counted() -> None:
+def test_tasks_above_the_limit_are_dropped_and_counted() -> None:
     worker, running, gate = Worker("test-full", limit=2), threading.Event(), threading.Event()
     seen: list[int] = []
 

@@ -221,7 +221,7 @@ def test_aborted_transactions_are_found_over_segments(bed: LogBed) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_what_a_full_disk_refused_is_forgotten_whole(bed: LogBed, *, commit: bool) -> None:
+def test_an_append_that_a_full_disk_refused_leaves_no_producer_state(bed: LogBed, *, commit: bool) -> None:
     """Producers, transactions and offsets are as if it had not been tried; then it succeeds."""
     disk = bed.files_port = FaultyVfs()
     bed.topic = TopicConfig(index_interval_bytes=0)

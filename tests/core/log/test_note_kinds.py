@@ -68,7 +68,7 @@ def test_a_topic_id_that_is_none_is_not_stored(files: SmallFiles) -> None:
     assert read_topic_id(cast(LogFiles, files)) == TOPIC_ID
 
 
-def test_what_is_stored_is_read_as_it_was_written(files: SmallFiles) -> None:
+def test_a_stored_note_is_read_as_it_was_written(files: SmallFiles) -> None:
     folder = cast(LogFiles, files)
     note = TierNote(1, 2, 3, 4, 5, 6, (EpochEntry(0, 2),))
     write_note(folder, note)

@@ -80,14 +80,14 @@ FINE = TopicPartition("t", 0)
 
 
 @pytest.mark.parametrize("value", [True, False, 15.0, 1.5, float("nan"), "1", b"1", None, [1], {}, object(), 1j])
-def test_what_has_no_index_and_a_bool_is_no_integer(value: Any) -> None:
+def test_a_bool_or_an_object_without_index_is_no_integer(value: Any) -> None:
     with pytest.raises(WrongTypeError, match=r"^at of number\(\) must be an integer, not "):
         CALLED.number(value)
     assert issubclass(WrongTypeError, TypeError)
     assert issubclass(WrongTypeError, ConfigError)
 
 
-def test_whatever_has_an_index_is_handed_on_as_an_int() -> None:
+def test_an_object_with_an_index_is_passed_on_as_an_int() -> None:
     found = CALLED.number(Index(), end=Index())  # type: ignore[arg-type]  # as numbers of libraries without types are
     assert found == (7, 0, 7)
     assert {type(value) for value in found} == {int}
@@ -146,7 +146,7 @@ def test_another_type_is_refused(call: Callable[[], object]) -> None:
         call()
 
 
-def test_what_is_taken_is_handed_on() -> None:
+def test_an_accepted_argument_is_passed_on() -> None:
     assert CALLED.texts("t", iter(["a"]), flag=True) == ("t", ["a"], True)
     assert CALLED.places(FINE, ("u", 1), more=5) == ((FINE, TopicPartition("u", 1)), {"more": 5})  # type: ignore[arg-type]  # a pair will do
     assert CALLED.mapping({FINE: None}) == {FINE: None}

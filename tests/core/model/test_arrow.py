@@ -235,7 +235,7 @@ def test_an_absent_column_is_named(record_batches: arrow.Batches, name: str) -> 
 
 
 @given(st.lists(records, min_size=1, max_size=12), st.integers(60, 200))
-def test_what_offsets_of_32_bits_cannot_say_becomes_several_batches(
+def test_columns_above_the_range_of_32_bit_offsets_become_several_batches(
     record_batches: arrow.Batches, listed: list[Record], limit: int
 ) -> None:
     """With another limit: two gigabytes are too much for a test."""
@@ -263,7 +263,7 @@ def test_a_column_of_nulls_and_one_without_any(record_batches: arrow.Batches) ->
     assert batch.column("value").buffers()[0] is None
 
 
-def test_what_is_written_while_it_is_packed_harms_nobody(packed: arrow.Batches) -> None:
+def test_a_buffer_that_changes_while_it_is_packed_is_safe(packed: arrow.Batches) -> None:
     """A thread that changes sizes and arena makes rows wrong, or an error; memory stays whole."""
     columns = columns_of([ONE, EMPTIES] * 500)
     sizes, arena = memoryview(bytearray(4 * 1000)).cast("i"), bytearray(columns.arena)

@@ -73,7 +73,7 @@ def test_equal_ids_have_equal_texts(topic_id: TopicId, last: str) -> None:
         "AAAAAAAAAAAAAAAAAAAAéQ",
     ],
 )
-def test_what_is_no_topic_id_is_refused(text: str) -> None:
+def test_text_that_is_no_topic_id_is_refused(text: str) -> None:
     """The decoder leaves out characters that it does not know, so that junk between good ones passed."""
     with pytest.raises(InvalidTopicError):
         TopicId(text)

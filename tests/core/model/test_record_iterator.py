@@ -43,7 +43,9 @@ def _listed(drawn: list[tuple[Any, ...]]) -> list[Record]:  # Any: the fields of
 @example(
     drawn=[(bytes([n]) * size, bytes([n]) * size, (), keep) for size in SIZES for n in (1, 2, 3) for keep in KEEPS]
 )
-def test_what_is_kept_of_a_record_stays_as_it_was(twin: ModuleType, drawn: list[tuple[Any, ...]]) -> None:
+def test_a_kept_record_stays_unchanged_while_iteration_continues(
+    twin: ModuleType, drawn: list[tuple[Any, ...]]
+) -> None:
     listed = _listed(drawn)
     kept = []
     for record, expected, row in zip(twin.iterator_of(columns_of(listed), 3), listed, drawn, strict=True):

@@ -117,7 +117,7 @@ def test_numbers_have_the_bits_that_they_have_in_a_batch(twin: ModuleType, field
                 make(**{field: wrong})
 
 
-def test_what_is_held_is_of_exact_types(twin: ModuleType) -> None:
+def test_both_record_classes_hold_values_of_the_exact_types(twin: ModuleType) -> None:
     """A subclass can hold anything, itself too: a record outside the collector must not hold one."""
     record = twin.Record(Number(1), Index(), key=Blob(b"k"), value=Blob(b""), headers=[[Text("h"), Blob(b"x")]])
     assert record == (1, 9, TimestampType.CREATE_TIME, b"k", b"", (("h", b"x"),), -1, -1)
@@ -182,7 +182,7 @@ def test_it_unpacks_and_matches_as_a_tuple(twin: ModuleType) -> None:
     assert twin.Record._fields == twin.Record.__match_args__ == ORDER
 
 
-def test_what_people_read_is_the_same(record_c: ModuleType) -> None:
+def test_both_record_classes_have_the_same_repr(record_c: ModuleType) -> None:
     assert record_c.Record.__doc__ == record_py.Record.__doc__
     assert (
         repr(record_c.Record(**FULL))

@@ -41,7 +41,7 @@ def test_a_record_above_the_limit_has_a_group_of_its_own(twin: ModuleType) -> No
     assert tuple(twin.survey(records, 1, 100, 30)) == (2, 2, 2, False)
 
 
-def test_what_is_no_record_is_refused(twin: ModuleType) -> None:
+def test_bytes_that_are_no_record_are_refused(twin: ModuleType) -> None:
     with pytest.raises(TypeError):
         twin.survey([*made(twin, [(1, None, None, ())]), (1, 2)], 0, 100, 30)
     with pytest.raises(IndexError):

@@ -86,7 +86,7 @@ def sealed(count: int, body: bytes, version: int = 1) -> bytes:
         (encode_snapshot([ONE]) + b"\0", 6),
     ],
 )
-def test_what_does_not_fit_is_refused_though_the_crc_is_right(data: bytes, position: int) -> None:
+def test_a_snapshot_that_makes_no_sense_is_refused_though_its_crc_is_right(data: bytes, position: int) -> None:
     with pytest.raises(CorruptSnapshotError) as caught:
         decode_snapshot(data, "f")
     assert caught.value.position == position

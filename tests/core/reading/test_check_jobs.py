@@ -48,7 +48,7 @@ def test_a_whole_tier_has_nothing_wrong_and_each_segment_is_looked_into_once(tie
 
 
 @pytest.mark.long
-def test_what_is_damaged_is_found_wherever_it_is(tier: Path) -> None:
+def test_damage_is_found_at_any_place(tier: Path) -> None:
     first, second = objects(tier, "orders")[:2]
     content = bytearray(first.read_bytes())
     content[100] ^= 1

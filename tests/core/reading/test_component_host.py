@@ -104,7 +104,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("error", [ValueError("bug"), ImportError("no brotli"), SystemExit(3), PluginError("refused")])
-def test_what_cannot_be_opened_and_is_not_used_keeps_no_engine_from_its_work(
+def test_an_unused_component_that_cannot_be_opened_does_not_stop_an_engine(
     tmp_path: Path, error: BaseException
 ) -> None:
     plugin = Failing(error)

@@ -112,7 +112,7 @@ def test_a_crashed_directory_is_read_to_its_last_good_batch(tmp_path: Path) -> N
         assert [record.offset for record in reader.log("orders", 0).records()] == list(range(100))
 
 
-def test_what_was_evicted_needs_the_tier(tmp_path: Path) -> None:
+def test_evicted_segments_need_the_tier(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
     bucket.mkdir()
     fill(tmp_path / "data", tier=f"file://{bucket}")
@@ -152,7 +152,7 @@ def test_foreign_files_and_folders_are_left_alone(tmp_path: Path) -> None:
         assert len(list(reader.log("orders", 0).records())) == 100
 
 
-def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_opened_is_explained(tmp_path: Path) -> None:
     fill(tmp_path)
     with pytest.raises(LogDirNotFoundError, match="nosuch"):
         open_reader(tmp_path / "nosuch")

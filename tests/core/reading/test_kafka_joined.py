@@ -117,7 +117,7 @@ def test_segments_of_leaders_that_followed_one_another_overlap(pair: dict[str, E
     check(b, tmp_path / "b", tmp_path / "remote", expected)
 
 
-def test_what_a_leader_wrote_that_was_not_followed_is_left_out(pair: dict[str, Engine], tmp_path: Path) -> None:
+def test_records_of_a_leader_that_was_not_followed_are_left_out(pair: dict[str, Engine], tmp_path: Path) -> None:
     a, b = pair.values()
     write(a, 5, "a")
     catch_up(a, b)

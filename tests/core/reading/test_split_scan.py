@@ -196,7 +196,7 @@ def test_a_hundredth_of_the_time_reads_at_most_three_hundredths_of_the_bytes(
     assert 0.01 * total < sum(read) <= 0.03 * total
 
 
-def test_what_a_transaction_aborted_is_in_no_split(tmp_path: Path) -> None:
+def test_aborted_records_are_in_no_split(tmp_path: Path) -> None:
     with open_engine(tmp_path) as engine:
         engine.create_topic("orders", config={"segment.bytes": 2_000, "index.interval.bytes": 100})
         with engine.producer(transactional_id="t", batch_size_bytes=200) as producer:

@@ -147,7 +147,7 @@ def test_a_module_that_is_not_there_is_a_wrong_name_and_no_package_to_install(mo
 @pytest.mark.parametrize(
     ("source", "advice"), [("import no_such_lib", ""), ("raise ModuleNotFoundError('', name='s3fs')", "stratalog[s3]")]
 )
-def test_what_a_named_module_lacks_is_advised_only_if_an_extra_of_ours_has_it(
+def test_an_extra_is_advised_only_if_it_has_the_missing_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, advice: str
 ) -> None:
     (tmp_path / "acme_lacking.py").write_text(source)

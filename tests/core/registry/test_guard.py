@@ -118,7 +118,7 @@ class Rewriting(Failing):
         return cast(RecordFilter, str(job))
 
 
-def test_what_a_policy_raises_names_it() -> None:
+def test_an_error_of_a_policy_names_the_policy() -> None:
     guarded = guarded_policy(Failing(), POLICY_GUARD)
     with pytest.raises(PluginError, match=r"'odd' version 1 \(plugin odd of odd-policies 2\.1\): plan raised Zero"):
         guarded.plan(NOTHING, TopicConfig(), 0)

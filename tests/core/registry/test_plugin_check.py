@@ -153,7 +153,7 @@ def test_a_heavy_import_before_opening_is_a_finding(install_distribution: Instal
         (plain(open_=lambda _context: _changed(levels=9)), "levels must be a range or None"),
     ],
 )
-def test_what_breaks_the_contract_is_reported(make_plugin: MakePlugin, provider: Provider[Codec], told: str) -> None:
+def test_a_breach_of_the_contract_is_reported(make_plugin: MakePlugin, provider: Provider[Codec], told: str) -> None:
     findings = check_plugin(make_plugin("acme", codecs=[provider]))
     assert told in texts(findings)
     assert {finding.where for finding in findings} == {"codec plain"}
@@ -190,7 +190,7 @@ def test_a_store_needs_a_well_formed_scheme_and_is_not_opened(make_plugin: MakeP
     assert good == []
 
 
-def test_what_is_not_installed_is_a_warning_only(make_plugin: MakePlugin) -> None:
+def test_a_plugin_that_is_not_installed_is_only_a_warning(make_plugin: MakePlugin) -> None:
     def needy(_context: OpenContext) -> Codec:
         raise PluginImportError("no zip9", "acme", "acme[zip9]")
 

@@ -175,7 +175,7 @@ def test_a_passed_module_that_is_installed_counts_once(install_distribution: Ins
     assert offer.distribution == "acme"
 
 
-def test_what_is_wrong_with_a_passed_plugin_is_raised(make_plugin: MakePlugin) -> None:
+def test_an_error_in_a_passed_plugin_is_raised(make_plugin: MakePlugin) -> None:
     with pytest.raises(PluginError, match="did you mean stratalog_codecs"):
         Registry.load([make_plugin("mine", codex=[])])
     with pytest.raises(PluginError, match="stratalog_codecs of plugin 'mine' failed"):

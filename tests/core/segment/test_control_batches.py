@@ -75,7 +75,7 @@ def test_only_the_first_record_of_a_control_batch_counts(bed: LogBed) -> None:
     ],
     ids=["data", "short", "unknown type", "null"],
 )
-def test_what_says_nothing_is_none(bed: LogBed, listed: list[Record], *, control: bool) -> None:
+def test_an_unknown_control_batch_is_none(bed: LogBed, listed: list[Record], *, control: bool) -> None:
     assert read(bed, bed.batch(0, listed, control=control)) is None
 
 

@@ -307,7 +307,7 @@ def test_batches_get_another_epoch_in_whatever_pieces_they_come(
 
 
 @pytest.mark.parametrize("size", [-1, 0, 13, (1 << 31) - 1])
-def test_what_is_no_batch_keeps_its_bytes(mixed: list[bytes], size: int) -> None:
+def test_bytes_that_are_no_batch_are_kept(mixed: list[bytes], size: int) -> None:
     data = mixed[-3] + FRAME.pack(1, size, 5, 2) + bytes(100)
     setter = EpochSetter(7)
     changed = bytes(setter.feed(data) + setter.rest())

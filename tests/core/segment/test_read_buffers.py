@@ -20,7 +20,7 @@ def segment(bed: LogBed, make_segment: MakeSegment) -> Segment:
     return make_segment([bed.batch(0, records(9))], 0, 9)
 
 
-def test_what_is_read_is_what_the_segment_has(segment: Segment) -> None:
+def test_the_bytes_read_are_those_of_the_segment(segment: Segment) -> None:
     size = segment.size_bytes
     with ReusedReads(USUAL_BYTES, SPARE) as reads:
         read = reads.of(segment)

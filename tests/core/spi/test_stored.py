@@ -42,7 +42,7 @@ def a_segment() -> StoredSegment:
     )
 
 
-def test_what_is_written_is_read_back_through_json_text() -> None:
+def test_stored_fields_come_back_through_json_text() -> None:
     text = json.dumps(a_segment().to_json())
     assert StoredSegment.from_json(json.loads(text), "file") == a_segment()
 
@@ -108,7 +108,7 @@ def test_damage_is_a_typed_error_that_names_the_file(damage: Callable[[dict[str,
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 3])
-def test_what_is_no_object_is_refused(value: object) -> None:
+def test_json_that_is_no_object_is_refused(value: object) -> None:
     with pytest.raises(CorruptObjectError):
         StoredSegment.from_json(value, "file")
 

@@ -82,11 +82,11 @@ CONTRACT = Contract()
 @pytest.mark.parametrize("policy", [AlwaysTheSame(), DeletesNothing()])
 def test_the_contract_refuses_a_policy_that_plans_without_end(policy: CleanupPolicy) -> None:
     with pytest.raises(AssertionError, match="whose work is done"):
-        CONTRACT.test_what_is_carried_out_is_not_planned_again(policy)
+        CONTRACT.test_a_plan_that_is_carried_out_is_not_planned_again(policy)
 
 
 def test_the_contract_takes_a_policy_that_goes_by_the_checkpoint() -> None:
-    CONTRACT.test_what_is_carried_out_is_not_planned_again(Once())
+    CONTRACT.test_a_plan_that_is_carried_out_is_not_planned_again(Once())
     CONTRACT.test_a_rewrite_has_bounds_that_the_core_takes(Once())
 
 

@@ -119,7 +119,7 @@ def test_a_precondition_may_be_lost_on_the_way(proxy: FaultProxy, path: str) -> 
     assert ask(proxy, "GET", path) == (200, b"new")
 
 
-def test_what_was_planned_is_forgotten_when_asked(proxy: FaultProxy, path: str) -> None:
+def test_planned_faults_are_forgotten_on_request(proxy: FaultProxy, path: str) -> None:
     proxy.plan(ProxyFault(Misdeed.SILENT, times=100))
     proxy.heal()
     assert ask(proxy, "GET", path) == (200, BODY)

@@ -88,7 +88,7 @@ def test_a_run_that_writes_nothing_collects_nothing_and_asks_for_nothing(archive
     assert archive.store.counts["list"] <= asked["list"]
 
 
-def test_what_a_killed_run_uploaded_goes_once_it_is_old(archive: Archive) -> None:
+def test_uploads_of_a_killed_run_go_once_they_are_old(archive: Archive) -> None:
     archive.run(segments=1)
     key = archive.leave_object(leader_epoch=0)
     archive.run(segments=1)

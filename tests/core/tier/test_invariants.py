@@ -45,7 +45,7 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/log/test_log_rules.py::test_a_fenced_writer_and_a_writer_without_the_key_write_nothing")),
     12: ("no batch above max.message.bytes is accepted", (
         "core/log/prepare/test_prepare_batches.py::test_a_batch_above_the_limit_is_refused",
-        "core/log/prepare/test_prepare_batches.py::test_what_grows_above_the_limit_is_split_unless_its_producer_counts")),
+        "core/log/prepare/test_prepare_batches.py::test_a_batch_that_grows_above_the_limit_is_split_unless_it_has_producer_sequences")),
     13: ("with LogAppendTime a batch has one time, that of the append", (
         "core/log/test_append_time.py::test_the_result_tells_the_time_that_is_stored",)),
     14: ("a compacted topic takes no null key", (
@@ -149,7 +149,7 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/cleaning/plan/test_retention.py::test_no_segment_goes_that_reaches_above_the_high_watermark")),
     50: ("without a tier the log start is the first segment's", (
         "core/cleaning/plan/test_retention.py::test_segments_that_are_too_old_go",
-        "core/cleaning/plan/test_retention.py::test_what_lies_below_the_log_start_goes")),
+        "core/cleaning/plan/test_retention.py::test_segments_below_the_log_start_go")),
     51: ("there is always one active segment", (
         "core/log/change/test_delete.py::test_the_active_segment_is_rolled_before_it_goes",)),
     52: ("a reader of a segment that goes finishes", ("core/log/change/test_delete.py::test_a_fetched_slice_outlives_its_segment",)),
@@ -158,7 +158,7 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/cleaning/test_compaction_crashes.py::test_no_newest_record_is_lost_whenever_the_power_goes",
         "core/cleaning/compact/test_compaction_round.py::test_the_example_of_the_manual")),
     54: ("survivors are unchanged and in order", (
-        "plugins/formats/test_retain.py::test_what_is_around_the_records_stays",
+        "plugins/formats/test_retain.py::test_the_header_around_the_records_stays",
         "plugins/formats/test_retain.py::test_a_rewritten_batch_is_what_encoding_its_records_gives",
         "core/cleaning/compact/test_compaction_round.py::test_a_second_round_over_the_same_records_changes_nothing")),
     55: ("what is open, active or young is not touched", (
@@ -214,7 +214,7 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/engine/test_tier_rules.py::test_both_tiers_count_once_for_size_retention",)),
     74: ("another lineage's records are never taken for ours", (
         "core/tier/upload/test_uploader.py::test_a_range_that_another_leader_filled_is_not_taken_for_ours",
-        "core/engine/test_lineage.py::test_what_an_elected_leader_wrote_stays_where_it_is_though_the_tier_has_its_offsets",
+        "core/engine/test_lineage.py::test_records_of_an_elected_leader_stay_local_though_the_tier_has_their_offsets",
         "core/engine/test_lineage.py::test_the_writer_of_lost_records_follows_and_reads_the_new_history")),
     75: ("a follower that begins from the tier has epochs, log start and producers", (
         "core/engine/test_lineage.py::test_a_follower_that_begins_from_the_tier_knows_what_its_leader_knew",)),
@@ -229,11 +229,11 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "plugins/formats/test_layout_encrypted.py::test_chunks_are_bound_to_their_places")),
     79: ("aborted transactions of a range are the same from the tier", (
         "core/engine/test_tier_reads.py::test_a_log_over_both_tiers_reads_as_one_without",
-        "core/engine/test_lineage.py::test_what_was_aborted_stays_hidden_in_the_part_of_a_segment_that_goes")),
+        "core/engine/test_lineage.py::test_aborted_records_stay_hidden_after_part_of_their_segment_goes")),
     80: ("the index cache is bounded", (
         "core/tier/test_tier_cache.py::test_it_stays_inside_its_bound_and_a_smaller_one_holds_after_a_restart",
         "core/tier/test_tier_cache.py::test_cached_items_are_there_after_a_restart",
-        "core/env/test_byte_cache.py::test_what_was_used_longest_ago_goes_first_and_the_bound_holds")),
+        "core/env/test_byte_cache.py::test_the_least_recently_used_entry_goes_first_and_the_bound_holds")),
     81: ("entries tile their range at every commit", (
         "core/tier/manifest/test_entry_tree.py::test_any_changes_leave_what_a_plain_list_would_hold",
         "core/tier/manifest/test_root_codec.py::test_a_root_that_breaks_its_promises_is_not_made")),

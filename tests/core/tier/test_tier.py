@@ -119,7 +119,7 @@ def test_all_logs_are_found() -> None:
     assert sorted(tier.logs()) == sorted(wanted)
 
 
-def test_what_is_no_log_is_left_out() -> None:
+def test_objects_that_are_no_log_are_left_out() -> None:
     bed = TierBed()
     tier = bed.open()
     commit(tier, LOG)

@@ -325,7 +325,7 @@ def test_an_item_that_could_not_be_opened_for_lack_of_descriptors_stays(tmp_path
 
 
 @pytest.mark.parametrize("kind", ["folder", "FIFO"])
-def test_what_has_an_items_name_and_is_no_file_costs_that_item_alone(tmp_path: Path, kind: str) -> None:
+def test_a_directory_in_the_place_of_a_cached_item_costs_only_that_item(tmp_path: Path, kind: str) -> None:
     cache = cache_of(tmp_path)
     cache.put("a", "1", DATA)
     (path,) = files_in(tmp_path)

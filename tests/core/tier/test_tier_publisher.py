@@ -80,7 +80,7 @@ def test_a_group_of_which_one_was_replaced_is_left_out_and_the_others_are_placed
     assert not merged.new.keys & objects(bed)
 
 
-def test_what_was_merged_meanwhile_is_not_parted_again(bed: TierBed, log: TierLog) -> None:
+def test_segments_merged_meanwhile_are_not_split_again(bed: TierBed, log: TierLog) -> None:
     before, (first, second) = entries(bed, log), (publisher(log), publisher(log))
     merged = made(first, before[1:3], b"merged")
     pieces = [made(second, before[1:2], b"one"), made(second, before[2:3], b"two"), made(second, before[3:4], b"three")]
@@ -90,7 +90,9 @@ def test_what_was_merged_meanwhile_is_not_parted_again(bed: TierBed, log: TierLo
 
 
 @pytest.mark.parametrize(("log_start", "placed"), [(19, 2), (20, 1), (21, 1), (30, 0), (50, 0)])
-def test_what_retention_took_meanwhile_stays_gone(bed: TierBed, log: TierLog, log_start: int, placed: int) -> None:
+def test_segments_that_retention_deleted_meanwhile_stay_gone(
+    bed: TierBed, log: TierLog, log_start: int, placed: int
+) -> None:
     """At the border of a segment, inside one, and all of it; what is left counts as compacted all the same."""
     before, by = entries(bed, log), publisher(log)
     pair = [made(by, before[1:2], b"one"), made(by, before[2:3], b"two")]

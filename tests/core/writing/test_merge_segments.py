@@ -83,7 +83,7 @@ def test_segments_of_other_times_stay_apart() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_was_merged_is_not_merged_again(seed: int) -> None:
+def test_merged_segments_are_not_merged_again(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - the same in every run
     found = [
         Sized(number, chance.randrange(9_000 >> chance.randrange(12)), number * DAY_MS // 60) for number in range(300)

@@ -108,7 +108,7 @@ def test_a_span_is_compacted_as_the_cleaner_compacts(tmp_path: Path) -> None:
     assert [len(rows) for rows in kept] == [30, 70]  # the second time of what the first has left, and what came since
 
 
-def test_what_does_not_fit_is_not_compacted_in_part(tmp_path: Path, target: WriteTarget) -> None:
+def test_a_key_set_that_does_not_fit_is_not_compacted_in_part(tmp_path: Path, target: WriteTarget) -> None:
     before = stored(tmp_path)
     with target.open() as writer:
         span = planned(writer)

@@ -104,7 +104,7 @@ def test_a_root_that_arrives_after_its_segments_were_discarded_is_refused(tiers:
     assert tiers.values() == [b"a", b"b"]
 
 
-def test_what_an_engine_took_over_is_not_cleaned_up(tiers: Bed) -> None:
+def test_objects_that_an_engine_took_over_are_not_cleaned_up(tiers: Bed) -> None:
     """A root of this job may still be in progress: the uploaded objects stay, unread."""
     staged = tiers.stage([b"a"])
     tiers.remote().claim("an engine attached")
@@ -314,7 +314,7 @@ def test_segments_that_another_writer_merges_meanwhile_are_left_to_it(
     assert len(tiers.segments()) == 8 + 1 + 1, "what came too late is gone"
 
 
-def test_what_an_engine_may_be_writing_is_not_merged(tiers: Bed) -> None:
+def test_segments_that_an_engine_may_be_writing_are_not_merged(tiers: Bed) -> None:
     for row in range(8):
         tiers.append(tiers.stage([b"%d" % row]))
     remote = tiers.remote()
@@ -357,7 +357,7 @@ def test_segments_are_replaced_by_one_commit(tiers: Bed) -> None:
         writer.replace(span, staged, reason="again")
 
 
-def test_what_replaces_must_cover_just_the_span(tiers: Bed) -> None:
+def test_a_replacement_must_cover_exactly_the_span(tiers: Bed) -> None:
     tiers.append(tiers.stage([b"%d" % row for row in range(300)]))
     with tiers.writer() as writer:
         span = writer.span(LOG, 100)

@@ -137,7 +137,7 @@ def test_a_log_start_in_the_active_segment_leaves_nothing_to_do() -> None:
     assert bounds(plan(log_of([100, 100], log_start=15), min_cleanable_dirty_ratio=0)) is None
 
 
-def test_what_a_tier_has_and_what_local_disk_has_alone_are_compacted_each_for_itself() -> None:
+def test_the_tier_and_the_local_rest_are_compacted_separately() -> None:
     log = replace(log_of([100] * 5, remote=3, dirty_start=5), tier_dirty_start=10)
     found = [action for action in plan(log) if isinstance(action, Rewrite)]
     assert [(action.start, action.dirty_start, action.end) for action in found] == [(0, 10, 30), (30, 30, 40)]

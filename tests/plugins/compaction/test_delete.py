@@ -160,7 +160,7 @@ def test_size_is_counted_after_what_lies_below_the_log_start() -> None:
     assert deleted(DeletePolicy().plan(log_of([100, 100, 100, 100], log_start=20), config, 0)) == 2
 
 
-def test_what_stays_is_said_too() -> None:
+def test_kept_segments_are_explained_too() -> None:
     config = TopicConfig(retention_ms=6000)
     first, second = DeletePolicy().plan(log_of([1, 1, 1], ages_from=[1000, 5000, 2000]), config, 10_000)
     assert isinstance(first, DeletePrefix)

@@ -46,7 +46,7 @@ def knowing(twin: type[PythonKeyMap], keys: list[bytes | None]) -> KeyMap:
 
 
 @given(hashes)
-def test_what_is_in_a_section_is_found(listed: list[int]) -> None:
+def test_a_key_in_a_section_is_found(listed: list[int]) -> None:
     section = memoryview(section_of(listed))
     for found in listed:
         assert holds_any(section, [found])

@@ -51,7 +51,7 @@ def test_the_last_of_each_key_stays(opener: Opener) -> None:
     assert verdicts(found, records) == [DROP, KEEP, AT_HORIZON, DROP, KEEP]
 
 
-def test_what_is_newer_than_the_map_or_unknown_to_it_stays(opener: Opener) -> None:
+def test_records_newer_than_the_map_or_unknown_to_it_stay(opener: Opener) -> None:
     found = opener(10, 9, SECRET)
     found.observe(columns([(b"a", b"1")], start=7))
     assert verdicts(found, columns([(b"a", b"1"), (b"z", b"1")], start=8)) == [KEEP, KEEP]

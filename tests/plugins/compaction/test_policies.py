@@ -195,7 +195,7 @@ def test_a_header_says_when_its_record_expires(bed: LogBed, encoding: str) -> No
     assert [offset for offset, _ in left(log)] == [1, 2, 3]
 
 
-def test_what_expired_as_a_whole_is_deleted_as_a_whole(bed: LogBed) -> None:
+def test_a_segment_that_expired_whole_is_deleted_whole(bed: LogBed) -> None:
     log = opened(bed, "ttl", ttl__ms=1000)
     for age_ms in (5000, 3000, 0, 3000):
         add(log, None, b"v", at_ms=bed.clock.now_ms() - age_ms)

@@ -57,7 +57,7 @@ def test_the_greatest_stays_and_of_equal_ones_the_last(opener: Opener) -> None:
     assert verdicts(found, listed) == [DROP, DROP, AT_HORIZON, DROP, DROP, KEEP]
 
 
-def test_what_is_met_in_the_second_pass_counts_if_its_key_is_known(opener: Opener) -> None:
+def test_a_record_of_the_second_pass_counts_if_its_key_is_known(opener: Opener) -> None:
     found = opener(10, 9, SECRET)
     found.observe(*columns([(b"a", b"", 3)], start=9))
     assert verdicts(found, [(b"a", b"", 8), (b"z", b"", 8), (b"a", b"", 7), (b"z", b"", 7)]) == [KEEP, KEEP, DROP, KEEP]

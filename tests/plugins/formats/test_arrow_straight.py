@@ -129,7 +129,7 @@ def test_each_batch_has_its_epoch_and_kind_of_time(compiled: Kernels) -> None:
     assert batch.column("timestamp_type").to_pylist() == [0, 0, 0, 1, 1]
 
 
-def test_what_says_the_same_in_each_row_is_in_memory_once(compiled: Kernels) -> None:
+def test_a_value_that_all_rows_share_is_in_memory_once(compiled: Kernels) -> None:
     data = written([Record(value=b"v")] * 5000)
     batches = [agrees(compiled, data), agrees(compiled, data)]
     addresses = [

@@ -48,7 +48,7 @@ class TestGzip(CodecContract):
     @pytest.mark.parametrize(
         "end", [b"\x1f", b"\x1f\x8b", b"\x1f\x8b\x08" + bytes(15), b"\x1f\x8b" + bytes(40), bytes(40)]
     )
-    def test_what_is_no_member_behind_the_first_is_ignored(self, codec: Codec, end: bytes) -> None:
+    def test_bytes_behind_the_first_gzip_member_are_ignored(self, codec: Codec, end: bytes) -> None:
         """As Java does: it takes a header that it cannot read, and what is too short for a member, for the end."""
         packed = gzip.compress(TEXT) + end
         assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT

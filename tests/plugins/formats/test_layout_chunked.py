@@ -36,20 +36,20 @@ def log_slice(stored: StoredSegment) -> ObjectSlice:
     return stored.slices[FileKind.LOG]
 
 
-def test_what_shrinks_is_compressed(layout: ChunkedLayout, objects: MemoryObjects) -> None:
+def test_a_chunk_that_shrinks_is_compressed(layout: ChunkedLayout, objects: MemoryObjects) -> None:
     stored = layout.write(a_segment(data=TEXT), objects, None)
     assert log_slice(stored).size_bytes < len(TEXT) / 10
     assert joined(layout.read(stored, 0, len(TEXT), objects.fetch)) == TEXT
 
 
-def test_what_does_not_shrink_is_stored_as_it_is(layout: ChunkedLayout, objects: MemoryObjects) -> None:
+def test_a_chunk_that_does_not_shrink_is_stored_as_it_is(layout: ChunkedLayout, objects: MemoryObjects) -> None:
     stored = layout.write(a_segment(data=NOISE), objects, None)
     (data,) = objects.objects.values()
     assert data.startswith(NOISE)
     assert log_slice(stored).size_bytes == len(NOISE) + 4 * -(-len(NOISE) // CHUNK)
 
 
-def test_what_producers_compressed_costs_few_tries(
+def test_batches_that_producers_compressed_cost_few_tries(
     layout: ChunkedLayout, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A segment of compressed batches must not be compressed again chunk by chunk, only to throw it away."""

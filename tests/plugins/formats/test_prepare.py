@@ -139,7 +139,7 @@ def test_times_are_compared_without_overflow(form: BatchFormat) -> None:
         assert (form.prepare_batches(written(rows), rules(before_ms=before_ms), NOW_MS) is not None) is kept
 
 
-def test_whatever_is_wrong_is_left_to_the_long_way(form: BatchFormat) -> None:
+def test_a_wrong_batch_is_left_to_the_slow_path(form: BatchFormat) -> None:
     """Every byte is changed, with the CRC made right again and without, alone and behind a good batch."""
     chance = random.Random(5)  # noqa: S311 - the same bytes in every run
     good = written(
@@ -162,7 +162,7 @@ def test_bytes_that_do_not_lie_behind_each_other_are_left_to_the_long_way(form: 
 
 
 @pytest.mark.parametrize("size", [0, 1, 17, 60, 61, 62])
-def test_what_is_no_batch_is_none(form: BatchFormat, size: int) -> None:
+def test_bytes_that_are_no_batch_give_none(form: BatchFormat, size: int) -> None:
     good = written([Record(value=b"x")])
     for data in (bytes(size), good[:size], good + good[:size]):
         if data != good:

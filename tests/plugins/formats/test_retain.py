@@ -128,7 +128,7 @@ def test_an_emptied_batch_is_kafkas_to_the_byte() -> None:
 
 @pytest.mark.parametrize("codec", [None, *CODECS])
 @pytest.mark.parametrize("step_ms", [0, 1, 1_000_000, -7])
-def test_what_is_around_the_records_stays(codec: str | None, step_ms: int) -> None:
+def test_the_header_around_the_records_stays(codec: str | None, step_ms: int) -> None:
     """Base and last offset, on which sequences stand, producer, epoch, flags and codec; time and count are new."""
     given = some(step_ms=step_ms)
     data = V2.encode(given, HEADER, CODECS[codec] if codec else None, None)

@@ -124,7 +124,7 @@ def test_there_are_vectors_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("vector", named([vector for vector in MALFORMED if vector["expect"] == "reject"]))
-def test_what_kafka_rejects_is_rejected_with_a_typed_error(parts: Components, vector: dict[str, Any]) -> None:
+def test_batches_that_kafka_rejects_raise_a_typed_error(parts: Components, vector: dict[str, Any]) -> None:
     data = bytes.fromhex(vector["hex"])
     found = scan(parts.formats, data, 0, len(data), check_crc=True)
     if vector["stage"] != "records":
@@ -139,7 +139,7 @@ def test_what_kafka_rejects_is_rejected_with_a_typed_error(parts: Components, ve
 
 
 @pytest.mark.parametrize("vector", named([vector for vector in MALFORMED if vector["expect"] == "accept"]))
-def test_what_kafka_accepts_is_accepted(parts: Components, vector: dict[str, Any]) -> None:
+def test_batches_that_kafka_accepts_are_accepted(parts: Components, vector: dict[str, Any]) -> None:
     data = bytes.fromhex(vector["hex"])
     found = scan(parts.formats, data, 0, len(data), check_crc=True)
     assert found.stop is ScanStop.END

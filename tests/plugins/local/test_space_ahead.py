@@ -70,9 +70,7 @@ def test_a_large_segment_has_space_ahead_that_no_size_shows(
     [lambda segment: segment.close(), lambda segment: segment.trim(), lambda segment: segment.truncate(LARGE_BYTES)],
     ids=["close", "trim", "truncate"],
 )
-def test_what_was_not_needed_is_given_back(
-    segment: SegmentFile, path: Path, end: Callable[[SegmentFile], object]
-) -> None:
+def test_unused_space_is_given_back(segment: SegmentFile, path: Path, end: Callable[[SegmentFile], object]) -> None:
     segment.append(b"abc")
     assert not end(segment)  # nothing that has to be made durable
     assert path.stat().st_size in {LARGE_BYTES, LARGE_BYTES + 3}
@@ -89,7 +87,7 @@ def test_giving_back_leaves_the_time_of_the_last_append(bench: StoreBench, segme
     assert path.stat().st_mtime_ns == 1_600_000_000_123_000_000
 
 
-def test_what_is_appended_after_that_takes_space_again(bench: StoreBench, segment: SegmentFile) -> None:
+def test_a_later_append_takes_space_again(bench: StoreBench, segment: SegmentFile) -> None:
     segment.append(b"abc")
     segment.trim()
     segment.append(b"def")
@@ -124,7 +122,7 @@ def test_a_disk_with_little_room_takes_what_fits_and_is_asked_again_later(
 
 
 @linux
-def test_what_a_full_disk_gave_of_it_is_given_back(bench: StoreBench, segment: SegmentFile, path: Path) -> None:
+def test_the_part_that_a_full_disk_granted_is_given_back(bench: StoreBench, segment: SegmentFile, path: Path) -> None:
     """A call that fails may have taken a part of the space, as ext4 does."""
 
     def full(operation: str, name: str) -> None:

@@ -212,7 +212,7 @@ def test_reading_touches_nothing(bench: StoreBench) -> None:
     assert {what for what, _ in bench.files.done} <= {"open", "read"}
 
 
-def test_what_was_opened_ends_with_its_store(bench: StoreBench) -> None:
+def test_open_files_are_closed_with_their_store(bench: StoreBench) -> None:
     """The lock is gone: a late write would go behind the next owner's back."""
     with bench.acquired() as store:
         files = store.open_log("a-0", create=True)
@@ -303,7 +303,7 @@ def test_a_failed_sync_of_a_folder_is_not_retried(bench: StoreBench) -> None:
         assert bench.files.names("sync folder") == []
 
 
-def test_what_a_crash_left_of_a_small_file_is_written_over(bench: StoreBench, folder: Path) -> None:
+def test_the_rest_of_a_small_file_after_a_crash_is_overwritten(bench: StoreBench, folder: Path) -> None:
     with bench.acquired() as store:
         (folder / "checkpoint.tmp").write_bytes(b"half of a longer fi")
         store.replace_small("checkpoint", b"whole")

@@ -168,7 +168,7 @@ def test_options_that_contradict_each_other_are_refused(open_store: OpenStore, o
         open_store("s3://bucket/p", options)
 
 
-def test_what_the_function_gave_is_struck_out_of_texts(provider: Provider) -> None:
+def test_credentials_of_the_function_are_removed_from_texts(provider: Provider) -> None:
     secrets = SecretOptions({})
     credentials = RotatingCredentials(provider, Env().clock, secrets)
     credentials.current()

@@ -117,7 +117,9 @@ def test_ranges_come_on_one_connection_past_aiohttp(store: ObjectStore, server: 
     assert server.connections == 1
 
 
-def test_what_is_no_bounded_range_goes_as_ever(store: ObjectStore, deadline_ns: int, no_aiohttp: None) -> None:
+def test_a_read_without_a_bounded_range_is_sent_as_before(
+    store: ObjectStore, deadline_ns: int, no_aiohttp: None
+) -> None:
     del no_aiohttp
     for start, end in ((None, None), (10, None)):
         with pytest.raises(StoreError):

@@ -99,7 +99,7 @@ def test_errors_of_libraries_become_those_of_the_contract(error: Exception, kind
     assert ("s3://bucket" if kind is BucketNotFoundError else "the/key") in str(problem)
 
 
-def test_what_is_about_no_key_names_the_store() -> None:
+def test_an_error_about_no_key_names_the_store() -> None:
     for error in (client_error("AccessDenied", 403), TimeoutError()):
         assert "s3://bucket/prefix" in str(typed(error, "", "s3://bucket/prefix", NO_SECRETS))
 

@@ -74,7 +74,7 @@ def test_it_declares_an_atomic_create_and_that_it_is_near(store: ObjectStore) ->
     assert store.capabilities == Capability.CREATE | Capability.NEAR
 
 
-def test_what_the_system_has_in_memory_is_cached(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
+def test_a_range_in_the_page_cache_counts_as_cached(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
     class Looked(PosixVfs):
         def is_cached(self, descriptor: int, position: int) -> bool:
             assert super().is_cached(descriptor, position) in {True, False}
@@ -214,7 +214,7 @@ def test_temporary_files_are_no_objects(store: ObjectStore, tmp_path: Path, dead
         store.create("a/.stratalog-0123.tmp", b"x", deadline_ns=deadline_ns)
 
 
-def test_what_a_dead_writer_left_is_removed_a_day_later(open_store: OpenStore, tmp_path: Path) -> None:
+def test_files_of_a_dead_writer_are_removed_a_day_later(open_store: OpenStore, tmp_path: Path) -> None:
     clock = ManualClock(1_700_000_000_000)
     (tmp_path / "a").mkdir()
     old, young = tmp_path / "a/.stratalog-old.tmp", tmp_path / "a/.stratalog-young.tmp"
@@ -226,9 +226,7 @@ def test_what_a_dead_writer_left_is_removed_a_day_later(open_store: OpenStore, t
     assert files_in(tmp_path) == ["a/.stratalog-young.tmp", "a/b"]
 
 
-def test_what_a_dead_writer_left_is_an_upload_without_an_end(
-    store: ObjectStore, tmp_path: Path, deadline_ns: int
-) -> None:
+def test_files_of_a_dead_writer_are_an_unfinished_upload(store: ObjectStore, tmp_path: Path, deadline_ns: int) -> None:
     store.create("a/b", b"x", deadline_ns=deadline_ns)
     left = tmp_path / f"a/.stratalog-{'1' * 32}-c.tmp"
     left.write_bytes(b"half")

@@ -38,7 +38,7 @@ def test_uris_are_taken_apart(uri: str, location: Location, text: str) -> None:
         "s3://key:sec/ret@bucket/prefix", "s3://key:secret", "gs://key:sec/ret@bucket/prefix",
     ],
 )  # fmt: skip
-def test_what_names_no_place_is_refused(uri: str) -> None:
+def test_a_uri_that_names_no_place_is_refused(uri: str) -> None:
     with pytest.raises(ConfigError):
         parse_location(uri)
 

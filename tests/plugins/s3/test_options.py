@@ -108,7 +108,7 @@ def test_options_win_over_settings() -> None:
     assert made["config_kwargs"]["s3"] == {"addressing_style": "path", "payload_signing_enabled": True}
 
 
-def test_what_is_not_set_is_left_to_the_library() -> None:
+def test_an_option_that_is_not_set_is_left_to_the_library() -> None:
     made = filesystem_options({"endpoint_url": None, "token": None})
     assert not {"endpoint_url", "token"} & set(made)
     assert made["client_kwargs"] == {}

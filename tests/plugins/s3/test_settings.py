@@ -121,7 +121,7 @@ def test_checksums_are_those_of_the_standards() -> None:
     ],
     ids=str,
 )
-def test_what_s3_would_refuse_is_refused_when_the_engine_opens(values: dict[str, object]) -> None:
+def test_settings_that_s3_would_refuse_are_refused_when_the_engine_opens(values: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         S3Section.from_mapping(values, "[plugins.s3]")
 

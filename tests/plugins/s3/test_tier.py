@@ -53,7 +53,7 @@ def test_the_store_passes_the_probe(opener: Callable[..., Tier], caplog: pytest.
     assert "single-writer" not in caplog.text
 
 
-def test_what_one_engine_offloads_another_reads(opener: Callable[..., Tier]) -> None:
+def test_one_engine_reads_the_segments_that_another_offloads(opener: Callable[..., Tier]) -> None:
     with opener() as writer:
         offload(writer, 0, 10)
         offload(writer, 10, 25)

@@ -84,7 +84,7 @@ def test_the_same_chance_gives_the_same_mutants(make: object) -> None:
     assert len({mutant.data for mutant in mutants}) > 25
 
 
-def test_what_fails_is_made_small_and_plain() -> None:
+def test_a_failing_batch_is_reduced_to_a_small_plain_one() -> None:
     tries = 0
 
     def fails(data: bytes) -> bool:

@@ -168,7 +168,7 @@ class CleanupPolicyContract:
                     whole = [segment for segment in log.segments if segment.end_offset <= action.end]
                     assert whole or action.end > log.offsets.log_start
 
-    def test_what_is_carried_out_is_not_planned_again(self, policy: CleanupPolicy) -> None:
+    def test_a_plan_that_is_carried_out_is_not_planned_again(self, policy: CleanupPolicy) -> None:
         """Repeated rounds come to an end: work that is done is not planned again.
 
         The core repeats rounds until the plan is empty. ``dirty_start`` is the first offset that is not compacted yet.
@@ -277,7 +277,9 @@ class CleanupPolicyContract:
         assert said[0] == said[1]
 
     @pytest.mark.parametrize("dirty", [b"k", b"other", b""], ids=["the same keys", "other keys", "no records"])
-    def test_what_a_digest_spares_would_stay(self, filters: tuple[RecordFilter, RecordFilter], dirty: bytes) -> None:
+    def test_records_that_a_digest_spares_would_stay(
+        self, filters: tuple[RecordFilter, RecordFilter], dirty: bytes
+    ) -> None:
         """A later round may skip a digested section only if its filter would drop none of the section's records."""
         first, second = filters
         first.observe(self.records(500, prefix=b"unlike "))

@@ -64,7 +64,7 @@ class CodecContract:
         """The codec id fits into bits 0 to 2 of the batch attributes; id 0 means "no codec"."""
         assert 1 <= codec.id <= 7
 
-    def test_what_was_compressed_comes_back(self, codec: Codec) -> None:
+    def test_compressed_bytes_come_back(self, codec: Codec) -> None:
         """``decompress`` returns what ``compress`` got, for every magic, with the default level."""
         for magic in self.magics:
             for data in samples():
@@ -116,7 +116,7 @@ class CodecContract:
         found = bytes(codec.decompress(joined, limit_bytes=LIMIT_BYTES, magic=2))
         assert found == (b"".join(parts) if self.reads_joined else parts[0])
 
-    def test_what_follows_the_stream(self, codec: Codec) -> None:
+    def test_bytes_after_the_stream_are_never_contents(self, codec: Codec) -> None:
         """Bytes after a stream are ignored or raise CorruptBatchError; they are never returned as contents."""
         data = samples()[4]
         packed = codec.compress(data, level=None, magic=2)

@@ -114,7 +114,7 @@ class ExtraIndexContract:
         assert self.built(extra_index, records, (3, 4, 250)) == made
         assert self.built(extra_index, records, range(1, len(records))) == made
 
-    def test_what_others_asked_for_changes_nothing(self, extra_index: ExtraIndex) -> None:
+    def test_requests_of_other_callers_change_no_answer(self, extra_index: ExtraIndex) -> None:
         """Additional decoded fields do not change the index: another index of the topic may need them."""
         records = self.records()
         builder = extra_index.builder(self.config())

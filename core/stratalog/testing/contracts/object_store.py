@@ -93,7 +93,7 @@ class ObjectStoreContract:
 
     # --- writing and reading ---------------------------------------------------------------------------------------
 
-    def test_what_was_put_is_read(self, store: ObjectStore, deadline_ns: int) -> None:
+    def test_an_object_that_was_put_is_read(self, store: ObjectStore, deadline_ns: int) -> None:
         """A stored object is read back whole, under its key."""
         info = store.put_file("a/b.seg", BytesSource(DATA), deadline_ns=deadline_ns)
         assert (info.key, info.size_bytes) == ("a/b.seg", len(DATA))
@@ -119,7 +119,7 @@ class ObjectStoreContract:
         store.put_file("a", BytesSource(DATA), deadline_ns=deadline_ns)
         assert store.read("a", start, end, deadline_ns=deadline_ns) == DATA[start:end]
 
-    def test_what_is_cached_is_what_was_put(self, store: ObjectStore, deadline_ns: int) -> None:
+    def test_cached_bytes_are_those_that_were_put(self, store: ObjectStore, deadline_ns: int) -> None:
         """``read_cached`` returns the stored bytes or False, and raises nothing.
 
         The test cannot predict if the operating system has the bytes in memory.
@@ -329,7 +329,7 @@ class ObjectStoreContract:
             filled.list("", deadline_ns=past_ns)
         assert [info.key for info in filled.list("new/", deadline_ns=deadline_ns)] == []
 
-    def test_what_ended_is_no_unfinished_upload(self, filled: ObjectStore, deadline_ns: int) -> None:
+    def test_a_finished_upload_is_not_listed_as_unfinished(self, filled: ObjectStore, deadline_ns: int) -> None:
         """Finished uploads are not listed, and aborting an unknown upload is no error.
 
         Another client may have aborted the upload before.

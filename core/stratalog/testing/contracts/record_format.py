@@ -270,7 +270,7 @@ class RecordFormatContract(RecordRewritingContract):
                 )
                 assert checked == select(offset=offset, bound=bound, max_bytes=max_bytes, check_crc=True)
 
-    def test_what_is_selected_of_hostile_bytes_is_what_a_scan_finds(self, record_format: RecordFormat) -> None:
+    def test_selection_and_scan_agree_about_hostile_bytes(self, record_format: RecordFormat) -> None:
         """``select`` of damaged bytes returns None or only whole batches before the first damaged one.
 
         The offsets of these batches ascend.

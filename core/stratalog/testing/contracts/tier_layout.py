@@ -215,7 +215,7 @@ class TierLayoutContract:
         assert objects.objects == before
         assert joined(layout.read(renewed, 0, len(DATA), objects.fetch)) == DATA
 
-    def test_what_is_no_segment_object_is_passed_over(self, layout: TierLayout, objects: MemoryObjects) -> None:
+    def test_objects_that_are_no_segment_are_ignored(self, layout: TierLayout, objects: MemoryObjects) -> None:
         """``discover`` skips objects that are too short or that the layout did not write."""
         layout.write(a_segment(), objects, None)
         found = found_or_skip(layout, objects)

@@ -65,7 +65,7 @@ def test_the_example_of_the_manual(bed: LogBed) -> None:
     assert left(log) == [(5, b"A", b"3"), (6, b"E", b"1"), (7, b"D", b"1"), (8, b"C", b"2")]
 
 
-def test_what_retention_is_about_to_delete_is_not_compacted_and_no_tombstone_goes_before_it(bed: LogBed) -> None:
+def test_segments_that_retention_will_delete_are_not_compacted_and_keep_their_tombstones(bed: LogBed) -> None:
     bed.topic = cleaning_logs.topic(cleanup_policy="compact,delete", retention_ms=100_000, delete_retention_ms=0)
     log = bed.open()
     log.append([Record(key=b"k", value=b"old", timestamp_ms=bed.clock.now_ms())])
@@ -322,7 +322,7 @@ def test_readers_that_are_at_it_continue(bed: LogBed) -> None:
 
 
 @pytest.mark.parametrize("clean", [4, 8])
-def test_what_is_observed_and_written_follows_the_dirt_not_the_log(bed: LogBed, clean: int) -> None:
+def test_the_bytes_read_and_written_follow_the_dirty_range_not_the_log(bed: LogBed, clean: int) -> None:
     """Segments that lose nothing are read, and stay the files they are; Kafka writes them again."""
     values = [(b"%d" % number, b"v" * 300) for number in range(clean)]
     log = filled(bed, *values, segment_bytes=400)

@@ -81,7 +81,7 @@ def test_a_segment_with_a_dirty_key_is_read_and_no_other(bed: LogBed) -> None:
     assert [record.key for record in log.records()] == [b"old-0", b"old-1", b"old-2", b"old-4", b"old-5", b"old-3"]
 
 
-def test_what_is_spared_is_known_after_the_log_was_opened_again(bed: LogBed) -> None:
+def test_spared_segments_are_known_after_the_log_is_reopened(bed: LogBed) -> None:
     log = clean_log(bed)
     bed.close()
     log = bed.open()

@@ -149,7 +149,7 @@ def test_no_earlier_state_brings_it_back_though_history_is_kept_for_longer(logs:
         assert letters(reader.log("t", 0)) == "1b 2c"
 
 
-def test_what_compaction_left_in_the_history_is_reported_and_goes(logs: TieredLogs, engine: Engine) -> None:
+def test_objects_that_compaction_left_in_the_history_are_reported_and_go(logs: TieredLogs, engine: Engine) -> None:
     """No segment holds the key any more, but older roots name objects that do."""
     log = filled(engine, "ab", "bB", "c")
     engine.offload()

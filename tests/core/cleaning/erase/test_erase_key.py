@@ -70,7 +70,7 @@ def test_no_record_of_the_key_is_left_and_all_others_are(bed: LogBed, magic: int
     assert again.append([Record(value=b"next")]).base_offset == end
 
 
-def test_what_was_set_aside_is_reported_until_it_is_gone(bed: LogBed) -> None:
+def test_files_set_aside_are_reported_until_they_are_gone(bed: LogBed) -> None:
     log = filled(bed, delay_ms=5000)
     before = {one.base_offset: bed.path(one.base_offset).read_bytes() for one in log.segments()}
     first = erase(log, GONE)

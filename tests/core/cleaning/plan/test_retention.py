@@ -87,7 +87,7 @@ def test_a_second_pass_finds_nothing(bed: LogBed) -> None:
     assert (again.deleted_segments, again.deleted_bytes, again.reasons) == (0, 0, ())
 
 
-def test_what_lies_below_the_log_start_goes(bed: LogBed) -> None:
+def test_segments_below_the_log_start_go(bed: LogBed) -> None:
     log = filled(bed, **{"retention.ms": -1})
     log.delete_records(5)
     result = run(log, bed, DeletePolicy())

@@ -266,7 +266,7 @@ def test_control_records_that_nobody_knows_or_that_are_none(dump: Dump, tmp_path
     assert "control type 99" in dump(log, "--deep").out
 
 
-def test_what_is_particular_about_a_batch_is_said(dump: Dump, tmp_path: Path, parts: Components) -> None:
+def test_special_properties_of_a_batch_are_shown(dump: Dump, tmp_path: Path, parts: Components) -> None:
     form = parts.formats.of(2, "", 0)
     header = BatchHeader(producer_id=9, producer_epoch=2, base_sequence=(1 << 31) - 1, transactional=True)
     log = written(tmp_path, bytes(form.encode(records(2), header, None, None)))

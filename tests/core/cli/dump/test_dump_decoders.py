@@ -168,7 +168,7 @@ def test_members_whose_bytes_mean_something_else(shown: Shown, protocol_type: st
     assert found["subscription_base64"] in {"AAE=", "AA=="}
 
 
-def test_what_cannot_be_decoded_is_shown_as_bytes(shown: Shown) -> None:
+def test_messages_that_cannot_be_decoded_are_shown_as_bytes(shown: Shown) -> None:
     dumped = shown(
         "__consumer_offsets-0", (COMMIT_KEY, COMMIT[:-1]), (None, b"v"), (b"\0\x63later", b"v"), (SHARE_KEY, b"\0\0x")
     )

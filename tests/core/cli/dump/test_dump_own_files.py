@@ -159,7 +159,7 @@ def test_a_note_that_is_no_object(dump_runner: DumpRunner, tmp_path: Path, data:
     assert (code, items[-1]["kind"], items[-1]["position"]) == (1, "corrupt", position)
 
 
-def test_what_a_repair_keeps_aside_is_what_it_was(place: Path) -> None:
+def test_a_repair_sets_files_aside_unchanged(place: Path) -> None:
     paths = list(place.glob("bucket/tiered-*/0/*/*"))
     assert paths
     for path in paths:

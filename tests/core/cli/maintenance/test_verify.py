@@ -155,7 +155,7 @@ def test_every_byte_of_a_transaction_index_is_compared(verify: Call, aborted: Pa
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("tail", [b"\0", bytes(24), b"\xff" * 24])
-def test_what_stands_behind_the_entries_is_found(verify: Call, sound: Path, suffix: str, tail: bytes) -> None:
+def test_bytes_behind_the_entries_are_found(verify: Call, sound: Path, suffix: str, tail: bytes) -> None:
     path = segment(sound, -1, suffix)
     path.write_bytes(path.read_bytes() + tail)
     code, problems = verify(sound)
@@ -203,7 +203,9 @@ def test_an_engine_without_topics_is_sound(verify: Call, tmp_path: Path) -> None
     assert verify(tmp_path) == (0, [])
 
 
-def test_what_cannot_be_verified_ends_with_2(sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_place_that_cannot_be_verified_exits_with_2(
+    sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with open_engine(sound):
         for options in ([], ["--repair"]):
             assert run(["verify", str(sound), *options]) == 2

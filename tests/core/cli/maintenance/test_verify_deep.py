@@ -31,7 +31,7 @@ def write(bed: LogBed, second: bytes) -> None:
 @pytest.mark.parametrize(
     ("magic", "codec"), [(2, "gzip"), (2, "snappy"), (2, "lz4"), (2, "zstd"), (1, "gzip"), (0, "lz4")]
 )
-def test_what_does_not_decompress_is_found_though_its_crc_is_good(
+def test_a_batch_that_does_not_decompress_is_found_though_its_crc_is_right(
     bed: LogBed, capsys: pytest.CaptureFixture[str], magic: int, codec: str
 ) -> None:
     batch = bytearray(bed.batch(3, records(50, start=3), magic=magic, codec=codec))

@@ -164,7 +164,7 @@ def test_history_behind_a_damaged_root_is_given_up(
     place.check_read()
 
 
-def test_what_nothing_tells_of_is_left_and_said(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_objects_that_no_manifest_names_are_left_and_shown(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     """A page, and an object that it tells of, are damaged both."""
     first = json.loads(place.files("manifest")[-1].read_bytes())
     assert first["pages"]
@@ -181,7 +181,7 @@ def test_what_nothing_tells_of_is_left_and_said(place: Place, capsys: pytest.Cap
     assert {path: after[path] for path in damaged} == {path: before[path] for path in damaged}
 
 
-def test_who_was_fenced_by_a_root_that_is_damaged_stays_fenced(place: Place, tmp_path: Path) -> None:
+def test_a_writer_that_a_damaged_root_fenced_stays_fenced(place: Place, tmp_path: Path) -> None:
     with stratalog.open_engine(tmp_path / "new", tier=place.uri, attach=True):
         cut(place.files("manifest")[-1])
         assert run(["verify", place.uri, "--repair"]) == 0

@@ -63,7 +63,7 @@ def test_a_sound_tier_is_told_to_be_one_and_left_alone(place: Place, capsys: pyt
     assert place.contents() == before
 
 
-def test_what_is_wrong_is_told_and_the_exit_code_is_1(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_shown_and_exits_with_1(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     victim, lost = place.objects()[0], place.objects("other")[1]
     flip(victim)
     lost.unlink()
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_told_and_the_exit_code_is_1(place: Place, capsys: pyte
 
 @pytest.mark.parametrize("layout", ["single", "plain", "chunked"])
 @pytest.mark.long
-def test_what_is_still_local_is_put_back_byte_for_byte(
+def test_objects_that_are_still_local_are_put_back_byte_for_byte(
     tmp_path: Path, layout: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = Place(tmp_path, layout)
@@ -96,7 +96,7 @@ def test_what_is_still_local_is_put_back_byte_for_byte(
     assert run(["verify", place.uri, "--deep"]) == 0
 
 
-def test_what_cannot_be_put_back_gets_a_note_and_keeps_its_bytes(
+def test_objects_that_cannot_be_put_back_get_a_note_and_keep_their_bytes(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     victim = place.objects()[0]
@@ -144,7 +144,7 @@ def test_a_budget_ends_a_run_and_the_next_ones_go_on(
         (["--repair", "--dir", "missing"], "no such directory"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_wrong_options_are_refused(
     place: Place, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["verify", place.uri, *arguments]) == 2

@@ -106,7 +106,7 @@ def test_every_layout_keeps_the_records_and_a_gap(
         (["{source}", "{target}", "--topics", "("], "not a regular expression"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_done(
+def test_options_that_cannot_work_are_refused_before_anything_is_done(
     source: Path, target: str, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["archive", *(text.format(source=source, target=target) for text in arguments)]) == 2

@@ -53,7 +53,7 @@ def test_prices_are_the_users(capsys: pytest.CaptureFixture[str]) -> None:
     "arguments",
     [[], ["--write-rate", "-1"], ["--write-rate", "1", "--set", "x"], ["--write-rate", "1", "--set", "a=1"]],
 )
-def test_what_makes_no_sense_is_refused(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert run(["tier", "cost", *arguments]) == 2
     assert capsys.readouterr().err
 

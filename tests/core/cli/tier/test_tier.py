@@ -125,7 +125,7 @@ def test_pages_can_be_looked_into(
     assert pages[0] in capsys.readouterr().err
 
 
-def test_what_is_not_needed_is_collected_when_it_is_old_enough(
+def test_unneeded_objects_are_collected_when_old_enough(
     uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = str(tmp_path / "data")

@@ -152,7 +152,7 @@ class Strange(PosixVfs):
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_what_nobody_expects_ends_opening_and_leaves_nothing_open(copy: Path, threads: int) -> None:
+def test_an_unexpected_error_ends_opening_and_leaves_nothing_open(copy: Path, threads: int) -> None:
     files = Strange()
     with pytest.raises(RuntimeError, match="nobody expects"):
         stratalog.open_engine(copy, config=settings(threads), env=Env(files=files))

@@ -49,7 +49,7 @@ def test_local_logs_are_read_and_appended_to(place: Place, fault: ObjectFault) -
         assert numbers(engine.log("t", 0), 4) == [4, 5, 6]
 
 
-def test_what_the_tier_alone_has_is_neither_lost_nor_out_of_range(place: Place) -> None:
+def test_offsets_that_only_the_tier_has_are_neither_lost_nor_out_of_range(place: Place) -> None:
     with away(place) as (_engine, log):
         reads: list[Callable[[], object]] = [
             lambda: log.fetch(0),
@@ -122,7 +122,7 @@ def test_nothing_is_taken_over_while_the_tier_cannot_say_where_it_ends(place: Pl
 
 
 @pytest.mark.parametrize("bucket", [True, False])
-def test_what_will_not_pass_by_itself_is_no_outage(place: Place, *, bucket: bool) -> None:
+def test_an_error_that_will_not_pass_is_no_outage(place: Place, *, bucket: bool) -> None:
     tiered(place)
     place.bucket.exists, place.fault = bucket, ObjectFault.DENIED
     with pytest.raises(StorageError) as caught:

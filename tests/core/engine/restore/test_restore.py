@@ -226,7 +226,7 @@ def test_a_brokers_directory_must_have_the_topic(tmp_path: Path, uri: str) -> No
         restore(uri, tmp_path / "new")
 
 
-def test_what_the_tier_does_not_have_is_reported(tmp_path: Path, uri: str) -> None:
+def test_records_that_the_tier_lacks_are_reported(tmp_path: Path, uri: str) -> None:
     with pytest.raises(StorageError, match="from offset 0 to 12, not to 13"):
         restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 13}))
     with pytest.raises(ConfigError, match="there is no t-9"):

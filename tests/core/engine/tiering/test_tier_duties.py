@@ -390,7 +390,7 @@ def test_an_append_that_waits_continues_when_there_is_room(tmp_path: Path, bucke
         assert [record.offset for record in engine.log("t", 0).records()] == list(range(7))
 
 
-def test_what_the_tier_has_leaves_a_full_disk_whatever_local_retention_says(
+def test_segments_in_the_tier_leave_a_full_disk_despite_local_retention(
     tmp_path: Path, bucket: Path, clock: ManualClock
 ) -> None:
     with opened(tmp_path, bucket, clock) as engine:

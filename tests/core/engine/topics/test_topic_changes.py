@@ -225,7 +225,7 @@ def test_a_move_that_fails_leaves_the_partition_where_it_was(dirs: list[Path], o
         assert read(engine.move_partition("orders", 0, dirs[1]))[:-1] == before
 
 
-def test_what_is_appended_is_not_lost_to_a_copy_whose_name_may_be_durable(dirs: list[Path]) -> None:
+def test_appended_records_are_not_lost_to_a_copy_whose_name_may_be_durable(dirs: list[Path]) -> None:
     """The older copy still received appends, and the next start set it aside."""
     files = FaultyVfs()
     with with_topic(dirs, Env(files=files)) as engine:

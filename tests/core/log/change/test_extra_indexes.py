@@ -217,7 +217,7 @@ def test_a_reader_uses_the_existing_indexes(extra_bed: LogBed, tmp_path: Path, i
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.long
-def test_whatever_became_of_the_files_the_answer_is_right(extra_bed: LogBed, seed: int) -> None:
+def test_the_answer_is_right_after_any_change_of_the_index_files(extra_bed: LogBed, seed: int) -> None:
     """Cut, changed, empty, swapped with another segment's, or of the segment as it was before."""
     chance = random.Random(seed)  # noqa: S311 - the same in every run
     log = extra_bed.open()

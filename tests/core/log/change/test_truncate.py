@@ -311,7 +311,7 @@ def test_a_read_of_truncated_offsets_is_refused(log: Log) -> None:
     assert log.fetch(4).size_bytes == 0
 
 
-def test_what_is_cut_between_finding_and_reading_it_is_not_damage(bed: LogBed) -> None:
+def test_a_truncation_between_lookup_and_read_is_not_taken_for_damage(bed: LogBed) -> None:
     files = bed.files_port = FaultyVfs()
     log = bed.open()
     for offset in range(3):

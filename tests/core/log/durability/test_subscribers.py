@@ -53,7 +53,9 @@ def test_an_append_returns_before_its_sync_does(tmp_path: Path, files: FaultyVfs
     assert syncs <= 3, "of the first, of all that came meanwhile, of closing"
 
 
-def test_what_is_to_be_written_alone_is_done_at_once(tmp_path: Path, files: FaultyVfs, gate: threading.Event) -> None:
+def test_a_subscriber_of_written_records_is_called_at_once(
+    tmp_path: Path, files: FaultyVfs, gate: threading.Event
+) -> None:
     del gate
     with open_engine(tmp_path, env=Env(files=files)) as engine:
         engine.create_topic("t")

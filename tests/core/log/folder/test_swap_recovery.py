@@ -221,7 +221,7 @@ def test_an_index_of_a_plugin_moves_with_its_segment() -> None:
 
 
 @pytest.mark.parametrize(("first_end", "replaced"), [(3, True), (2, False)])
-def test_what_was_split_goes_even_if_its_base_lies_below_that_of_the_first_piece(
+def test_a_split_segment_goes_even_if_its_base_is_below_that_of_the_first_piece(
     first_end: int, *, replaced: bool
 ) -> None:
     """Kafka names a piece by its first record and reads names alone: after a crash it has both the old segment and the pieces."""

@@ -235,7 +235,7 @@ def test_a_batch_whose_offset_lies_past_its_segment_is_reported_and_nothing_behi
     assert (caught.value.file, caught.value.position) == (str(small.path(6)), second)
 
 
-def test_what_lies_behind_a_cut_is_set_aside_and_then_removed(small: LogBed) -> None:
+def test_segments_behind_a_cut_are_set_aside_and_then_removed(small: LogBed) -> None:
     data = bytearray(small.path(0).read_bytes())
     data[30] ^= 1
     small.path(0).write_bytes(data)

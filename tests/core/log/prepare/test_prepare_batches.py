@@ -117,7 +117,7 @@ def test_every_vector_is_in_one_list() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ACCEPTED))
-def test_what_a_leader_accepts_is_stored_as_kafka_stores_it(bed: LogBed, name: str) -> None:
+def test_batches_that_a_leader_accepts_are_stored_as_kafka_stores_them(bed: LogBed, name: str) -> None:
     case = CASES[name]
     written, offset, batches = appended(bed, case)
     assert offset == case["next_offset_after"]
@@ -141,7 +141,7 @@ def test_a_leader_refuses_the_batches_that_kafka_refuses(bed: LogBed, name: str)
 
 
 @pytest.mark.parametrize("name", sorted(NEVER_READABLE))
-def test_what_could_never_be_read_is_refused(bed: LogBed, name: str) -> None:
+def test_batches_that_could_never_be_read_are_refused(bed: LogBed, name: str) -> None:
     with pytest.raises(InvalidRecordError):
         appended(bed, CASES[name])
 
@@ -152,7 +152,7 @@ def test_no_whole_batch_is_refused(bed: LogBed) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SEVERAL_AT_ONCE | PUT_RIGHT))
-def test_what_is_taken_beyond_kafka_gets_offsets_without_gaps(bed: LogBed, name: str) -> None:
+def test_batches_that_only_we_accept_get_offsets_without_gaps(bed: LogBed, name: str) -> None:
     written, offset, _ = appended(bed, CASES[name])
     first = CASES[name]["config"]["next_offset"]
     assert [record["offset"] for record in read(bed, written)] == list(range(first, offset))
@@ -205,7 +205,7 @@ def test_a_batch_above_the_limit_is_refused(bed: LogBed) -> None:
         prepare_batches(data, TopicConfig(max_message_bytes=len(data) - 1), bed.parts)
 
 
-def test_what_grows_above_the_limit_is_split_unless_its_producer_counts(bed: LogBed) -> None:
+def test_a_batch_that_grows_above_the_limit_is_split_unless_it_has_producer_sequences(bed: LogBed) -> None:
     config = TopicConfig(compression_type="uncompressed", max_message_bytes=600)
     plain = bed.batch(0, records(20, value_bytes=60), codec="gzip")
     assert len(plain) < 600

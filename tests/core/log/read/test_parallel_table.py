@@ -120,14 +120,14 @@ def test_pieces_reach_over_segments(wide: LogBed, pieces: list[list[range]]) -> 
     assert same(log, 17, 41 * SPAN + 2).num_rows == 41 * SPAN + 2 - 17
 
 
-def test_what_is_short_is_read_by_the_caller_alone(wide: LogBed, pieces: list[list[range]]) -> None:
+def test_a_short_range_is_read_by_the_caller_alone(wide: LogBed, pieces: list[list[range]]) -> None:
     wide.limits = Limits(arrow_threads=2)
     wide.write_segment(0, batches(wide))
     same(wide.open(clean=False))
     assert pieces == [[]]
 
 
-def test_what_the_tier_has_is_read_by_the_caller_alone(wide: LogBed) -> None:
+def test_a_range_in_the_tier_is_read_by_the_caller_alone(wide: LogBed) -> None:
     """A reader of a tier reads ahead."""
 
     class Far(LogView):

@@ -234,7 +234,7 @@ def test_bad_bytes_are_refused(key: bytes | None, value: bytes | None, said: str
         parse_offsets_record(key, value)
 
 
-def test_what_does_not_fit_is_not_written() -> None:
+def test_a_message_that_does_not_fit_its_schema_is_not_written() -> None:
     commit = OffsetCommit(offset=1 << 63, metadata="", commit_timestamp_ms=0)
     with pytest.raises(InvalidRecordError, match="an offset commit cannot be written"):
         offsets_value(OffsetsType.OFFSET_COMMIT, commit, 1)

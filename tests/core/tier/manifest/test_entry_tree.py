@@ -166,7 +166,7 @@ def test_replacing_rewrites_only_the_pages_that_it_touches(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("end", [0, 10, 40, 60, 90, 100, 130])
-def test_what_is_cut_off_is_gone_and_what_is_left_ends_there(end: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_above_a_cut_are_gone_and_the_rest_ends_there(end: int, monkeypatch: pytest.MonkeyPatch) -> None:
     small_pages(monkeypatch)
     chain, added = Chain(TierBed()), entries(*range(0, 131, 10))
     chain.commit(ChangeKind.OFFLOAD, added=added)
@@ -192,7 +192,7 @@ def test_only_what_is_cut_off_lets_the_end_fall() -> None:
 
 
 @pytest.mark.parametrize("replaced", [(5, 20), (10, 25), (20, 10), (200, 210)])
-def test_what_is_replaced_must_have_borders_of_entries(replaced: tuple[int, int]) -> None:
+def test_a_replaced_range_must_have_the_borders_of_entries(replaced: tuple[int, int]) -> None:
     chain = Chain(TierBed())
     chain.commit(ChangeKind.OFFLOAD, added=entries(0, 10, 20, 30))
     with pytest.raises(StorageError):

@@ -69,7 +69,7 @@ def test_a_version_that_is_not_there_is_said_so(version: int) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["2026-01-01", "3", 3.0, True])
-def test_what_is_neither_a_version_nor_a_moment_is_said_so(wanted: Any) -> None:
+def test_text_that_is_neither_a_version_nor_a_time_is_refused(wanted: Any) -> None:
     with pytest.raises(ConfigError, match="must be an integer or a datetime"):
         grown(TierBed()).view_as_of(wanted)
 

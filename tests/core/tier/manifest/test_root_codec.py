@@ -229,7 +229,7 @@ def test_a_root_that_lies_is_corrupt_and_named(lie: str) -> None:
     [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"format": NaN}', b'{"version": ' + b"9" * 5000 + b"}"],
     ids=lambda data: repr(data[:20]),
 )
-def test_what_is_no_root_at_all_is_corrupt(data: bytes) -> None:
+def test_an_object_that_is_no_root_is_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptManifestError):
         parsed(data)
 

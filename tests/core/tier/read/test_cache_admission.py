@@ -55,7 +55,7 @@ def test_a_plain_order_would_let_history_wash_the_tail_out() -> None:
     assert hit_share(LeastRecent(LIMIT), history_per_step=10) < 0.5
 
 
-def test_what_is_asked_for_again_after_it_went_is_kept() -> None:
+def test_a_chunk_requested_again_after_eviction_is_kept() -> None:
     order = TwoQueues(8)
     for number in range(8):
         assert order.add(number, 1) == []

@@ -150,7 +150,7 @@ def test_two_readers_of_one_log_share_what_is_fetched(bed: Bed) -> None:
     assert sorted(bed.loaded) == [span(2), span(3), span(4)]
 
 
-def test_what_was_fetched_for_readers_that_went_away_makes_room() -> None:
+def test_chunks_fetched_for_readers_that_left_make_room() -> None:
     bed = Bed(limit_bytes=4 * SIZE, threads=2)
     try:
         for number in range(2):

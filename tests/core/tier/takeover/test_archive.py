@@ -166,7 +166,7 @@ def test_a_recreated_topic_is_archived_though_its_high_watermark_is_that_of_the_
     assert list(archiver.run()) == []
 
 
-def test_what_the_broker_deletes_stays_in_the_archive(scene: Scene) -> None:
+def test_segments_that_the_broker_deletes_stay_in_the_archive(scene: Scene) -> None:
     scene.broker.fill(segments=2)
     scene.archive()
     scene.broker.expire()

@@ -112,7 +112,7 @@ def test_uploads_that_were_never_committed_go_once_a_higher_epoch_has_begun() ->
     assert objects(bed) == {young, *named(log)}
 
 
-def test_what_an_older_root_names_is_no_orphan() -> None:
+def test_an_object_that_an_older_root_names_is_no_orphan() -> None:
     bed = TierBed()
     log = filled(bed, 0, 10, 20, epoch=0)
     bed.clock.advance_ms(2 * GRACE_MS)

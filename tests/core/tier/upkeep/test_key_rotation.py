@@ -145,7 +145,7 @@ def test_a_writer_continues_during_the_rotation(bed: TierBed, layout: KeyedLayou
     assert keys(bed) == ["new"] * 11
 
 
-def test_what_expires_meanwhile_stays_expired(bed: TierBed, layout: KeyedLayout) -> None:
+def test_segments_that_expire_meanwhile_stay_expired(bed: TierBed, layout: KeyedLayout) -> None:
     writer, log = opened(bed), opened(bed)
     writer.refresh()
     log.refresh()

@@ -121,7 +121,7 @@ def test_damaged_and_foreign_objects_are_reported(bucket: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("told", ["whole seconds", "a copy's", "backwards"])
 @pytest.mark.long
-def test_what_compaction_replaced_does_not_come_back(tmp_path: Path, layout: str, told: str) -> None:
+def test_segments_that_compaction_replaced_do_not_come_back(tmp_path: Path, layout: str, told: str) -> None:
     """The store's creation times do not matter: S3 has whole seconds, and a copied bucket has the times of the copy."""
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()

@@ -92,7 +92,7 @@ def test_a_damaged_head_is_left_out_and_no_history_is_lost(broken: Broken) -> No
     broken.check(10, 20, 30, 40, 50)
 
 
-def test_what_a_killed_repair_had_under_way_replaces_nothing(broken: Broken) -> None:
+def test_uploads_of_a_killed_repair_replace_nothing(broken: Broken) -> None:
     with pytest.raises(StoreTimeoutError):
         broken.repair(of_roots("create", ObjectFault.LATE))
     assert broken.versions() == [1, 2, 3, 4]
@@ -104,7 +104,7 @@ def test_what_a_killed_repair_had_under_way_replaces_nothing(broken: Broken) -> 
     broken.check(10, 20, 30, 40, 50)
 
 
-def test_what_comes_late_while_another_repair_is_at_it_is_taken_for_its_own(broken: Broken) -> None:
+def test_a_late_commit_during_another_repair_is_taken_for_its_own(broken: Broken) -> None:
     with pytest.raises(StoreTimeoutError):
         broken.repair(of_roots("create", ObjectFault.LATE))
 

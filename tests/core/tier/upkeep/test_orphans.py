@@ -109,7 +109,7 @@ def test_a_process_beside_us_cannot_commit_what_was_collected() -> None:
         offload(other, 10, 20)
 
 
-def test_what_this_process_is_uploading_stays_however_old_it_is() -> None:
+def test_an_upload_of_this_process_stays_at_any_age() -> None:
     """A compaction uploads for hours, and commits all of it at the end."""
     bed = TierBed()
     log = bed.open().log(LOG, TOPIC_ID)

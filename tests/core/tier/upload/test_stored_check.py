@@ -220,7 +220,7 @@ def test_as_many_segments_are_read_back_as_the_setting_says(verify: str, expecte
     assert store.reads == expected, "two objects of each segment that is read back"
 
 
-def test_what_comes_with_stratalog_is_read_back_only_where_the_store_has_no_checksums() -> None:
+def test_our_layouts_are_read_back_only_if_the_store_has_no_checksums() -> None:
     for mode, trusts_store, is_bundled, expected in (
         ("auto", True, True, False),
         ("auto", False, True, True),
