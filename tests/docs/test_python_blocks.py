@@ -21,7 +21,7 @@ ELSEWHERE = {  # pages whose blocks other tests run
     "README.md": 2,
     "docs/recovery-from-the-bucket.md": 3,
     "docs/replication.md": 2,
-    "docs/running.md": 1,
+    "docs/running.md": 2,
     "docs/spark.md": 6,
 }
 HERE = {

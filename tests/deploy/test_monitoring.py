@@ -1,0 +1,144 @@
+"""The dashboard and the alert rules use metrics and labels that exist, in expressions that Prometheus can read."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+
+from promql import PROCESS_METRICS, TARGET_LABELS, labels_left, selectors
+from stratalog.engine.duties.engine_metrics import METRICS
+from stratalog.model.metrics import MetricKind
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+DASHBOARD = json.loads((DEPLOY / "grafana/dashboards/stratalog.json").read_text("utf-8"))
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+RULES = [
+    rule
+    for group in yaml.safe_load((DEPLOY / "prometheus/alerts.yml").read_text("utf-8"))["groups"]
+    for rule in group["rules"]
+]
+VARIABLES = {"$__rate_interval": "5m", "$instance": ".*", "$topic": ".*"}
+
+
+def series() -> dict[str, set[str]]:
+    """The labels of each series that the service answers with, by the series' name."""
+    found = {name: set[str]() for name in PROCESS_METRICS}
+    for metric in METRICS:
+        if metric.kind is MetricKind.HISTOGRAM:
+            found[f"{metric.name}_bucket"] = {*metric.labels, "le"}
+            found |= {f"{metric.name}_{part}": set(metric.labels) for part in ("sum", "count")}
+        else:
+            found[metric.name] = set(metric.labels)
+    return {name: labels | TARGET_LABELS for name, labels in found.items()} | {"up": TARGET_LABELS}
+
+
+SERIES = series()
+
+
+def check(expression: str) -> Any:
+    """Parse an expression, and check the metrics and labels that it names."""
+    for name, value in VARIABLES.items():
+        expression = expression.replace(name, value)
+    parsed = promql_parser.parse(expression)
+    used = list(selectors(parsed))
+    assert used
+    for name, labels in used:
+        assert name in SERIES, name
+        assert labels <= SERIES[name], (name, labels)
+    return parsed
+
+
+def names_of(parsed: Any) -> set[str]:
+    return {name for name, _ in selectors(parsed)}
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: str(panel["title"]))
+def test_a_panel_shows_what_exists(panel: dict[str, Any]) -> None:
+    for target in panel["targets"]:
+        parsed = check(target["expr"])
+        shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+        left = labels_left(parsed)
+        known = set.intersection(*(SERIES[name] for name in names_of(parsed)))
+        assert shown <= (known if left is None else left)
+
+
+def test_panels_have_identities_and_places_of_their_own() -> None:
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = set[tuple[int, int]]()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert max(x for x, _ in cells) < 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+def test_the_variables_of_the_dashboard_are_labels_that_exist() -> None:
+    listed = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
+    assert set(listed) == {"datasource", "instance", "topic"}
+    for name in ("instance", "topic"):
+        metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", listed[name]["query"]).groups()  # type: ignore[union-attr]  # it matches
+        assert label == name
+        assert label in SERIES[metric]
+    used = set(re.findall(r"\$(\w+)", json.dumps([panel["targets"] for panel in PANELS])))
+    assert used == {"__rate_interval", "instance", "topic"}
+
+
+def test_each_metric_of_the_engine_is_on_the_dashboard_or_in_an_alert() -> None:
+    shown = set[str]()
+    for expression in (
+        *(target["expr"] for panel in PANELS for target in panel["targets"]),
+        *(r["expr"] for r in RULES),
+    ):
+        shown |= names_of(check(expression))
+    places = {"stratalog_logs", "stratalog_log_leader_epoch", "stratalog_log_leading", "stratalog_tier_cache_items"}
+    places |= {"stratalog_log_local_start_offset", "stratalog_log_tier_end_offset", "stratalog_duty_failures_total"}
+    without = {metric.name for metric in METRICS if not {metric.name, f"{metric.name}_bucket"} & shown}
+    assert without == places
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
+def test_an_alert_asks_for_what_exists_and_says_what_to_do(rule: dict[str, Any]) -> None:
+    assert set(rule) - {"for"} == {"alert", "expr", "labels", "annotations"}
+    parsed = check(rule["expr"])
+    assert isinstance(parsed, promql_parser.BinaryExpr)
+    assert rule["labels"]["severity"] in {"critical", "warning"}
+    assert set(rule["annotations"]) == {"summary", "action"}
+    left = labels_left(parsed)
+    known = set.intersection(*(SERIES[name] for name in names_of(parsed)))
+    for text in rule["annotations"].values():
+        assert set(re.findall(r"\$labels\.(\w+)", text)) <= (known if left is None else left)
+        assert re.sub(r"\{\{ \$(labels\.\w+|value( \| humanize(Percentage|Duration))?) \}\}", "", text).count("{") == 0
+
+
+def test_each_figure_to_watch_has_an_alert() -> None:
+    page = (ROOT / "docs" / "operating.md").read_text("utf-8")
+    watched = set(re.findall(r"^\| `(stratalog_\w+)`", page, re.MULTILINE))
+    assert len(watched) > 5
+    assert watched <= {name for rule in RULES for name in names_of(check(rule["expr"]))}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "stratalog_nothing > 1",
+        'stratalog_logs{topic="x"} > 1',
+        "sum by (kind) (stratalog_log_failed) > 1",
+        "rate(stratalog_append_seconds[5m]) > 1",
+    ],
+)
+def test_the_check_sees_a_wrong_name(wrong: str) -> None:
+    with pytest.raises(AssertionError):
+        check(wrong)
