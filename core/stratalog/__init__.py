@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stratalog.model.metrics import HistogramSample, Metric, MetricKind, Sample
     from stratalog.model.names import TopicId, TopicPartition
     from stratalog.model.offsets import Durability, EpochEnd, Isolation, LogOffsets
+    from stratalog.model.progress import Progress
     from stratalog.model.records import Record, RecordColumns
     from stratalog.reading.open_reader import open_reader
     from stratalog.reading.reader import Reader, TopicInfo
@@ -48,6 +49,7 @@ __all__ = [
     "MetricKind",
     "Producer",
     "ProducerOptions",
+    "Progress",
     "Reader",
     "Record",
     "RecordColumns",
@@ -94,6 +96,7 @@ _HOMES: Final = {
         "Isolation",
         "LogOffsets",
     ),
+    "stratalog.model.progress": ("Progress",),
     "stratalog.model.records": (
         "Record",
         "RecordColumns",

@@ -14,7 +14,7 @@ from stratalog.env import Env, PosixVfs, Vfs
 from stratalog.env.clock import ManualClock
 from stratalog.env.closing import Closeable
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
-from stratalog.log.load.log_loader import RecoveryProgress, load
+from stratalog.log.load.log_loader import load
 from stratalog.log.log import Log
 from stratalog.log.open_log import LogEnvironment, OpenRequest
 from stratalog.log.read.log_reader import LogReader
@@ -25,6 +25,7 @@ from stratalog.model.events import Event
 from stratalog.model.messages.control import ControlType, EndMarker
 from stratalog.model.names import LOG_SUFFIX, TopicId, TopicPartition, partition_folder, segment_file
 from stratalog.model.offsets import Watermark
+from stratalog.model.progress import Progress, no_progress
 from stratalog.model.records import Record
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import StaticLog
@@ -139,7 +140,7 @@ class LogBed(Closeable):
         clean: bool = True,
         writable: bool = True,
         high_watermark: int | None = None,
-        progress: RecoveryProgress | None = None,
+        progress: Progress = no_progress,
     ) -> LoadedLog:
         """Load the log; the caller closes the segments."""
         request = LoadRequest(clean, self.recovery_point, self.log_start, high_watermark, writable)

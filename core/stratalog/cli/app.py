@@ -136,8 +136,10 @@ def run(arguments: list[str] | None = None) -> int:
         else:
             error.show()
         return 2
-    except (click.Abort, KeyboardInterrupt):
-        sys.stderr.write("interrupted\n")
+    except (click.Abort, KeyboardInterrupt) as stop:
+        text = "; ".join(["interrupted", *getattr(stop, "__notes__", ())])
+        failure = {"error": "Interrupted", "message": text}
+        sys.stderr.write((json.dumps(failure) if as_json else text) + "\n")
         return INTERRUPTED
     except StorageError as error:
         _report(error, str(error), as_json=as_json)

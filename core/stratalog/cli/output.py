@@ -3,23 +3,52 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from threading import Lock
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as Bar
+from rich.table import Column, Table
 from rich.text import Text
 
-from stratalog.model.names import TopicPartition
-
 _KIB = 1024
+_BAR_WIDTH = 16  # characters: the whole line fits into 80
+_BAR_FITS = 70  # characters of a terminal: a narrow one gets the numbers alone
+_AGAIN = "run the command again for the rest"
 _PIPED_WIDTH = 240  # characters; a pipe has no width at which to wrap
+
+
+class _RateColumn(ProgressColumn):
+    """Bytes a second, in the units of ``DownloadColumn``."""
+
+    def render(self, task: Task) -> Text:
+        """Return the rate, "" before it is known."""
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{size_text(speed)}/s")
+
+
+BYTE_COLUMNS = (
+    DownloadColumn(binary_units=True, table_column=Column(no_wrap=True)),
+    _RateColumn(table_column=Column(no_wrap=True)),
+    TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+)
+"""Columns of a bar that counts bytes: those done and all, the rate, and the time left."""
 
 
 class Output:
@@ -70,48 +99,96 @@ class Output:
 
     @contextmanager
     def progress(self, what: str, total: float) -> Iterator[Steps]:
-        """Show a progress bar if stderr is a terminal."""
-        bar = Progress(
+        """Show a progress bar if stderr is a terminal. An interruption gets a note of the steps that are done."""
+        with self._bar(TaskProgressColumn(), TimeRemainingColumn()) as bar:
+            steps = Steps(bar, what, total)
+            try:
+                yield steps
+            except KeyboardInterrupt as stop:
+                stop.add_note(f"{what}: {steps.done:,.0f} of {steps.total:,.0f} done; {_AGAIN}")
+                raise
+
+    @contextmanager
+    def bytes_progress(self, what: str) -> Iterator[ByteProgress]:
+        """Show bytes, rate and time left on one line if stderr is a terminal, and let Ctrl-C stop all threads.
+
+        An interruption gets a note of the bytes that are done.
+        """
+        with self._bar(*BYTE_COLUMNS) as bar:
+            progress = ByteProgress(bar, what)
+            with _stopping(progress.stop):
+                try:
+                    yield progress
+                except KeyboardInterrupt as stop:
+                    done = f"{size_text(progress.done_bytes)} of {size_text(progress.total_bytes)}"
+                    stop.add_note(f"{what}: {done} done; {_AGAIN}")
+                    raise
+
+    def _bar(self, *columns: ProgressColumn) -> Bar:
+        return Bar(
             TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeRemainingColumn(),
+            *([BarColumn(_BAR_WIDTH)] if self._notes.width >= _BAR_FITS else []),
+            *columns,
             console=self._notes,
             transient=True,
             disable=self.as_json or not self._notes.is_terminal,
         )
-        with bar:
-            yield Steps(bar, what, total)
 
-    @contextmanager
-    def logs_progress(self, what: str) -> Iterator[Callable[[TopicPartition, int, int], None]]:
-        """Show a progress bar over all logs; several threads may report finished logs, in any order."""
-        with self.progress(what, 0) as steps:
-            yield lambda _log, done, total: steps.reached(done, total)
+
+@contextmanager
+def _stopping(stop: Callable[[], None]) -> Iterator[None]:
+    """Call ``stop`` at Ctrl-C, before the interruption of the main thread; other threads receive none."""
+    if current_thread() is not main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        stop()
+        signal.default_int_handler(number, frame)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Steps:
-    """Progress of a command, shown as a bar."""
+    """Progress of a command in steps, shown as a bar."""
 
-    def __init__(self, bar: Progress, what: str, total: float) -> None:
-        self._bar, self._total = bar, total
+    def __init__(self, bar: Bar, what: str, total: float) -> None:
+        self._bar, self.total, self.done = bar, total, 0.0
         self._task = bar.add_task(what, total=total)
-        self._lock, self._most = Lock(), 0.0
 
     def add(self, steps: float) -> None:
         """Increase the total number of steps."""
-        self._total += steps
-        self._bar.update(self._task, total=self._total)
+        self.total += steps
+        self._bar.update(self._task, total=self.total)
 
     def advance(self, steps: float = 1) -> None:
         """Report finished steps."""
+        self.done += steps
         self._bar.advance(self._task, steps)
 
-    def reached(self, done: float, total: float) -> None:
-        """Report ``done`` of ``total`` steps; ignore a smaller number than another thread has reported."""
-        with self._lock:
-            self._most = max(self._most, done)
-            self._bar.update(self._task, total=total, completed=self._most)
+
+class ByteProgress:
+    """Progress of a command in bytes, shown as a bar: a ``Progress`` for the library's functions."""
+
+    def __init__(self, bar: Bar, what: str) -> None:
+        self._bar, self._task = bar, bar.add_task(what, total=None)
+        self.done_bytes = self.total_bytes = 0
+        self._stopped = False
+
+    def __call__(self, done_bytes: int, total_bytes: int) -> None:
+        """Show the bytes that are done, and all bytes; after ``stop``, interrupt the thread instead."""
+        if self._stopped:
+            raise KeyboardInterrupt
+        self.done_bytes, self.total_bytes = done_bytes, total_bytes
+        self._bar.update(self._task, completed=done_bytes, total=total_bytes)
+
+    def stop(self) -> None:
+        """Let each thread stop at its next report."""
+        self._stopped = True
 
 
 def printable(text: str) -> str:

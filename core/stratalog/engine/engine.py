@@ -19,12 +19,12 @@ from stratalog.engine.duties.duties import Duties
 from stratalog.engine.duties.service_runner import Services
 from stratalog.engine.engine_duties import EngineDuties
 from stratalog.engine.engine_logs import EngineLogs
-from stratalog.engine.open.log_loading import LogProgress
 from stratalog.engine.tiering.attach_tier import Attach
 from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ConfigError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
+from stratalog.model.progress import ProgressSum
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.tier.tier import Tier
@@ -41,7 +41,7 @@ class Engine(EngineDuties):
         settings: all settings.
         host: opens components; the engine closes it.
         tier: the opened tier, or None; the engine closes it.
-        recovery_progress: called with the progress of each recovery.
+        progress: receives the progress of recoveries.
         attach: topics to take over from the tier into empty directories; None for no attach.
 
     Attributes:
@@ -53,7 +53,7 @@ class Engine(EngineDuties):
         settings: Settings,
         host: ComponentHost,
         tier: Tier | None,
-        recovery_progress: LogProgress | None = None,
+        progress: ProgressSum,
         *,
         attach: Attach | None = None,
     ) -> None:
@@ -68,7 +68,7 @@ class Engine(EngineDuties):
             self._services = Services(host)
             owned.callback(self._services.close)
             forget_offsets = self._clients.offsets.forget_topic
-            logs = self._logs = EngineLogs(settings, host, tier, recovery_progress, forget_offsets, attach)
+            logs = self._logs = EngineLogs(settings, host, tier, progress, forget_offsets, attach)
             owned.callback(logs.close)
             self.attached = logs.attached
             clock, written = host.env.clock, logs.open_logs.write_cleaner_checkpoint

@@ -25,6 +25,7 @@ from stratalog.log.log import Log
 from stratalog.model.arguments import CheckedArguments
 from stratalog.model.metrics import HistogramSample, Sample
 from stratalog.model.names import TopicPartition
+from stratalog.model.progress import Progress
 from stratalog.tier.upkeep.collect import CollectReport
 
 
@@ -59,7 +60,9 @@ class EngineDuties(CheckedArguments, Closeable):
         self._logs.check_open()
         self._duties.flush()
 
-    def offload(self, logs: Iterable[TopicPartition] | None = None) -> tuple[OffloadResult, ...]:
+    def offload(
+        self, logs: Iterable[TopicPartition] | None = None, *, progress: Progress | None = None
+    ) -> tuple[OffloadResult, ...]:
         """Move closed segments below the last stable offset to the tier, for topics with ``remote.storage.enable``.
 
         The call can be repeated at any time: segments in the tier are not sent again. If a log fails, for instance
@@ -67,6 +70,7 @@ class EngineDuties(CheckedArguments, Closeable):
 
         Args:
             logs: only these logs; None is all open logs.
+            progress: called with the bytes of segments that were sent.
 
         Returns:
             One result for each log with a tier that leads.
@@ -76,7 +80,7 @@ class EngineDuties(CheckedArguments, Closeable):
             StoreError: the store refused or failed; segments sent before stay committed.
             StorageError: error of the first log that failed, raised after all logs.
         """
-        return self._duties.offload(self._chosen(logs))
+        return self._duties.offload(self._chosen(logs), progress)
 
     def tier_lag(self, logs: Iterable[TopicPartition] | None = None) -> tuple[TierLag, ...]:
         """Return the tier lag of each log that has a tier, with the error of its last attempt."""
@@ -93,18 +97,23 @@ class EngineDuties(CheckedArguments, Closeable):
         return self._duties.collect()
 
     def apply_retention(
-        self, logs: Iterable[TopicPartition] | None = None, *, dry_run: bool = False
+        self,
+        logs: Iterable[TopicPartition] | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress | None = None,
     ) -> tuple[RetentionResult, ...]:
         """Delete and evict segments on local disk and in the tier according to each topic's cleanup policies.
 
         Args:
             logs: only these logs; None is all open logs.
             dry_run: return the results without any change.
+            progress: called with the local bytes of the logs that retention was applied to.
 
         Raises:
             StoreError, StorageError: as ``offload``.
         """
-        return self._duties.apply_retention(self._chosen(logs), dry_run=dry_run)
+        return self._duties.apply_retention(self._chosen(logs), dry_run=dry_run, progress=progress)
 
     def make_extra_indexes(self, logs: Iterable[TopicPartition] | None = None) -> tuple[ExtrasResult, ...]:
         """Build the extra indexes (``index.extra``) that closed local segments lack, as a background duty also does.
@@ -117,7 +126,9 @@ class EngineDuties(CheckedArguments, Closeable):
         """
         return self._duties.make_extras(self._chosen(logs))
 
-    def run_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionResult, ...]:
+    def run_cleaner(
+        self, logs: Iterable[TopicPartition] | None = None, *, progress: Progress | None = None
+    ) -> tuple[CompactionResult, ...]:
         """Compact logs, the filthiest first, until none is dirty enough: topics with ``cleanup.policy=compact``.
 
         The error of a log, for instance a damaged batch, is in its result, and the other logs are still compacted.
@@ -125,6 +136,7 @@ class EngineDuties(CheckedArguments, Closeable):
 
         Args:
             logs: only these logs; None is all open logs.
+            progress: called with the bytes that were read; each round adds its bytes to the total when it begins.
 
         Returns:
             One result for each round; a log whose keys exceed ``log.cleaner.dedupe.buffer.size`` has several rounds.
@@ -132,7 +144,7 @@ class EngineDuties(CheckedArguments, Closeable):
         Raises:
             StorageError: a log directory went out of service.
         """
-        return tuple(self._duties.cleaner.run(self._chosen(logs), asks_all=True))
+        return tuple(self._duties.cleaner.run(self._chosen(logs), asks_all=True, progress=progress))
 
     def plan_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionPlan, ...]:
         """Return the plan of ``run_cleaner``, with reasons, for each log with a compacting policy; changes nothing."""
@@ -164,7 +176,9 @@ class EngineDuties(CheckedArguments, Closeable):
         """
         return self._duties.why_kept(self._logs.log(topic, partition), offset, key)
 
-    def erase(self, topic: str, key: bytes, *, dry_run: bool = False) -> tuple[EraseResult, ...]:
+    def erase(
+        self, topic: str, key: bytes, *, dry_run: bool = False, progress: Progress | None = None
+    ) -> tuple[EraseResult, ...]:
         """Erase all records of a key below the current log end in all partitions of a topic; return a result for each.
 
         In a tier, the erasure also ends the history: objects that only older roots name are deleted after the
@@ -175,15 +189,21 @@ class EngineDuties(CheckedArguments, Closeable):
             topic: name of the topic.
             key: the whole key.
             dry_run: return the results without any change.
+            progress: called with the bytes that were searched, on local disk and in the tier.
 
         Raises:
             UnknownTopicError: the topic does not exist here.
             StorageError: a partition could not be opened; none was changed.
         """
-        return self._duties.erase(self._logs.logs_of(topic), key, dry_run=dry_run)
+        return self._duties.erase(self._logs.logs_of(topic), key, dry_run=dry_run, progress=progress)
 
     def verify(
-        self, logs: Iterable[TopicPartition] | None = None, *, deep: bool = False, repair: bool = False
+        self,
+        logs: Iterable[TopicPartition] | None = None,
+        *,
+        deep: bool = False,
+        repair: bool = False,
+        progress: Progress | None = None,
     ) -> tuple[VerifyResult, ...]:
         """Check the closed segments of logs on local disk and, except orphans, everything in the tier.
 
@@ -194,11 +214,13 @@ class EngineDuties(CheckedArguments, Closeable):
             deep: decode every local record, and read every segment of the tier.
             repair: restore damaged segments of the tier from local disk. ``stratalog verify --repair`` repairs the rest,
                 and needs the engine to be stopped.
+            progress: called with the bytes of segments that were checked; a segment of the tier that is not read counts
+                with its size.
 
         Raises:
             StoreError, StorageError: as ``offload``.
         """
-        return self._duties.verify(self._chosen(logs), deep=deep, repair=repair)
+        return self._duties.verify(self._chosen(logs), deep=deep, repair=repair, progress=progress)
 
     def proof_of(self, result: EraseResult, key: bytes) -> dict[str, object]:
         """Return the proof of an erasure as a JSON object for ``check_erasure``. It does not contain the key."""

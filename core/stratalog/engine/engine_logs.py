@@ -14,7 +14,6 @@ from stratalog.engine.duties.scheduler import DutyStatus
 from stratalog.engine.open.directory_id import check_identities
 from stratalog.engine.open.inventory import Inventory, keep_inventory, read_inventory
 from stratalog.engine.open.log_dir import LogDir
-from stratalog.engine.open.log_loading import LogProgress
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.notifier import Notifier
 from stratalog.engine.open.offline_tier import check_known
@@ -36,6 +35,7 @@ from stratalog.log.durability.subscribers import Background
 from stratalog.log.log import Log
 from stratalog.model.events import LogDirOffline
 from stratalog.model.names import TopicPartition, only_partition, unknown_topic
+from stratalog.model.progress import ProgressSum
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topic_table import TopicTable
@@ -55,7 +55,7 @@ class EngineLogs:
         settings: all settings.
         host: opens components; not closed here.
         tier: the opened tier, or None; not closed here.
-        recovery_progress: called with the progress of each recovery.
+        progress: receives the progress of recoveries.
         forget_offsets: deletes the committed offsets of a topic.
         attach: topics to take over from the tier into empty directories; None for no attach.
 
@@ -73,7 +73,7 @@ class EngineLogs:
         settings: Settings,
         host: ComponentHost,
         tier: Tier | None,
-        recovery_progress: LogProgress | None,
+        progress: ProgressSum,
         forget_offsets: Callable[[str], None],
         attach: Attach | None,
     ) -> None:
@@ -98,7 +98,7 @@ class EngineLogs:
                 entries=None if inventory is None or not self._lacks_first else inventory.entries,
             )
             self.opener = LogOpener(
-                settings.engine, host, tier, self._topics, self._dirs, self.notifier, recovery_progress, background
+                settings.engine, host, tier, self._topics, self._dirs, self.notifier, progress, background
             )
             self.tiering = None if tier is None else Tiering(tier, self.opener, settings.engine, self.env.clock)
             self._changes = TopicChanges(self.open_logs, self._topics, self.opener, host, forget_offsets)

@@ -11,12 +11,12 @@ from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.settings_sources import Settings, read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.engine import Engine
-from stratalog.engine.open.log_loading import LogProgress
 from stratalog.engine.open.offline_tier import refusal
-from stratalog.engine.tiering.attach_tier import Attach, AttachProgress
+from stratalog.engine.tiering.attach_tier import Attach
 from stratalog.env import Env
 from stratalog.errors import ConfigError, StoreError
 from stratalog.model.arguments import checked
+from stratalog.model.progress import Progress, ProgressSum
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.tier.tier import Tier
@@ -34,9 +34,8 @@ def open_engine(
     plugins: Sequence[object] = (),
     topic_defaults: Mapping[str, object] | None = None,
     env: Env | None = None,
-    recovery_progress: LogProgress | None = None,
     attach: bool | Collection[str] = False,
-    attach_progress: AttachProgress | None = None,
+    progress: Progress | None = None,
 ) -> Engine:
     """Open log directories for reading and writing: new ones, those of an engine, or those of a stopped Kafka broker.
 
@@ -57,15 +56,13 @@ def open_engine(
         plugins: modules with hooks, in addition to the installed plugins.
         topic_defaults: default topic settings, which the settings of a topic override.
         env: clock, files and random source; the real ones if None.
-        recovery_progress: called during recovery after an unclean stop, on the recovering threads, with the log, the
-            number of bytes scanned, and the total number of bytes.
         attach: take over all topics of the tier (True), or the named topics, into directories without logs. Each log
             continues at the end of its tier, in the next leader epoch, which fences the previous engine. Records that
             the previous engine had not offloaded are missing. If the tier has several topics with the same name, use
             ``TOPIC-ID``. An interrupted attach can be repeated. ``engine.attached`` lists the logs that were taken
             over.
-        attach_progress: called during the attach with each log that is taken over, the number of such logs so far,
-            and the total number.
+        progress: called during the recovery after an unclean stop with the bytes that were scanned, and during an attach
+            with the sizes of the logs that were taken over.
 
     Raises:
         AttachError: a directory is not empty, or has an unfinished attach.
@@ -78,8 +75,8 @@ def open_engine(
         StoreError, UnknownComponentError: the tier cannot be opened.
     """
     settings = engine_settings(log_dirs, tier, config, topic_defaults)
-    wanted = _attach(attach, attach_progress, settings)
-    return open_settled_engine(settings, plugins, env, tier_options, recovery_progress, wanted)
+    wanted = _attach(attach, progress, settings)
+    return open_settled_engine(settings, plugins, env, tier_options, progress, wanted)
 
 
 def open_settled_engine(
@@ -87,7 +84,7 @@ def open_settled_engine(
     plugins: Sequence[object] = (),
     env: Env | None = None,
     tier_options: Mapping[str, object] | None = None,
-    recovery_progress: LogProgress | None = None,
+    progress: Progress | None = None,
     attach: Attach | None = None,
 ) -> Engine:
     """Open an engine with the result of ``engine_settings``; arguments and errors as ``open_engine``."""
@@ -96,7 +93,7 @@ def open_settled_engine(
     try:
         if settings.engine.tier is not None:
             opened = _open_tier(host, settings.engine, tier_options, attaches=attach is not None)
-        return Engine(settings, host, opened, recovery_progress, attach=attach)
+        return Engine(settings, host, opened, ProgressSum(progress), attach=attach)
     except BaseException:
         if opened is not None:
             opened.close()
@@ -121,7 +118,7 @@ def _open_tier(
         raise refusal(error, reason) from error
 
 
-def _attach(attach: bool | Collection[str], progress: AttachProgress | None, settings: Settings) -> Attach | None:  # noqa: FBT001 - as open_engine has it
+def _attach(attach: bool | Collection[str], progress: Progress | None, settings: Settings) -> Attach | None:  # noqa: FBT001 - as open_engine has it
     if attach is False:
         return None
     if settings.engine.tier is None:

@@ -24,13 +24,13 @@ from stratalog.model.names import (
     parse_segment_file,
     segment_file,
 )
+from stratalog.model.progress import OnBytes, uncounted
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.snapshot import decode_snapshot
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding, FindingKind
 from stratalog.segment.framing import Chunk
-from stratalog.segment.recover import Progress
 from stratalog.segment.segment import Segment
 from stratalog.segment.segment_check import check_segment, stored_indexes
 from stratalog.spi.segment_store import LogFiles
@@ -74,7 +74,7 @@ def check_log(
     records: bool = False,
     checkpoints: Sequence[CheckpointOffset] = (),
     was_clean: bool = False,
-    progress: Progress | None = None,
+    on_bytes: OnBytes = uncounted,
 ) -> LogReport:
     """Check every file of a log's folder. Writes nothing, and keeps one chunk of a segment in memory at a time.
 
@@ -84,13 +84,13 @@ def check_log(
         records: True to decompress and decode every record, in addition to the CRC checks.
         checkpoints: the log's offsets in the checkpoints of its directory.
         was_clean: True if the directory was closed cleanly: then a log that ends below a checkpoint has lost its end.
-        progress: called with the number of bytes that were checked.
+        on_bytes: called with the number of bytes that were checked.
 
     Raises:
         LogDirError: a file cannot be read.
     """
     report = LogReport(known_end=max((checkpoint.offset for checkpoint in checkpoints), default=0))
-    _check_files(files, components, report, progress, records=records)
+    _check_files(files, components, report, on_bytes, records=records)
     if was_clean:
         for checkpoint in checkpoints:
             if checkpoint.offset > report.log_end:
@@ -100,7 +100,7 @@ def check_log(
 
 
 def _check_files(
-    files: LogFiles, components: Components, report: LogReport, progress: Progress | None, *, records: bool
+    files: LogFiles, components: Components, report: LogReport, on_bytes: OnBytes, *, records: bool
 ) -> None:
     with ExitStack() as opened:
         try:
@@ -110,7 +110,7 @@ def _check_files(
             return
         if records:
             report.records = 0
-        _SegmentsCheck(files, components, report, segments, progress).run()
+        _SegmentsCheck(files, components, report, segments, on_bytes).run()
     bases = {segment.base_offset for segment in segments}
     for check in (_left_over(files), _vanished(files, bases), _snapshots(files, report.log_end), _small_files(files)):
         report.findings += check
@@ -125,9 +125,9 @@ class _SegmentsCheck:
         components: Components,
         report: LogReport,
         segments: list[Segment],
-        progress: Progress | None,
+        on_bytes: OnBytes,
     ) -> None:
-        self._components, self._report, self._segments, self._progress = components, report, segments, progress
+        self._components, self._report, self._segments, self._on_bytes = components, report, segments, on_bytes
         self._bad_records = list[Finding]()
         first = segments[0].base_offset if segments else 0
         self._state = newest_snapshot(files, snapshot_offsets(file_names(files)), first) or ProducerState()
@@ -158,7 +158,7 @@ class _SegmentsCheck:
             records=report.records is not None,
             replay=self._replay,
             is_last=is_last,
-            progress=self._progress,
+            on_bytes=self._on_bytes,
         )
         report.batches += found.batches
         report.size_bytes += segment.size_bytes

@@ -12,6 +12,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError
 from stratalog.model.batches import BatchTable
 from stratalog.model.offsets import TimestampOffset
+from stratalog.model.progress import OnBytes, uncounted
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
@@ -21,23 +22,6 @@ from stratalog.spi.indexes import IndexRole
 
 Replay = Callable[[Chunk, BatchTable], Mapping[int, AbortedTransaction]]
 """Receives the good batches of a chunk, table by table; returns the transactions that abort markers end, by row."""
-
-Progress = Callable[[int], None]
-"""Receives the number of bytes that were checked."""
-
-
-def summed(progress: Callable[[int, int], None] | None, total_bytes: int) -> Progress | None:
-    """Return a progress that passes the sum so far and the total to ``progress``; None if ``progress`` is None."""
-    if progress is None:
-        return None
-    done_bytes = 0
-
-    def count(more_bytes: int) -> None:
-        nonlocal done_bytes
-        done_bytes += more_bytes
-        progress(done_bytes, total_bytes)
-
-    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +43,14 @@ def recovered(
     parts: Components,
     config: TopicConfig,
     replay: Replay,
-    progress: Progress | None = None,
+    on_bytes: OnBytes = uncounted,
     *,
     below: int | None = None,
 ) -> Recovered:
     """Scan a segment once, with CRCs, up to the first entry that is bad or truncated. Writes nothing.
 
-    ``below`` is the offset that no batch may reach: the base offset of the next segment.
+    ``on_bytes`` is called after each chunk. ``below`` is the offset that no batch may reach: the base offset of the next
+    segment.
     """
     entries = IndexEntries(parts.indexes, segment.base_offset, config)
     valid_bytes, end_offset = 0, segment.base_offset
@@ -82,7 +67,6 @@ def recovered(
         for table in chunk.tables:
             aborted = replay(chunk, table)
             entries.add(table, chunk.position, {found.last_offset: found for found in aborted.values()})
-        if progress is not None:
-            progress(chunk.end_position - valid_bytes)
+        on_bytes(chunk.end_position - valid_bytes)
         valid_bytes, end_offset = chunk.end_position, chunk.tables[-1].last_offset[-1] + 1
     return Recovered(valid_bytes, end_offset, entries.largest, entries.finish(), damage)

@@ -15,6 +15,7 @@ from stratalog.errors import CorruptBatchError, CorruptIndexError, StorageError
 from stratalog.model.batches import CONTROL_BIT, NO_TIMESTAMP, BatchTable, Buffer, RecordBatch, ScanStop
 from stratalog.model.messages.control import ControlType, EndMarker
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
+from stratalog.model.progress import OnBytes, uncounted
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
@@ -22,7 +23,7 @@ from stratalog.segment.control_batches import read_control
 from stratalog.segment.finding import Finding, FindingKind
 from stratalog.segment.framing import FRAME, FRAME_BYTES, MAX_RELATIVE_OFFSET, MIN_SIZE, OVERHEAD_BYTES, Chunk, walk
 from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.recover import Progress, Replay
+from stratalog.segment.recover import Replay
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexReader, IndexRole
 
@@ -94,7 +95,7 @@ def check_segment(
     records: bool = False,
     replay: Replay | None = None,
     is_last: bool = False,
-    progress: Progress | None = None,
+    on_bytes: OnBytes = uncounted,
 ) -> SegmentReport:
     """Check a segment of a log folder or of a tier: framing, CRCs, ascending offsets, indexes and records.
 
@@ -106,7 +107,7 @@ def check_segment(
         replay: receives the good batches, as in recovery, and returns what the transaction index must hold. None if the
             state of the producers is unknown; then no transaction counts as missing in the index.
         is_last: True for the log's last segment, where a truncated entry may be a torn write.
-        progress: receives the number of bytes that were checked.
+        on_bytes: called with the number of bytes that were checked.
     """
     report = SegmentReport(segment.base_offset)
     checks = [_CHECKS[role](segment, components, stored) for role, stored in indexes.items()]
@@ -132,8 +133,7 @@ def check_segment(
             report.batches += len(table)
             largest_ms = max(table.max_timestamp_ms)
             report.largest_ms = max(report.largest_ms, largest_ms)
-        if progress is not None:
-            progress(chunk.end_position - report.valid_bytes)
+        on_bytes(chunk.end_position - report.valid_bytes)
         report.valid_bytes, report.end_offset = chunk.end_position, chunk.tables[-1].last_offset[-1] + 1
     if not report.findings or report.findings[0].kind is FindingKind.TORN:  # batches after damage cannot be compared
         for check in checks:

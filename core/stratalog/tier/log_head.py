@@ -160,6 +160,14 @@ class LogHead(CheckedArguments):
         """The root behind ``view()``; None if nothing was committed. It raises the errors of ``refresh``."""
         return self._state()[0]
 
+    def known_bytes(self) -> int:
+        """Return the size of the log's segments in the tier as last known, for progress; 0 if the root cannot be read."""
+        try:
+            root = self.root
+        except StorageError:  # the work itself reports the error
+            return 0
+        return 0 if root is None else root.size_bytes
+
     def entries(self, start: int, end: int, root: Root | None) -> list[StoredSegment]:
         """Return the segments of a root that overlap the offsets [start, end)."""
         if root is None:

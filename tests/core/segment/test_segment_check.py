@@ -35,7 +35,7 @@ def test_a_sound_segment_is_counted_and_has_no_findings(
     steps = list[int]()
     roles = (IndexRole.OFFSET, IndexRole.TIME)
     indexes = {role: StoredIndex("index", rebuilt_entries(segment, role, bed.parts)) for role in roles}
-    report = check_segment(segment, bed.parts, indexes=indexes, records=True, progress=steps.append)
+    report = check_segment(segment, bed.parts, indexes=indexes, records=True, on_bytes=steps.append)
     assert (report.batches, report.records, report.end_offset) == (3, 6, 6)
     assert report.valid_bytes == segment.size_bytes == sum(steps)
     assert report.largest_ms == records(1, start=5)[0].timestamp_ms

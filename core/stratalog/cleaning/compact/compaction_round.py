@@ -40,6 +40,7 @@ from stratalog.log.change.local_publisher import LocalPublisher
 from stratalog.log.log import Log
 from stratalog.model.events import LogCleaned
 from stratalog.model.names import TopicPartition
+from stratalog.model.progress import Progress, counted
 from stratalog.spi.cleanup import CleanupPolicy, RecordFilter, Rewrite, RewriteJob
 from stratalog.tier.tier_log import TierLog
 
@@ -86,13 +87,19 @@ def compact(
     throttle: Throttle,
     check: Callable[[], None],
     now_ms: int,
+    progress: Progress | None = None,
 ) -> CompactionResult:
-    """Run one round over one log; return an error in the result instead of raising it."""
+    """Run one round over one log; return an error in the result instead of raising it.
+
+    ``progress`` is called with the bytes that both passes have read.
+    """
     log, rewrite = plan.log, plan.rewrite
     assert rewrite is not None
     clock, publisher = log.parts.env.clock, log.maintenance.publisher()
     began_ns = clock.monotonic_ns()
-    round_ = _Round(plan, job_of(log, rewrite, limits, now_ms), rewriters(policies), limits, throttle, check, publisher)
+    round_ = _Round(
+        plan, job_of(log, rewrite, limits, now_ms), rewriters(policies), limits, throttle, check, publisher, progress
+    )
     stopped = ""
     error: StorageError | None = None
     try:
@@ -145,6 +152,7 @@ class _Round:
     throttle: Throttle
     check: Callable[[], None]
     publisher: LocalPublisher
+    progress: Progress | None
     end: int = 0
     load: float = 0.0
     stats: RewriteStats = field(default_factory=RewriteStats)
@@ -197,7 +205,8 @@ class _Round:
     def _rewriting(
         self, part: SegmentRange[S], publisher: SegmentPublisher[S], filters: Sequence[RecordFilter]
     ) -> Rewriting[S]:
-        return Rewriting(
+        job = self.job
+        made = Rewriting(
             part,
             publisher,
             self.job,
@@ -208,6 +217,11 @@ class _Round:
             self.check,
             stats=self.stats,
         )
+        if self.progress is not None:
+            planned_bytes = sum(segment.size_bytes for segment in made.segments(job.dirty_start, job.end))
+            planned_bytes += sum(segment.size_bytes for segment in made.segments(job.start, job.end))
+            made.on_bytes = counted(self.progress, planned_bytes)
+        return made
 
 
 def reason_of(rewrite: Rewrite, end: int, limits: CleanerLimits) -> str:

@@ -9,6 +9,7 @@ from typing import Generic
 from stratalog.cleaning.compact.segment_digests import Digests
 from stratalog.cleaning.compact.segment_range import RewriteStats, S, SegmentPublisher, SegmentRange
 from stratalog.env.rate_limit import Throttle
+from stratalog.model.progress import OnBytes, uncounted
 from stratalog.model.records import Fields
 from stratalog.spi.cleanup import RecordFilter, RewriteJob
 
@@ -26,6 +27,7 @@ class Rewriting(Generic[S]):
         read_bytes: bytes that are read at once.
         throttle: counts the bytes.
         check: called regularly; an error that it raises ends the round.
+        on_bytes: called with the bytes that were read.
         is_copied: True if a group of one segment is always written from its beginning, even if it may lose nothing:
             reading it twice would cost more.
         stats: statistics of the round.
@@ -40,6 +42,7 @@ class Rewriting(Generic[S]):
     read_bytes: int
     throttle: Throttle
     check: Callable[[], None]
+    on_bytes: OnBytes = uncounted
     is_copied: bool = False
     stats: RewriteStats = field(default_factory=RewriteStats)
     digests: Digests[S] | None = None
@@ -64,3 +67,4 @@ class Rewriting(Generic[S]):
         """Call ``check`` and count bytes that were read."""
         self.check()
         self.throttle.took(size_bytes)
+        self.on_bytes(size_bytes)

@@ -20,6 +20,7 @@ from stratalog.cleaning.erase.erasure_report import ErasedSegment, EraseResult, 
 from stratalog.cleaning.erase.key_removal import records_of, without_key
 from stratalog.errors import CorruptionError, SegmentGoneError, StorageError
 from stratalog.log.log import Log
+from stratalog.model.progress import OnBytes, uncounted
 from stratalog.segment.build import copy_batches
 from stratalog.segment.segment import Segment
 from stratalog.tier.manifest.root import ChangeKind, object_keys
@@ -30,7 +31,21 @@ _HASHED_BYTES: Final = 1 << 20
 _REASON: Final = "erasure of a key"
 
 
-def erase(log: Log, key: bytes, tier: TierLog | None = None, *, dry_run: bool = False) -> EraseResult:
+def searched_bytes(log: Log, tier: TierLog | None) -> int:
+    """Return the bytes of the segments that an erasure reads: those that only local disk has, and those in the tier."""
+    remote_end = _remote_end(log)
+    local_bytes = sum(segment.size_bytes for segment in log.view().segments if segment.base_offset >= remote_end)
+    return local_bytes + (0 if tier is None else tier.known_bytes())
+
+
+def erase(
+    log: Log,
+    key: bytes,
+    tier: TierLog | None = None,
+    *,
+    dry_run: bool = False,
+    on_bytes: OnBytes = uncounted,
+) -> EraseResult:
     """Erase a key from one log. The active segment is rolled first if it holds the key.
 
     Waits until a running round of compaction or offload has ended.
@@ -40,6 +55,7 @@ def erase(log: Log, key: bytes, tier: TierLog | None = None, *, dry_run: bool = 
         key: the whole key.
         tier: the log's part in a tier; None if it has none.
         dry_run: change nothing and only report; digests "after" are then "".
+        on_bytes: called with the size of each segment that was searched.
     """
     end = log.offsets().log_end
     done, remnants = list[ErasedSegment](), list[Remnant]()
@@ -54,12 +70,12 @@ def erase(log: Log, key: bytes, tier: TierLog | None = None, *, dry_run: bool = 
                     )
                 if not dry_run and _active_holds(log, key):
                     log.roll()
-                _erase_locally(log, key, end, done, remnants, dry_run=dry_run)
+                _erase_locally(log, key, end, done, remnants, on_bytes, dry_run=dry_run)
             if tier is not None:
                 if not log.is_leader:
-                    remnants += _in_tier(log, key)
+                    remnants += _in_tier(log, key, on_bytes)
                 else:
-                    _erase_in_tier(log, tier, key, done, remnants, dry_run=dry_run)
+                    _erase_in_tier(log, tier, key, done, remnants, on_bytes, dry_run=dry_run)
         except StorageError as wrong:
             error = wrong
     remnants += [Remnant("deleted file", path, until_ms) for path, until_ms in log.maintenance.pending_deletes()]
@@ -67,7 +83,14 @@ def erase(log: Log, key: bytes, tier: TierLog | None = None, *, dry_run: bool = 
 
 
 def _erase_locally(
-    log: Log, key: bytes, end: int, done: list[ErasedSegment], remnants: list[Remnant], *, dry_run: bool
+    log: Log,
+    key: bytes,
+    end: int,
+    done: list[ErasedSegment],
+    remnants: list[Remnant],
+    on_bytes: OnBytes,
+    *,
+    dry_run: bool,
 ) -> None:
     """Erase the key from the segments that only local disk has; finished work is reported even after an error."""
     remote_end = _remote_end(log)
@@ -79,6 +102,7 @@ def _erase_locally(
                 done.append(_local_result(segment, count) if dry_run else _erased(log, segment, key, count))
         except CorruptionError as wrong:
             remnants.append(Remnant("damaged segment", segment.label, reason=str(wrong)))
+        on_bytes(segment.size_bytes)
 
 
 # --- finding ---------------------------------------------------------------------------------------------------------
@@ -96,10 +120,11 @@ def _remote_end(log: Log) -> int:
     return 0 if remote is None else remote.end_offset
 
 
-def _in_tier(log: Log, key: bytes) -> Iterator[Remnant]:
+def _in_tier(log: Log, key: bytes, on_bytes: OnBytes) -> Iterator[Remnant]:
     """Yield the committed segments that hold the key, and the local copies of them."""
     view = log.view()
     for segment in () if view.remote is None else view.remote.segments:
+        on_bytes(segment.size_bytes)
         try:
             if not records_of(log, segment, key):
                 continue
@@ -143,7 +168,14 @@ def _digest(segment: Segment) -> str:
 
 
 def _erase_in_tier(
-    log: Log, tier: TierLog, key: bytes, done: list[ErasedSegment], remnants: list[Remnant], *, dry_run: bool
+    log: Log,
+    tier: TierLog,
+    key: bytes,
+    done: list[ErasedSegment],
+    remnants: list[Remnant],
+    on_bytes: OnBytes,
+    *,
+    dry_run: bool,
 ) -> None:
     """Erase a key from the committed part of a log that leads; finished work is reported even after an error.
 
@@ -157,7 +189,8 @@ def _erase_in_tier(
         return
     if dry_run:
         done += [
-            _tier_result(found, count) for found, count in _holding(log, TierRange.of(log, Traffic()), key, remnants)
+            _tier_result(found, count)
+            for found, count in _holding(log, TierRange.of(log, Traffic()), key, remnants, on_bytes)
         ]
         return
     traffic = Traffic()
@@ -166,7 +199,7 @@ def _erase_in_tier(
     part = TierRange.of(log, traffic)
     erased_segments = dict[int, ErasedSegment]()
     try:
-        for found, count in _holding(log, part, key, remnants):
+        for found, count in _holding(log, part, key, remnants, on_bytes):
             with publisher.begin(found.base_offset) as builder:
                 copy_batches(found, builder, log.parts, without_key(log, found, key))
                 built = builder.finish(found.end_offset, part.modified_ms(found))
@@ -185,7 +218,9 @@ def _erase_in_tier(
     remnants += _left(log, tier, {key for placed in publisher.placed for key in placed.old[0].keys})
 
 
-def _holding(log: Log, part: TierRange, key: bytes, remnants: list[Remnant]) -> Iterator[tuple[TierSource, int]]:
+def _holding(
+    log: Log, part: TierRange, key: bytes, remnants: list[Remnant], on_bytes: OnBytes
+) -> Iterator[tuple[TierSource, int]]:
     """Yield the committed segments that hold the key and the number of its records; report damaged ones as remnants."""
     for segment in part.from_offset(0):
         if not isinstance(segment, TierSource):
@@ -195,6 +230,8 @@ def _holding(log: Log, part: TierRange, key: bytes, remnants: list[Remnant]) -> 
         except CorruptionError as wrong:
             remnants.append(Remnant("damaged segment", segment.label, reason=str(wrong)))
             continue
+        finally:
+            on_bytes(segment.size_bytes)
         if count:
             yield segment, count
 

@@ -57,12 +57,12 @@ def cleaner(place: LogPlace, output: Output, *, dry_run: bool) -> int:
     Prints one row for each round. The exit code is 1 if a log could not be compacted; that log is unchanged, the others
     were compacted.
     """
-    with place.engine() as engine:
+    with output.bytes_progress("compacting") as progress, place.engine() as engine:
         if dry_run:
             rows = [_planned(engine, plan) for plan in engine.plan_cleaner()]
             output.table("would be compacted", _PLANNED, rows)
             return 1 if any(row[-1] for row in rows) else 0
-        results = engine.run_cleaner()
+        results = engine.run_cleaner(progress=progress)
     output.table("compacted", _COLUMNS, [_done(result) for result in results])
     return 1 if any(result.error is not None for result in results) else 0
 

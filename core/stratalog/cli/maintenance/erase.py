@@ -56,8 +56,8 @@ def erase(
         if dry_run:
             raise click.UsageError("--check changes nothing: leave out --dry-run")
         return _check(place, output, topic, wanted, proof)
-    with place.engine() as engine:
-        results = engine.erase(topic, wanted, dry_run=dry_run)
+    with output.bytes_progress("erasing") as progress, place.engine() as engine:
+        results = engine.erase(topic, wanted, dry_run=dry_run, progress=progress)
         if output.as_json:
             for result in results:
                 output.item(engine.proof_of(result, wanted))

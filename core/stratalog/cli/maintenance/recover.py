@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from stratalog.cli.output import Output
 from stratalog.cli.parameters import NamedPath
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.open.log_loading import LogProgress
 from stratalog.engine.open_engine import open_engine
 from stratalog.errors import LogDirLockedError, StorageError
 from stratalog.log.folder.directory_state import DirectoryState, check_log_directory, partition_folders, read_directory
@@ -23,6 +21,7 @@ from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.load.log_loader import load
 from stratalog.model.events import LogRecovered
 from stratalog.model.names import CLUSTER_METADATA_TOPIC, TopicPartition
+from stratalog.model.progress import Progress, ProgressSum
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host
 from stratalog.segment.components import Components
@@ -64,7 +63,7 @@ def recover(output: Output, directory: Path, *, dry_run: bool) -> int:
     check_directory(directory)
     with _untouched(directory) as (_, store):
         check_log_directory(store)  # raises before anything is written to a folder that is no log directory
-    with _bar(output) as progress:
+    with output.bytes_progress("recovering") as progress:
         outcomes = _planned(directory, progress) if dry_run else _recovered(directory, progress)
     output.table("would be recovered" if dry_run else "recovered", COLUMNS, (found.row() for found in outcomes))
     return 1 if any(found.error for found in outcomes) else 0
@@ -75,23 +74,6 @@ def _untouched(directory: Path) -> Iterator[tuple[ComponentHost, SegmentStore]]:
     """Open the directory for reading only."""
     with open_host(Settings(), (), None) as host, host.segment_store(str(directory), read_only=True) as store:
         yield host, store
-
-
-@contextmanager
-def _bar(output: Output) -> Iterator[LogProgress]:
-    """Show one progress bar over all logs; its total grows when the recovery of a log begins."""
-    done: dict[TopicPartition, int] = {}
-    lock = threading.Lock()
-    with output.progress("recovering", 0) as steps:
-
-        def report(log: TopicPartition, done_bytes: int, total_bytes: int) -> None:
-            with lock:
-                if log not in done:
-                    steps.add(total_bytes)
-                steps.advance(done_bytes - done.get(log, 0))
-                done[log] = done_bytes
-
-        yield report
 
 
 class _Listener:
@@ -106,10 +88,10 @@ class _Listener:
         self.heard[event.log] = event
 
 
-def _recovered(directory: Path, progress: LogProgress) -> list[RecoveredLog]:
+def _recovered(directory: Path, progress: Progress) -> list[RecoveredLog]:
     listener = _Listener()
     outcomes = []
-    with open_engine(directory, plugins=[listener], recovery_progress=progress) as engine:
+    with open_engine(directory, plugins=[listener], progress=progress) as engine:
         for name in engine.partitions():
             outcome = RecoveredLog(name)
             outcomes.append(outcome)
@@ -126,21 +108,21 @@ def _recovered(directory: Path, progress: LogProgress) -> list[RecoveredLog]:
     return outcomes
 
 
-def _planned(directory: Path, progress: LogProgress) -> list[RecoveredLog]:
+def _planned(directory: Path, progress: Progress) -> list[RecoveredLog]:
     """Run a recovery in memory, and return its result."""
     with _untouched(directory) as (host, store):
         if store.is_acquired_elsewhere():
             raise LogDirLockedError("another engine or a running broker holds the directory", str(directory))
-        state = read_directory(store, live=False)
+        state, summed = read_directory(store, live=False), ProgressSum(progress)
         return [
-            _plan(name, store.open_log(folder), host.parts(TopicConfig()), state, progress)
+            _plan(name, store.open_log(folder), host.parts(TopicConfig()), state, summed.part())
             for name, folder in partition_folders(store).items()
             if name.topic != CLUSTER_METADATA_TOPIC
         ]
 
 
 def _plan(
-    name: TopicPartition, files: LogFiles, parts: Components, state: DirectoryState, progress: LogProgress
+    name: TopicPartition, files: LogFiles, parts: Components, state: DirectoryState, progress: Progress
 ) -> RecoveredLog:
     log_start = state.log_starts.get(name)
     request = LoadRequest(
@@ -151,7 +133,7 @@ def _plan(
         writable=False,
     )
     try:
-        loaded = load(files, parts, TopicConfig(), request, lambda done, total: progress(name, done, total))
+        loaded = load(files, parts, TopicConfig(), request, progress)
     except StorageError as error:
         return RecoveredLog(name, error=str(error))
     first = loaded.segments[0].base_offset if loaded.segments else loaded.log_end

@@ -22,9 +22,9 @@ def retention(place: LogPlace, output: Output, *, dry_run: bool) -> int:
 
     The exit code is 1 if a partition could not be opened; retention was applied to the others.
     """
-    with place.engine() as engine:
+    with output.bytes_progress("applying retention") as progress, place.engine() as engine:
         unopened = _unopened(engine)
-        results = engine.apply_retention(dry_run=dry_run)
+        results = engine.apply_retention(dry_run=dry_run, progress=progress)
     rows: list[tuple[object, ...]] = [
         (
             *result.log,

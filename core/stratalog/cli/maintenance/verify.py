@@ -29,11 +29,11 @@ from stratalog.model.names import (
     TopicPartition,
     parse_partition_folder,
 )
+from stratalog.model.progress import OnBytes, counted
 from stratalog.reading.component_host import ComponentHost, split_scheme
 from stratalog.reading.open_reader import open_host
 from stratalog.reading.topic_table import TopicTable
 from stratalog.segment.finding import Finding, FindingKind
-from stratalog.segment.recover import Progress
 from stratalog.spi.commands import config_option, tier_option
 from stratalog.spi.segment_store import SegmentStore
 
@@ -157,9 +157,10 @@ class _Verification:
 
     def run(self) -> int:
         total = sum(log_bytes(self._store.open_log(folder)) for folder in self._folders.values())
-        with self._output.progress("verifying", total) as steps:
+        with self._output.bytes_progress("verifying") as progress:
+            on_bytes = counted(progress, total)
             for name, folder in self._folders.items():
-                self._log(name, folder, steps.advance)
+                self._log(name, folder, on_bytes)
         count = self._count
         self._output.line(
             f"{len(self._folders)} logs, {size_text(self._sizes)}"
@@ -169,7 +170,7 @@ class _Verification:
         )
         return 1 if count.wrong else 0
 
-    def _log(self, name: TopicPartition, folder: str, progress: Progress) -> None:
+    def _log(self, name: TopicPartition, folder: str, on_bytes: OnBytes) -> None:
         files = self._store.open_log(folder)
         config = self._topics.config(name.topic)
         components = self._host.parts(replace(config, index_extra=()))  # no extra index is built here
@@ -184,7 +185,7 @@ class _Verification:
             records=self._deep,
             checkpoints=checkpoints,
             was_clean=was_clean,
-            progress=progress,
+            on_bytes=on_bytes,
         )
         if self._repair and name.topic != CLUSTER_METADATA_TOPIC and any(map(is_repairable, report.findings)):
             self._store.remove_small(CLEAN_SHUTDOWN_FILE)

@@ -16,6 +16,7 @@ from stratalog.cli.output import Output, printable, size_text
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError
 from stratalog.log.folder.directory_state import partition_folders
+from stratalog.model.progress import Progress, ProgressSum, counted
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding
@@ -151,19 +152,20 @@ class _Run:
         self._repaired = self._orphans = self._collected = 0
 
     def run(self) -> int:
-        logs = {f"{name.log}/{name.topic_id}": name for name in self._tier.logs()}
+        named = sorted((f"{name.log}/{name.topic_id}", name) for name in self._tier.logs())
+        logs = [(label, name) for label, name in named if label >= self._state.log]
         done = segments = 0
         stopped = False
-        for label, name in sorted(logs.items()):
-            if label < self._state.log:
-                continue
-            start = self._state.offset if label == self._state.log else 0
-            checked, stopped = self._log(label, name, start)
-            segments += checked
-            if stopped:
-                break
-            done += 1
-            self._state.log, self._state.offset = label + "\0", 0  # after this log
+        with self._output.bytes_progress("verifying") as progress:
+            summed = ProgressSum(progress)
+            for label, name in logs:
+                start = self._state.offset if label == self._state.log else 0
+                checked, stopped = self._log(label, name, start, summed.part())
+                segments += checked
+                if stopped:
+                    break
+                done += 1
+                self._state.log, self._state.offset = label + "\0", 0  # after this log
         self._summary(done, segments, stopped=stopped)
         if stopped:
             self._state.store()
@@ -171,7 +173,7 @@ class _Run:
             self._state.forget()
         return 1 if self._state.wrong else 0
 
-    def _log(self, label: str, name: TierLogName, start: int) -> tuple[int, bool]:
+    def _log(self, label: str, name: TierLogName, start: int, progress: Progress) -> tuple[int, bool]:
         """Check one log from an offset on; return the number of segments, and True if the budget stopped the check."""
         log = self._tier.log(*name)
         repair = TierRepair(log, self._copies(log)) if self._asked.repair else None
@@ -182,6 +184,7 @@ class _Run:
                     self._report(done.finding, done.done)
         check = TierLogCheck(log, self._components, contents=self._asked.deep)
         begun = list(check.roots())
+        on_bytes = counted(progress, check.size_bytes)
         if not start:
             self._handle(repair, begun)
         checked = 0
@@ -192,7 +195,7 @@ class _Run:
             if checked and self._is_spent():
                 self._state.log, self._state.offset = label, found.info.base_offset
                 return checked, True
-            self._handle(repair, check.check(found))
+            self._handle(repair, check.check(found, on_bytes))
             checked += 1
         self._report_orphans(log, list(check.orphans()))
         if self._output.as_json:

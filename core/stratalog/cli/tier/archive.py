@@ -98,6 +98,7 @@ def archive(
             wants=wants,
             skip_gaps=skip_gaps,
             wait_for=lambda size_bytes: copied.take(size_bytes, lambda: True),
+            progress=None if follow else opened.enter_context(output.bytes_progress("archiving")),
         )
         tier = opened.enter_context(open_tier(host, place.uri, place.tier_options, read_only=False))
         archiver = Archiver(stores, tier, host.parts(TopicConfig()), plan)

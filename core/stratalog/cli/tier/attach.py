@@ -29,14 +29,14 @@ def attach(output: Output, place: TierPlace, directories: tuple[str, ...], topic
     command again if it was interrupted.
     """
     with (
-        output.logs_progress("taking over") as progress,
+        output.bytes_progress("taking over") as progress,
         open_engine(
             directories or None,
             tier=place.uri,
             tier_options=place.tier_options,
             config=place.config,
             attach=topics or True,
-            attach_progress=progress,
+            progress=progress,
         ) as engine,
     ):
         found = engine.attached

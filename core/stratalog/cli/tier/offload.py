@@ -11,6 +11,7 @@ from stratalog.cli.output import Output
 from stratalog.engine.engine import Engine
 from stratalog.errors import StorageError, StoreError
 from stratalog.model.names import TopicPartition
+from stratalog.model.progress import Progress, ProgressSum
 
 
 @click.command()
@@ -26,23 +27,35 @@ def offload(place: LogPlace, output: Output, *, roll: bool) -> int:
     failed = False
     with place.engine() as engine:
         engine.offload([])  # reports a missing tier once, and not for each partition
-        names = engine.partitions()
-        with output.progress("offloading", len(names)) as bar:
-            for name in names:
+        with output.bytes_progress("offloading") as progress:
+            parts = _parts(engine, ProgressSum(progress), roll=roll)
+            for name, part in parts.items():
                 try:
-                    rows.extend(_offload(engine, name, roll=roll))
+                    if isinstance(part, StorageError):
+                        raise part
+                    rows.extend(_offload(engine, name, part))
                 except StoreError:
                     raise  # the other partitions would fail too
                 except StorageError as error:
                     failed = True
                     rows.append((*name, 0, 0, None, str(error)))
-                bar.advance()
     output.table("offloaded", ("topic", "partition", "segments", "bytes", "tier_end_offset", "error"), rows)
     return 1 if failed else 0
 
 
-def _offload(engine: Engine, name: TopicPartition, *, roll: bool) -> Iterator[tuple[object, ...]]:
-    if roll:
-        engine.log(*name).roll()
-    for result in engine.offload([name]):
+def _parts(engine: Engine, summed: ProgressSum, *, roll: bool) -> dict[TopicPartition, Progress | StorageError]:
+    """Return the progress of each log, with the bytes that wait, or the error of a log that cannot be offloaded."""
+    found = dict[TopicPartition, Progress | StorageError]()
+    for name in engine.partitions():
+        try:
+            if roll:
+                engine.log(*name).roll()
+            found[name] = summed.part(sum(lag.size_bytes for lag in engine.tier_lag([name])))
+        except StorageError as error:
+            found[name] = error
+    return found
+
+
+def _offload(engine: Engine, name: TopicPartition, progress: Progress) -> Iterator[tuple[object, ...]]:
+    for result in engine.offload([name], progress=progress):
         yield (*result.log, result.segments, result.size_bytes, result.tier_end, "")

@@ -81,7 +81,7 @@ def restore_command(
         rename=rename,
         overwrite=overwrite,
     )
-    with output.logs_progress("restoring") as progress:
+    with output.bytes_progress("restoring") as progress:
         found = restore(
             place.uri,
             directory,

@@ -24,6 +24,7 @@ from stratalog.env.threads import outcomes
 from stratalog.errors import LogDirOfflineError, OutOfResourcesError, PluginError, StorageError, StoreError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
+from stratalog.model.progress import Progress, ProgressSum
 from stratalog.spi.cleanup import CleanupPolicy, Rewrite
 from stratalog.tier.tier_log import TierLog
 
@@ -119,7 +120,9 @@ class Cleaner:
         """Return the result that a planned round would have, after reading the same records; None without a plan."""
         return preview(plan, self._policies(plan.log.config), self.limits, self._clock.now_ms())
 
-    def run(self, logs: Sequence[Log], *, asks_all: bool = False) -> list[CompactionResult]:
+    def run(
+        self, logs: Sequence[Log], *, asks_all: bool = False, progress: Progress | None = None
+    ) -> list[CompactionResult]:
         """Compact until no log is dirty enough. Return the results in order of completion, failures of planning first.
 
         If a policy plans a round again although that round has changed nothing, its log becomes uncleanable.
@@ -127,15 +130,17 @@ class Cleaner:
         Args:
             logs: logs to compact.
             asks_all: as in ``plan_parts``.
+            progress: called with the bytes that the rounds have read.
 
         Raises:
             StorageError: a log or its directory went out of service. Raised after all threads have ended.
         """
         results: list[CompactionResult] = []
+        summed = None if progress is None else ProgressSum(progress)
         left = self._plannable(logs, results, asks_all=asks_all)
 
         def work(_: int) -> None:
-            while (result := self._next(left)) is not None:
+            while (result := self._next(left, summed)) is not None:
                 results.append(result)
 
         failures: list[BaseException] = [
@@ -162,7 +167,7 @@ class Cleaner:
                 left[_part(plan)] = _Turn(plan.log, compacted_to(plan))
         return left
 
-    def _next(self, left: dict[_Part, _Turn]) -> CompactionResult | None:
+    def _next(self, left: dict[_Part, _Turn], progress: ProgressSum | None) -> CompactionResult | None:
         """Compact the filthiest part that no other thread compacts. Return None if no such part is dirty enough."""
         with self._choosing:
             logs = {turn.log.name: turn.log for turn in left.values() if turn.log.healthy}
@@ -178,7 +183,13 @@ class Cleaner:
             self._busy.add(part)
         try:
             result = compact(
-                plan, self._policies(plan.log.config), self.limits, self._throttle, self._check, self._clock.now_ms()
+                plan,
+                self._policies(plan.log.config),
+                self.limits,
+                self._throttle,
+                self._check,
+                self._clock.now_ms(),
+                None if progress is None else progress.part(),
             )
             if result.error is not None or result.stopped or not turn.note(plan.rewrite, result):
                 left.pop(part, None)

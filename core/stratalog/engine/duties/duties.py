@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from stratalog.cleaning.erase.erase_key import erase
+from stratalog.cleaning.erase.erase_key import erase, searched_bytes
 from stratalog.cleaning.erase.erasure_proof import ErasureCheck, check_erasure
 from stratalog.cleaning.erase.erasure_report import EraseResult
 from stratalog.cleaning.explain.explain import Explanation, explain
@@ -14,7 +14,7 @@ from stratalog.cleaning.plan.retention import RetentionResult, apply_retention
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.engine.duties.cleaner import Cleaner, Policies
 from stratalog.engine.duties.scheduler import Duty, DutyStatus, Scheduler
-from stratalog.engine.duties.verify_logs import VerifyResult, verify_log
+from stratalog.engine.duties.verify_logs import VerifyResult, checked_bytes, verify_log
 from stratalog.engine.for_each_log import for_each
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
@@ -25,6 +25,7 @@ from stratalog.errors import ConfigError, OutOfResourcesError, PluginError
 from stratalog.log.change.extra_indexes import ExtrasResult
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
+from stratalog.model.progress import OnBytes, Progress, counters
 from stratalog.tier.upkeep.collect import CollectReport
 
 LONGEST_SYNC_TICK_MS: Final = 1000  # longest interval of checks of flush.ms, for any sync.interval.ms
@@ -181,15 +182,19 @@ class Duties:
             for directory in self._open_logs.dirs:
                 stack.callback(directory.write_checkpoints)
 
-    def offload(self, logs: Sequence[Log]) -> tuple[OffloadResult, ...]:
+    def offload(self, logs: Sequence[Log], progress: Progress | None = None) -> tuple[OffloadResult, ...]:
         """Offload logs once, several in parallel, and return a result for each log that has a tier and leads.
+
+        ``progress`` is called with the bytes that were sent.
 
         Raises:
             ConfigError: the engine has no tier.
         """
         if self._tiering is None:
             raise ConfigError("no tier is configured, so segments cannot be offloaded: set tier to the URI of a tier")
-        found = for_each(logs, self._tiering.offload, self._settings.copier_threads)
+        tiering = self._tiering
+        on_bytes = _by_log(logs, progress, lambda log: sum(lag.size_bytes for lag in tiering.lag([log])))
+        found = for_each(logs, lambda log: tiering.offload(log, on_bytes[log.name]), self._settings.copier_threads)
         return tuple(result for result in found if result is not None)
 
     def collect(self) -> CollectReport:
@@ -200,13 +205,35 @@ class Duties:
         """Build the extra indexes that closed segments lack."""
         return tuple(for_each(logs, lambda log: log.maintenance.make_extra_indexes()))
 
-    def apply_retention(self, logs: Sequence[Log], *, dry_run: bool = False) -> tuple[RetentionResult, ...]:
-        """Delete and evict segments according to the cleanup policies."""
+    def verify(
+        self, logs: Sequence[Log], *, deep: bool, repair: bool, progress: Progress | None = None
+    ) -> tuple[VerifyResult, ...]:
+        """Check logs on local disk and in the tier; arguments as for ``verify_log``."""
+        remote_of = self._opener.remote_of
+        on_bytes = _by_log(logs, progress, lambda log: checked_bytes(log, remote_of(log)))
+        return tuple(
+            for_each(
+                logs,
+                lambda log: verify_log(log, remote_of(log), deep=deep, repair=repair, on_bytes=on_bytes[log.name]),
+            )
+        )
+
+    def apply_retention(
+        self, logs: Sequence[Log], *, dry_run: bool = False, progress: Progress | None = None
+    ) -> tuple[RetentionResult, ...]:
+        """Delete and evict segments according to the cleanup policies.
+
+        ``progress`` is called with the bytes of the logs that retention was applied to.
+        """
         now_ms = self._clock.now_ms()
+        sizes_bytes = {log.name: sum(segment.size_bytes for segment in log.view().segments) for log in logs}
+        on_bytes = _by_log(logs, progress, lambda log: sizes_bytes[log.name])
 
         def work(log: Log) -> RetentionResult:
             policies, remote = self._policies(log.config), self._opener.joined(log)
-            return apply_retention(log, policies, remote, now_ms=now_ms, dry_run=dry_run)
+            result = apply_retention(log, policies, remote, now_ms=now_ms, dry_run=dry_run)
+            on_bytes[log.name](sizes_bytes[log.name])
+            return result
 
         try:
             return tuple(for_each(logs, work, needs_store=lambda log: self._opener.remote_of(log) is not None))
@@ -224,15 +251,26 @@ class Duties:
         now_ms, policies, remote = self._clock.now_ms(), self._policies(log.config), self._opener.remote_of(log)
         return explain(log, policies, remote, self.cleaner.limits, now_ms, offset=offset, key=key)
 
-    def erase(self, logs: Sequence[Log], key: bytes, *, dry_run: bool) -> tuple[EraseResult, ...]:
-        """Erase all records of a key below the current log ends."""
-        remotes = [self._opener.joined(log) for log in logs]
-        return tuple(erase(log, key, remote, dry_run=dry_run) for log, remote in zip(logs, remotes, strict=True))
+    def erase(
+        self, logs: Sequence[Log], key: bytes, *, dry_run: bool, progress: Progress | None = None
+    ) -> tuple[EraseResult, ...]:
+        """Erase all records of a key below the current log ends.
+
+        ``progress`` is called with the bytes that were searched.
+        """
+        pairs = [(log, self._opener.joined(log)) for log in logs]
+        counted = counters(progress, pairs, lambda pair: searched_bytes(*pair))
+        return tuple(
+            erase(log, key, remote, dry_run=dry_run, on_bytes=on_bytes)
+            for (log, remote), on_bytes in zip(pairs, counted, strict=True)
+        )
 
     def check_erasure(self, proof: Mapping[str, object], log: Log, key: bytes) -> ErasureCheck:
         """Check that all files and objects that may have contained an erased key are gone."""
         return check_erasure(proof, log, key, self._opener.remote_of(log))
 
-    def verify(self, logs: Sequence[Log], *, deep: bool, repair: bool) -> tuple[VerifyResult, ...]:
-        """Check the closed segments of logs on local disk and in the tier."""
-        return tuple(for_each(logs, lambda log: verify_log(log, self._opener.remote_of(log), deep=deep, repair=repair)))
+
+def _by_log(
+    logs: Sequence[Log], progress: Progress | None, size_of: Callable[[Log], int]
+) -> dict[TopicPartition, OnBytes]:
+    return dict(zip((log.name for log in logs), counters(progress, logs, size_of), strict=True))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from stratalog.errors import SegmentGoneError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
+from stratalog.model.progress import OnBytes, uncounted
 from stratalog.segment.finding import Finding, Repair
 from stratalog.segment.segment_check import check_segment, stored_indexes
 from stratalog.tier.tier_log import TierLog
@@ -28,7 +29,15 @@ class VerifyResult:
         return all(repair.done for repair in self.repairs)
 
 
-def verify_log(log: Log, remote: TierLog | None, *, deep: bool, repair: bool) -> VerifyResult:
+def checked_bytes(log: Log, remote: TierLog | None) -> int:
+    """Return the bytes of the segments that ``verify_log`` checks."""
+    local_bytes = sum(segment.size_bytes for segment in log.view().segments[:-1])
+    return local_bytes + (0 if remote is None else remote.known_bytes())
+
+
+def verify_log(
+    log: Log, remote: TierLog | None, *, deep: bool, repair: bool, on_bytes: OnBytes = uncounted
+) -> VerifyResult:
     """Check the closed local segments of a log and the log in the tier; restore damaged objects from local disk.
 
     Args:
@@ -36,6 +45,7 @@ def verify_log(log: Log, remote: TierLog | None, *, deep: bool, repair: bool) ->
         remote: the log in the tier, None without a tier.
         deep: True to decode every local record, and to read every segment of the tier.
         repair: True to restore damaged objects of the tier.
+        on_bytes: called with the sizes of the pieces that were checked.
 
     Raises:
         StoreError: the store failed.
@@ -44,6 +54,7 @@ def verify_log(log: Log, remote: TierLog | None, *, deep: bool, repair: bool) ->
     segments = log.view().segments
     count, repairs = 0, list[Repair]()
     for segment in segments[:-1]:
+        on_bytes(segment.size_bytes)
         try:
             report = check_segment(segment, log.parts, indexes=stored_indexes(segment, log.parts), records=deep)
         except SegmentGoneError:
@@ -56,7 +67,7 @@ def verify_log(log: Log, remote: TierLog | None, *, deep: bool, repair: bool) ->
         copies = TierRepair(remote, [FolderCopies(segments[-1].files, remote, log.parts)]) if repair else None
         repairs += (Repair(finding, "") for finding in check.roots())
         for item in check.segments():
-            findings = [item] if isinstance(item, Finding) else check.check(item)
+            findings = [item] if isinstance(item, Finding) else check.check(item, on_bytes)
             count += not isinstance(item, Finding)
             repairs += copies.segments(findings) if copies else (Repair(finding, "") for finding in findings)
     return VerifyResult(log.name, count, tuple(repairs))

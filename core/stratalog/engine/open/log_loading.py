@@ -5,7 +5,7 @@ Source: apache/kafka LogManager.loadLogs, ``num.recovery.threads.per.data.dir``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,8 +14,9 @@ from stratalog.env import Clock
 from stratalog.env.threads import outcomes
 from stratalog.errors import StorageError
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
-from stratalog.log.load.log_loader import RecoveryProgress, load
+from stratalog.log.load.log_loader import load
 from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.progress import Progress, ProgressSum, no_progress
 from stratalog.segment.components import Components
 from stratalog.spi.segment_store import LogFiles
 from stratalog.tier.tier_log import TierLog
@@ -23,9 +24,6 @@ from stratalog.tier.tier_log import TierLog
 _WARM_UP: Final = 16
 _SAMPLE: Final = 64
 _MANY: Final = 512  # fewer logs load in less than a second, with and without threads
-
-LogProgress = Callable[[TopicPartition, int, int], None]
-"""Called on the recovering threads with the log, the number of bytes scanned, and the total number of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +39,20 @@ class Loading:
     request: LoadRequest
     refusal: StorageError | None = None
 
-    def run(self, progress: LogProgress | None = None) -> LoadedLog:
+    def run(self, progress: Progress = no_progress) -> LoadedLog:
         """Load the log; raises the errors of ``load``."""
-        return load(self.files, self.parts, self.config, self.request, self._progress(progress))
-
-    def _progress(self, report: LogProgress | None) -> RecoveryProgress | None:
-        if report is None:
-            return None
-        return lambda done_bytes, total_bytes: report(self.name, done_bytes, total_bytes)
+        return load(self.files, self.parts, self.config, self.request, progress)
 
 
 def load_all(
-    loadings: Sequence[Loading], threads: int, progress: LogProgress | None, clock: Clock
+    loadings: Sequence[Loading], threads: int, progress: ProgressSum, clock: Clock
 ) -> Generator[tuple[Loading, LoadedLog | StorageError], None, None]:
     """Load logs, and iterate over their results or errors in the given order.
 
     Args:
         loadings: logs to load.
         threads: maximum number of threads.
-        progress: called with the progress of each recovery.
+        progress: receives the progress of each recovery.
         clock: clock of the engine.
 
     Raises:
@@ -83,7 +76,7 @@ def load_all(
 
 
 def _loaded(
-    loadings: Sequence[Loading], threads: int, progress: LogProgress | None, clock: Clock
+    loadings: Sequence[Loading], threads: int, progress: ProgressSum, clock: Clock
 ) -> list[LoadedLog | Exception]:
     """Return the result or error of each log. If many logs were closed cleanly, measure first whether threads help.
 
@@ -93,7 +86,7 @@ def _loaded(
     """
 
     def load(some: Sequence[Loading], at_a_time: int) -> list[LoadedLog | Exception]:
-        return outcomes(some, lambda loading: loading.run(progress), at_a_time, "stratalog-recovery")
+        return outcomes(some, lambda loading: loading.run(progress.part()), at_a_time, "stratalog-recovery")
 
     if threads == 1 or len(loadings) < _MANY or not all(loading.request.clean for loading in loadings):
         return load(loadings, threads)

@@ -12,7 +12,7 @@ from typing import Final
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.open.log_dir import LogDir
-from stratalog.engine.open.log_loading import Loading, LogProgress, load_all
+from stratalog.engine.open.log_loading import Loading, load_all
 from stratalog.engine.open.notifier import Notifier
 from stratalog.engine.open.offline_tier import rejoin
 from stratalog.errors import (
@@ -32,6 +32,7 @@ from stratalog.log.state.log_settings import LogSettings
 from stratalog.model.events import Event, LogRecovered
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import Durability, Watermark
+from stratalog.model.progress import ProgressSum
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.topic_table import TopicTable
 from stratalog.spi.segment_store import LogFiles
@@ -53,7 +54,7 @@ class LogOpener:
         topics: TopicTable,
         dirs: Sequence[LogDir],
         notifier: Notifier,
-        progress: LogProgress | None,
+        progress: ProgressSum,
         background: Background,
     ) -> None:
         self._settings, self._host, self._tier = settings, host, tier

@@ -7,8 +7,7 @@ restore continues where the previous one stopped.
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -42,6 +41,7 @@ from stratalog.model.names import (
 )
 from stratalog.model.notes import readable
 from stratalog.model.offsets import next_epoch
+from stratalog.model.progress import Progress, counters
 from stratalog.model.timestamps import unix_ms
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host, open_tier
@@ -51,9 +51,6 @@ from stratalog.spi.segment_store import LogFiles
 from stratalog.tier.takeover.download import RestorePlan, check_bound, copy_segments, planned, write_epochs_of
 from stratalog.tier.takeover.take_over import chosen_logs, has_log, is_empty_folder
 from stratalog.tier.tier import Tier, TierLogName
-
-RestoreProgress = Callable[[TopicPartition, int, int], None]
-"""Called on the copying threads with the log, the number of bytes copied of all logs, and the total number of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +106,7 @@ def restore(
     config: str | os.PathLike[str] | Mapping[str, object] | None = None,
     plugins: Sequence[object] = (),
     env: Env | None = None,
-    progress: RestoreProgress | None = None,
+    progress: Progress | None = None,
 ) -> tuple[RestoredLog, ...]:
     """Copy logs from a tier into a log directory. The tier is never written to.
 
@@ -126,7 +123,7 @@ def restore(
         config: a ``stratalog.toml``, or its contents.
         plugins: modules with hooks, in addition to the installed plugins.
         env: clock, files and random source; the real ones if None.
-        progress: called with the progress.
+        progress: called with the bytes of ``.log`` files that are copied.
 
     Raises:
         AttachError: the directory holds logs with these names, or an unfinished restore of other logs.
@@ -147,9 +144,7 @@ def restore(
 class _Restore:
     """One restore."""
 
-    def __init__(
-        self, host: ComponentHost, tier: Tier, wanted: RestoreRequest, progress: RestoreProgress | None
-    ) -> None:
+    def __init__(self, host: ComponentHost, tier: Tier, wanted: RestoreRequest, progress: Progress | None) -> None:
         self._host, self._tier, self._wanted, self._progress = host, tier, wanted, progress
         self._parts = host.parts(TopicConfig())
 
@@ -284,19 +279,13 @@ class _Restore:
         return next((known for known in found if known is not None), None) or TopicId.random(self._host.env.chance)
 
     def _copy(self, directory: LogDir, plans: Sequence[RestorePlan]) -> list[int]:
-        total, done, lock = sum(plan.size_bytes for plan in plans), 0, threading.Lock()
+        counted = counters(self._progress, plans, lambda plan: plan.size_bytes)
+        on_bytes = dict(zip((plan.target for plan in plans), counted, strict=True))
 
         def work(plan: RestorePlan) -> int:
-            def count_bytes(size_bytes: int) -> None:
-                nonlocal done
-                with lock:
-                    done += size_bytes
-                if self._progress is not None:
-                    self._progress(plan.target, done, total)
-
             files = directory.store.open_log(directory.folders[plan.target])
             only_epoch = FIRST_EPOCH if gets_new_id(plan, files) else None
-            count = copy_segments(plan, files, count_bytes, only_epoch)
+            count = copy_segments(plan, files, on_bytes[plan.target], only_epoch)
             write_epochs_of(plan, files, only_epoch)
             return count
 

@@ -22,6 +22,7 @@ from stratalog.env.threads import outcomes
 from stratalog.errors import AttachError
 from stratalog.log.log import Log
 from stratalog.model.names import ATTACH_NOTE_FILE, INTERNAL_TOPICS, RESTORE_NOTE_FILE, TopicPartition, partition_folder
+from stratalog.model.progress import Progress, counters
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.topic_table import KEEP_EVERYTHING, TopicEntry, TopicTable
 from stratalog.tier.takeover.take_over import (
@@ -39,7 +40,6 @@ from stratalog.tier.tier_log import TierLog
 R = TypeVar("R")
 
 _NOTE_VERSION: Final = 1
-AttachProgress = Callable[[TopicPartition, int, int], None]
 """Called on the working threads with each log that is taken over, the number of such logs, and the total number."""
 
 
@@ -49,11 +49,11 @@ class Attach:
 
     Attributes:
         topics: names of topics, or ``TOPIC-ID`` if the tier has several topics with that name; None is all topics.
-        progress: called with the progress.
+        progress: called with the sizes of the logs that were taken over.
     """
 
     topics: Collection[str] | None = None
-    progress: AttachProgress | None = None
+    progress: Progress | None = None
 
 
 def check_not_interrupted(first: LogDir, *others: LogDir) -> None:
@@ -175,13 +175,15 @@ class Attacher:
         return chosen
 
     def _take_over(self, remotes: Sequence[TierLog]) -> list[AttachedLog]:
-        done = list[TopicPartition]()
+        names, counted = (
+            [remote.log for remote in remotes],
+            counters(self._wanted.progress, remotes, TierLog.known_bytes),
+        )
+        on_bytes = dict(zip(names, counted, strict=True))
 
         def work(remote: TierLog) -> AttachedLog:
             found = take_over(remote, self._host.parts(self._topics.config(remote.log.topic)))
-            done.append(remote.log)
-            if self._wanted.progress is not None:
-                self._wanted.progress(remote.log, len(done), len(remotes))
+            on_bytes[remote.log](remote.known_bytes())
             return found
 
         return self._in_parallel(remotes, work)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from stratalog.epochs.lineage import first_divergence
@@ -18,6 +18,7 @@ from stratalog.log.read.view import LogView
 from stratalog.model.batches import Buffer
 from stratalog.model.events import SegmentOffloaded
 from stratalog.model.names import SNAPSHOT_SUFFIX, TopicPartition, segment_file
+from stratalog.model.progress import OnBytes, uncounted
 from stratalog.model.segment_info import SegmentInfo, share_bytes
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.segment.segment import Segment
@@ -26,7 +27,7 @@ from stratalog.tier.commit.append_change import parted_error
 from stratalog.tier.manifest.root import TopicNote
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upload.closed_segment import ClosedSegment
-from stratalog.tier.upload.segment_source import segment_source
+from stratalog.tier.upload.segment_source import CountedBytes, segment_source
 from stratalog.tier.upload.uploader import OffloadReport
 
 
@@ -97,7 +98,11 @@ def tier_lag(log: Log, remote: RemoteLog, now_ms: int, error: str = "") -> TierL
 
 
 def offload_log(
-    log: Log, remote: TierLog, may_begin: Callable[[int], bool] = lambda _: True, topic: TopicNote | None = None
+    log: Log,
+    remote: TierLog,
+    may_begin: Callable[[int], bool] = lambda _: True,
+    topic: TopicNote | None = None,
+    on_bytes: OnBytes = uncounted,
 ) -> OffloadResult:
     """Move the closed segments that the tier lacks, after a sync. Segments younger than the offload delay wait.
 
@@ -106,6 +111,7 @@ def offload_log(
         remote: the log's part of the tier.
         may_begin: called with the size of each segment before its upload; False ends the call.
         topic: description of the topic, committed with the segments for readers that have only the tier.
+        on_bytes: called with the sizes of the pieces of segments that were sent.
 
     Raises:
         FencedEpochError: another writer owns the log; this engine now refuses appends to it.
@@ -128,7 +134,10 @@ def offload_log(
         try:
             with log.maintenance.stopped_if_fenced(), _observed(log):
                 start = _tier_end(view, remote)
-                sources = (offload_source(log, view, _from(segment, start)) for segment in begun)
+                sources = (
+                    replace(source, log=CountedBytes(source.log, on_bytes))
+                    for source in (offload_source(log, view, _from(segment, start)) for segment in begun)
+                )
                 report = _offload(log, remote, view, topic, sources)
         finally:
             log.maintenance.refresh_remote()  # also after an error: some segments may be committed

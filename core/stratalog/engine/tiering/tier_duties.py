@@ -19,6 +19,7 @@ from stratalog.env.rate_limit import CopyRate
 from stratalog.errors import PluginError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
+from stratalog.model.progress import OnBytes, uncounted
 from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.commit.append_change import is_unknown
 from stratalog.tier.manifest.root import ChangeKind, TopicNote
@@ -100,10 +101,10 @@ class Tiering:
             self._note(log.name, str(error))
             raise
 
-    def offload(self, log: Log) -> OffloadResult | None:
+    def offload(self, log: Log, on_bytes: OnBytes = uncounted) -> OffloadResult | None:
         """Offload one log once; return None if it has no tier, is a follower, or has copying disabled.
 
-        Raises the errors of ``offload_log``.
+        ``on_bytes`` is called with the sizes of the pieces that were sent. Raises the errors of ``offload_log``.
         """
         remote = self._joined(log)
         if remote is not None and not log.is_leader:
@@ -114,7 +115,7 @@ class Tiering:
             if self._may_create(log):
                 self._create(log, self._opener.note_of(log.name.topic))
             with log.maintenance.cleaning.busy:
-                result = offload_log(log, remote, self._may_begin, self._opener.note_of(log.name.topic))
+                result = offload_log(log, remote, self._may_begin, self._opener.note_of(log.name.topic), on_bytes)
             relieve(log)
             if _is_pressed(log) and result.tier_end >= log.view().segments[-1].base_offset:
                 log.roll()  # the remaining records are in the active segment; the next offload moves them

@@ -8,7 +8,7 @@ Source: apache/kafka LogLoader, UnifiedLog.rebuildProducerState.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from stratalog.config.topic import TopicConfig
@@ -37,19 +37,17 @@ from stratalog.log.load.producer_replay import (
 )
 from stratalog.model.batches import BatchTable
 from stratalog.model.names import LOG_SUFFIX, MARKS_FILE, NEXT_EPOCH_FILE, segment_file
+from stratalog.model.progress import Progress, counted, no_progress
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
-from stratalog.segment.recover import Recovered, recovered, summed
+from stratalog.segment.recover import Recovered, recovered
 from stratalog.segment.search import last_indexed_position
 from stratalog.segment.segment import Segment
 from stratalog.segment.standin import stood_in
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segment_store import LogFiles
-
-RecoveryProgress = Callable[[int, int], None]
-"""Callback during recovery of a log: ``(bytes checked so far, bytes in total)``."""
 
 
 def load(
@@ -57,7 +55,7 @@ def load(
     components: Components,
     config: TopicConfig,
     request: LoadRequest,
-    progress: RecoveryProgress | None = None,
+    progress: Progress = no_progress,
 ) -> LoadedLog:
     """Load a log. Several threads can load different logs at the same time.
 
@@ -121,7 +119,7 @@ class _Loader:
         config: TopicConfig,
         request: LoadRequest,
         names: list[str],
-        progress: RecoveryProgress | None,
+        progress: Progress,
         loaded: LoadedLog,
     ) -> None:
         self.files, self.components, self.config, self.request = files, components, config, request
@@ -258,10 +256,10 @@ class _Loader:
             and self.newest_snapshot < self.loaded.producers.end_offset
         ):
             self._write_snapshot(self.loaded.producers.end_offset, self.loaded.producers)
-        progress = summed(self.progress, sum(segment.size_bytes for segment in self.loaded.segments[first:]))
+        on_bytes = counted(self.progress, sum(segment.size_bytes for segment in self.loaded.segments[first:]))
         for index in range(first, len(self.loaded.segments)):
             segment = self.loaded.segments[index]
-            found = recovered(segment, self.components, self.config, self._replay, progress)
+            found = recovered(segment, self.components, self.config, self._replay, on_bytes)
             if found.damage is not None:
                 self._check_overflow(segment, found.damage)
                 if found.end_offset > segment.end_offset:  # cut before a batch with offsets of the next segment

@@ -21,7 +21,7 @@ from stratalog.env import Clock
 from stratalog.epochs.checkpoint import format_epochs
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import LogDirNotFoundError, StorageError
-from stratalog.log.folder.directory_state import DirectoryState, partition_folders, read_directory, read_topic_id
+from stratalog.log.folder.directory_state import partition_folders, read_directory, read_topic_id
 from stratalog.log.folder.folder import UNKNOWN_END, file_names, read_epochs
 from stratalog.log.load.overflow import open_pieces
 from stratalog.log.read.tier_view import RemoteView
@@ -34,6 +34,7 @@ from stratalog.model.names import (
     TopicPartition,
     parse_segment_file,
 )
+from stratalog.model.progress import OnBytes, Progress, counters
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
@@ -44,6 +45,7 @@ from stratalog.tier.tier import Tier, TierLogName
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import CollectReport
 from stratalog.tier.upload.closed_segment import SegmentReader
+from stratalog.tier.upload.segment_source import CountedBytes
 
 _NOTHING_CONFIRMED: Final = 0
 _IDS: Final = uuid.UUID("6f0f5d0e-3c5b-5a0e-9d55-6d1f1b0c7a41")  # persistent: namespace of derived topic ids
@@ -87,12 +89,14 @@ class ArchivePlan:
         wants: called with the name of a topic; True if it is archived.
         skip_gaps: continue behind offsets that the broker deleted before they were archived.
         wait_for: called with the size (bytes) of each segment before its upload; may wait.
+        progress: called with the bytes of segments that were sent, of all passes.
     """
 
     config: TopicConfig
     wants: Callable[[str], bool] = lambda _: True
     skip_gaps: bool = False
     wait_for: Callable[[int], object] = lambda _: None
+    progress: Progress | None = None
 
 
 class Archiver:
@@ -118,7 +122,19 @@ class Archiver:
         Raises:
             LogDirNotFoundError: a log directory is missing.
         """
+        found = list(self._found())
+        counted = counters(self._plan.progress, found, self._waiting_bytes)
         seen: dict[TopicPartition, str] = {}
+        for one, on_bytes in zip(found, counted, strict=True):
+            if one.log in seen:
+                error = StorageError(f"{one.log} is also in {seen[one.log]}: archive only one of them")
+                yield ArchivedLog(one.log, one.store.path(), error=error)
+                continue
+            seen[one.log] = one.store.path()
+            yield from self._archive(one, on_bytes)
+
+    def _found(self) -> Iterator[_Found]:
+        """Yield the logs of the directories that the plan wants."""
         for store in self._stores:
             state = read_directory(store, live=store.is_acquired_elsewhere())
             has_checkpoint = state.live or store.read_small(HIGH_WATERMARKS_FILE) is not None
@@ -126,12 +142,19 @@ class Archiver:
                 if log.topic == CLUSTER_METADATA_TOPIC or not self._plan.wants(log.topic):
                     continue
                 bound = state.high_watermarks.get(log, _NOTHING_CONFIRMED if has_checkpoint else UNKNOWN_END)
-                if log in seen:
-                    error = StorageError(f"{log} is also in {seen[log]}: archive only one of them")
-                    yield ArchivedLog(log, store.path(), error=error)
-                    continue
-                seen[log] = store.path()
-                yield from self._archive(store, log, folder, state, bound)
+                yield _Found(store, log, folder, state.log_starts.get(log, 0), bound)
+
+    def _waiting_bytes(self, found: _Found) -> int:
+        """Return the size of the closed segments that a log's archive lacks, from the names of files; 0 after an error."""
+        try:
+            files = found.store.open_log(found.folder)
+            remote = self._tier.log(found.log, read_topic_id(files) or derived_topic_id(found.log.topic))
+            tier_end = remote.view().end_offset
+            named = ((file, parse_segment_file(file.name)) for file in files.list())
+            sizes = {name.base_offset: file.size_bytes for file, name in named if name and name.suffix == LOG_SUFFIX}
+        except StorageError:  # the pass over the log reports it
+            return 0
+        return sum(sizes[base] for base, end in pairwise(sorted(sizes)) if tier_end < end <= found.bound)
 
     def collect(self, collection: TierCollection) -> CollectReport:
         """Delete unneeded objects of the logs that this archiver has written to since the last collection.
@@ -144,11 +167,10 @@ class Archiver:
             self._written.clear()
         return total
 
-    def _archive(
-        self, store: SegmentStore, log: TopicPartition, folder: str, state: DirectoryState, bound: int
-    ) -> Iterator[ArchivedLog]:
+    def _archive(self, found: _Found, on_bytes: OnBytes) -> Iterator[ArchivedLog]:
+        store, log, bound = found.store, found.log, found.bound
         try:
-            files = store.open_log(folder)
+            files = store.open_log(found.folder)
             topic_id = read_topic_id(files) or derived_topic_id(log.topic)
         except LogDirNotFoundError:
             return  # the topic was deleted, or the log moved, since the directory was listed
@@ -159,13 +181,24 @@ class Archiver:
         if self._settled.get((store.path(), log)) == standing:
             return
         remote = self._tier.log(log, topic_id)
-        one = _OneLog(files, remote, self._parts, self._plan, bound, state.log_starts.get(log, 0))
+        one = _OneLog(files, remote, self._parts, self._plan, found, on_bytes)
         result = replace(one.run(), directory=store.path())
         if one.leader_epoch is not None:
             self._written[TierLogName(log, topic_id)] = one.leader_epoch
         if result.error is None:
             self._settled[store.path(), log] = standing
         yield result
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A log in a directory: its folder, the log start of the last checkpoint, and the offset that bounds its archive."""
+
+    store: SegmentStore
+    log: TopicPartition
+    folder: str
+    log_start: int
+    bound: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +216,10 @@ class _OneLog:
     """One pass over one log."""
 
     def __init__(
-        self, files: LogFiles, remote: TierLog, parts: Components, plan: ArchivePlan, bound: int, log_start: int
+        self, files: LogFiles, remote: TierLog, parts: Components, plan: ArchivePlan, found: _Found, on_bytes: OnBytes
     ) -> None:
         self._files, self._remote, self._parts, self._plan = files, remote, parts, plan
-        self._bound, self._log_start = bound, log_start
+        self._bound, self._log_start, self._on_bytes = found.bound, found.log_start, on_bytes
         self._skipped_offsets = 0
         self.leader_epoch: int | None = None  # the epoch that this pass writes in
 
@@ -257,7 +290,8 @@ class _OneLog:
         reader = SegmentReader(self._files, log, topic_id, epochs, self._parts)
         for segment in waiting:
             self._plan.wait_for(segment.size_bytes)
-            yield reader.source(segment, max(tier_end, segment.base_offset))
+            source = reader.source(segment, max(tier_end, segment.base_offset))
+            yield replace(source, log=CountedBytes(source.log, self._on_bytes))
 
     def _check_lineage(self, tiered: RemoteView, epochs: EpochCache) -> None:
         """Raise if the tier's last record and the broker's record at that offset have different leader epochs.

@@ -22,6 +22,7 @@ from stratalog.errors import (
     TamperedManifestError,
 )
 from stratalog.model.names import manifest_key, pages_prefix, segments_prefix
+from stratalog.model.progress import OnBytes, uncounted
 from stratalog.model.segment_info import FileKind
 from stratalog.producers.snapshot import decode_snapshot
 from stratalog.segment.components import Components
@@ -94,6 +95,11 @@ class TierLogCheck:
             before = read
             self._head = read or self._head  # if the head is damaged, the objects of the root before are checked
 
+    @property
+    def size_bytes(self) -> int:
+        """Size of the segments of the head, after ``roots``."""
+        return 0 if self._head is None else self._head.root.size_bytes
+
     def segments(self, start: int = 0) -> Iterator[StoredSegment | Finding]:
         """Return the entries of the head that end above ``start``, and findings about pages and gaps."""
         if self._head is None:
@@ -121,21 +127,37 @@ class TierLogCheck:
                 expected = None
             yield found
 
-    def check(self, stored: StoredSegment) -> list[Finding]:
-        """Return the findings of one segment: its objects, small files and, in a deep check, batches."""
+    def check(self, stored: StoredSegment, on_bytes: OnBytes = uncounted) -> list[Finding]:
+        """Return the findings of one segment: its objects, small files and, in a deep check, batches.
+
+        ``on_bytes`` is called with the sizes of the pieces of its log, which are read only in a deep check.
+        """
+        left_bytes = stored.info.size_bytes
+
+        def on_piece(size_bytes: int) -> None:
+            nonlocal left_bytes
+            found_bytes = min(size_bytes, left_bytes)  # a damaged log is read twice
+            left_bytes -= found_bytes
+            on_bytes(found_bytes)
+
         found = self.presence(stored)
-        return found if is_missing(found) else [*found, *self.contents(stored)]
+        if not is_missing(found):
+            found += self.contents(stored, on_piece)
+        on_bytes(left_bytes)
+        return found
 
     def presence(self, stored: StoredSegment) -> list[Finding]:
         """Return the findings about the objects of a segment, from the listing of ``roots``; sends no request."""
         return list(self._objects(stored))
 
-    def contents(self, stored: StoredSegment) -> list[Finding]:
+    def contents(self, stored: StoredSegment, on_bytes: OnBytes = uncounted) -> list[Finding]:
         """Return the findings inside the existing objects of a segment; needs no ``roots``, so threads can share it."""
         indexes = dict[IndexRole, StoredIndex]()
         findings = list(self._files(stored, indexes))
         if self._contents:
-            findings += self._caught(lambda: self._log_file(stored, indexes), FindingKind.LOG, stored, stored.log_key)
+            findings += self._caught(
+                lambda: self._log_file(stored, indexes, on_bytes), FindingKind.LOG, stored, stored.log_key
+            )
         return findings
 
     def orphans(self) -> Iterator[Finding]:
@@ -211,17 +233,19 @@ class TierLogCheck:
             decode_snapshot(data, stored.slices[kind].key)
         return []
 
-    def _log_file(self, stored: StoredSegment, indexes: Mapping[IndexRole, StoredIndex]) -> list[Finding]:
+    def _log_file(
+        self, stored: StoredSegment, indexes: Mapping[IndexRole, StoredIndex], on_bytes: OnBytes
+    ) -> list[Finding]:
         """Check every batch, the hash of the whole log, and the indexes."""
         size_bytes = stored.info.size_bytes
         try:
-            report = self._batches(stored, self._hashed(stored, self._read(stored, 0, size_bytes)), indexes)
+            report = self._batches(stored, self._hashed(stored, self._read(stored, 0, size_bytes)), indexes, on_bytes)
         except CorruptObjectError:
             if not size_bytes:
                 raise
             # two partial reads skip the hash check of the layout: a bad batch is a better finding than a wrong hash
             halves = chain(self._read(stored, 0, size_bytes - 1), self._read(stored, size_bytes - 1, size_bytes))
-            report = self._batches(stored, halves, {})
+            report = self._batches(stored, halves, {}, on_bytes)
             if not report.findings:
                 raise
         findings = [
@@ -240,10 +264,14 @@ class TierLogCheck:
         return findings
 
     def _batches(
-        self, stored: StoredSegment, pieces: Iterable[memoryview], indexes: Mapping[IndexRole, StoredIndex]
+        self,
+        stored: StoredSegment,
+        pieces: Iterable[memoryview],
+        indexes: Mapping[IndexRole, StoredIndex],
+        on_bytes: OnBytes,
     ) -> SegmentReport:
         segment = _StreamedSegment(stored, pieces)
-        report = check_segment(segment, self._components, indexes=indexes)
+        report = check_segment(segment, self._components, indexes=indexes, on_bytes=on_bytes)
         if all(finding.kind is not FindingKind.DAMAGE for finding in report.findings):
             segment.finish()
         return report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from stratalog.config.topic import TopicConfig
@@ -11,11 +11,39 @@ from stratalog.log.change.extra_indexes import packed_extras_of
 from stratalog.model.batches import Buffer
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import EpochEntry
+from stratalog.model.progress import OnBytes
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.build import BuiltSegment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, SegmentSource
 from stratalog.spi.objects import ByteSource
+
+
+class CountedBytes:
+    """Bytes of a source that counts what its reader has taken; a second reading counts only what is new.
+
+    Args:
+        source: the bytes.
+        on_bytes: called with the size of each piece.
+    """
+
+    def __init__(self, source: ByteSource, on_bytes: OnBytes) -> None:
+        self._source, self._on_bytes, self._counted_bytes = source, on_bytes, 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the source."""
+        return self._source.size_bytes
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """Iterate over the bytes from their start, in chunks."""
+        position = 0
+        for chunk in self._source.chunks(chunk_bytes):
+            yield chunk
+            position += memoryview(chunk).nbytes
+            if position > self._counted_bytes:
+                self._on_bytes(position - self._counted_bytes)
+                self._counted_bytes = position
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ import pytest
 
 import stratalog
 from log_bed import LogBed, records
-from stratalog import Record, TopicPartition
-from stratalog.engine.open.log_loading import Loading, LogProgress, load_all
+from stratalog import Record
+from stratalog.engine.open.log_loading import Loading, load_all
 from stratalog.env import Env, PosixVfs
 from stratalog.env.clock import ManualClock
 from stratalog.errors import CorruptCheckpointError
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
+from stratalog.model.progress import Progress, ProgressSum, no_progress
 
 LOGS = 6
 
@@ -52,7 +53,7 @@ class Stub:
         self.at_a_time = 0
         self.result = LoadedLog.__new__(LoadedLog)
 
-    def run(self, progress: LogProgress | None = None) -> LoadedLog:
+    def run(self, progress: Progress = no_progress) -> LoadedLog:
         del progress
         self.at_a_time = 1 + sum("stratalog-recovery" in thread.name for thread in threading.enumerate())
         self._clock.advance_ms(self._alone_ms if self.at_a_time == 1 else self._beside_ms)
@@ -63,7 +64,7 @@ def at_a_time(clock: ManualClock, count: int, *, clean: bool, alone_ms: int, bes
     """Return the number of logs loaded at a time, by log; check that their order stays."""
     stubs = [Stub(number, clock, clean=clean, alone_ms=alone_ms, beside_ms=beside_ms) for number in range(count)]
     loadings = cast("list[Loading]", stubs)
-    found = list(load_all(loadings, 3, None, clock))
+    found = list(load_all(loadings, 3, ProgressSum(None), clock))
     assert [loading for loading, _ in found] == loadings
     assert all(result is stub.result for stub, (_, result) in zip(stubs, found, strict=True))
     return [stub.at_a_time for stub in stubs]
@@ -105,21 +106,15 @@ def test_any_number_of_threads_gives_the_same_files(crashed: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_progress_is_reported_for_each_log(copy: Path, threads: int) -> None:
-    heard: dict[TopicPartition, list[tuple[int, int]]] = {}
-
-    def hear(log: TopicPartition, done_bytes: int, total_bytes: int) -> None:
-        heard.setdefault(log, []).append((done_bytes, total_bytes))
-
-    with stratalog.open_engine(copy, config=settings(threads), recovery_progress=hear):
+def test_progress_is_the_sum_over_all_logs(copy: Path, threads: int) -> None:
+    sizes = [path.stat().st_size for path in copy.glob("t-*/*.log")]
+    heard: list[tuple[int, int]] = []
+    with stratalog.open_engine(copy, config=settings(threads), progress=lambda *told: heard.append(told)):
         pass
-    assert sorted(heard) == [TopicPartition("t", partition) for partition in range(LOGS)]
-    for told in heard.values():
-        totals = {total for _, total in told}
-        assert len(totals) == 1
-        done = [count for count, _ in told]
-        assert done == sorted(set(done))
-        assert 0 < done[-1] < totals.pop()  # the torn batch is not good
+    assert heard == sorted(set(heard))
+    done, total = heard[-1]
+    assert total == sum(sizes)
+    assert 0 < done < total  # the torn batches are not good
 
 
 def test_a_log_that_cannot_be_loaded_holds_up_no_other(copy: Path) -> None:
