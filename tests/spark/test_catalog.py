@@ -67,7 +67,8 @@ def test_topics_are_tables(catalog: Any, name: str) -> None:
     assert values(catalog, "SELECT count(*) FROM orders") == [(2 * RECORDS,)]
     later = "SELECT count(*) FROM orders WHERE timestamp > timestamp_seconds(190)"
     assert values(catalog, later) == [(2 * (RECORDS - 191),)]
-    assert "segments 4 of" in plan(catalog.sql(later)) or "segments 2 of" in plan(catalog.sql(later))
+    assert re.search(r"segments [024] of", plan(catalog.sql(later)))
+    assert ("counted in manifests" in plan(catalog.sql("SELECT count(*) FROM orders"))) == (name == "tiered")
 
 
 def test_a_plan_shows_place_columns_predicates_ranges_and_segments(catalog: Any, data: Path) -> None:

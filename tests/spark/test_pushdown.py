@@ -175,6 +175,116 @@ def test_only_the_needed_bytes_are_read(tmp_path: Path, tree: Any, largest_share
     assert after - between < largest_share * (between - before)
 
 
+def stored(folder: Path) -> str:
+    """A tier with 40 segments of 10 records; the segments of even numbers begin later than they end."""
+    (folder / "tier").mkdir()
+    with open_engine(folder / "logs", tier=(folder / "tier").as_uri()) as engine:
+        engine.create_topic("orders", config={"segment.bytes": 1 << 20})
+        for number in range(40):
+            order = range(10) if number % 2 else range(9, -1, -1)
+            engine.log("orders", 0).append([Record(timestamp_ms=10 * number + at, value=bytes(9_000)) for at in order])
+            engine.log("orders", 0).roll()
+        engine.offload()
+    return (folder / "tier").as_uri()
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tier of ``stored``."""
+    folder = tmp_path_factory.mktemp("timed")
+    stored(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("tree", "largest_share"),
+    [
+        (None, 0.0),
+        (["=", "partition", 0], 0.0),
+        (["=", "topic", "orders"], 0.0),
+        (["and", ["notnull", "timestamp"], [">=", "timestamp", 123_000]], 0.06),
+        (["and", [">=", "timestamp", 123_000], ["<", "timestamp", 371_000]], 0.09),
+        (["or", ["<", "timestamp", 37_000], ["=", "timestamp", 250_000]], 0.09),
+        (["and", [">=", "offset", 15], ["<", "offset", 391]], 0.12),
+    ],
+    ids=str,
+)
+def test_a_count_reads_only_segments_of_which_it_needs_a_part(timed: Path, tree: Any, largest_share: float) -> None:
+    tier = (timed / "tier").as_uri()
+    pushed = {} if tree is None else {"pushedFilter": json.dumps(tree)}
+    subscribe = {"subscribe": "orders"}
+    everything = rows(tier, **subscribe)
+    before = read_bytes()
+    counts = rows(tier, "topic partition count0", pushedCount="true", **pushed, **subscribe)
+    after = read_bytes()
+    assert (
+        sum(found["count0"] for found in counts)
+        == len([found for found in everything if tree is None or is_true(tree, found)])
+        > 0
+    )
+    manifests = sum(path.stat().st_size for path in (timed / "tier").rglob("manifest/*"))
+    assert after - before - 3 * manifests <= largest_share * 40 * 90_000
+
+
+@pytest.mark.parametrize(
+    ("tree", "segments"),
+    [
+        (["<", "timestamp", 50_000], 5),
+        (["<=", "timestamp", 50_000], 6),
+        (["=", "timestamp", 50_000], 1),
+        (["in", "timestamp", 50_000, 120_000], 2),
+        (["and", [">=", "timestamp", 95_000], ["<", "timestamp", 120_001]], 4),
+        (["<", "timestamp", 0], 0),
+    ],
+    ids=str,
+)
+def test_a_time_range_reads_only_segments_with_such_times(timed: Path, tree: Any, segments: int) -> None:
+    tier = (timed / "tier").as_uri()
+    before = read_bytes()
+    found = rows(tier, "timestamp value", subscribe="orders", pushedFilter=json.dumps(tree))
+    after = read_bytes()
+    manifests = sum(path.stat().st_size for path in (timed / "tier").rglob("manifest/*"))
+    assert after - before - 3 * manifests <= 90_000 * (segments + 1)
+    assert len(found) == len([each for each in rows(tier, subscribe="orders") if is_true(tree, each)])
+
+
+def test_segments_of_earlier_releases_are_counted_by_reading_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stratalog.engine.tiering.offload_log.with_record_facts", lambda info, *_: info)
+    tier = stored(tmp_path)
+    before = read_bytes()
+    counts = rows(tier, "count0", subscribe="orders", pushedCount="true")
+    assert sum(found["count0"] for found in counts) == 400
+    assert read_bytes() - before > 400 * 9_000
+    early = rows(tier, "timestamp", subscribe="orders", pushedFilter='["<", "timestamp", 50000]')
+    assert len(early) == 50
+
+
+def test_a_committed_count_leaves_aborted_records_out_and_reads_only_their_segments(tmp_path: Path) -> None:
+    (tmp_path / "tier").mkdir()
+    with open_engine(tmp_path / "logs", tier=(tmp_path / "tier").as_uri()) as engine:
+        engine.create_topic("orders")
+        with engine.producer(transactional_id="x") as producer:
+            for number in range(20):
+                producer.begin_transaction()
+                for _ in range(5):
+                    producer.send("orders", value=os.urandom(20_000), partition=0)
+                producer.flush()
+                producer.abort_transaction() if number == 11 else producer.commit_transaction()
+                engine.log("orders", 0).roll()
+        engine.offload()
+    tier = (tmp_path / "tier").as_uri()
+    before = read_bytes()
+    counted = {"subscribe": "orders", "pushedCount": "true"}
+    assert sum(found["count0"] for found in rows(tier, "count0", **counted)) == 100
+    between = read_bytes()
+    committed = rows(tier, "count0", **counted, isolation="read_committed")
+    assert sum(found["count0"] for found in committed) == 95
+    assert between - before < 400_000  # of 2,000,000
+    assert read_bytes() - between < 600_000
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -30,7 +30,9 @@ class SegmentInfo:
     """A segment's description, known without opening it. Offsets are [base_offset, end_offset).
 
     ``max_timestamp_ms`` is -1 if no record has a timestamp; retention then uses ``modified_ms``.
-    ``leader_epochs`` are the (epoch, start offset) pairs of the epochs in which the segment has offsets.
+    ``leader_epochs`` are the (epoch, start offset) pairs of the epochs in which the segment has offsets. ``records`` is the
+    number of data records, those of aborted transactions included, and ``min_timestamp_ms`` their smallest timestamp: -1 if
+    one of them has none, or if there are none. Both are None if they are unknown.
     """
 
     log: TopicPartition
@@ -41,6 +43,8 @@ class SegmentInfo:
     max_timestamp_ms: int
     modified_ms: int
     leader_epochs: tuple[EpochEntry, ...] = ()
+    records: int | None = None
+    min_timestamp_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from stratalog.model.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from stratalog.reading.check_jobs import Check, CheckPlan, check, plan_checks
+from stratalog.reading.known_records import TimestampRange, timestamp_ranges
 from stratalog.reading.read_source import ReadSource
 from stratalog.reading.split_plan import OffsetRange, Piece, Split, plan_splits
 from stratalog.reading.split_scan import DamagedRange, MissingRange, Scanned, scan
@@ -26,8 +27,10 @@ __all__ = [
     "ReadSource",
     "Scanned",
     "Split",
+    "TimestampRange",
     "check",
     "plan_checks",
     "plan_splits",
     "scan",
+    "timestamp_ranges",
 ]

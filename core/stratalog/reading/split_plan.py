@@ -20,6 +20,7 @@ from stratalog.model.arguments import Positive, checked
 from stratalog.model.names import LOG_SUFFIX, TopicId, TopicPartition
 from stratalog.model.offsets import Isolation, OffsetPosition
 from stratalog.model.segment_info import AbortedTransaction
+from stratalog.reading.known_records import records_of
 from stratalog.reading.reader import Reader
 from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
@@ -44,11 +45,15 @@ USUAL_SPLITS: Final = 8  # for reads of up to 8 of the largest splits: enough to
 @checked
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Records of one log with offsets in [start, end)."""
+    """Records of one log with offsets in [start, end).
+
+    ``is_counted`` if only their number is wanted: then segments whose manifest knows it are not read.
+    """
 
     log: TopicPartition
     start: int
     end: int
+    is_counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,7 @@ class Piece:
         damage: the error at the end of a log that is truncated or damaged; such a piece has no records.
         file_start: position (bytes) in the file where the segment begins; a file of Kafka before 2.0 may count as several.
         file_bytes: size of the whole file; 0 is ``size_bytes``.
+        records: number of the records, if only this is wanted and known: then there is nothing to read.
     """
 
     log: TopicPartition
@@ -128,6 +134,7 @@ class Piece:
     damage: CorruptBatchError | None = None
     file_start: int = 0
     file_bytes: int = 0
+    records: int | None = None
 
     @property
     def span_bytes(self) -> int:
@@ -263,7 +270,10 @@ def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation, most_recor
         hidden = hidden_transactions(view, log.parts, start, end)
     for at in range(start, end, most_records or max(end - start, 1)):
         for part in view.ranges(at, min(at + most_records, end) if most_records else end):
-            if part.segment.size_bytes:
+            records = records_of(part, hidden) if wanted.is_counted else None
+            if records is not None:
+                yield _Part(_counted(log, part, records), None, log.parts)
+            elif part.segment.size_bytes:
                 local = part.segment if isinstance(part.segment, Segment) else None
                 yield _Part(_piece(log, part, hidden), local, log.parts)
     if view.damage is not None and start <= bound <= wanted.end:  # a read that gets to the log's end reports the damage
@@ -273,6 +283,11 @@ def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation, most_recor
 def _end(log: LogReader, bound: int, damage: CorruptBatchError) -> Piece:
     """Return a piece without records that reports the damage at the end of a log."""
     return Piece(log.name, log.topic_id, bound, bound, 0, 0, bound, bound, 0, "", damage=damage)
+
+
+def _counted(log: LogReader, part: ReadRange, records: int) -> Piece:
+    """Return a piece whose records are only counted, and already are."""
+    return Piece(log.name, log.topic_id, part.start, part.end, 0, 0, part.start, part.end, 0, "", records=records)
 
 
 def _piece(

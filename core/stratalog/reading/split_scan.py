@@ -78,7 +78,7 @@ def scan(
     on_damage: Callable[[DamagedRange], None] | None = None,
     on_loss: Callable[[MissingRange], None] | None = None,
 ) -> Iterator[Scanned]:
-    """Yield the records of a split, ascending within each piece, in batches of 1 to 4 MiB.
+    """Yield the records of a split, ascending within each piece, in batches of 1 to 4 MiB; none of pieces that are only counted.
 
     Batches may be smaller at the end of a partition; a single record may be larger. CRCs are checked. Control records are left
     out; for ``read_committed``, aborted ones as well. If a segment was deleted by retention or replaced by compaction since
@@ -101,7 +101,7 @@ def scan(
     with SplitOpener(source, split) as place:
         for log, pieces in _by_log(split.pieces):
             work = PieceReader(place, split.isolation, columns, on_damage, on_loss)
-            found = (batch for piece in pieces for batch in work.read(piece))
+            found = (batch for piece in pieces if piece.records is None for batch in work.read(piece))
             yield from (Scanned(log, batch) for batch in _sized(found))
 
 

@@ -18,6 +18,7 @@ from stratalog.log.read.columns import read_arrow
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.arrow import ARROW_COLUMNS, arrow_schema
 from stratalog.model.offsets import Isolation
+from stratalog.reading.known_records import least_timestamp_ms
 from stratalog.segment.readable import ReadableSegment
 
 Columns = Sequence[str] | dict[str, ds.Expression] | None
@@ -209,4 +210,7 @@ def _guarantee(piece: _Piece, *, by_time: bool) -> ds.Expression:
         stamp = ds.field("timestamp")
         largest = pa.scalar(1000 * largest_ms, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
         known &= (stamp <= largest) | stamp.is_null()
+        least_ms = -1 if piece.segment is None else least_timestamp_ms(piece.segment)
+        if least_ms >= 0:  # then each record has a timestamp
+            known &= stamp >= pa.scalar(1000 * least_ms, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
     return known

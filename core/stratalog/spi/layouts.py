@@ -18,7 +18,7 @@ from stratalog.model.batches import Buffer
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.objects import ByteSource, ObjectInfo
-from stratalog.spi.stored import FURTHER_OBJECTS, stored_fields
+from stratalog.spi.stored import FURTHER_OBJECTS, record_facts, stored_fields
 
 MAC_BYTES: Final = 32
 INDEX_KINDS: Final[Mapping[IndexRole, FileKind]] = {
@@ -115,7 +115,8 @@ class StoredSegment:
         sha256: hash of the ``.log`` file's original bytes, hex.
         requires: further ``name@version`` that a reader needs (a codec, an encryption).
         extra: the layout's own data as JSON values. The name ``objects`` is reserved for a list of the keys of further
-            objects. Such objects belong to the segment but hold none of its files.
+            objects. Such objects belong to the segment but hold none of its files. The names ``records`` and
+            ``min_timestamp_ms`` are reserved for those attributes of ``info``, and only in the JSON form.
     """
 
     info: SegmentInfo
@@ -158,7 +159,7 @@ class StoredSegment:
             },
             "sha256": self.sha256,
             "requires": list(self.requires),
-            "extra": dict(self.extra),
+            "extra": {**self.extra, **record_facts(info)},
         }
 
     @classmethod

@@ -16,6 +16,7 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 
 FURTHER_OBJECTS: Final = "objects"  # in ``extra``; persistent
+_RECORD_FACTS: Final = ("records", "min_timestamp_ms")  # in ``extra``, as older releases refuse a new field; persistent
 MAX_KEY_BYTES: Final = 1024  # S3's bound
 MAX_EXTRA_DEPTH: Final = 8
 MAX_EXTRA_VALUES: Final = 10_000
@@ -57,12 +58,13 @@ def _fields(value: object) -> _StoredFields:
     unknown = sorted(set(fields) - _FIELDS)
     if unknown:
         raise ValueError(f"unknown field {str(unknown[0])[:64]!r}")
-    extra = _exactly(dict, fields["extra"], "extra")
+    extra = dict(_exactly(dict, fields["extra"], "extra"))
     _check_extra(extra)
+    facts = {name: extra.pop(name, None) for name in _RECORD_FACTS}
     for further in _exactly(list, extra.get(FURTHER_OBJECTS, []), "extra.objects"):
         _key(further)
     return _StoredFields(
-        info=_info(fields),
+        info=_info(fields, facts),
         layout=_matching(_LABEL, fields["layout"], "layout"),
         slices=_slices(fields["slices"]),
         sha256=_matching(_SHA256, fields["sha256"], "sha256"),
@@ -71,7 +73,13 @@ def _fields(value: object) -> _StoredFields:
     )
 
 
-def _info(fields: Mapping[str, object]) -> SegmentInfo:
+def record_facts(info: SegmentInfo) -> dict[str, int]:
+    """Return what ``extra`` holds about the records of a segment; empty if it is unknown."""
+    found = {name: getattr(info, name) for name in _RECORD_FACTS}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _info(fields: Mapping[str, object], facts: Mapping[str, object]) -> SegmentInfo:
     info = SegmentInfo(
         log=TopicPartition(
             check_topic(_exactly(str, fields["topic"], "topic")), _integer(fields, "partition", at_most=_INT32_MAX)
@@ -83,6 +91,10 @@ def _info(fields: Mapping[str, object]) -> SegmentInfo:
         max_timestamp_ms=_integer(fields, "max_timestamp_ms", at_least=-1),
         modified_ms=_integer(fields, "modified_ms", at_least=-_INT64_MAX),
         leader_epochs=tuple(_epoch(item) for item in _exactly(list, fields["leader_epochs"], "leader_epochs")),
+        records=None if facts["records"] is None else _integer(facts, "records"),
+        min_timestamp_ms=None
+        if facts["min_timestamp_ms"] is None
+        else _integer(facts, "min_timestamp_ms", at_least=-1),
     )
     if info.end_offset < info.base_offset:
         raise ValueError(f"end_offset {info.end_offset} is below base_offset {info.base_offset}")

@@ -110,7 +110,7 @@ def _plan(asked: Mapping[str, str]) -> StructType:
         ranges = list(resolve(options, reader))
         splits = planned(options, reader, ranges)
         whole = splits
-        if options.pushed is not None:
+        if options.pushed is not None or options.counts:
             whole = plan_splits(reader, ranges, isolation=options.isolation, split_bytes=_WHOLE_BYTES)
     found = {
         "description": described(options, schema.names, _pieces(splits), _pieces(whole)),
@@ -139,14 +139,16 @@ def described(options: Options, columns: Sequence[str], read: Sequence[Piece], w
     shown = [f"{name} [{start}, {end})" for name, (start, end) in list(spans.items())[:_SHOWN_RANGES]]
     if len(spans) > _SHOWN_RANGES:
         shown.append(f"and {len(spans) - _SHOWN_RANGES} more")
+    left = [piece for piece in read if piece.records is None]
     texts = [
         f"{options.topics[0]} {options.topics[1]} of {options.source.location}",
         f"columns {', '.join(columns)}",
         f"pushed {options.pushed}" if options.pushed else "",
         "count" if options.counts else "",
         f"ranges {', '.join(shown) or 'none'}",
-        f"segments {_segments(read)} of {_segments(whole)}, bytes {_bytes(read)} of {_bytes(whole)}",
-        UNORDERED if options.pushed and options.pushed.has_late_bound else "",
+        f"segments {_segments(left)} of {_segments(whole)}, bytes {_bytes(left)} of {_bytes(whole)}",
+        f"segments counted in manifests {len(read) - len(left)}" if len(left) < len(read) else "",
+        UNORDERED if options.pushed and options.pushed.has_late_bound and len(left) == len(whole) else "",
     ]
     return f"[{'; '.join(text for text in texts if text)}]"
 

@@ -119,12 +119,12 @@ class Rows:
         return batch.filter(accepted(self._pushed, lambda name: self._pa.array([row.get(name)], kinds[name])))
 
 
-def counted(names: Sequence[str], rows: Iterable[tuple[TopicPartition, pyarrow.RecordBatch]]) -> pyarrow.RecordBatch:
+def counted(names: Sequence[str], counts: Iterable[tuple[TopicPartition, int]]) -> pyarrow.RecordBatch:
     """Return the number of rows, by topic and partition if these are among the names.
 
     Args:
         names: ``topic``, ``partition``, and any others, which are names of counts.
-        rows: batches with a column each, by log.
+        counts: numbers of rows, by log.
     """
     import pyarrow as pa  # noqa: PLC0415 - an extra of the core, here when Spark is
 
@@ -132,9 +132,9 @@ def counted(names: Sequence[str], rows: Iterable[tuple[TopicPartition, pyarrow.R
     groups = [name for name in names if name in COUNTED_BY]
     if not groups:
         totals[()] = 0
-    for log, batch in rows:
+    for log, count in counts:
         group = tuple(getattr(log, name) for name in groups)
-        totals[group] = totals.get(group, 0) + batch.num_rows
+        totals[group] = totals.get(group, 0) + count
     found = [
         {**dict(zip(groups, group, strict=True)), COUNT: count}
         for group, count in totals.items()
@@ -145,8 +145,8 @@ def counted(names: Sequence[str], rows: Iterable[tuple[TopicPartition, pyarrow.R
         pa.array([row[name if name in groups else COUNT] for row in found], kinds.get(name, pa.int64()))
         for name in names
     ]
-    counts: pyarrow.RecordBatch = pa.RecordBatch.from_arrays(arrays, names=list(names))
-    return counts
+    totalled: pyarrow.RecordBatch = pa.RecordBatch.from_arrays(arrays, names=list(names))
+    return totalled
 
 
 @cache

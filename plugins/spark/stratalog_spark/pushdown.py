@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from stratalog import Isolation, LogReader
 from stratalog.errors import ConfigError
-from stratalog.reading import OffsetRange
+from stratalog.reading import OffsetRange, timestamp_ranges
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
 COMPARED: Final = ("topic", "partition", "offset", "timestamp")
 _COMPARISONS: Final = {"=": "equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
-_LATER: Final = frozenset({"=", ">", ">="})
 _NO_END: Final = 1 << 63
+_FIRST_MS: Final = -(1 << 63)
+_LAST_MS: Final = ((1 << 63) - 1) // 1000  # the largest time that Spark's microseconds hold; later ones are null
 UNORDERED: Final = (
-    "an upper bound of timestamp prunes nothing, because records of a partition may be out of order: option "
-    "endingTimestamp ends the read at the first record that is not older"
+    "an upper bound of timestamp prunes nothing here, because records of a partition may be out of order, and only manifests "
+    "of a tier hold smallest timestamps: option endingTimestamp ends the read at the first record that is not older"
 )
 
 Spans: TypeAlias = list[tuple[int, int]]
@@ -87,23 +88,41 @@ def _node(found: list[Any]) -> Node:
 
 
 def narrowed(node: Node, log: LogReader, whole: OffsetRange, isolation: Isolation) -> list[OffsetRange]:
-    """Return the parts of a range that can have records for which the predicate is true."""
-    spans = _spans(node, log, (whole.start, whole.end), isolation)
-    return [OffsetRange(whole.log, start, end) for start, end in spans if start < end]
+    """Return the parts of a range that can have records for which the predicate is true.
+
+    Parts in which it is true for each record stay counted if ``whole`` is; the others do not.
+    """
+    found = _spans(node, log, (whole.start, whole.end), isolation)
+    if not whole.is_counted:
+        return [OffsetRange(whole.log, start, end) for start, end in found.possible]
+    unsure = _common(found.possible, _without(found.certain, (whole.start, whole.end)))
+    parts = [(span, True) for span in found.certain] + [(span, False) for span in unsure]
+    return [OffsetRange(whole.log, *span, is_counted=counted) for span, counted in sorted(parts)]
 
 
-def _spans(node: Node, log: LogReader, whole: tuple[int, int], isolation: Isolation) -> Spans:
+class _Found(NamedTuple):
+    """Offsets of records for which a predicate can be true, and of those for which it is certainly true."""
+
+    possible: Spans
+    certain: Spans
+
+
+def _spans(node: Node, log: LogReader, whole: tuple[int, int], isolation: Isolation) -> _Found:
     if node.parts:
         found = [_spans(part, log, whole, isolation) for part in node.parts]
-        return reduce(_common, found) if node.operator == "and" else _joined(found)
+        if node.operator == "and":
+            return _Found(*(reduce(_common, spans) for spans in zip(*found, strict=True)))
+        return _Found(*map(_joined, zip(*found, strict=True)))
+    if node.column == "timestamp":
+        return _at_times(node, log, whole, isolation)
     if node.operator == "notnull":
-        return [whole]
-    if node.column in {"topic", "partition"}:
+        exact = _joined([[whole]])
+    elif node.column == "offset":
+        exact = _common([whole], _joined([[_offsets(node.operator, int(value))] for value in node.values]))
+    else:
         here: int | str = log.name.topic if node.column == "topic" else log.name.partition
-        return [whole] if any(_holds(node.operator, here, value) for value in node.values) else []
-    if node.column == "offset":
-        return _common([whole], _joined([[_offsets(node.operator, int(value))] for value in node.values]))
-    return _joined([_since(node.operator, int(value), log, whole, isolation) for value in node.values])
+        exact = _joined([[whole]] if any(_holds(node.operator, here, value) for value in node.values) else [])
+    return _Found(exact, exact)
 
 
 def _holds(operator: str, here: Any, value: Any) -> bool:
@@ -123,13 +142,44 @@ def _offsets(operator: str, value: int) -> tuple[int, int]:
     }[operator]
 
 
-def _since(operator: str, value_us: int, log: LogReader, whole: tuple[int, int], isolation: Isolation) -> Spans:
-    """Return the offsets from the first record that is late enough: all records before it are older."""
-    if operator in {"<", "<="}:
-        return [whole]
-    first_ms = value_us // 1000 + 1 if operator == ">" else -(-value_us // 1000)
-    first = log.offset_for_timestamp(first_ms, isolation)
-    return [] if first is None else _common([whole], [(first, _NO_END)])
+def _times_ms(operator: str, value_us: int) -> tuple[int, int]:
+    """Return the first and the last time (ms) for which a comparison is true; the first is after the last if none is."""
+    return {
+        "=": (-(-value_us // 1000), value_us // 1000),
+        "in": (-(-value_us // 1000), value_us // 1000),
+        "<": (_FIRST_MS, -(-value_us // 1000) - 1),
+        "<=": (_FIRST_MS, value_us // 1000),
+        ">": (value_us // 1000 + 1, _LAST_MS),
+        ">=": (-(-value_us // 1000), _LAST_MS),
+    }[operator]
+
+
+def _at_times(node: Node, log: LogReader, whole: tuple[int, int], isolation: Isolation) -> _Found:
+    """Return the offsets of the records whose timestamps can satisfy a comparison, or are not null."""
+    each = [_times_ms(node.operator, int(value)) for value in node.values] or [(_FIRST_MS, _LAST_MS)]
+    found = [_between(first, last, log, whole, isolation) for first, last in each]
+    return _Found(*map(_joined, zip(*found, strict=True)))
+
+
+def _between(first_ms: int, last_ms: int, log: LogReader, whole: tuple[int, int], isolation: Isolation) -> _Found:
+    """Return the offsets from the first record that is late enough, without segments that have no such record."""
+    start, end = whole
+    if first_ms > last_ms or start >= end:
+        return _Found([], [])
+    first = log.offset_for_timestamp(first_ms, isolation) if first_ms > _FIRST_MS else start
+    if first is None:
+        return _Found([], [])
+    parts = list(timestamp_ranges(log, max(start, first), end, first_ms, last_ms))
+    return _Found(
+        _joined([[(part.start, part.end) for part in parts]]),
+        _joined([[(part.start, part.end) for part in parts if part.is_certain]]),
+    )
+
+
+def _without(spans: Spans, whole: tuple[int, int]) -> Spans:
+    """Return what spans leave of ``whole``."""
+    edges = [whole[0], *(edge for span in spans for edge in span), whole[1]]
+    return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
 
 
 def _common(one: Spans, other: Spans) -> Spans:
@@ -139,7 +189,7 @@ def _common(one: Spans, other: Spans) -> Spans:
 
 def _joined(found: Iterable[Spans]) -> Spans:
     joined: Spans = []
-    for start, end in sorted(span for spans in found for span in spans):
+    for start, end in sorted(span for spans in found for span in spans if span[0] < span[1]):
         if joined and start <= joined[-1][1]:
             joined[-1] = joined[-1][0], max(end, joined[-1][1])
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
@@ -47,8 +48,13 @@ def plan(options: Options, tasks: int | None = None) -> list[Split]:
 
 
 def planned(options: Options, reader: Reader, ranges: Iterable[OffsetRange], **usual: int) -> list[Split]:
-    """Return the tasks for the parts of ranges that a pushed predicate leaves, as ``plan`` does."""
+    """Return the tasks for the parts of ranges that a pushed predicate leaves, as ``plan`` does.
+
+    A count needs no records of segments whose number of records is known, unless corrupt batches are to be left out.
+    """
     node = options.pushed
+    if options.counts and options.corrupt == "fail":
+        ranges = (replace(each, is_counted=True) for each in ranges)
     if node is not None:
         ranges = (part for each in ranges for part in narrowed(node, reader.log(*each.log), each, options.isolation))
     splits = plan_splits(reader, ranges, **options.splitting, **usual)
@@ -60,9 +66,15 @@ def read_split(
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the rows of a split in batches of 1 to 4 MiB, or its counts. Tuples would be eight times slower."""
     if options.counts:
-        yield counted(names, _rows(options, (COUNTED,), source, split))
+        yield counted(names, _counts(options, source, split))
     else:
         yield from (batch for _, batch in _rows(options, names, source, split))
+
+
+def _counts(options: Options, source: ReadSource, split: Split) -> Iterator[tuple[TopicPartition, int]]:
+    """Yield numbers of rows of a split: those that the plan knows, and those of batches that are read."""
+    yield from ((piece.log, piece.records) for piece in split.pieces if piece.records is not None)
+    yield from ((log, batch.num_rows) for log, batch in _rows(options, (COUNTED,), source, split))
 
 
 def _rows(

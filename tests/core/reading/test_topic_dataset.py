@@ -46,6 +46,23 @@ def kept(reader: Reader, wanted: ds.Expression) -> list[tuple[int, int, int]]:
     return [(log.name.partition, start, end) for log, start, end in dataset._ranges(wanted)]  # noqa: SLF001 - the ranges that are read
 
 
+def test_an_upper_bound_of_time_skips_segments_of_a_tier(tmp_path: Path) -> None:
+    (tmp_path / "tier").mkdir()
+    with open_engine(tmp_path / "data", tier=(tmp_path / "tier").as_uri()) as engine:
+        engine.create_topic("t", config={"message.timestamp.type": "CreateTime"})
+        for first in (20, 0, 40):
+            engine.log("t", 0).append(
+                [Record(timestamp_ms=START_MS + 1000 * n) for n in range(first + 9, first - 1, -1)]
+            )
+            engine.log("t", 0).roll()
+        engine.offload()
+    with open_reader((tmp_path / "tier").as_uri()) as reader:
+        assert kept(reader, ds.field("timestamp") < stamp(20)) == [(0, 10, 20)]
+        assert kept(reader, ds.field("timestamp") <= stamp(20)) == [(0, 0, 20)]
+        assert kept(reader, ds.field("timestamp") < stamp(0)) == []
+        assert reader.topic("t").dataset().to_table(filter=ds.field("timestamp") < stamp(5)).num_rows == 5
+
+
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,6 +48,15 @@ def test_stored_fields_come_back_through_json_text() -> None:
     assert StoredSegment.from_json(json.loads(text), "file") == a_segment()
 
 
+def test_facts_about_records_are_notes_that_older_releases_keep() -> None:
+    known = replace(a_segment(), info=replace(a_segment().info, records=12, min_timestamp_ms=-1))
+    written = known.to_json()
+    assert written["extra"] == {**a_segment().extra, "records": 12, "min_timestamp_ms": -1}
+    assert set(written) == set(a_segment().to_json())  # a release that does not know them refuses other fields
+    assert StoredSegment.from_json(written) == known
+    assert StoredSegment.from_json(a_segment().to_json()).info.records is None
+
+
 def test_files_are_named_by_their_persistent_words() -> None:
     assert set(a_segment().to_json()["slices"]) == {"log", "timeindex"}
 
@@ -77,6 +87,9 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "short hash": lambda v: v.update(sha256="ab"),
     "hash in capitals": lambda v: v.update(sha256="AB" * 32),
     "missing field": lambda v: v.pop("sha256"),
+    "negative records": lambda v: v["extra"].update(records=-1),
+    "records a text": lambda v: v["extra"].update(records="1"),
+    "least timestamp too small": lambda v: v["extra"].update(min_timestamp_ms=-2),
     "unknown field": lambda v: v.update(colour="red"),
     "unknown file": lambda v: v["slices"].update(bloom=v["slices"]["log"]),
     "slices a list": lambda v: v.update(slices=[]),

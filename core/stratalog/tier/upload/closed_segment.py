@@ -24,6 +24,7 @@ from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.index_entries import rebuilt_entries
+from stratalog.segment.record_facts import with_record_facts
 from stratalog.segment.recover import Recovered, recovered
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
@@ -206,6 +207,7 @@ class SegmentReader:
             modified_ms=segment.modified_ms,
             leader_epochs=epochs,
         )
+        info = with_record_facts(info, segment, self._parts)
         extras = found_extras(whole, info) if segment.base_offset == whole.base_offset else b""
         return segment_source(
             info,

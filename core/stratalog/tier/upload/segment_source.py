@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.model.progress import OnBytes
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.build import BuiltSegment
+from stratalog.segment.record_facts import with_record_facts
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, SegmentSource
 from stratalog.spi.objects import ByteSource
@@ -97,5 +99,7 @@ def built_source(
         modified_ms=built.modified_ms,
         leader_epochs=facts.leader_epochs,
     )
+    with contextlib.closing(built.reader()) as segment:
+        info = with_record_facts(info, segment, built.components)
     extras = packed_extras_of(built, info, built.components, config)
     return segment_source(info, built, built.entries, snapshot=facts.snapshot, extras=extras)

@@ -1,0 +1,60 @@
+"""Facts about the records of a log's segments that are known without reading them: their number, and their timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from stratalog.log.read.log_reader import LogReader
+from stratalog.log.read.view import ReadRange
+from stratalog.model.segment_info import AbortedTransaction
+from stratalog.segment.readable import ReadableSegment
+from stratalog.tier.read.remote_segment import RemoteSegment
+
+_UNKNOWN: Final = -1  # also of a record without a timestamp
+
+
+class TimestampRange(NamedTuple):
+    """Offsets [start, end) in which records may have a timestamp of a range; ``is_certain`` if each of them has one."""
+
+    start: int
+    end: int
+    is_certain: bool
+
+
+def timestamp_ranges(log: LogReader, start: int, end: int, first_ms: int, last_ms: int) -> Iterator[TimestampRange]:
+    """Yield the offsets of [start, end) that may have records with timestamps from ``first_ms`` to ``last_ms``, ascending.
+
+    Records need not be in the order of their timestamps, so a segment is left out only if its largest timestamp is too early,
+    or its smallest too late. The smallest is known of segments in a tier, unless an earlier release stored them. No
+    record is read.
+
+    Raises:
+        StoreError, CorruptManifestError: the tier cannot be read.
+    """
+    for part in log.view().ranges(start, end):
+        least_ms, largest_ms = least_timestamp_ms(part.segment), part.segment.max_timestamp_ms
+        if largest_ms < first_ms or least_ms > last_ms:
+            continue
+        yield TimestampRange(part.start, part.end, max(first_ms, 0) <= least_ms and largest_ms <= last_ms)
+
+
+def least_timestamp_ms(segment: ReadableSegment) -> int:
+    """Return the smallest timestamp of a segment; -1 if it is unknown, or if a record has none."""
+    known = segment.stored.info.min_timestamp_ms if isinstance(segment, RemoteSegment) else None
+    return _UNKNOWN if known is None else known
+
+
+def records_of(part: ReadRange, hidden: Sequence[AbortedTransaction]) -> int | None:
+    """Return how many records a reader of ``part`` gets; None unless a manifest knows it.
+
+    Args:
+        part: a part of a segment. The number is only known of whole segments.
+        hidden: the aborted transactions whose records the reader does not get.
+    """
+    segment = part.segment
+    if not isinstance(segment, RemoteSegment) or (part.start, part.end) != (segment.base_offset, segment.end_offset):
+        return None
+    if any(gone.first_offset < part.end and gone.last_offset >= part.start for gone in hidden):
+        return None
+    return segment.stored.info.records

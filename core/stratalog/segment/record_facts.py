@@ -1,0 +1,56 @@
+"""Facts about the records of a closed segment that no batch header and no index of Kafka's holds."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Final
+
+from stratalog.errors import CorruptBatchError
+from stratalog.model.batches import CONTROL_BIT, TIMESTAMP_TYPE_BIT, BatchTable
+from stratalog.model.records import Fields
+from stratalog.model.segment_info import SegmentInfo
+from stratalog.segment.components import Components
+from stratalog.segment.framing import Chunk, walk
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import decode
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def with_record_facts(info: SegmentInfo, segment: ReadableSegment, parts: Components) -> SegmentInfo:
+    """Return ``info`` with the number of data records of the segment, and their least timestamp.
+
+    Records are decoded for this without keys and values, because a batch header has the timestamp of its first record, and
+    others may be older. If a batch is bad, both facts stay unknown.
+
+    Raises:
+        SegmentGoneError: the file is gone.
+    """
+    records, least_ms = 0, None
+    try:
+        for chunk in walk(segment, 0, parts, check_crc=False):
+            for table in chunk.tables:
+                for count, timestamp_ms in _of_table(chunk, table, segment, parts):
+                    if count:
+                        records += count
+                        least_ms = timestamp_ms if least_ms is None else min(least_ms, timestamp_ms)
+    except CorruptBatchError:
+        _LOGGER.warning("%s is uploaded without the number of its records", segment.label, exc_info=True)
+        return info
+    return replace(info, records=records, min_timestamp_ms=-1 if least_ms is None else max(least_ms, -1))
+
+
+def _of_table(chunk: Chunk, table: BatchTable, segment: ReadableSegment, parts: Components) -> list[tuple[int, int]]:
+    """Return the number of data records and the least timestamp (ms) of parts of a table."""
+    if table.magic < 2:
+        shown = table
+    elif any(map(CONTROL_BIT.__and__, table.attributes)):
+        shown = table.keep([not attributes & CONTROL_BIT for attributes in table.attributes])
+    else:
+        shown = table
+    if table.magic == 2 and all(map(TIMESTAMP_TYPE_BIT.__and__, shown.attributes)):  # each record has the batch's time
+        rows = zip(shown.record_count, shown.max_timestamp_ms, strict=True)
+        return list(rows)
+    found = decode(chunk, shown, segment, parts, Fields.OFFSET | Fields.TIMESTAMP)
+    return [(columns.count, min(columns.timestamp_ms, default=-1)) for columns in found]

@@ -1,0 +1,36 @@
+"""Facts about the records of brokers' segments, against the records that a reader gets: all formats, codecs and transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import golden_data
+from golden_data import Golden
+from stratalog import TopicId, TopicPartition, open_reader
+from stratalog.segment.components import Components
+from stratalog.segment.record_facts import with_record_facts
+from stratalog.spi import SegmentInfo
+
+LOGS = [
+    pytest.param(*found, id="/".join(map(str, found)))
+    for found in golden_data.expected_logs(*golden_data.plain_directories())
+]
+
+
+@pytest.mark.parametrize(("directory", "name"), LOGS)
+def test_the_facts_are_those_of_the_records(
+    golden: Callable[[str], Golden], parts: Components, directory: str, name: TopicPartition
+) -> None:
+    with open_reader(golden(directory).logs) as reader:
+        log = reader.log(*name)
+        end = log.offsets().high_watermark
+        for segment in log.view().segments:
+            first, last = max(segment.base_offset, log.offsets().log_start), min(segment.end_offset, end)
+            if (first, last) != (segment.base_offset, segment.end_offset):
+                continue  # readers see a part of it
+            stamps = [record.timestamp_ms for record in log.records(first, last)] if first < last else []
+            blank = SegmentInfo(name, TopicId("AAAAAAAAAAAAAAAAAAAAAQ"), first, last, segment.size_bytes, -1, 0)
+            found = with_record_facts(blank, segment, parts)
+            assert (found.records, found.min_timestamp_ms) == (len(stamps), max(min(stamps, default=-1), -1))
