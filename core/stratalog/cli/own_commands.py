@@ -75,6 +75,12 @@ OWN_COMMANDS: Final = {
         "consume orders --dir data --tail 10 -f '%t-%p %o %k %s\\n'",
     ),
     "demo": OwnCommand("demo:demo", "Show the storage layer at work on a real Kafka directory.", _TRIAL, "demo --keep"),
+    "doctor": OwnCommand(
+        "doctor:doctor",
+        "Try a store or a log directory; say what to change.",
+        _TRIAL,
+        "doctor s3://bucket/prefix",
+    ),
     "dump": OwnCommand("dump:dump", "Show what files contain.", _RECORDS, "dump data/orders-0 --values"),
     "erase": OwnCommand(
         "maintenance.erase:erase",

@@ -1,0 +1,5 @@
+"""``stratalog doctor``: try a store or a log directory, and say what to change."""
+
+from stratalog.cli.doctor.command import doctor
+
+__all__ = ["doctor"]

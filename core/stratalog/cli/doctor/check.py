@@ -1,0 +1,36 @@
+"""Result of one check of ``stratalog doctor``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from stratalog.errors import StorageError
+
+
+class Outcome(StrEnum):
+    """Outcome of a check."""
+
+    OK = "ok"
+    NOTE = "note"  # works, and could be better
+    WRONG = "wrong"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: what was found, and what to change; ``change`` is "" if nothing needs a change."""
+
+    name: str
+    outcome: Outcome
+    found: str
+    change: str = ""
+
+
+def tried(name: str, step: Callable[[], Check]) -> Check:
+    """Return the result of a step; its error is a wrong result, whose text says what to change."""
+    try:
+        return step()
+    except StorageError as error:
+        return Check(name, Outcome.WRONG, str(error))

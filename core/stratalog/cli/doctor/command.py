@@ -1,0 +1,63 @@
+"""``stratalog doctor``: try a store or a log directory, and say what to change."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import click
+
+from stratalog.cli.doctor.check import Check, Outcome
+from stratalog.cli.doctor.directory_checks import DirectoryChecks
+from stratalog.cli.doctor.store_checks import StoreChecks
+from stratalog.cli.options import TierPlace, check_directory, json_option
+from stratalog.cli.output import Output
+from stratalog.cli.parameters import NamedPath
+from stratalog.reading.component_host import ComponentHost
+from stratalog.reading.open_reader import is_tier, open_host
+from stratalog.spi.commands import config_option, tier_option
+from stratalog.tier.store.store import TierStore
+
+
+@click.command()
+@click.argument("place", metavar="PATH|URI", type=NamedPath())
+@config_option
+@tier_option
+@json_option
+def doctor(output: Output, place: str, *, config: str | None, tier_options: Mapping[str, object]) -> int:
+    """Try the object store at URI, or examine the log directory at PATH, and print what to change.
+
+    A store: list, create, conditional create, ranged read, delete, clock, latency, with objects below
+    `stratalog-probe/` that are deleted again. A directory: owner, lock, last stop, free space, file descriptors, and
+    the time of an fsync of a small file, which is removed.
+
+    Exit code: 0, 1 if something is wrong, 2 if nothing could be tried.
+    """
+    settings = TierPlace(place, config, tier_options).settings()
+    with open_host(settings, (), None) as host:
+        checks = _store(host, place, tier_options) if is_tier(host, place) else _directory(host, Path(place))
+        found = list[Check]()
+        for check in checks:
+            output.note(f"{check.name}: {check.outcome}")
+            found.append(check)
+    output.table(
+        place, ("check", "outcome", "found", "change"), [(c.name, str(c.outcome), c.found, c.change) for c in found]
+    )
+    return 1 if any(check.outcome is Outcome.WRONG for check in found) else 0
+
+
+def _store(host: ComponentHost, uri: str, options: Mapping[str, object]) -> Iterator[Check]:
+    catalogue = host.registry.object_stores()
+    provider = catalogue.by_scheme(uri.partition("://")[0])
+    opened = catalogue.open(provider, host.context(provider, location=uri, options=options, read_only=False))
+    settings = host.settings
+    store = TierStore(opened, host.env, settings.engine, settings.limits, catalogue.guard(provider))
+    with contextlib.closing(store), contextlib.closing(StoreChecks(store, host.env)) as checks:
+        yield from checks.run()
+
+
+def _directory(host: ComponentHost, path: Path) -> Iterator[Check]:
+    check_directory(path)
+    with host.segment_store(str(path), read_only=True) as store:
+        yield from DirectoryChecks(store, path, host.env).run()

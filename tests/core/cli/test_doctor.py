@@ -1,0 +1,206 @@
+"""``stratalog doctor``: a store and a directory are tried, each finding says what to change, and nothing is left."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.cli.app import run
+from stratalog.cli.doctor.check import Check, Outcome
+from stratalog.cli.doctor.store_checks import StoreChecks
+from stratalog.config.engine_settings import EngineConfig
+from stratalog.config.settings_sources import Settings
+from stratalog.env import Env
+from stratalog.reading.open_reader import open_host
+from stratalog.spi.objects import Created, ObjectInfo, ObjectStore
+from stratalog.testing.s3 import LocalS3
+from stratalog.tier.store.store import TierStore
+
+STORE_CHECKS = [
+    "list", "create", "conditional create", "upload", "ranged read", "list after a write", "clock", "checksums",
+    "unfinished uploads", "latency", "delete",
+]  # fmt: skip
+DIRECTORY_CHECKS = ["contents", "owner", "lock", "last stop", "free space", "file descriptors", "sync"]
+Doctor = Callable[..., tuple[int, dict[str, dict[str, str]]]]
+
+
+@pytest.fixture
+def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
+    """Runs the command; returns its exit code, and the rows by the name of the check."""
+
+    def ran(*arguments: object) -> tuple[int, dict[str, dict[str, str]]]:
+        capsys.readouterr()
+        code = run(["doctor", *map(str, arguments), "--json"])
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return code, {row["check"]: row for row in rows}
+
+    return ran
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("t")
+        engine.log("t", 0).append([Record(value=b"v")])
+    return tmp_path / "data"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+# --- directories ------------------------------------------------------------------------------------------------------
+
+
+def test_a_good_directory_is_examined_and_not_changed(data: Path, doctor: Doctor) -> None:
+    before = names(data)
+    code, rows = doctor(data)
+    assert code == 0
+    assert list(rows) == DIRECTORY_CHECKS
+    assert rows["contents"]["found"] == "1 logs"
+    assert rows["last stop"]["outcome"] == "ok"
+    assert names(data) == before
+
+
+def test_an_unclean_stop_advises_to_recover(data: Path, doctor: Doctor) -> None:
+    (data / ".kafka_cleanshutdown").unlink()
+    row = doctor(data)[1]["last stop"]
+    assert row["outcome"] == "note"
+    assert f"stratalog recover {data}" in row["change"]
+
+
+def test_a_directory_in_use_is_not_written_to(data: Path, doctor: Doctor) -> None:
+    with open_engine(data):
+        code, rows = doctor(data)
+    assert code == 0
+    assert rows["lock"]["outcome"] == "note"
+    assert rows["sync"]["outcome"] == rows["last stop"]["outcome"] == "skipped"
+
+
+def test_a_broker_is_named_by_its_ids(data: Path, doctor: Doctor) -> None:
+    (data / "meta.properties").write_text("version=1\ncluster.id=abc\nnode.id=7\n")
+    assert doctor(data)[1]["owner"]["found"] == "a Kafka broker: cluster.id=abc, node.id=7, version=1"
+
+
+def test_the_folder_of_a_log_is_no_log_directory(data: Path, doctor: Doctor) -> None:
+    code, rows = doctor(data / "t-0")
+    assert code == 1
+    assert list(rows) == ["contents"]
+    assert rows["contents"]["outcome"] == "wrong"
+    assert str(data) in rows["contents"]["found"]
+
+
+def test_an_empty_directory_can_be_used(tmp_path: Path, doctor: Doctor) -> None:
+    code, rows = doctor(tmp_path)
+    assert code == 0
+    assert "an engine can begin here" in rows["contents"]["found"]
+    assert names(tmp_path) == []
+
+
+def test_a_missing_directory_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", str(tmp_path / "missing")]) == 2
+    assert "no such directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("free", "outcome"), [(1 << 20, "wrong"), (5 << 30, "note"), (50 << 30, "ok")])
+def test_little_free_space_is_reported(
+    data: Path, doctor: Doctor, free: int, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free, total=100 << 30))
+    assert doctor(data)[1]["free space"]["outcome"] == outcome
+
+
+# --- stores -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_as_a_store_keeps_all_promises(tmp_path: Path, doctor: Doctor) -> None:
+    code, rows = doctor(tmp_path.as_uri())
+    assert code == 0
+    assert list(rows) == STORE_CHECKS
+    assert {row["outcome"] for row in rows.values()} == {"ok"}
+    assert names(tmp_path) == []
+
+
+def test_a_missing_bucket_ends_the_checks(tmp_path: Path, doctor: Doctor) -> None:
+    code, rows = doctor((tmp_path / "missing").as_uri())
+    assert code == 1
+    assert list(rows) == ["list"]
+    assert not (tmp_path / "missing").exists()
+
+
+class Changed:
+    """A store with a fault."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+
+class Overwriting(Changed):
+    def create(self, key: str, data: bytes, *, deadline_ns: int) -> Created:
+        self._store.delete([key], deadline_ns=deadline_ns)
+        return self._store.create(key, data, deadline_ns=deadline_ns)
+
+
+class OfTheFuture(Changed):
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
+        now_ms = Env().clock.now_ms() + 3_600_000
+        found = self._store.list(prefix, after=after, limit=limit, deadline_ns=deadline_ns)
+        return [ObjectInfo(info.key, info.size_bytes, info.etag, now_ms) for info in found]
+
+
+class Shifted(Changed):
+    def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
+        if start is None or end is None:
+            return self._store.read(key, start, end, deadline_ns=deadline_ns)
+        return self._store.read(key, start + 1, end + 1, deadline_ns=deadline_ns)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ObjectStore]:
+    with open_host(Settings(), (), None) as host:
+        catalogue = host.registry.object_stores()
+        provider = catalogue.by_scheme("file")
+        yield catalogue.open(provider, host.context(provider, location=tmp_path.as_uri(), options={}, read_only=False))
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "advice"),
+    [
+        (Overwriting, "conditional create", "one engine at a time"),
+        (OfTheFuture, "clock", "NTP"),
+        (Shifted, "ranged read", "Range"),
+    ],
+)
+def test_each_fault_of_a_store_is_found_with_advice(
+    store: ObjectStore, tmp_path: Path, fault: Callable[[ObjectStore], ObjectStore], check: str, advice: str
+) -> None:
+    env = Env()
+    checks = StoreChecks(TierStore(fault(store), env, EngineConfig()), env)
+    wrong: list[Check] = [found for found in checks.run() if found.outcome is Outcome.WRONG]
+    checks.close()
+    assert [found.name for found in wrong] == [check]
+    assert advice in wrong[0].change
+    assert names(tmp_path) == []
+
+
+def test_a_missing_right_is_named(local_s3: LocalS3, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "local-key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "local-secret")
+    place = (local_s3.uri("doctor"), "--tier-option", f"endpoint_url={local_s3.endpoint_url}")
+    code, rows = doctor(*place)
+    assert code == 0, rows
+    assert list(rows) == STORE_CHECKS
+    local_s3.fail("ListMultipartUploads", status=403, code="AccessDenied", times=100)
+    code, rows = doctor(*place)
+    local_s3.heal()
+    assert code == 1
+    assert [name for name, row in rows.items() if row["outcome"] == "wrong"] == ["unfinished uploads"]
