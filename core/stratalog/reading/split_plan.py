@@ -38,6 +38,9 @@ MOST_SPLITS: Final = (
 )
 _KEPT_SEGMENTS: Final = 10_000  # a plan of more segments releases each log after it has read it
 _COMPRESSION: Final = 1
+_WINDOW_BITS: Final = 12  # entries have about 1 KB: to clear the usual buffers takes longer than to compress one
+_MEMORY_LEVEL: Final = 5
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)  # entries are checked, and not deep
 _LARGEST_ENTRY_BYTES: Final = 16 << 20
 USUAL_SPLITS: Final = 8  # for reads of up to 8 of the largest splits: enough to keep a few cores busy to the end
 
@@ -65,7 +68,8 @@ class PackedSegment:
     @classmethod
     def of(cls, stored: StoredSegment) -> Self:
         """Return a segment in this form."""
-        return cls(zlib.compress(json.dumps(stored.to_json(), separators=(",", ":")).encode(), _COMPRESSION))
+        packer = zlib.compressobj(_COMPRESSION, zlib.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL)
+        return cls(packer.compress(_ENCODER.encode(stored.to_json()).encode()) + packer.flush())
 
     @property
     def stored(self) -> StoredSegment:
@@ -236,7 +240,10 @@ class _Part:
         """Yield pieces of about ``target_bytes``, cut at entries of the offset index."""
         whole = self.piece
         count = -(-whole.span_bytes // target_bytes)
-        segment = self._opened(tier) if count > 1 else None
+        if count <= 1:
+            yield whole
+            return
+        segment = self._opened(tier)
         entries = _entries(segment, self.parts) if segment is not None else None
         start, position = whole.start, whole.position
         for number in range(1, count):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, TypedDict, TypeVar
 
 from stratalog.errors import CorruptObjectError, InvalidTopicError
@@ -22,6 +23,8 @@ MAX_EXTRA_DEPTH: Final = 8
 MAX_EXTRA_VALUES: Final = 10_000
 MAX_REQUIRES: Final = 64
 
+_OF_SLICE: Final = frozenset({"key", "position", "size_bytes"})
+_NO_PARTS: Final = frozenset({"", ".", ".."})  # of a key
 _INT64_MAX: Final = (1 << 63) - 1
 _INT32_MAX: Final = (1 << 31) - 1
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_]*@[1-9][0-9]{0,8}\Z")
@@ -81,10 +84,8 @@ def record_facts(info: SegmentInfo) -> dict[str, int]:
 
 def _info(fields: Mapping[str, object], facts: Mapping[str, object]) -> SegmentInfo:
     info = SegmentInfo(
-        log=TopicPartition(
-            check_topic(_exactly(str, fields["topic"], "topic")), _integer(fields, "partition", at_most=_INT32_MAX)
-        ),
-        topic_id=TopicId(_exactly(str, fields["topic_id"], "topic_id")),
+        log=_log(_exactly(str, fields["topic"], "topic"), _integer(fields, "partition", at_most=_INT32_MAX)),
+        topic_id=_topic_id(_exactly(str, fields["topic_id"], "topic_id")),
         base_offset=_integer(fields, "base_offset"),
         end_offset=_integer(fields, "end_offset"),
         size_bytes=_integer(fields, "size_bytes"),
@@ -101,6 +102,16 @@ def _info(fields: Mapping[str, object], facts: Mapping[str, object]) -> SegmentI
     return info
 
 
+@lru_cache(maxsize=64)  # the entries of a manifest are of one log
+def _log(topic: str, partition: int) -> TopicPartition:
+    return TopicPartition(check_topic(topic), partition)
+
+
+@lru_cache(maxsize=64)
+def _topic_id(text: str) -> TopicId:
+    return TopicId(text)
+
+
 def _epoch(item: object) -> EpochEntry:
     pair = _exactly(list, item, "leader_epochs")
     if len(pair) != 2:
@@ -110,22 +121,25 @@ def _epoch(item: object) -> EpochEntry:
 
 
 def _slices(value: object) -> dict[FileKind, ObjectSlice]:
-    found = {}
+    found, keys = {}, set[str]()  # the slices of a segment are mostly of one object
     for kind, place in _exactly(dict, value, "slices").items():
         fields = _exactly(dict, place, "slices")
-        if set(fields) != {"key", "position", "size_bytes"}:
+        if fields.keys() != _OF_SLICE:
             raise ValueError(f"a slice has key, position and size_bytes, not {sorted(map(str, fields))[:4]}")
         position, size_bytes = _integer(fields, "position"), _integer(fields, "size_bytes")
         if position + size_bytes > _INT64_MAX:
             raise ValueError(f"the slice of {kind} ends above {_INT64_MAX}")
-        found[FileKind(kind)] = ObjectSlice(_key(fields["key"]), position, size_bytes)
+        key = _exactly(str, fields["key"], "key")
+        if key not in keys:
+            keys.add(_key(key))
+        found[FileKind(kind)] = ObjectSlice(key, position, size_bytes)
     return found
 
 
 def _key(value: object) -> str:
     key = _exactly(str, value, "key")
     parts = key.split("/")
-    if len(key.encode()) > MAX_KEY_BYTES or not key.isprintable() or any(part in {"", ".", ".."} for part in parts):
+    if len(key.encode()) > MAX_KEY_BYTES or not key.isprintable() or not _NO_PARTS.isdisjoint(parts):
         raise ValueError(f"object key {key[:64]!r} is not allowed")
     return key
 

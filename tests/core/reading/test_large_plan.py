@@ -13,13 +13,13 @@ from stratalog import Reader, Record, TopicPartition, open_engine, open_reader
 from stratalog.reading import OffsetRange, ReadSource, Split, plan_splits, scan, split_plan
 from stratalog.spi.layouts import StoredSegment
 
-PARTITIONS, SEGMENTS, END = 12, 10, 1 << 62
+PARTITIONS, SEGMENTS, END = 6, 7, 1 << 62
 NAMES = [TopicPartition("orders", partition) for partition in range(PARTITIONS)]
 
 
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tier of 12 partitions with 10 segments each."""
+    """A tier of 6 partitions with 7 segments each."""
     folder = tmp_path_factory.mktemp("large")
     (folder / "tier").mkdir()
     with open_engine(folder / "data", tier=(folder / "tier").as_uri()) as engine:
@@ -82,8 +82,8 @@ def test_a_partition_of_a_hundred_times_the_others_is_divided_among_tasks(tmp_pa
         engine.create_topic("orders", partitions=11, config={"segment.bytes": 1 << 20, "index.interval.bytes": 512})
         for partition in range(11):
             log = engine.log("orders", partition)
-            for _ in range(2_000 if partition == 5 else 20):
-                log.append([Record(timestamp_ms=1, value=bytes(1_000))])
+            for _ in range(200 if partition == 5 else 2):
+                log.append([Record(timestamp_ms=1, value=bytes(10_000))])
             log.roll()
         engine.offload()
     source, rows = ReadSource(tier), Counter[int]()
@@ -97,4 +97,4 @@ def test_a_partition_of_a_hundred_times_the_others_is_divided_among_tasks(tmp_pa
     for split in splits:
         for scanned in scan(source, split):
             rows[scanned.log.partition] += scanned.batch.num_rows
-    assert rows == {partition: 2_000 if partition == 5 else 20 for partition in range(11)}
+    assert rows == {partition: 200 if partition == 5 else 2 for partition in range(11)}
