@@ -21,13 +21,15 @@ from stratalog.config.settings_sources import Settings, read_settings
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import engine_settings, open_settled_engine
 from stratalog.errors import ConfigError, DiskFullError, LogDirNotFoundError
-from stratalog.model.names import TopicPartition, unknown_topic
+from stratalog.log.folder.directory_state import DIRECTORY_FILES
+from stratalog.model.names import TopicPartition, parse_partition_folder, parse_segment_file, unknown_topic
 from stratalog.reading.open_reader import open_host, open_settled, open_tier
 from stratalog.reading.reader import Reader
 from stratalog.spi.commands import CommandFunction, config_option, option_group, tier_option
 from stratalog.tier.tier import Tier, TierLogName
 from stratalog.tier.tier_log import TierLog
 
+_OF_DISKS: Final = frozenset({"lost+found"})  # what an empty disk has
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -35,6 +37,22 @@ def check_directory(path: Path) -> None:
     """Raise LogDirNotFoundError if there is no directory at a path of the command line."""
     if not path.is_dir():
         raise LogDirNotFoundError("not a directory" if path.exists() else "no such directory", str(path))
+
+
+def _check_no_other(path: Path) -> None:
+    """Raise LogDirNotFoundError if a directory has files of other programs only. The engine recognizes the folder of a log."""
+    try:
+        names = {entry.name for entry in path.iterdir()} - _OF_DISKS
+    except OSError:
+        return  # the engine reports it
+    if (
+        names
+        and names.isdisjoint(DIRECTORY_FILES)
+        and not any(parse_partition_folder(name) or parse_segment_file(name) for name in names)
+    ):
+        raise LogDirNotFoundError("the directory contains other files, and no logs", str(path)).advised(
+            "correct the path; an engine begins in an empty directory"
+        )
 
 
 def confirm(question: str) -> None:
@@ -70,6 +88,7 @@ class LogPlace:
                     f"correct the path, or begin a log directory with mkdir {shlex.quote(directory)}"
                 )
             check_directory(path)
+            _check_no_other(path)
         return self.new_engine(more_services)
 
     @contextmanager
@@ -116,7 +135,7 @@ class LogPlace:
         return read_settings(self.config, os.environ)
 
     def _check_options(self, tier: str | None) -> None:
-        if self.tier_options and tier is None:
+        if self.tier_options and tier is None and not any("://" in place for place in self.directories):
             raise ConfigError("--tier-option needs a tier: add --tier URI")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -17,13 +18,19 @@ MANY: Final = click.IntRange(1, LONG_MAX)
 """Type of options that limit a number of results: at least 1."""
 
 
+_NEARLY_URI: Final = re.compile("([a-z][a-z0-9]+):/(?!/)(.*)")
+
+
 class NamedPath(click.Path):
-    """Path that must not be empty: ``"$DIR"`` with an unset variable would otherwise mean the current folder."""
+    """Path or URI. An empty one would mean the current folder: ``"$DIR"`` with an unset variable."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Convert the value as ``click.Path``, but fail if it is empty."""
+        """Convert the value as ``click.Path``, but fail if it is empty, or a URI without its second slash."""
         if value == "":
             self.fail("the path is empty: use . for the working directory", param, ctx)
+        nearly = _NEARLY_URI.fullmatch(value) if isinstance(value, str) else None
+        if nearly is not None and not os.path.lexists(nearly[0]):
+            self.fail(f"{nearly[0]!r} is not a URI: use {nearly[1]}://{nearly[2]}", param, ctx)
         return super().convert(value, param, ctx)  # type: ignore[arg-type]  # click says what it takes, and checks it
 
 

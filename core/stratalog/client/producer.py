@@ -125,6 +125,10 @@ class Producer(CheckedArguments, Closeable):
         self._closed = False
         ends_with_fork(self)
 
+    def __repr__(self) -> str:
+        name = None if self._transaction is None else self._transaction.transactional_id
+        return f"Producer(transactional_id={name!r}, partitions={sum(map(len, self._partitions.values()))})"
+
     # --- records -----------------------------------------------------------------------------------------------------
 
     @checks_itself

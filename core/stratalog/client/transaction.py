@@ -51,7 +51,7 @@ class Transaction:
         durability: str | None,
         chance: random.Random,
     ) -> None:
-        self._coordinator, self._id, self._timeout_ms = coordinator, transactional_id, timeout_ms
+        self._coordinator, self.transactional_id, self._timeout_ms = coordinator, transactional_id, timeout_ms
         self._durability = durability
         self._identity = coordinator.open(transactional_id, timeout_ms)
         self.sequences = Sequences(self._identity, chance)
@@ -80,7 +80,7 @@ class Transaction:
             self._check(_Stage.OPEN)
             if self._ends:  # some logs may have its marker already; later records there would be in no transaction
                 raise InvalidTxnStateError(
-                    f"the end of the transaction has started: commit or abort it again transactional_id={self._id}"
+                    f"the end of the transaction has started: commit or abort it again transactional_id={self.transactional_id}"
                 )
             self._check_whole()
 
@@ -93,7 +93,7 @@ class Transaction:
         try:
             if name not in self._partitions:
                 with self._fencing():
-                    self._coordinator.add_partitions(self._id, self._identity, [name])
+                    self._coordinator.add_partitions(self.transactional_id, self._identity, [name])
                 self._partitions.add(name)
             yield
         finally:
@@ -126,15 +126,15 @@ class Transaction:
     def is_committing(self) -> bool:
         """True if a commit failed after it was prepared: it can be completed, but no longer aborted."""
         with self._fencing():
-            return self._ends and self._coordinator.is_committing(self._id, self._identity)
+            return self._ends and self._coordinator.is_committing(self.transactional_id, self._identity)
 
     def _end(self, *, commit: bool) -> None:
         with self._fencing():
             if self._partitions:
                 self._ends = True
-                self._coordinator.end(self._id, self._identity, commit=commit, durability=self._durability)
+                self._coordinator.end(self.transactional_id, self._identity, commit=commit, durability=self._durability)
             if self._unsure:
-                self._identity = self._coordinator.open(self._id, self._timeout_ms)
+                self._identity = self._coordinator.open(self.transactional_id, self._timeout_ms)
                 self.sequences.begin(self._identity)
         self._partitions.clear()
         self._cause, self._unsure, self._ends = None, False, False
@@ -157,12 +157,16 @@ class Transaction:
 
     def _check(self, stage: _Stage) -> None:
         if self._stage is _Stage.FENCED:
-            raise ProducerFencedError(f"another producer has taken over transactional_id={self._id}") from self._cause
+            raise ProducerFencedError(
+                f"another producer has taken over transactional_id={self.transactional_id}"
+            ) from self._cause
         if self._stage is not stage:
-            raise InvalidTxnStateError(f"the transaction is {self._stage}, not {stage} transactional_id={self._id}")
+            raise InvalidTxnStateError(
+                f"the transaction is {self._stage}, not {stage} transactional_id={self.transactional_id}"
+            )
 
     def _check_whole(self) -> None:
         if self._cause is not None:
             raise TransactionAbortedError(
-                f"a record of the transaction was not appended: abort it transactional_id={self._id}"
+                f"a record of the transaction was not appended: abort it transactional_id={self.transactional_id}"
             ) from self._cause

@@ -85,6 +85,9 @@ class Engine(EngineDuties):
             owned.callback(self._duties.close)
             self._owned = owned.pop_all()
 
+    def __repr__(self) -> str:
+        return f"Engine({self._logs.open_logs.places()!r}, logs={len(self.partitions())})"
+
     # --- logs and topics ---------------------------------------------------------------------------------------------
 
     def partitions(self) -> tuple[TopicPartition, ...]:

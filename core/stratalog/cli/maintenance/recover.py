@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,11 +48,19 @@ class RecoveredLog:
 
 
 @click.command()
-@click.argument("directory", type=NamedPath(path_type=Path))
+@click.argument("arguments", metavar="[DIR]...", nargs=-1, type=NamedPath(path_type=Path))
+@click.option(
+    "--dir",
+    "-d",
+    "options",
+    multiple=True,
+    type=NamedPath(path_type=Path),
+    help="A log directory, as DIR; can be repeated.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the actions of recovery; write nothing.")
 @json_option
-def recover(output: Output, directory: Path, *, dry_run: bool) -> int:
-    """Recover the logs of DIRECTORY, a log directory, after a crash, and leave it as a clean stop does.
+def recover(output: Output, arguments: tuple[Path, ...], options: tuple[Path, ...], *, dry_run: bool) -> int:
+    """Recover the logs of each DIR, a log directory, after a crash, and leave it as a clean stop does.
 
     Checks every batch from the recovery point to the end, truncates a log at its first bad batch, and rebuilds its
     indexes and producer snapshots. A directory that was closed cleanly is only opened and closed; to check one, use
@@ -60,11 +68,15 @@ def recover(output: Output, directory: Path, *, dry_run: bool) -> int:
 
     The exit code is 1 if a log could not be recovered; the other logs are recovered.
     """
-    check_directory(directory)
-    with _untouched(directory) as (_, store):
-        check_log_directory(store)  # raises before anything is written to a folder that is no log directory
+    directories = (*arguments, *options)
+    if not directories:
+        raise click.UsageError("no log directory is named: give DIR")
+    for directory in directories:
+        check_directory(directory)
+        with _untouched(directory) as (_, store):
+            check_log_directory(store)  # raises before anything is written to a folder that is no log directory
     with output.bytes_progress("recovering") as progress:
-        outcomes = _planned(directory, progress) if dry_run else _recovered(directory, progress)
+        outcomes = _planned(directories, progress) if dry_run else _recovered(directories, progress)
     output.table("would be recovered" if dry_run else "recovered", COLUMNS, (found.row() for found in outcomes))
     return 1 if any(found.error for found in outcomes) else 0
 
@@ -88,10 +100,10 @@ class _Listener:
         self.heard[event.log] = event
 
 
-def _recovered(directory: Path, progress: Progress) -> list[RecoveredLog]:
+def _recovered(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
     listener = _Listener()
     outcomes = []
-    with open_engine(directory, plugins=[listener], progress=progress) as engine:
+    with open_engine(list(directories), plugins=[listener], progress=progress) as engine:
         for name in engine.partitions():
             outcome = RecoveredLog(name)
             outcomes.append(outcome)
@@ -108,17 +120,20 @@ def _recovered(directory: Path, progress: Progress) -> list[RecoveredLog]:
     return outcomes
 
 
-def _planned(directory: Path, progress: Progress) -> list[RecoveredLog]:
+def _planned(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
     """Run a recovery in memory, and return its result."""
-    with _untouched(directory) as (host, store):
-        if store.is_acquired_elsewhere():
-            raise LogDirLockedError("another engine or a running broker holds the directory", str(directory))
-        state, summed = read_directory(store, live=False), ProgressSum(progress)
-        return [
-            _plan(name, store.open_log(folder), host.parts(TopicConfig()), state, summed.part())
-            for name, folder in partition_folders(store).items()
-            if name.topic != CLUSTER_METADATA_TOPIC
-        ]
+    summed, found = ProgressSum(progress), list[RecoveredLog]()
+    for directory in directories:
+        with _untouched(directory) as (host, store):
+            if store.is_acquired_elsewhere():
+                raise LogDirLockedError("another engine or a running broker holds the directory", str(directory))
+            state = read_directory(store, live=False)
+            found += (
+                _plan(name, store.open_log(folder), host.parts(TopicConfig()), state, summed.part())
+                for name, folder in partition_folders(store).items()
+                if name.topic != CLUSTER_METADATA_TOPIC
+            )
+    return found
 
 
 def _plan(

@@ -59,7 +59,17 @@ def list_tier(output: Output, place: TierPlace, topic: str | None, partition: in
 @uri_options
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
-@click.option("--limit", default=50, show_default=True, type=MANY, help="Maximum number of commits.")
+@click.option(
+    "--count",
+    "-c",
+    "--limit",
+    "limit",
+    metavar="N",
+    default=50,
+    show_default=True,
+    type=MANY,
+    help="Maximum number of commits.",
+)
 @json_option
 def show_history(output: Output, place: TierPlace, topic: str, partition: int, limit: int) -> None:
     """List the changes of a PARTITION in the tier at URI: writer, time and reason, newest first.
@@ -141,7 +151,14 @@ def rewrap(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
 @uri_options
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
-@click.option("--dir", "-d", "directory", type=NamedPath(exists=True), help="Compare this log directory with the tier.")
+@click.option(
+    "--dir",
+    "-d",
+    "directories",
+    multiple=True,
+    type=NamedPath(exists=True),
+    help="Compare this log directory with the tier; can be repeated.",
+)
 @click.option(
     "--from", "older", type=click.IntRange(1), help="Compare this version of the manifest with the version of --to."
 )
@@ -155,7 +172,7 @@ def show_differences(
     place: TierPlace,
     topic: str,
     partition: int,
-    directory: str | None,
+    directories: tuple[str, ...],
     older: int | None,
     newer: int | None,
     *,
@@ -166,18 +183,18 @@ def show_differences(
     `left` is the directory, or the version of --from; `right` is the tier. Local disk normally lacks evicted segments,
     and the tier lacks segments that are not offloaded yet. The exit code is 1 if there are differences.
     """
-    if (directory is None) == (older is None):
+    if bool(directories) == (older is not None):
         raise click.UsageError("nothing to compare the tier with: add --dir DIRECTORY or --from VERSION")
     with contextlib.ExitStack() as stack:
         reader = stack.enter_context(place.reader())
         (found,) = tier_logs(reader, topic, partition)
         right = (found.view() if newer is None else found.view_as_of(newer)).segments
         left: Iterable[ReadableSegment]
-        if directory is None:
+        if not directories:
             assert older is not None
             left = found.view_as_of(older).segments
         else:
-            local = stack.enter_context(open_settled(directory, place.settings()))
+            local = stack.enter_context(open_settled(directories[0], place.settings(), others=directories[1:]))
             left = local.log(topic, partition).view().segments
         rows = [
             (str(one.side), one.base_offset, one.end_offset, one.size_bytes, one.name)

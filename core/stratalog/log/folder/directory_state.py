@@ -35,7 +35,7 @@ from stratalog.model.notes import readable
 from stratalog.spi.segment_store import LogFiles, SegmentStore
 
 _LOGGER: Final = logging.getLogger(__name__)
-_OF_DIRECTORIES: Final = (
+DIRECTORY_FILES: Final = (
     META_PROPERTIES_FILE,
     RECOVERY_POINTS_FILE,
     HIGH_WATERMARKS_FILE,
@@ -45,6 +45,8 @@ _OF_DIRECTORIES: Final = (
     TOPICS_FILE,
     LOCK_FILE,
 )
+"""Files that engines and brokers write beside the folders of logs."""
+
 _OF_LOGS: Final = (PARTITION_METADATA_FILE, LEADER_EPOCHS_FILE)
 
 
@@ -108,7 +110,7 @@ def is_log_directory(store: SegmentStore) -> bool:
 
     A folder's name alone proves nothing: ``/etc/dbus-1`` could also be the folder of a log.
     """
-    if any(_has(store, name) for name in _OF_DIRECTORIES):
+    if any(_has(store, name) for name in DIRECTORY_FILES):
         return True
     return any(holds_log(store.open_log(folder)) for folder in partition_folders(store).values())
 

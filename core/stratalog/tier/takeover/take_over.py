@@ -23,6 +23,7 @@ from stratalog.model.names import (
     TopicId,
     TopicPartition,
     segment_file,
+    unknown_topic,
 )
 from stratalog.model.offsets import EpochEntry, LogOffsets
 from stratalog.producers.snapshot import ProducerEntry
@@ -110,7 +111,7 @@ def chosen_logs(names: Iterable[TierLogName], wanted: Collection[str] | None, ur
             ids.setdefault(name.log.topic, set()).add(name.topic_id)
         left -= spellings
     if left:
-        raise AttachError(f"there is no topic {', '.join(sorted(left))} in {uri}")
+        raise AttachError(str(unknown_topic(min(left), (name.log for name in listed), uri)))
     for topic, known in ids.items():
         if len(known) > 1:
             choices = ", ".join(f"{topic}-{topic_id}" for topic_id in sorted(known))

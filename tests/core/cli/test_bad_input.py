@@ -1,0 +1,201 @@
+"""The mistakes that people make most, with each command: exit code 2, the place, and what to do; nothing is written."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.cli.app import run
+from stratalog.testing.s3 import LocalS3
+
+READING = [
+    ["consume", "orders", "--dir"],
+    ["topics", "list", "--dir"],
+    ["topics", "describe", "orders", "--dir"],
+    ["explain", "orders", "0", "0", "--dir"],
+    ["sql", "select 1"],
+]
+WRITING = [
+    ["produce", "orders", "/dev/null", "--dir"],
+    ["groups", "list", "--dir"],
+    ["retention", "--dir"],
+    ["cleaner", "--dir"],
+    ["erase", "orders", "--key", "k", "--dir"],
+    ["why-kept", "orders", "0", "--dir"],
+    ["recover"],
+]
+OF_TIERS = [
+    ["tier", "ls"],
+    ["tier", "log", "{}", "orders", "0"],
+    ["tier", "gc"],
+    ["rebuild"],
+    ["verify"],
+    ["consume", "orders", "--tier"],
+    ["sql", "select 1"],
+    ["restore", "{}", "restored"],
+    ["attach", "{}", "--dir", "attached"],
+]
+UNKNOWN = [
+    ["consume", "order", "--dir"],
+    ["produce", "order", "/dev/null", "--dir"],
+    ["topics", "describe", "order", "--dir"],
+    ["topics", "alter", "order", "--set", "retention.ms=1", "--dir"],
+    ["topics", "delete", "order", "--yes", "--dir"],
+    ["explain", "order", "0", "0", "--dir"],
+    ["erase", "order", "--key", "k", "--dir"],
+    ["why-kept", "order", "0", "--dir"],
+    ["groups", "reset", "billing", "order", "--to", "beginning", "--dir"],
+]
+
+
+def label(command: list[str]) -> str:
+    return "-".join(word for word in command[:2] if word.isalpha())
+
+
+def complete(command: list[str], place: str) -> list[str]:
+    return [word.format(place) for word in command] if "{}" in command else [*command, place]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands with relative paths work in a new folder, and without the credentials of this machine."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "bucket").mkdir()
+    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as engine:
+        engine.create_topic("orders", config={"remote.storage.enable": True})
+        engine.log("orders", 0).append([Record(key=b"k", value=b"v")])
+    return tmp_path / "data"
+
+
+def refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command that fails, and return its one message."""
+    capsys.readouterr()
+    assert run(command) == 2
+    shown = capsys.readouterr()
+    assert not shown.out
+    assert "Traceback" not in shown.err
+    return shown.err
+
+
+@pytest.mark.parametrize("command", [*READING, *WRITING], ids=label)
+def test_the_folder_of_a_log_is_not_its_directory(
+    data: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(complete(command, str(data / "orders-0")), capsys)
+    assert f"this is the folder of one log: use its log directory, {data}" in said
+
+
+@pytest.mark.parametrize("command", [*READING, *WRITING], ids=label)
+def test_a_folder_of_other_files_is_refused_and_not_written_to(
+    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "letter.txt").write_text("dear reader")
+    said = refused(complete(command, str(tmp_path / "documents")), capsys)
+    assert "no logs path=" in said
+    assert [path.name for path in (tmp_path / "documents").iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.parametrize("command", WRITING, ids=label)
+def test_a_directory_in_use_is_refused(data: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with open_engine(data):
+        said = refused(complete(command, str(data)), capsys)
+    assert "another engine or a running broker holds the directory" in said
+    assert "stop the engine or broker" in said
+
+
+@pytest.mark.parametrize("command", UNKNOWN, ids=label)
+def test_a_topic_with_a_near_name_is_named(data: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "did you mean 'orders'?" in refused(complete(command, str(data)), capsys)
+
+
+@pytest.mark.parametrize(
+    "command", [["restore", "{}", "restored", "--topic", "order"], ["attach", "{}", "--dir", "new", "--topic", "order"]]
+)
+def test_a_topic_of_a_tier_with_a_near_name_is_named(
+    data: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_engine(data, tier=data.with_name("bucket").as_uri()) as engine:
+        engine.log("orders", 0).roll()
+        engine.offload()
+    said = refused(complete(command, data.with_name("bucket").as_uri()), capsys)
+    assert "there is no topic order in" in said
+    assert "did you mean 'orders'?" in said
+
+
+@pytest.mark.parametrize("command", OF_TIERS, ids=label)
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("s4://bucket/prefix", "no object store for s4:// is installed"),
+        ("s3://", "must name a bucket: s3://bucket/prefix"),
+        ("file:///no/such/folder", "the folder of the store is missing"),
+    ],
+)
+def test_a_bad_uri_is_named(command: list[str], uri: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said in refused(complete(command, uri), capsys)
+
+
+@pytest.mark.parametrize("command", [["verify"], ["sql", "select 1"], ["doctor"], ["consume", "t", "--dir"]], ids=label)
+def test_a_uri_that_lacks_a_slash_is_corrected(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "use s3://bucket/prefix" in refused([*command, "s3:/bucket/prefix"], capsys)
+
+
+@pytest.mark.parametrize("command", [["tier", "ls"], ["restore", "{}", "restored"]], ids=label)
+def test_missing_credentials_are_named(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(complete(command, "s3://bucket/prefix"), capsys)
+    assert "no credentials were found" in said
+    assert "AWS_ACCESS_KEY_ID" in said
+
+
+@contextlib.contextmanager
+def denied(server: LocalS3) -> Iterator[None]:
+    for operation in ("ListObjectsV2", "PutObject"):
+        server.fail(operation, status=403, code="AccessDenied", times=1000)
+    try:
+        yield
+    finally:
+        server.heal()
+
+
+@pytest.mark.parametrize("command", OF_TIERS, ids=label)
+def test_a_wrong_bucket_and_a_missing_right_are_named(
+    local_s3: LocalS3, command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "local-key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "local-secret")
+    options = ["--tier-option", f"endpoint_url={local_s3.endpoint_url}"]
+    said = refused([*complete(command, "s3://nobody/prefix"), *options], capsys)
+    assert "NoSuchBucket" in said
+    assert "create the bucket" in said
+    with denied(local_s3):
+        said = refused([*complete(command, local_s3.uri("prefix")), *options], capsys)
+    assert "AccessDenied" in said
+    assert "grant list, get, put and delete on the prefix" in said
+
+
+def test_several_directories_are_recovered_together(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = data.with_name("other")
+    other.mkdir()
+    with open_engine([data, other]) as engine:
+        engine.create_topic("more", partitions=2)
+    for folder in (data, other):
+        (folder / ".kafka_cleanshutdown").unlink()
+    assert run(["recover", str(data), "--dir", str(other), "--dry-run", "--json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert run(["recover", str(data), str(other)]) == 0
+    assert all((folder / ".kafka_cleanshutdown").exists() for folder in (data, other))
+    assert "no log directory is named" in refused(["recover"], capsys)
