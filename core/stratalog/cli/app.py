@@ -89,7 +89,7 @@ def _plugin_commands() -> OfferTable[Command]:
 
 _EPILOG = """\b
 After a loss or a crash:
-  recover DIR...         an engine or a broker crashed: check the ends of logs, and
+  recover DIR            an engine or a broker crashed: check the ends of logs, and
                          make indexes again; an engine does this when it starts
   verify DIR --repair    files are damaged: cut torn ends, make indexes again
   verify URI --repair    objects of a tier are damaged: upload them again (--dir)

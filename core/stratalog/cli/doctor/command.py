@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from stratalog.cli.doctor.check import Check, Outcome
+from stratalog.cli.doctor.diagnosis import Diagnosis, Outcome
 from stratalog.cli.doctor.directory_checks import DirectoryChecks
 from stratalog.cli.doctor.store_checks import StoreChecks
 from stratalog.cli.options import TierPlace, check_directory, json_option
@@ -37,7 +37,7 @@ def doctor(output: Output, place: str, *, config: str | None, tier_options: Mapp
     settings = TierPlace(place, config, tier_options).settings()
     with open_host(settings, (), None) as host:
         checks = _store(host, place, tier_options) if is_tier(host, place) else _directory(host, Path(place))
-        found = list[Check]()
+        found = list[Diagnosis]()
         for check in checks:
             output.note(f"{check.name}: {check.outcome}")
             found.append(check)
@@ -47,7 +47,7 @@ def doctor(output: Output, place: str, *, config: str | None, tier_options: Mapp
     return 1 if any(check.outcome is Outcome.WRONG for check in found) else 0
 
 
-def _store(host: ComponentHost, uri: str, options: Mapping[str, object]) -> Iterator[Check]:
+def _store(host: ComponentHost, uri: str, options: Mapping[str, object]) -> Iterator[Diagnosis]:
     catalogue = host.registry.object_stores()
     provider = catalogue.by_scheme(uri.partition("://")[0])
     opened = catalogue.open(provider, host.context(provider, location=uri, options=options, read_only=False))
@@ -57,7 +57,7 @@ def _store(host: ComponentHost, uri: str, options: Mapping[str, object]) -> Iter
         yield from checks.run()
 
 
-def _directory(host: ComponentHost, path: Path) -> Iterator[Check]:
+def _directory(host: ComponentHost, path: Path) -> Iterator[Diagnosis]:
     check_directory(path)
     with host.segment_store(str(path), read_only=True) as store:
         yield from DirectoryChecks(store, path, host.env).run()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from stratalog.cli.doctor.check import Check, Outcome, tried
+from stratalog.cli.doctor.diagnosis import Diagnosis, Outcome, tried
 from stratalog.cli.output import size_text
 from stratalog.engine.open.directory_id import read_identity
 from stratalog.env import Env
@@ -44,7 +44,7 @@ class DirectoryChecks:
         self._store, self._path, self._env = store, path, env
         self._held = store.is_acquired_elsewhere()
 
-    def run(self) -> Iterator[Check]:
+    def run(self) -> Iterator[Diagnosis]:
         """Yield the results. In a directory of another kind, nothing else is tried."""
         first = tried("contents", self._contents)
         yield first
@@ -60,60 +60,64 @@ class DirectoryChecks:
         ):
             yield tried(name, step)
 
-    def _contents(self) -> Check:
+    def _contents(self) -> Diagnosis:
         check_may_become_log_directory(self._store)
         if not is_log_directory(self._store):
-            return Check("contents", Outcome.OK, "no logs: an engine can begin here")
-        return Check("contents", Outcome.OK, f"{len(partition_folders(self._store))} logs")
+            return Diagnosis("contents", Outcome.OK, "no logs: an engine can begin here")
+        return Diagnosis("contents", Outcome.OK, f"{len(partition_folders(self._store))} logs")
 
-    def _owner(self) -> Check:
+    def _owner(self) -> Diagnosis:
         identity = read_identity(self._store)
         if not identity:
-            return Check("owner", Outcome.OK, "no meta.properties: the directory belongs to no Kafka broker")
+            return Diagnosis("owner", Outcome.OK, "no meta.properties: the directory belongs to no Kafka broker")
         names = ("cluster.id", "node.id", "broker.id", "directory.id", "version")
         text = ", ".join(f"{name}={identity[name]}" for name in names if name in identity)
-        return Check("owner", Outcome.OK, f"a Kafka broker: {text}")
+        return Diagnosis("owner", Outcome.OK, f"a Kafka broker: {text}")
 
-    def _lock(self) -> Check:
+    def _lock(self) -> Diagnosis:
         if self._held:
             text = "another engine or a running broker holds the directory"
-            return Check(
+            return Diagnosis(
                 "lock", Outcome.NOTE, text, "only read it (--dir of consume, archive), or stop the other program"
             )
-        return Check("lock", Outcome.OK, "no other program holds the directory")
+        return Diagnosis("lock", Outcome.OK, "no other program holds the directory")
 
-    def _last_stop(self) -> Check:
+    def _last_stop(self) -> Diagnosis:
         if self._held or not partition_folders(self._store):
-            return Check("last stop", Outcome.SKIPPED, "the directory is in use" if self._held else "there are no logs")
+            return Diagnosis(
+                "last stop", Outcome.SKIPPED, "the directory is in use" if self._held else "there are no logs"
+            )
         if read_directory(self._store, live=False).clean:
-            return Check("last stop", Outcome.OK, "the last program stopped cleanly")
+            return Diagnosis("last stop", Outcome.OK, "the last program stopped cleanly")
         change = f"nothing: the next engine or broker recovers the logs; to do so now: stratalog recover {self._path}"
-        return Check("last stop", Outcome.NOTE, "the last program did not stop cleanly", change)
+        return Diagnosis("last stop", Outcome.NOTE, "the last program did not stop cleanly", change)
 
-    def _space(self) -> Check:
+    def _space(self) -> Diagnosis:
         usage = shutil.disk_usage(self._path)
         text = f"{size_text(usage.free)} of {size_text(usage.total)} are free"
         if usage.free < _LOW_BYTES:
-            return Check(
+            return Diagnosis(
                 "free space", Outcome.WRONG, text, "free some space, or lower retention.bytes or local.retention.*"
             )
         if usage.free < usage.total * _LOW_SHARE:
-            return Check(
+            return Diagnosis(
                 "free space", Outcome.NOTE, text, "watch the disk, or lower retention.bytes or local.retention.*"
             )
-        return Check("free space", Outcome.OK, text)
+        return Diagnosis("free space", Outcome.OK, text)
 
-    def _descriptors(self) -> Check:
+    def _descriptors(self) -> Diagnosis:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         text = "no limit" if soft == resource.RLIM_INFINITY else f"{soft} for a process that starts here"
         if soft == resource.RLIM_INFINITY or soft >= _FEW_DESCRIPTORS:
-            return Check("file descriptors", Outcome.OK, text)
+            return Diagnosis("file descriptors", Outcome.OK, text)
         limit = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
-        return Check("file descriptors", Outcome.NOTE, text, f"ulimit -n {_FEW_DESCRIPTORS} or more (at most {limit})")
+        return Diagnosis(
+            "file descriptors", Outcome.NOTE, text, f"ulimit -n {_FEW_DESCRIPTORS} or more (at most {limit})"
+        )
 
-    def _sync(self) -> Check:
+    def _sync(self) -> Diagnosis:
         if self._held:
-            return Check("sync", Outcome.SKIPPED, "nothing is written to a directory in use")
+            return Diagnosis("sync", Outcome.SKIPPED, "nothing is written to a directory in use")
         path, files, clock = self._path / _TRIAL_FILE, self._env.files, self._env.clock
         times = list[float]()
         try:
@@ -127,14 +131,14 @@ class DirectoryChecks:
             finally:
                 files.close(descriptor)
         except OSError as error:
-            return Check(
+            return Diagnosis(
                 "sync", Outcome.WRONG, f"a file cannot be written: {error}", "let this user write to the directory"
             )
         finally:
             path.unlink(missing_ok=True)
         text = f"median of {_TIMES}: {statistics.median(times):.2f} ms for 4 KiB and fsync, slowest {max(times):.2f} ms"
         if statistics.median(times) <= _SLOW_MS:
-            return Check("sync", Outcome.OK, text)
-        return Check(
+            return Diagnosis("sync", Outcome.OK, text)
+        return Diagnosis(
             "sync", Outcome.NOTE, text, "durable appends wait for it: use a faster disk, or durability=written"
         )

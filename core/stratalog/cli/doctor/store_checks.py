@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from stratalog.cli.doctor.check import Check, Outcome, tried
+from stratalog.cli.doctor.diagnosis import Diagnosis, Outcome, tried
 from stratalog.env import Env
 from stratalog.model.names import probe_key
 from stratalog.spi.objects import BytesSource, Capability, Created
@@ -38,7 +38,7 @@ class StoreChecks:
         self._written: set[str] = set()
         self._skew_ms: int | None = None
 
-    def run(self) -> Iterator[Check]:
+    def run(self) -> Iterator[Diagnosis]:
         """Yield the results, each as soon as it is known. Without a list of objects, nothing else is tried."""
         first = tried("list", self._list)
         yield first
@@ -68,32 +68,32 @@ class StoreChecks:
 
     # --- one check each ----------------------------------------------------------------------------------------------
 
-    def _list(self) -> Check:
+    def _list(self) -> Diagnosis:
         self._store.list("", limit=1)
-        return Check("list", Outcome.OK, f"{self._store.uri} can be listed")
+        return Diagnosis("list", Outcome.OK, f"{self._store.uri} can be listed")
 
-    def _create(self) -> Check:
+    def _create(self) -> Diagnosis:
         self._written.add(self._small)
         created = self._store.create(self._small, b"stratalog doctor")
         if created is Created.CREATED:
-            return Check("create", Outcome.OK, "a small object was written")
-        return Check("create", Outcome.WRONG, f"a new key: the answer is {created.value}", "try again")
+            return Diagnosis("create", Outcome.OK, "a small object was written")
+        return Diagnosis("create", Outcome.WRONG, f"a new key: the answer is {created.value}", "try again")
 
-    def _conditional(self) -> Check:
+    def _conditional(self) -> Diagnosis:
         name = "conditional create"
         result = probe(self._store, self._env)
         if result.shared:
-            return Check(
+            return Diagnosis(
                 name, Outcome.OK, "the second creation of a key is refused: several writers may share the tier"
             )
         if result.breaks_promise:
             advice = "upgrade the server, or let one engine at a time write to this tier"
-            return Check(name, Outcome.WRONG, f"one writer only: {result.reason}", advice)
-        return Check(
+            return Diagnosis(name, Outcome.WRONG, f"one writer only: {result.reason}", advice)
+        return Diagnosis(
             name, Outcome.NOTE, f"one writer only: {result.reason}", "let one engine at a time write to this tier"
         )
 
-    def _upload(self) -> Check:
+    def _upload(self) -> Diagnosis:
         self._written.add(self._large)
         before_ms = self._env.clock.now_ms()
         self._store.put(self._large, BytesSource(self._content))
@@ -101,46 +101,46 @@ class StoreChecks:
         info = next(iter(self._store.list(self._large, limit=1)), None)
         if info is not None and info.modified_ms:
             self._skew_ms = min(info.modified_ms - before_ms, 0) + max(info.modified_ms - after_ms, 0)
-        return Check("upload", Outcome.OK, f"an object of {_OBJECT_BYTES} bytes was written")
+        return Diagnosis("upload", Outcome.OK, f"an object of {_OBJECT_BYTES} bytes was written")
 
-    def _read(self) -> Check:
+    def _read(self) -> Diagnosis:
         start, end = _RANGE
         found = self._store.read(self._large, start, end)
         if found == self._content[start:end]:
-            return Check("ranged read", Outcome.OK, f"bytes [{start}, {end}) are those that were written")
+            return Diagnosis("ranged read", Outcome.OK, f"bytes [{start}, {end}) are those that were written")
         text = f"{len(found)} bytes were read for [{start}, {end}), and they are not those that were written"
-        return Check("ranged read", Outcome.WRONG, text, "use a server or proxy that answers the header Range")
+        return Diagnosis("ranged read", Outcome.WRONG, text, "use a server or proxy that answers the header Range")
 
-    def _list_again(self) -> Check:
+    def _list_again(self) -> Diagnosis:
         name = "list after a write"
         listed = {info.key for key in (self._small, self._large) for info in self._store.list(key)}
         if {self._small, self._large} <= listed:
-            return Check(name, Outcome.OK, "new objects are listed at once")
-        return Check(name, Outcome.WRONG, "a new object is not listed", "use a store whose lists are consistent")
+            return Diagnosis(name, Outcome.OK, "new objects are listed at once")
+        return Diagnosis(name, Outcome.WRONG, "a new object is not listed", "use a store whose lists are consistent")
 
-    def _clock(self) -> Check:
+    def _clock(self) -> Diagnosis:
         if self._skew_ms is None:
-            return Check("clock", Outcome.SKIPPED, "the store returns no time of its objects")
+            return Diagnosis("clock", Outcome.SKIPPED, "the store returns no time of its objects")
         text = f"the store's clock differs by {self._skew_ms / 1000:.1f} s"
         if abs(self._skew_ms) <= _LEEWAY_MS:
-            return Check("clock", Outcome.OK, text)
+            return Diagnosis("clock", Outcome.OK, text)
         outcome = Outcome.WRONG if abs(self._skew_ms) > _REFUSED_MS else Outcome.NOTE
-        return Check("clock", outcome, text, "synchronise the clocks of this machine and of the store (NTP)")
+        return Diagnosis("clock", outcome, text, "synchronise the clocks of this machine and of the store (NTP)")
 
-    def _checksums(self) -> Check:
+    def _checksums(self) -> Diagnosis:
         if Capability.CHECKSUM in self._store.capabilities:
-            return Check("checksums", Outcome.OK, "the store verifies a checksum of each upload")
+            return Diagnosis("checksums", Outcome.OK, "the store verifies a checksum of each upload")
         if Capability.NEAR in self._store.capabilities:
-            return Check("checksums", Outcome.OK, "the files are on this machine: no network is between")
+            return Diagnosis("checksums", Outcome.OK, "the files are on this machine: no network is between")
         text = "the store verifies no checksum of an upload"
-        return Check("checksums", Outcome.NOTE, text, 'set tier.verify = "always" to read back each upload')
+        return Diagnosis("checksums", Outcome.NOTE, text, 'set tier.verify = "always" to read back each upload')
 
-    def _unfinished(self) -> Check:
+    def _unfinished(self) -> Diagnosis:
         found = self._store.unfinished("")
         text = f"{len(found)} are listed" if found else "none is left"
-        return Check("unfinished uploads", Outcome.OK, text)
+        return Diagnosis("unfinished uploads", Outcome.OK, text)
 
-    def _latency(self) -> Check:
+    def _latency(self) -> Diagnosis:
         writes, reads = list[float](), list[float]()
         for _ in range(_TIMES):
             key = self._key()
@@ -151,20 +151,20 @@ class StoreChecks:
             f"median of {_TIMES}: {statistics.median(writes):.1f} ms a create, {statistics.median(reads):.1f} ms a read"
         )
         if max(statistics.median(writes), statistics.median(reads)) <= _SLOW_MS:
-            return Check("latency", Outcome.OK, text)
-        return Check("latency", Outcome.NOTE, text, "use a store in the region of this machine")
+            return Diagnosis("latency", Outcome.OK, text)
+        return Diagnosis("latency", Outcome.NOTE, text, "use a store in the region of this machine")
 
     def _timed_ms(self, step: Callable[[], object]) -> float:
         began_ns = self._env.clock.monotonic_ns()
         step()
         return (self._env.clock.monotonic_ns() - began_ns) / 1e6
 
-    def _delete(self) -> Check:
+    def _delete(self) -> Diagnosis:
         for error in self._store.delete(sorted(self._written)).values():
             raise error
         self._written.clear()
         if self._store.list(self._small) or self._store.list(self._large):
-            return Check(
+            return Diagnosis(
                 "delete", Outcome.WRONG, "a deleted object is still listed", "use a store whose lists are consistent"
             )
-        return Check("delete", Outcome.OK, "all objects of this check are gone")
+        return Diagnosis("delete", Outcome.OK, "all objects of this check are gone")

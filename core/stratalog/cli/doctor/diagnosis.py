@@ -19,7 +19,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Diagnosis:
     """One check: what was found, and what to change; ``change`` is "" if nothing needs a change."""
 
     name: str
@@ -28,9 +28,9 @@ class Check:
     change: str = ""
 
 
-def tried(name: str, step: Callable[[], Check]) -> Check:
+def tried(name: str, step: Callable[[], Diagnosis]) -> Diagnosis:
     """Return the result of a step; its error is a wrong result, whose text says what to change."""
     try:
         return step()
     except StorageError as error:
-        return Check(name, Outcome.WRONG, str(error))
+        return Diagnosis(name, Outcome.WRONG, str(error))
