@@ -19,6 +19,13 @@ def test_importing_the_package_imports_no_room() -> None:
     assert run(LOADED) == ""
 
 
+def test_importing_the_package_imports_nothing_that_is_not_used() -> None:
+    program = "import sys; before = set(sys.modules); import stratalog; print(*sorted(set(sys.modules) - before))"
+    assert [name for name in run(program).split() if name.partition(".")[0] not in sys.stdlib_module_names] == [
+        "stratalog"
+    ]
+
+
 def test_every_public_name_is_imported_at_its_first_use() -> None:
     for name in stratalog.__all__:
         assert getattr(stratalog, name).__module__.startswith("stratalog."), name
