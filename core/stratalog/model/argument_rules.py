@@ -112,7 +112,7 @@ def _plain_rule(kind: Any) -> Rule | None:
         return _instance_rule((float, int), "a number")
     if kind is types.NoneType:
         return _instance_rule((types.NoneType,), "None")
-    if kind is _CALLABLE:
+    if kind is _CALLABLE or _is_callback(kind):
         return Rule("callable({0})", _callable, "a function")
     if not isinstance(kind, type) or kind is object or getattr(kind, "_is_protocol", False):
         return None
@@ -152,6 +152,11 @@ def _path(name: str, value: Any) -> str:
     if not is_one:
         raise ConfigError(f"{name} is not a path: {value!r:.{_MOST_SHOWN}}")
     return value
+
+
+def _is_callback(kind: Any) -> bool:
+    """Return True for a protocol of functions, such as ``Progress``."""
+    return getattr(kind, "_is_protocol", False) and "__call__" in vars(kind)
 
 
 def _callable(name: str, value: Any) -> Any:

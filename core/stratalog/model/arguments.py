@@ -5,7 +5,8 @@ A checked function refuses an argument of another type with ``WrongTypeError`` a
 integer. A bool and a float such as 15.0 are not.
 
 ``Annotated[int, Between(1, 10)]`` declares a range; without one, an integer must fit 64 bits. Items of mappings and
-lists are checked if they are plain values; the encoder checks records. Protocols and ``object`` accept any value.
+lists are checked if they are plain values; the encoder checks records. ``object`` and protocols, except those of
+functions, accept any value.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ def kinds_of(function: Callable[..., Any], parameter: inspect.Parameter) -> list
 
 def is_open(kind: Any) -> bool:
     """True if every value fits, as for ``object`` and for protocols of plugins."""
-    return kind is object or kind is Any or getattr(kind, "_is_protocol", False)
+    is_protocol = getattr(kind, "_is_protocol", False) and "__call__" not in vars(kind)
+    return kind is object or kind is Any or is_protocol
 
 
 def wrong_values(kinds: list[Any]) -> tuple[Any, ...]:
