@@ -68,7 +68,7 @@ def test_an_offload_is_the_parent_of_its_requests(
     assert upload.parent.span_id == offload.context.span_id
 
 
-def test_a_duty_that_fails_is_a_span_with_an_error(
+def test_a_duty_is_a_span_without_an_error(
     tmp_path: Path, provider: TracerProvider, exported: InMemorySpanExporter
 ) -> None:
     clock = ManualClock()
