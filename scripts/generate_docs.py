@@ -15,11 +15,13 @@ import tempfile
 import tomllib
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import benchmark_results
 import call_paths
+import click
 import error_examples
 import pictures
 
@@ -27,6 +29,7 @@ import stratalog_formats
 import stratalog_s3
 import stratalog_telemetry
 from stratalog import errors
+from stratalog.cli.own_commands import OWN_COMMANDS
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.config.keys import LONG_MAX, Key, Section
 from stratalog.config.settings_sources import CONFIG_VARIABLE, ENVIRONMENT_PREFIX
@@ -34,6 +37,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.engine.duties.engine_metrics import METRICS
 from stratalog.spi import hooks
 from stratalog_formats.kernels.choice import KERNELS
+from stratalog_spark.commands import spark
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SETTINGS_PAGE: Final = Path("docs/reference/settings.md")
@@ -42,6 +46,9 @@ ERRORS_PAGE: Final = Path("docs/reference/errors.md")
 ARCHITECTURE_PAGE: Final = Path("docs/architecture.md")
 PLUGINS_PAGE: Final = Path("docs/plugins.md")
 IMAGES: Final = Path("docs/images")
+PERFORMANCE_PAGE: Final = Path("docs/performance.md")
+README: Final = Path("README.md")
+CLI_PAGE: Final = Path("docs/reference/cli.md")
 _BLOCK: Final = re.compile(
     r"(<!-- begin (?P<name>\w+): scripts/generate_docs.py -->\n)(?P<text>.*?)(<!-- end (?P=name) -->)", re.DOTALL
 )
@@ -209,6 +216,31 @@ def _error_section(kind: type[errors.StorageError]) -> str:
     return "\n\n".join(lines)
 
 
+_CLI_INTRO: Final = """\
+# Command line
+
+Generated from the code by `scripts/generate_docs.py`; edit the help texts there.
+
+Every command has `--help`, and `--json` for machines. The exit code is 0 (success), 1 (the command found a problem) or
+2 (the command could not run)."""
+
+
+def cli_page() -> str:
+    """Return the help of every command."""
+    loaded: dict[str, click.Command] = {name: own.load() for name, own in OWN_COMMANDS.items()}
+    top = click.Group("stratalog", commands={**loaded, "spark": spark})
+    return "\n\n".join([_CLI_INTRO, *_command_sections(top, "stratalog", 1)]) + "\n"
+
+
+def _command_sections(group: click.Group, path: str, depth: int) -> Iterator[str]:
+    for name, command in sorted(group.commands.items()):
+        context = click.Context(command, info_name=f"{path} {name}", terminal_width=80)
+        text = command.get_help(context).strip()
+        yield f"{'#' * (depth + 1)} `{path} {name}`\n\n```text\n{text}\n```"
+        if isinstance(command, click.Group):
+            yield from _command_sections(command, f"{path} {name}", depth + 1)
+
+
 def hooks_table() -> str:
     """All hooks, with their arguments and when they are called."""
     rows = []
@@ -276,6 +308,15 @@ def _article(name: str) -> str:
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
+def performance_blocks() -> dict[str, str]:
+    """Return the tables of stored results of benchmarks."""
+    return {
+        "ratios": _table(["Work", "Beside", "Wall time", "Processor time", "Command"], benchmark_results.summary()),
+        "verdicts": _table(["Target", "Case", "Measured", "Bound", "Reached"], benchmark_results.verdicts()),
+        "machines": _table(["Benchmark", "Machine", "Python", "Load"], benchmark_results.machines()),
+    }
+
+
 def with_blocks(text: str, blocks: dict[str, str]) -> str:
     """Return ``text`` with the text between the marks of each block replaced, where ``blocks`` has its name."""
 
@@ -291,15 +332,20 @@ def pages(root: Path) -> dict[Path, str]:
     architecture = (ROOT / ARCHITECTURE_PAGE).read_text(encoding="utf-8")
     plugins = (root / PLUGINS_PAGE).read_text(encoding="utf-8")
     path_files, path_blocks = path_pictures()
+    performance = performance_blocks()
     return {
         **{IMAGES / f"{name}.svg": draw() for name, draw in pictures.DRAWN.items()},
         IMAGES / "rooms.svg": rooms_picture(),
         **path_files,
+        **{IMAGES / f"{name}.svg": chart for name, chart in benchmark_results.charts().items()},
         SETTINGS_PAGE: settings_page(),
         METRICS_PAGE: metrics_page(),
         ERRORS_PAGE: errors_page(),
+        CLI_PAGE: cli_page(),
         ARCHITECTURE_PAGE: with_blocks(architecture, path_blocks),
         PLUGINS_PAGE: with_blocks(plugins, {"hooks": hooks_table()}),
+        PERFORMANCE_PAGE: with_blocks((ROOT / PERFORMANCE_PAGE).read_text(encoding="utf-8"), performance),
+        README: with_blocks((ROOT / README).read_text(encoding="utf-8"), performance),
     }
 
 

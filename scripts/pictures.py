@@ -151,7 +151,7 @@ def stack(title: str, layers: Sequence[str]) -> str:
 
 def bars(title: str, unit: str, groups: Mapping[str, Mapping[str, float]], highlighted: str) -> str:
     """Return a bar chart: a group for each case, and a bar for each side of it; ``highlighted`` names our side."""
-    left, width = 190, 380
+    left, width = 150, 420
     height = sum(34 + 22 * len(sides) for sides in groups.values())
     svg = Svg(left + width + 120, height + 34, title)
     svg.text(10, 20, unit, style="small")

@@ -28,15 +28,13 @@ COMMANDS: dict[str, click.Command] = {
 }  # that one is a plugin's
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`stratalog (?![ -])([^`]+)`")
-SUMMARY = "stratalog demo |"  # the README's list of all commands; test_readme.py reads it
 
 
 def shown(page: Path) -> Iterator[tuple[str, bool]]:
     """The commands of ``page`` without the word ``stratalog``, and whether each is in a block: whole, to be copied."""
     text = page.read_text(encoding="utf-8")
     for block in BLOCK.findall(text):
-        if not block.startswith(SUMMARY):
-            yield from ((line, True) for line in re.findall(r"^stratalog (.+)$", block, re.MULTILINE))
+        yield from ((line, True) for line in re.findall(r"^stratalog (.+)$", block, re.MULTILINE))
     yield from ((line, False) for line in INLINE.findall(BLOCK.sub("", text)))
 
 

@@ -1,0 +1,151 @@
+"""Read the stored results of the benchmarks, and make the tables and charts of the documentation of them.
+
+The results are the output of a benchmark with ``--json``, in benchmarks/results.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pictures
+
+RESULTS: Final = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
+OURS: Final = "stratalog"
+_TARGET: Final = "100B-1000rec-none"
+_CHARTS: Final = {
+    "performance-batches": (
+        "Record batches: millions of records for each second of processor time",
+        {
+            "decode to columns": f"columns/{_TARGET}",
+            "decode to Arrow": f"arrow/{_TARGET}",
+            "decode to objects": f"objects/{_TARGET}",
+            "encode records": f"encode/{_TARGET}",
+        },
+        (OURS, "Kafka (Java)", "aiokafka", "kafka-python"),
+    ),
+    "performance-log": (
+        "A log on local disk: millions of records for each second of processor time",
+        {
+            "append 1,000 records in each call": "append/records",
+            "read objects": "read/records",
+            "read Arrow tables": "read/arrow",
+            "recover without indexes": "recovery/no-indexes",
+            "look up 1,000 offsets": "lookup/offset",
+        },
+        (OURS, "Kafka (Java)", "aiokafka", "aiokafka and write"),
+    ),
+    "performance-tier": (
+        "A tier and compaction: millions of records for each second of processor time",
+        {
+            "offload to a folder": "tier/kafka/offload",
+            "offload 1 MB segments": "tier/kafka/small",
+            "read from the tier": "tier/kafka/read",
+            "compact a dirty log": "compact/all-dirty",
+        },
+        (OURS, "Kafka (Java)", "aiokafka, a loop"),
+    ),
+}
+_SUMMARY: Final = (
+    ("Decode batches to columns", f"columns/{_TARGET}", "aiokafka", "codec"),
+    ("Decode batches to columns", f"columns/{_TARGET}", "Kafka (Java)", "codec"),
+    ("Encode records", f"encode/{_TARGET}", "Kafka (Java)", "codec"),
+    ("Append 1,000 records in each call", "append/records", "Kafka (Java)", "log"),
+    ("Read a log as Arrow tables", "read/arrow", "aiokafka", "log"),
+    ("Look up records by offset", "lookup/offset", "Kafka (Java)", "log"),
+    ("Offload to a folder", "tier/kafka/offload", "Kafka (Java)", "tier"),
+    ("Read all records of a tier", "tier/kafka/read", "Kafka (Java)", "tier"),
+    ("Upload to S3, with hashes and commits", "tier/offload/s3", "s3fs put_file alone", "tier"),
+    ("Compact a dirty log", "compact/all-dirty", "Kafka (Java)", "cleaning"),
+)
+
+
+class Figure(NamedTuple):
+    """Median seconds of wall time and processor time of one side of a case, and the records of one call."""
+
+    wall_s: float
+    cpu_s: float
+    records: int
+
+
+def stored(name: str, kind: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects of ``kind`` in the stored result of the benchmark ``name``; none if nothing is stored."""
+    file = RESULTS / f"{name}.jsonl"
+    if file.is_file():
+        found = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
+        yield from (line for line in found if line["kind"] == kind)
+
+
+def benchmarks() -> list[str]:
+    """Return the names of the benchmarks with stored results."""
+    return sorted(file.stem for file in RESULTS.glob("*.jsonl"))
+
+
+def figures() -> dict[str, dict[str, Figure]]:
+    """Return the stored figures by case and side."""
+    found: dict[str, dict[str, Figure]] = {}
+    for name in benchmarks():
+        for line in stored(name, "figures"):
+            figure = Figure(line["wall_s"], line["cpu_s"], line["records"])
+            found.setdefault(line["case"], {})[line["side"]] = figure
+    return found
+
+
+def charts() -> dict[str, str]:
+    """Return the charts by their names; a case that is not stored is left out."""
+    all_figures = figures()
+    drawn = {}
+    for name, (title, cases, sides) in _CHARTS.items():
+        groups = {
+            label: {
+                side: figure.records / figure.cpu_s / 1e6
+                for side in sides
+                if (figure := all_figures[case].get(side)) is not None
+            }
+            for label, case in cases.items()
+            if case in all_figures
+        }
+        drawn[name] = pictures.bars(title, title.partition(": ")[2], groups, OURS)
+    return drawn
+
+
+def summary() -> list[list[str]]:
+    """Return rows: the work, the peer, how many times as fast stratalog is by wall and by processor time, the command."""
+    all_figures, rows = figures(), []
+    for work, case, peer, name in _SUMMARY:
+        if case in all_figures:
+            ours, theirs = all_figures[case][OURS], all_figures[case][peer]
+            wall, cpu = _ratio(theirs.wall_s / ours.wall_s), _ratio(theirs.cpu_s / ours.cpu_s)
+            rows.append(
+                [work, peer, wall, cpu, f"`python benchmarks/{name}.py --only {case.partition('/' + _TARGET)[0]}`"]
+            )
+    return rows
+
+
+def verdicts() -> list[list[str]]:
+    """Return rows: the target, the case, what was measured, the bound, and if it was reached."""
+    return [
+        [line["target"], f"`{line['case']}`", line["measured"], line["bound"], "yes" if line["reached"] else "**no**"]
+        for name in benchmarks()
+        for line in stored(name, "verdict")
+    ]
+
+
+def machines() -> list[list[str]]:
+    """Return rows: the benchmark, the machine, its Python, and how many processes wanted a processor at the start."""
+    return [
+        [
+            f"`benchmarks/{name}.py`",
+            f"{line['processors']} cores of {line['processor']}",
+            line["python"],
+            f"{line['load']:.1f}",
+        ]
+        for name in benchmarks()
+        for line in stored(name, "machine")
+    ]
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.0f} x" if value >= 10 else f"{value:.2g} x"
