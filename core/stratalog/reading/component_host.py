@@ -178,6 +178,10 @@ class ComponentHost(Closeable):
                 self._policies[name] = guarded_policy(self._open(catalogue, provider), catalogue.guard(provider))
             return self._policies[name]
 
+    def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
+        """Return the cleanup policies that the settings of a topic name, by name."""
+        return {name: self.policy(name) for name in config.cleanup_policy}
+
     def service(self, name: str) -> Service:
         """Return the service with this name."""
         catalogue = self.registry.services()

@@ -160,7 +160,7 @@ class DirectoryReader(Reader):
             remote=tiered,
             damage=None if state.live else loaded.damage,
         )
-        return StaticLog(view, topic_id, parts, tuple(loaded.producers.entries()))
+        return StaticLog(view, topic_id, parts, tuple(loaded.producers.entries()), state.dirty_starts.get(name))
 
     def _tiered(self, name: TopicPartition, topic_id: TopicId, files: LogFiles, loaded: LoadedLog) -> RemoteView:
         """Return the tier's part of a log's own history: segments of stratalog, or those that a broker uploaded itself."""

@@ -21,6 +21,7 @@ from stratalog.producers.snapshot import ProducerEntry
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.topic_reader import TopicReader
 from stratalog.segment.components import Components
+from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.tier.tier import Tier
 
 T = TypeVar("T")
@@ -42,6 +43,7 @@ class StaticLog(LogReader):
 
     Attributes:
         producers: producers with a state at the log's end; none for a log that is read from its tier alone.
+        dirty_start: first offset of local disk that was not compacted yet; None if the log was never compacted there.
     """
 
     def __init__(
@@ -50,9 +52,10 @@ class StaticLog(LogReader):
         topic_id: TopicId | None,
         parts: Components,
         producers: tuple[ProducerEntry, ...] = (),
+        dirty_start: int | None = None,
     ) -> None:
         super().__init__(view.log, topic_id)
-        self.producers = producers
+        self.producers, self.dirty_start = producers, dirty_start
         self._view, self._parts, self._closed = view, parts, False
 
     @property
@@ -81,7 +84,8 @@ class StaticLog(LogReader):
 
         Reads that have begun continue in the new segments, up to the end that they had.
         """
-        replaced, self._view, self.producers = self._view.segments, newer._view, newer.producers
+        replaced, self._view = self._view.segments, newer._view
+        self.producers, self.dirty_start = newer.producers, newer.dirty_start
         for segment in replaced:
             segment.close()
 
@@ -216,6 +220,21 @@ class Reader(CheckedArguments, Closeable):
             StoreError, CorruptManifestError, LogDirError: the refresh failed; logs that it had not yet reached are unchanged.
         """
         raise ConfigError(f"{self.location} is read in an earlier state: open it without as_of to read changes")
+
+    def topic_config(self, name: TopicPartition) -> TopicConfig:
+        """Return the settings of a log's topic; for a tier alone, those that the log's manifest notes.
+
+        A topic without known settings keeps all records.
+        """
+        return self._config(name.topic)
+
+    def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
+        """Return the cleanup policies that the settings of a topic name, by name.
+
+        Raises:
+            UnknownComponentError: a policy is not installed.
+        """
+        return self._host.policies(config)
 
     def close(self) -> None:
         """Close all files and connections. A second call does nothing."""

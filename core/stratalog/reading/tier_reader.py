@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from stratalog.config.topic import TopicConfig
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import ClosedError
 from stratalog.log.load.tier_producers import stable_end
@@ -14,6 +15,7 @@ from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import LogOffsets
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import Reader, StaticLog
+from stratalog.reading.topic_table import KEEP_EVERYTHING
 from stratalog.segment.components import Components
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.history import AsOf
@@ -75,6 +77,16 @@ class BucketReader(Reader):
 
     def _topic_id(self, name: TopicPartition) -> TopicId | None:
         return self._names()[name]
+
+    def topic_config(self, name: TopicPartition) -> TopicConfig:
+        """See ``Reader.topic_config``; reads the newest root of the log, unless it is known."""
+        root = self._bucket.log(name, self._names()[name]).root
+        plain = TopicConfig(sections=self._host.registry.topic_sections())
+        defaults = {"remote.storage.enable": True, **self._host.settings.topic_defaults}
+        if root is None or root.topic is None:
+            return plain.replaced({**KEEP_EVERYTHING, **defaults}, "topic_defaults")
+        usual = plain.replaced(defaults, "topic_defaults")
+        return usual.merged(usual.recognised(root.topic.config), f"topic {name.topic}")
 
     def _open(self, name: TopicPartition) -> StaticLog:
         topic_id = self._names()[name]

@@ -218,8 +218,8 @@ def test_nothing_is_lost_nothing_appears_nothing_dangles(tmp_path: Path) -> None
 
 def evict_before_commit(patch: pytest.MonkeyPatch) -> None:
     """Redpanda #29674: local retention goes ahead of the upload."""
-    cut = retention._cut  # noqa: SLF001 - plants a bug
-    patch.setattr(retention, "_cut", lambda actions, limit: cut(actions, 1 << 40 if limit else limit))
+    cut = retention.cut_of
+    patch.setattr(retention, "cut_of", lambda actions, limit: cut(actions, 1 << 40 if limit else limit))
 
 
 def collect_the_head(patch: pytest.MonkeyPatch) -> None:

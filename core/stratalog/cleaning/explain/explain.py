@@ -15,6 +15,7 @@ from stratalog.cleaning.compact.compaction_round import CleanerLimits
 from stratalog.cleaning.explain.preview import PlannedSegment, RoundPreview, preview
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, plan_parts
 from stratalog.cleaning.plan.retention import apply_retention, plan_retention
+from stratalog.config.topic import TopicConfig
 from stratalog.log.log import Log
 from stratalog.model.records import Fields
 from stratalog.spi.cleanup import CleanupPolicy, DeletePrefix, Keep, LogSummary, SegmentSummary
@@ -86,7 +87,7 @@ def explain(
         StorageError: the passes would fail with this error.
     """
     asked = _offsets(log, offset, key)
-    summary, total, local = plan_retention(log, policies, has_tier=tier is not None, now_ms=now_ms)
+    summary, total, local = plan_retention(log, log.config, policies, has_tier=tier is not None, now_ms=now_ms)
     plans = plan_parts(log, policies, tier, has_tier=tier is not None, now_ms=now_ms)
     retention = apply_retention(log, policies, tier, now_ms=now_ms, dry_run=True)
     deleted = set(summary.segments[: retention.deleted_segments])
@@ -94,7 +95,7 @@ def explain(
     rest = [one for one in summary.segments if one.is_local and not one.is_active and one not in deleted]
     gone = RetentionEffect(deleted, set(rest[: retention.evicted_segments]), "; ".join(retention.reasons), now_ms)
     kept = [action for action in (*total, *local) if isinstance(action, Keep)]
-    whens = _whens(summary, policies, log, now_ms)
+    whens = deletion_times(summary, policies, log.config, now_ms)
     ranges = tuple(_ranges(summary, gone, rounds, kept, whens))
     records = tuple(_records(asked, ranges, rounds, is_by_key=bool(plans)))
     if offset is not None or key is not None:
@@ -158,13 +159,13 @@ def _ranges(
         rewrite = None if mine is None else mine.plan.rewrite
         made = None if mine is None else mine.made_of(segment)
         if segment in gone.deleted:
-            found.append(_fate(segment, Fate.DELETE, gone.now_ms, gone.reason, segment.size_bytes))
+            found.append(range_fate(segment, Fate.DELETE, gone.now_ms, gone.reason, segment.size_bytes))
         elif segment in gone.evicted:
             when_ms = whens.get(segment.base_offset)
-            found.append(_fate(segment, Fate.EVICT, when_ms, gone.reason, segment.size_bytes))
+            found.append(range_fate(segment, Fate.EVICT, when_ms, gone.reason, segment.size_bytes))
         elif made is not None and rewrite is not None:
             if made.start == segment.base_offset:  # one range covers all segments of the group
-                one = _fate(segment, Fate.COMPACT, None, rewrite.reason, made.bytes_before - made.bytes_after)
+                one = range_fate(segment, Fate.COMPACT, None, rewrite.reason, made.bytes_before - made.bytes_after)
                 found.append(replace(one, end=made.end, size_bytes=made.bytes_before))
             if made.end == segment.end_offset:
                 found[-1] = replace(found[-1], when_ms=whens.get(segment.base_offset))
@@ -175,11 +176,12 @@ def _ranges(
             if rewrite is not None and segment.end_offset <= rewrite.end:
                 reasons.append("compacted, and nothing in it is outdated")
             reason = "; ".join(dict.fromkeys(reasons))
-            found.append(_fate(segment, Fate.KEEP, whens.get(segment.base_offset), reason, 0))
+            found.append(range_fate(segment, Fate.KEEP, whens.get(segment.base_offset), reason, 0))
     return found
 
 
-def _fate(segment: SegmentSummary, fate: Fate, when_ms: int | None, reason: str, freed_bytes: int) -> RangeFate:
+def range_fate(segment: SegmentSummary, fate: Fate, when_ms: int | None, reason: str, freed_bytes: int) -> RangeFate:
+    """Return the fate of one segment."""
     places = ("local",) * segment.is_local + ("tier",) * segment.is_remote
     where = "active" if segment.is_active else ", ".join(places)
     return RangeFate(
@@ -187,11 +189,13 @@ def _fate(segment: SegmentSummary, fate: Fate, when_ms: int | None, reason: str,
     )
 
 
-def _whens(summary: LogSummary, policies: Mapping[str, CleanupPolicy], log: Log, now_ms: int) -> dict[int, int]:
+def deletion_times(
+    summary: LogSummary, policies: Mapping[str, CleanupPolicy], config: TopicConfig, now_ms: int
+) -> dict[int, int]:
     """Return the deletion times of segments by base offset; policies are pure, so they can plan for any time."""
 
     def end(at_ms: int) -> int:
-        plans = (policy.plan(summary, log.config, at_ms) for policy in policies.values())
+        plans = (policy.plan(summary, config, at_ms) for policy in policies.values())
         ends = (action.end for plan in plans for action in plan if isinstance(action, DeletePrefix))
         return min(max(ends, default=0), summary.offsets.high_watermark)
 

@@ -17,7 +17,7 @@ from stratalog.tier.manifest.root import PageRef
 from stratalog.tier.read.paged_segments import PagedSegments
 
 
-def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0) -> LogSummary:
+def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0, dirty_start: int | None = None) -> LogSummary:
     """Return the summary of all segments, in the tier and local, oldest first.
 
     Args:
@@ -25,6 +25,7 @@ def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0) -> LogSum
         has_tier: True if closed segments go to a tier.
         detailed_to: in a tier with very many segments, a page of the manifest that begins at or above this offset counts as
             one segment: the page is not read.
+        dirty_start: the cleaner's checkpoint, for a log that is only read; an open log knows its own.
     """
     view = log.view()
     if view.remote is not None and isinstance(view.remote.segments, PagedSegments):
@@ -38,7 +39,8 @@ def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0) -> LogSum
         )
     else:
         segments = summaries(view)
-    dirty_start = log.maintenance.cleaning.dirty_start if isinstance(log, Log) else None
+    if isinstance(log, Log):
+        dirty_start = log.maintenance.cleaning.dirty_start
     return LogSummary(
         log=log.name,
         offsets=view.offsets,

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from stratalog.cleaning.plan.log_summary import evictable, summarise
 from stratalog.cleaning.plan.uncleanable import mark_uncleanable
+from stratalog.config.topic import TopicConfig
 from stratalog.errors import PluginError, StorageError
 from stratalog.log.log import Log
+from stratalog.log.read.log_reader import LogReader
 from stratalog.model.events import SegmentEvicted, SegmentsDeleted
 from stratalog.model.names import TopicPartition
 from stratalog.segment.segment import Segment
@@ -40,7 +42,7 @@ class RetentionResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class Cut:
     """End of a deletion: everything below ``end`` goes; 0 deletes nothing."""
 
     end: int
@@ -48,21 +50,27 @@ class _Cut:
 
 
 def plan_retention(
-    log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int
+    log: LogReader,
+    config: TopicConfig,
+    policies: Mapping[str, CleanupPolicy],
+    *,
+    has_tier: bool,
+    now_ms: int,
+    dirty_start: int | None = None,
 ) -> tuple[LogSummary, Sequence[Action], Sequence[Action]]:
     """Return the log's summary, and the policies' actions for the whole log and for its local part.
 
     In a tier with very many segments, policies see the oldest segments one by one, as far as any is deleted, and pages for
-    the rest.
+    the rest. ``dirty_start`` is for a log that is only read: the cleaner's checkpoint, which an open log knows itself.
     """
-    summary = summarise(log, has_tier=has_tier)
+    summary = summarise(log, has_tier=has_tier, dirty_start=dirty_start)
     while True:
-        total, local = _planned(log, policies, summary, now_ms)
-        end = _cut(total, summary.offsets.high_watermark).end
+        total, local = _planned(config, policies, summary, now_ms)
+        end = cut_of(total, summary.offsets.high_watermark).end
         following = next((found for found in summary.segments if found.end_offset > end), None)
         if following is None or not following.is_page:
             return summary, total, local
-        summary = summarise(log, has_tier=has_tier, detailed_to=following.end_offset)
+        summary = summarise(log, has_tier=has_tier, detailed_to=following.end_offset, dirty_start=dirty_start)
 
 
 def deleted_to(log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, *, now_ms: int) -> int:
@@ -73,18 +81,18 @@ def deleted_to(log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSumm
         actions = _wanted(policies, summary, lambda policy: policy.plan(summary, log.config, now_ms))
     except StorageError:
         return 0
-    end = _cut(actions, summary.offsets.high_watermark).end
+    end = cut_of(actions, summary.offsets.high_watermark).end
     return max((segment.end_offset for segment in summary.segments if segment.end_offset <= end), default=0)
 
 
 def _planned(
-    log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, now_ms: int
+    config: TopicConfig, policies: Mapping[str, CleanupPolicy], summary: LogSummary, now_ms: int
 ) -> tuple[Sequence[Action], Sequence[Action]]:
-    total = _wanted(policies, summary, lambda policy: policy.plan(summary, log.config, now_ms))
+    total = _wanted(policies, summary, lambda policy: policy.plan(summary, config, now_ms))
     if not summary.has_tier:
         return total, ()
     local = evictable(summary)
-    return total, _wanted(policies, local, lambda policy: policy.local_plan(local, log.config, now_ms))
+    return total, _wanted(policies, local, lambda policy: policy.local_plan(local, config, now_ms))
 
 
 def _wanted(
@@ -161,16 +169,16 @@ def apply_retention(
 def _applied(
     log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, now_ms: int, dry_run: bool
 ) -> RetentionResult:
-    before, total, local = plan_retention(log, policies, has_tier=tier is not None, now_ms=now_ms)
+    before, total, local = plan_retention(log, log.config, policies, has_tier=tier is not None, now_ms=now_ms)
     follows_tier = tier is not None and not log.is_leader  # only the leader decides what is deleted, also in the tier
-    whole = _cut(() if follows_tier else total, before.offsets.high_watermark)
+    whole = cut_of(() if follows_tier else total, before.offsets.high_watermark)
     deleted = [
         segment
         for segment in before.segments
         if segment.end_offset <= whole.end and (segment.size_bytes or not segment.is_active)
     ]
     remote_end = _tier_end(log) if tier is not None else 0
-    evict = _widened(_cut(local, remote_end), _pressed(log, log.view().segments, remote_end))
+    evict = _widened(cut_of(local, remote_end), _pressed(log, log.view().segments, remote_end))
     evicted = [
         segment
         for segment in before.segments
@@ -214,14 +222,14 @@ def _rolls(log: Log, before: LogSummary, deleted_to: int, remote_end: int, local
     if active is None or not active.is_active or not active.size_bytes or log.config.remote_log_copy_disable:
         return False
     is_next = max(deleted_to, remote_end) >= active.base_offset
-    return is_next and deleted_to < offsets.log_end <= _cut(local, offsets.high_watermark).end
+    return is_next and deleted_to < offsets.log_end <= cut_of(local, offsets.high_watermark).end
 
 
-def _cut(actions: Sequence[Action], limit: int) -> _Cut:
+def cut_of(actions: Sequence[Action], limit: int) -> Cut:
     """Return the end of the prefix deletions, at most ``limit`` even if a policy wants more."""
     prefixes = [action for action in actions if isinstance(action, DeletePrefix)]
     end = max((min(action.end, limit) for action in prefixes), default=0)
-    return _Cut(end, tuple(dict.fromkeys(action.reason for action in prefixes)))
+    return Cut(end, tuple(dict.fromkeys(action.reason for action in prefixes)))
 
 
 def relieve(log: Log) -> int:
@@ -241,7 +249,7 @@ def _tier_end(log: Log) -> int:
     return 0 if remote is None else remote.end_offset
 
 
-def _pressed(log: Log, segments: Sequence[Segment], remote_end: int) -> _Cut:
+def _pressed(log: Log, segments: Sequence[Segment], remote_end: int) -> Cut:
     """Return the cut that evicts the oldest local segments that the tier has, while the local part is too large.
 
     A quarter of the limit is kept free, so appends reach the limit only if the tier accepts no uploads.
@@ -253,15 +261,15 @@ def _pressed(log: Log, segments: Sequence[Segment], remote_end: int) -> _Cut:
         if limit < 0 or left <= limit - limit // 4 or segment.end_offset > remote_end:
             break
         left, end = left - segment.size_bytes, segment.end_offset
-    return _Cut(end, (f"the local part is close to local.hard.limit.bytes={limit}",) if end else ())
+    return Cut(end, (f"the local part is close to local.hard.limit.bytes={limit}",) if end else ())
 
 
-def _widened(cut: _Cut, other: _Cut) -> _Cut:
-    return _Cut(max(cut.end, other.end), (*cut.reasons, *other.reasons))
+def _widened(cut: Cut, other: Cut) -> Cut:
+    return Cut(max(cut.end, other.end), (*cut.reasons, *other.reasons))
 
 
 def _execute(
-    log: Log, tier: TierLog | None, before: LogSummary, whole: _Cut, local_end: int, result: RetentionResult
+    log: Log, tier: TierLog | None, before: LogSummary, whole: Cut, local_end: int, result: RetentionResult
 ) -> None:
     notify = log.maintenance.notify
     if whole.end > before.offsets.log_start:

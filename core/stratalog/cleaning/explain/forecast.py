@@ -1,0 +1,91 @@
+"""Forecast of cleaning for a log that is only read: the plans of its policies, without a round of compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stratalog.cleaning.explain.explain import Fate, RangeFate, deletion_times, range_fate
+from stratalog.cleaning.plan.compaction_plan import rewriters
+from stratalog.cleaning.plan.retention import cut_of, plan_retention
+from stratalog.config.topic import TopicConfig
+from stratalog.log.read.log_reader import LogReader
+from stratalog.spi.cleanup import CleanupPolicy, Keep, LogSummary, Rewrite, SegmentSummary
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Plans of the next passes over a log.
+
+    Attributes:
+        segments: the segments, oldest first; a page of a very long manifest counts as one.
+        ranges: fate of each of them. COMPACT means that a round reads the segment; the bytes that the round frees
+            are not known without the round.
+        dirty_ratio: share of the closed segments that was not compacted yet, from 0 to 1; None if no policy compacts the log.
+    """
+
+    segments: tuple[SegmentSummary, ...]
+    ranges: tuple[RangeFate, ...]
+    dirty_ratio: float | None
+
+
+def forecast(
+    log: LogReader,
+    config: TopicConfig,
+    policies: Mapping[str, CleanupPolicy],
+    *,
+    has_tier: bool,
+    now_ms: int,
+    dirty_start: int | None = None,
+) -> Forecast:
+    """Return the plans of a log's policies. Reads no records and changes nothing; ``explain`` is for an open log.
+
+    Args:
+        log: the log.
+        config: settings of its topic.
+        policies: policies of its topic.
+        has_tier: True if closed segments go to a tier.
+        now_ms: time of the passes.
+        dirty_start: the cleaner's checkpoint of local disk; None if there is none.
+
+    Raises:
+        PluginError: a policy is wrong.
+        StorageError: the log's tier cannot be read.
+    """
+    summary, total, local = plan_retention(
+        log, config, policies, has_tier=has_tier, now_ms=now_ms, dirty_start=dirty_start
+    )
+    deleted, evicted = cut_of(total, summary.offsets.high_watermark), cut_of(local, _tier_end(summary))
+    rewrites = [action for action in total if isinstance(action, Rewrite)] if rewriters(policies) else []
+    kept = [action for action in (*total, *local) if isinstance(action, Keep)]
+    whens = deletion_times(summary, policies, config, now_ms)
+    ranges = list[RangeFate]()
+    for segment in summary.segments:
+        when_ms = whens.get(segment.base_offset)
+        rewrite = next((one for one in rewrites if one.start <= segment.base_offset < one.end), None)
+        if segment.end_offset <= deleted.end and (segment.size_bytes or not segment.is_active):
+            found = range_fate(segment, Fate.DELETE, now_ms, "; ".join(deleted.reasons), segment.size_bytes)
+        elif segment.is_local and not segment.is_active and segment.end_offset <= evicted.end:
+            found = range_fate(segment, Fate.EVICT, when_ms, "; ".join(evicted.reasons), segment.size_bytes)
+        elif rewrite is not None:
+            found = range_fate(segment, Fate.COMPACT, when_ms, rewrite.reason, 0)
+        else:
+            reasons = (one.reason for one in kept if one.start < segment.end_offset and segment.base_offset < one.end)
+            found = range_fate(segment, Fate.KEEP, when_ms, "; ".join(dict.fromkeys(reasons)), 0)
+        ranges.append(found)
+    return Forecast(summary.segments, tuple(ranges), _dirty_ratio(summary) if rewriters(policies) else None)
+
+
+def _tier_end(summary: LogSummary) -> int:
+    return max((segment.end_offset for segment in summary.segments if segment.is_remote), default=0)
+
+
+def _dirty_ratio(summary: LogSummary) -> float:
+    closed = [segment for segment in summary.segments if not segment.is_active]
+    whole = sum(segment.size_bytes for segment in closed)
+    return sum(segment.size_bytes for segment in closed if _is_dirty(segment, summary)) / whole if whole else 0.0
+
+
+def _is_dirty(segment: SegmentSummary, summary: LogSummary) -> bool:
+    start = summary.tier_dirty_start if segment.is_remote else summary.dirty_start or 0
+    return segment.end_offset > start
