@@ -129,7 +129,7 @@ def test_the_picture_shows_each_partition_and_escapes_names() -> None:
     texts = [element.text or "" for element in ET.fromstring(drawn).iter() if element.tag.endswith("text")]  # noqa: S314 - ours
     assert "file:///a<b>&c" in texts
     assert any("2 topics, 2 partitions, 3 records" in text for text in texts)
-    assert 'fill="#08519c"' in drawn
-    assert 'fill="#08519c"' not in picture([PartitionStats(TopicPartition("empty", 0))], "nothing")
+    assert '<rect class="level-5"' in drawn
+    assert '<rect class="level-5"' not in picture([PartitionStats(TopicPartition("empty", 0))], "nothing")
     assert "no record has a timestamp" in picture([], "nothing")
     assert json.dumps(some.row())
