@@ -37,10 +37,11 @@ class OwnCommand:
 _RECORDS: Final = "Records and topics"
 _DIRECTORIES: Final = "Log directories"
 _TIERS: Final = "Tiers"
+_VIEWS: Final = "Views"
 _LOSS: Final = "Loss and damage"
 _TRIAL: Final = "Trial and plugins"
 
-SECTIONS: Final = (_RECORDS, _DIRECTORIES, _TIERS, _LOSS, _TRIAL)
+SECTIONS: Final = (_RECORDS, _DIRECTORIES, _TIERS, _VIEWS, _LOSS, _TRIAL)
 """The headings of the list of commands, in order; commands of plugins follow."""
 
 OWN_COMMANDS: Final = {
@@ -118,6 +119,12 @@ OWN_COMMANDS: Final = {
     ),
     "recover": OwnCommand(
         "maintenance.recover:recover", "Recover a log directory after a crash.", _LOSS, "recover data --dry-run"
+    ),
+    "report": OwnCommand(
+        "views.report:report",
+        "Write one HTML file about a log directory or a tier.",
+        _VIEWS,
+        "report data --tier s3://bucket/prefix -o report.html",
     ),
     "restore": OwnCommand(
         "tier.restore:restore_command",

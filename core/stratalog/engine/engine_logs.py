@@ -142,7 +142,7 @@ class EngineLogs:
 
     def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
         """Return the cleanup policies of a topic with these settings, by name."""
-        return {name: self._host.policy(name) for name in config.cleanup_policy}
+        return self._host.policies(config)
 
     def left_folders(self) -> tuple[str, ...]:
         """Return the paths of folders that a broker set aside and the engine does not use."""

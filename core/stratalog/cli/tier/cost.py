@@ -11,9 +11,10 @@ import click
 from stratalog.cli.options import TierPlace, json_option, tier_logs
 from stratalog.cli.output import Output, size_text
 from stratalog.cli.parameters import split_setting
+from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
-from stratalog.spi.commands import config_option, tier_option
+from stratalog.spi.commands import config_option, option_group, tier_option
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.cost import PART_BYTES, Bill, Estimate, Prices, bill, estimate
@@ -25,6 +26,25 @@ _SHOWN = (
     "writes_per_gib", "request_cost", "storage_cost", "warning", "error",
 )  # fmt: skip
 _MONEY = frozenset({"request_cost", "storage_cost"})
+
+
+price_options = option_group(
+    "prices",
+    lambda price_writes, price_reads, price_storage: Prices(price_writes, price_reads, price_storage),  # noqa: PLW0108 - the parameters have the options' names
+    click.option(
+        "--price-storage", default=_DEFAULT.gib_month, show_default=True, help="Price of one GiB for one month."
+    ),
+    click.option(
+        "--price-reads", default=_DEFAULT.thousand_reads, show_default=True, help="Price of 1,000 GET requests."
+    ),
+    click.option(
+        "--price-writes",
+        default=_DEFAULT.thousand_writes,
+        show_default=True,
+        help="Price of 1,000 PUT or LIST requests.",
+    ),
+)
+"""``--price-writes``, ``--price-reads`` and ``--price-storage``: passed to the command as ``prices``."""
 
 
 @click.command("cost")
@@ -43,11 +63,7 @@ _MONEY = frozenset({"request_cost", "storage_cost"})
     help="For an estimate: number of partitions of the topic.",
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; can be repeated.")
-@click.option(
-    "--price-writes", default=_DEFAULT.thousand_writes, show_default=True, help="Price of 1,000 PUT or LIST requests."
-)
-@click.option("--price-reads", default=_DEFAULT.thousand_reads, show_default=True, help="Price of 1,000 GET requests.")
-@click.option("--price-storage", default=_DEFAULT.gib_month, show_default=True, help="Price of one GiB for one month.")
+@price_options
 @config_option
 @tier_option
 @json_option
@@ -81,9 +97,7 @@ class _CostOptions:
     write_rate: float | None
     partitions: int
     settings: tuple[str, ...]
-    price_writes: float
-    price_reads: float
-    price_storage: float
+    prices: Prices
     config: str | None
     tier_options: Mapping[str, object]
 
@@ -101,15 +115,9 @@ class _CostOptions:
         return TierPlace(self.uri or "", self.config, self.tier_options)
 
     @property
-    def prices(self) -> Prices:
-        """Prices of requests and storage."""
-        return Prices(self.price_writes, self.price_reads, self.price_storage)
-
-    @property
     def part_bytes(self) -> int:
         """Size of a part of a multipart upload."""
-        found = self.place.settings().plugins.get("s3", {}).get("part.bytes", PART_BYTES)
-        return found if isinstance(found, int) else PART_BYTES
+        return upload_part_bytes(self.place.settings())
 
     def estimate(self) -> Estimate:
         """Return the estimated cost of a topic with these settings."""
@@ -139,12 +147,23 @@ def _show_tier(output: Output, options: _CostOptions) -> int:
 
 def _costs(found: TierLog, part_bytes: int, prices: Prices) -> dict[str, object]:
     try:
-        root, segments = found.root, found.view().segments
-        entries = (segment.stored for segment in segments if isinstance(segment, RemoteSegment))
-        costs = bill(entries, root.version if root else 0, part_bytes=part_bytes, prices=prices)
+        costs = log_bill(found, part_bytes=part_bytes, prices=prices)
     except StorageError as error:
         return {**dict.fromkeys(_BILL_FIELDS), "error": str(error)}
     return {**{name: getattr(costs, name) for name in _BILL_FIELDS}, "error": ""}
+
+
+def upload_part_bytes(settings: Settings) -> int:
+    """Return the size of a part of a multipart upload."""
+    found = settings.plugins.get("s3", {}).get("part.bytes", PART_BYTES)
+    return found if isinstance(found, int) else PART_BYTES
+
+
+def log_bill(found: TierLog, *, part_bytes: int = PART_BYTES, prices: Prices | None = None) -> Bill:
+    """Return the cost of a log in a tier; reads its whole manifest. Arguments as ``bill``."""
+    root, segments = found.root, found.view().segments
+    entries = (segment.stored for segment in segments if isinstance(segment, RemoteSegment))
+    return bill(entries, root.version if root else 0, part_bytes=part_bytes, prices=prices)
 
 
 def _cell(name: str, value: object) -> object:

@@ -1,0 +1,1 @@
+"""Views of a log directory or a tier: a report, a console and a table, all of one model."""

@@ -1,0 +1,147 @@
+"""HTML pages of the report and of the console: templates, and the charts that they show. All texts are escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from stratalog.cleaning.explain.explain import Fate
+from stratalog.cli.output import moment, printable, size_text
+from stratalog.cli.views.holdings import Holdings, LogHolding, Place, Span
+from stratalog.errors import PluginImportError
+from stratalog.spi.charts import STYLE, Mark, patterns, strip, swatch
+
+PLACES: Final = {
+    Place.TIER: "in the tier only",
+    Place.BOTH: "on local disk and in the tier",
+    Place.LOCAL: "on local disk only",
+    Place.ACTIVE: "active segment, on local disk",
+}
+FATES: Final = {
+    Fate.DELETE: "is deleted by the next pass",
+    Fate.EVICT: "leaves local disk at the next pass",
+    Fate.COMPACT: "is compacted by the next round",
+    Fate.KEEP: "is kept",
+}
+_SECOND_MS: Final = 1000
+_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", _SECOND_MS))
+
+
+def render(template: str, **values: object) -> str:
+    """Return a page from a template of this room.
+
+    Raises:
+        PluginImportError: jinja2 is not installed.
+    """
+    return str(_environment().get_template(template).render(**values))
+
+
+def time_text(time_ms: int | None) -> str:
+    """Return a time for people, to the second, in UTC; ``-`` if it is unknown."""
+    return "-" if time_ms is None else moment(time_ms).partition(".")[0].replace("T", " ")
+
+
+def age_text(duration_ms: int) -> str:
+    """Return a duration in its largest unit; ``-`` if it is unknown."""
+    if duration_ms < 0:
+        return "-"
+    for unit, unit_ms in _UNITS:
+        if duration_ms >= unit_ms:
+            return f"{duration_ms / unit_ms:,.0f} {unit}"
+    return f"{duration_ms} ms"
+
+
+def offset_bounds(logs: Iterable[LogHolding]) -> tuple[int, int]:
+    """Return the first and the end offset of all segments, for a common scale."""
+    spans = [span for log in logs for span in log.spans]
+    return (min(span.start for span in spans), max(span.end for span in spans)) if spans else (0, 0)
+
+
+def time_bounds(logs: Iterable[LogHolding]) -> tuple[int, int]:
+    """Return the first and the last known time of all segments, for a common scale."""
+    times = [at for log in logs for span in log.spans for at in (span.first_ms, span.last_ms) if at >= 0]
+    return (min(times), max(times)) if times else (0, 0)
+
+
+def offsets_strip(log: LogHolding, bounds: Sequence[int]) -> str:
+    """Return the segments of a log over offsets, as SVG."""
+    return _strip(log, bounds, "offsets", ((span, span.start, span.end) for span in log.spans))
+
+
+def times_strip(log: LogHolding, bounds: Sequence[int]) -> str:
+    """Return the segments of a log over time, as SVG; segments without a time are left out."""
+    timed = (
+        (span, span.first_ms if span.first_ms >= 0 else span.last_ms, span.last_ms)
+        for span in log.spans
+        if span.last_ms >= 0
+    )
+    return _strip(log, bounds, "time", timed)
+
+
+def _strip(log: LogHolding, bounds: Sequence[int], axis: str, placed: Iterable[tuple[Span, int, int]]) -> str:
+    first, width = bounds[0], max(bounds[1] - bounds[0], 1)
+    marks = [
+        Mark((start - first) / width, (end - first) / width, span.place, span_text(span)) for span, start, end in placed
+    ]
+    return strip(marks, label=f"segments of {log.name} over {axis}, from {bounds[0]} to {bounds[1]}")
+
+
+def span_text(span: Span) -> str:
+    """Return one line about a span."""
+    many = f"{span.segments} segments" if span.segments > 1 else "segment"
+    return (
+        f"{many} [{span.start}, {span.end}), {size_text(span.size_bytes)}, {PLACES[span.place]}, newest record "
+        f"{time_text(span.last_ms)}; {FATES[span.fate]}"
+    )
+
+
+def attention(found: Holdings) -> Iterator[str]:
+    """Yield what an operator should look at, the most serious first."""
+    for log in found.logs:
+        if log.error:
+            yield f"{log.name} cannot be read: {log.error}"
+    if found.group_error:
+        yield f"consumer groups cannot be read: {found.group_error}"
+    for log in found.logs:
+        for transaction in log.transactions:
+            if transaction.is_long:
+                yield (
+                    f"{log.name}: a transaction of producer {transaction.producer_id} is open from offset "
+                    f"{transaction.first_offset} since {age_text(transaction.age_ms)}; read_committed readers wait at it"
+                )
+    for log in found.logs:
+        if log.tier is not None and log.tier.orphans:
+            yield (
+                f"{log.name}: {log.tier.orphans} objects in the tier have no name in a manifest; uploads in progress count "
+                "too, `stratalog tier gc` deletes what is left over"
+            )
+        if log.tier is not None and log.tier.bill is not None and log.tier.bill.warning:
+            yield f"{log.name}: {log.tier.bill.warning}"
+
+
+@cache
+def _environment() -> Any:
+    try:
+        jinja2 = import_module("jinja2")
+    except ImportError as error:
+        raise PluginImportError("pages need jinja2", "report", "stratalog[cli]") from error
+    loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
+    found = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    safe = import_module("markupsafe").Markup
+    found.filters |= {"size": size_text, "time": time_text, "age": age_text, "printable": printable}
+    found.filters["count"] = lambda number: f"{number:,}"
+    found.globals |= {
+        "chart_style": safe(STYLE),
+        "patterns": lambda: safe(patterns()),
+        "swatch": lambda kind: safe(swatch(kind)),
+        "offsets_strip": lambda log, bounds: safe(offsets_strip(log, bounds)),
+        "times_strip": lambda log, bounds: safe(times_strip(log, bounds)),
+        "places": PLACES,
+        "fates": FATES,
+    }
+    return found

@@ -1,0 +1,81 @@
+"""``stratalog report``: one HTML file about a log directory or a tier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stratalog import __version__
+from stratalog.cli.options import LogPlace
+from stratalog.cli.output import Output
+from stratalog.cli.parameters import NamedPath
+from stratalog.cli.tier.cost import price_options, upload_part_bytes
+from stratalog.cli.views.holdings import Detail, Holdings, collect
+from stratalog.cli.views.page import attention, offset_bounds, render, time_bounds
+from stratalog.env.clock import SystemClock
+from stratalog.spi.commands import config_option, option_group, tier_option
+from stratalog.tier.upkeep.cost import Prices
+
+view_options = option_group(
+    "place",
+    lambda location, tier, config, tier_options: LogPlace((location,), tier, config, tier_options),
+    config_option,
+    tier_option,
+    click.option("--tier", metavar="URI", help="URI of the tier behind a directory."),
+    click.argument("location", metavar="PATH|URI", type=NamedPath()),
+)
+"""The argument ``PATH|URI``, ``--tier``, ``--tier-option`` and ``--config``: passed to the command as ``place``."""
+
+
+@click.command()
+@click.option(
+    "--output",
+    "-o",
+    "file",
+    default="report.html",
+    show_default=True,
+    type=NamedPath(dir_okay=False, path_type=Path),
+    help="The file to write.",
+)
+@click.option(
+    "--orphans/--no-orphans",
+    default=True,
+    show_default=True,
+    help="Search the tier for orphans: list its objects, and read every manifest root.",
+)
+@price_options
+@view_options
+def report(place: LogPlace, prices: Prices, *, file: Path, orphans: bool) -> int:
+    """Write one HTML file about a log directory or a tier: segments, next actions of cleaning, sizes, epochs, cost.
+
+    The file needs no network and no script. Nothing is locked or changed, also while a broker or an engine is running. The
+    exit code is 1 if a log cannot be read; the report shows the others.
+    """
+    detail = Detail(
+        bill=True, orphans=orphans, release=True, prices=prices, part_bytes=upload_part_bytes(place.settings())
+    )
+    with place.reader() as reader:
+        found = collect(reader, SystemClock(), detail)
+    file.write_text(report_page(found, prices), encoding="utf-8")
+    output = Output(as_json=False)
+    output.line(f"{file}: {len(found.logs)} partitions of {len(found.topics())} topics")
+    return 1 if any(log.error for log in found.logs) else 0
+
+
+def report_page(found: Holdings, prices: Prices) -> str:
+    """Return the report as HTML."""
+    topics = found.topics()
+    priced = [log for log in found.logs if log.tier is not None and log.tier.bill is not None]
+    return render(
+        "report.html",
+        title=f"stratalog report of {found.location}",
+        version=__version__,
+        found=found,
+        topics=topics,
+        bounds={topic: (offset_bounds(logs), time_bounds(logs)) for topic, logs in topics.items()},
+        warnings=list(attention(found)),
+        priced=priced,
+        bills=[log.tier.bill for log in priced if log.tier is not None],
+        prices=prices,
+    )

@@ -1,0 +1,144 @@
+"""The model of a place: segments of both tiers, next actions, transactions, groups, cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, TopicPartition, open_engine, open_reader
+from stratalog.cleaning.explain.explain import Fate
+from stratalog.cli.views.holdings import Detail, Holdings, Place, Span, collect, joined
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from viewed_place import T0_MS, make_place
+
+ALL = Detail(bill=True, orphans=True)
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    return make_place(tmp_path_factory.mktemp("place"))
+
+
+@pytest.fixture(scope="module")
+def found(place: tuple[str, str]) -> Holdings:
+    data, uri = place
+    with open_reader(data, tier=uri) as reader:
+        return collect(reader, ManualClock(T0_MS + HOUR_MS), ALL)
+
+
+def test_spans_cover_the_log_and_name_their_tiers(place: tuple[str, str], found: Holdings) -> None:
+    data, uri = place
+    (orders,) = (log for log in found.logs if log.name == TopicPartition("orders", 0))
+    with open_reader(data, tier=uri) as reader:
+        segments, offsets = reader.log("orders", 0).segments(), reader.log("orders", 0).offsets()
+    assert [(span.start, span.end, span.size_bytes) for span in orders.spans] == [
+        (one.base_offset, one.end_offset, one.size_bytes) for one in segments
+    ]
+    assert {span.place for span in orders.spans} == {Place.TIER, Place.BOTH, Place.ACTIVE}
+    assert orders.offsets == offsets
+    assert orders.local_bytes == sum(one.size_bytes for one in segments if one.is_local)
+    assert orders.tier_bytes == sum(one.size_bytes for one in segments if one.is_remote)
+    assert orders.segments == len(segments)
+    assert orders.tier is not None
+    assert orders.tier.bill is not None
+    assert orders.tier.bill.segments == orders.tier.segments == len([one for one in segments if one.is_remote])
+
+
+def test_times_begin_at_the_oldest_record_and_follow_each_other(found: Holdings) -> None:
+    (orders,) = (log for log in found.logs if log.name == TopicPartition("orders", 0))
+    assert orders.spans[0].first_ms == T0_MS
+    assert [span.first_ms for span in orders.spans[1:]] == [span.last_ms for span in orders.spans[:-1]]
+
+
+def test_open_transactions_have_their_age(found: Holdings) -> None:
+    (payments,) = (log for log in found.logs if log.name.topic == "payments")
+    (transaction,) = payments.transactions
+    assert (transaction.producer_id, transaction.first_offset, transaction.age_ms) == (7, 0, HOUR_MS)
+    assert transaction.is_long
+
+
+def test_a_topic_outside_the_tier_has_nothing_to_offload(found: Holdings) -> None:
+    (profiles,) = (log for log in found.logs if log.name.topic == "profiles")
+    assert profiles.tier is None
+    assert profiles.waiting_bytes == 0
+    assert profiles.dirty_ratio == 1.0
+
+
+def test_groups_have_their_lag(found: Holdings) -> None:
+    ends = {log.name: log.offsets.high_watermark for log in found.logs}
+    assert [(one.group, one.name, one.committed, one.lag) for one in found.groups] == [
+        ("billing", TopicPartition("orders", 0), 30, ends[TopicPartition("orders", 0)] - 30),
+        ("billing", TopicPartition("orders", 1), 5, ends[TopicPartition("orders", 1)] - 5),
+    ]
+
+
+def test_the_forecast_agrees_with_the_engine(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("t", config={"retention.ms": 100_000, "segment.bytes": 1000})
+        log = engine.log("t", 0)
+        for number in range(10):
+            log.append([Record(value=b"v" * 600, timestamp_ms=T0_MS + number * 50_000)])
+    now = ManualClock(T0_MS + 250_000)
+    with open_reader(tmp_path) as reader:
+        (seen,) = collect(reader, now).logs
+    with open_engine(tmp_path, env=Env(clock=now)) as engine:
+        expected = engine.why_kept("t", 0).ranges
+    assert Fate.DELETE in {one.fate for one in expected}
+    assert [(span.start, span.end, span.fate, span.when_ms, span.reason) for span in seen.spans] == [
+        (one.start, one.end, one.fate, one.when_ms, one.reason) for one in expected
+    ]
+
+
+def test_a_tier_alone_knows_the_settings_of_its_topics(place: tuple[str, str]) -> None:
+    with open_reader(place[1]) as reader:
+        logs = collect(reader, ManualClock(T0_MS), ALL).logs
+        assert reader.topic_config(TopicPartition("orders", 0)).segment_bytes == 16_384
+    assert [str(log.name) for log in logs if log.spans] == ["orders-0", "orders-1"]
+    assert {span.place for log in logs for span in log.spans} == {Place.TIER}
+
+
+def test_orphans_are_counted(tmp_path: Path) -> None:
+    data, uri = make_place(tmp_path)
+    log_object = next(path for path in (tmp_path / "tier").rglob("*") if path.is_file() and "segments" in path.parts)
+    log_object.with_name(f"9{log_object.name[1:]}").write_bytes(b"left")
+    with open_reader(data, tier=uri) as reader:
+        logs = collect(reader, ManualClock(T0_MS), ALL).logs
+    assert sum(log.tier.orphans or 0 for log in logs if log.tier is not None) == 1
+
+
+def test_a_damaged_log_does_not_hide_the_others(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("a")
+        engine.create_topic("b")
+    (tmp_path / "a-0" / "partition.metadata").write_bytes(b"nonsense")
+    with open_reader(tmp_path) as reader:
+        logs = collect(reader, ManualClock(T0_MS)).logs
+    assert [bool(log.error) for log in logs] == [True, False]
+
+
+def test_logs_are_closed_one_by_one_on_request(place: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_reader(place[0], tier=place[1]) as reader:
+        most = 0
+        release = reader.release
+
+        def counted(name: TopicPartition) -> None:
+            nonlocal most
+            most = max(most, len(reader._logs))  # noqa: SLF001 - no public name tells which logs are open
+            release(name)
+
+        monkeypatch.setattr(reader, "release", counted)
+        collect(reader, ManualClock(T0_MS), Detail(release=True, groups=False))
+    assert most == 1
+
+
+def test_very_many_segments_are_joined_evenly() -> None:
+    spans = [Span(at, at + 1, 10, at, at + 1, Place.TIER if at < 900 else Place.LOCAL) for at in range(1000)]
+    fewer = joined(spans, 100)
+    assert len(fewer) <= 101
+    assert max(span.segments for span in fewer) == 10
+    assert (sum(span.size_bytes for span in fewer), sum(span.segments for span in fewer)) == (10_000, 1000)
+    assert [span.start for span in fewer[1:]] == [span.end for span in fewer[:-1]]
+    assert joined(spans[:100], 100) == tuple(spans[:100])
