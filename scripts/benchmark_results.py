@@ -38,12 +38,11 @@ _CHARTS: Final = {
         (OURS, "Kafka (Java)", "aiokafka", "aiokafka and write"),
     ),
     "performance-tier": (
-        "A tier and compaction: millions of records for each second of processor time",
+        "A tier: millions of records for each second of processor time",
         {
             "offload to a folder": "tier/kafka/offload",
             "offload 1 MB segments": "tier/kafka/small",
             "read from the tier": "tier/kafka/read",
-            "compact a dirty log": "compact/all-dirty",
         },
         (OURS, "Kafka (Java)", "aiokafka, a loop"),
     ),
@@ -58,7 +57,6 @@ _SUMMARY: Final = (
     ("Offload to a folder", "tier/kafka/offload", "Kafka (Java)", "tier"),
     ("Read all records of a tier", "tier/kafka/read", "Kafka (Java)", "tier"),
     ("Upload to S3, with hashes and commits", "tier/offload/s3", "s3fs put_file alone", "tier"),
-    ("Compact a dirty log", "compact/all-dirty", "Kafka (Java)", "cleaning"),
 )
 
 
