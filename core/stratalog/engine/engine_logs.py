@@ -124,10 +124,9 @@ class EngineLogs:
     def log(self, topic: str, partition: int | None) -> Log:
         """Return one log; open it again if the process had too many open files before."""
         self.check_open()
-        places = self.open_logs.places()
-        name = TopicPartition(
-            topic, only_partition(self.open_logs.names(), topic, places) if partition is None else partition
-        )
+        if partition is None:
+            partition = only_partition(self.open_logs.names(), topic, self.open_logs.places())
+        name = TopicPartition(topic, partition)
         if isinstance(self.open_logs.failed.get(name), SystemLimitError):
             self._open_again(name)
         return self.open_logs.log(name)
