@@ -12,7 +12,7 @@ from stratalog.cleaning.explain.explain import Fate
 from stratalog.cli.output import moment, printable, size_text
 from stratalog.cli.views.holdings import Holdings, LogHolding, Place, Span
 from stratalog.errors import PluginImportError
-from stratalog.spi.charts import STYLE, Mark, patterns, strip, swatch
+from stratalog.reading.charts import STYLE, Mark, patterns, strip, swatch
 
 PLACES: Final = {
     Place.TIER: "in the tier only",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from stratalog.spi.charts import LEVELS, Mark, bar, document, strip, text, tick
+from stratalog.reading.charts import LEVELS, Mark, bar, document, strip, text, tick
 from stratalog_spark.jobs.sketch import TimeSketch
 from stratalog_spark.jobs.stats import PartitionStats, time_text
 

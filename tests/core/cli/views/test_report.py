@@ -12,7 +12,7 @@ from stratalog.cli.app import run
 from stratalog.cli.views.holdings import Holdings, LogHolding
 from stratalog.cli.views.report import report_page
 from stratalog.model.names import TopicPartition
-from stratalog.spi.charts import Mark, strip
+from stratalog.reading.charts import Mark, strip
 from stratalog.tier.upkeep.cost import Prices
 from viewed_place import make_place
 

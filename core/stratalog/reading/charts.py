@@ -1,4 +1,4 @@
-"""Charts in SVG: strips of marks and bars, for the report of a log directory and for commands of plugins.
+"""Charts in SVG: strips of marks and bars, for the report of a log directory and for the jobs of Spark.
 
 Positions are shares of the width, so that a strip has any width and its patterns keep their size. Each kind of mark has a
 pattern of its own: a chart can be read without colours.
