@@ -29,6 +29,7 @@ import stratalog_formats
 import stratalog_s3
 import stratalog_telemetry
 from stratalog import errors
+from stratalog.cli.app import app
 from stratalog.cli.own_commands import OWN_COMMANDS
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.config.keys import LONG_MAX, Key, Section
@@ -234,7 +235,7 @@ def cli_page() -> str:
 
 def _command_sections(group: click.Group, path: str, depth: int) -> Iterator[str]:
     for name, command in sorted(group.commands.items()):
-        context = click.Context(command, info_name=f"{path} {name}", terminal_width=80)
+        context = click.Context(command, info_name=f"{path} {name}", terminal_width=80, **app.context_settings)
         text = command.get_help(context).strip()
         yield f"{'#' * (depth + 1)} `{path} {name}`\n\n```text\n{text}\n```"
         if isinstance(command, click.Group):

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+from stratalog.cli.app import app
 from stratalog.cli.own_commands import OWN_COMMANDS
 from stratalog_spark.commands import spark
 
@@ -48,7 +49,7 @@ def parse(line: str, *, is_whole: bool) -> None:
         name = words.pop(0)
         assert name in command.commands, f"there is no command {name!r}"
         command = command.commands[name]
-    context = click.Context(command, info_name=command.name)
+    context = click.Context(command, info_name=command.name, **app.context_settings)
     values, left, _ = command.make_parser(context).parse_args(words)
     assert not left, f"too many arguments: {left}"
     for parameter in command.get_params(context):
