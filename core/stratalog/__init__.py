@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from stratalog.client.producer import Producer, ProducerOptions
     from stratalog.engine.engine import Engine
     from stratalog.engine.open_engine import open_engine
+    from stratalog.env.progress import Progress
     from stratalog.log.append.commit import AppendResult
     from stratalog.log.log import Log
     from stratalog.log.read.fetch import Fetched
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from stratalog.model.metrics import HistogramSample, Metric, MetricKind, Sample
     from stratalog.model.names import TopicId, TopicPartition
     from stratalog.model.offsets import Durability, EpochEnd, Isolation, LogOffsets
-    from stratalog.model.progress import Progress
     from stratalog.model.records import Record, RecordColumns
     from stratalog.reading.open_reader import open_reader
     from stratalog.reading.reader import Reader, TopicInfo
@@ -96,7 +96,7 @@ _HOMES: Final = {
         "Isolation",
         "LogOffsets",
     ),
-    "stratalog.model.progress": ("Progress",),
+    "stratalog.env.progress": ("Progress",),
     "stratalog.model.records": (
         "Record",
         "RecordColumns",

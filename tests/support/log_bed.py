@@ -13,6 +13,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.env import Env, PosixVfs, Vfs
 from stratalog.env.clock import ManualClock
 from stratalog.env.closing import Closeable
+from stratalog.env.progress import Progress, no_progress
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
 from stratalog.log.load.log_loader import load
 from stratalog.log.log import Log
@@ -25,7 +26,6 @@ from stratalog.model.events import Event
 from stratalog.model.messages.control import ControlType, EndMarker
 from stratalog.model.names import LOG_SUFFIX, TopicId, TopicPartition, partition_folder, segment_file
 from stratalog.model.offsets import Watermark
-from stratalog.model.progress import Progress, no_progress
 from stratalog.model.records import Record
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import StaticLog

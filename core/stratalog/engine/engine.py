@@ -21,10 +21,10 @@ from stratalog.engine.engine_duties import EngineDuties
 from stratalog.engine.engine_logs import EngineLogs
 from stratalog.engine.tiering.attach_tier import Attach
 from stratalog.env.forks import ends_with_fork
+from stratalog.env.progress import ProgressSum
 from stratalog.errors import ConfigError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
-from stratalog.model.progress import ProgressSum
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.tier.tier import Tier

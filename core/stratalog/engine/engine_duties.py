@@ -18,6 +18,7 @@ from stratalog.engine.duties.verify_logs import VerifyResult
 from stratalog.engine.engine_logs import EngineLogs
 from stratalog.engine.tiering.offload_log import OffloadResult, TierLag
 from stratalog.env.closing import Closeable
+from stratalog.env.progress import Progress
 from stratalog.env.watch import BeginSpan, Latencies
 from stratalog.errors import ConfigError
 from stratalog.log.change.extra_indexes import ExtrasResult
@@ -25,7 +26,6 @@ from stratalog.log.log import Log
 from stratalog.model.arguments import CheckedArguments
 from stratalog.model.metrics import HistogramSample, Sample
 from stratalog.model.names import TopicPartition
-from stratalog.model.progress import Progress
 from stratalog.tier.upkeep.collect import CollectReport
 
 

@@ -23,6 +23,7 @@ from stratalog.engine.tiering.tier_duties import Tiering
 from stratalog.engine.topics.move_log import settle_moves
 from stratalog.engine.topics.topic_changes import TopicChanges
 from stratalog.env.lock_order import LockRank
+from stratalog.env.progress import ProgressSum
 from stratalog.errors import (
     ClosedError,
     ConfigError,
@@ -35,7 +36,6 @@ from stratalog.log.durability.subscribers import Background
 from stratalog.log.log import Log
 from stratalog.model.events import LogDirOffline
 from stratalog.model.names import TopicPartition, only_partition, unknown_topic
-from stratalog.model.progress import ProgressSum
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topic_table import TopicTable

@@ -14,9 +14,9 @@ from stratalog.engine.engine import Engine
 from stratalog.engine.open.offline_tier import refusal
 from stratalog.engine.tiering.attach_tier import Attach
 from stratalog.env import Env
+from stratalog.env.progress import Progress, ProgressSum
 from stratalog.errors import ConfigError, StoreError
 from stratalog.model.arguments import checked
-from stratalog.model.progress import Progress, ProgressSum
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.tier.tier import Tier

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from stratalog.env.progress import OnBytes, uncounted
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import CorruptCheckpointError, CorruptionError, CorruptSnapshotError
 from stratalog.log.folder.directory_state import read_topic_id
@@ -24,7 +25,6 @@ from stratalog.model.names import (
     parse_segment_file,
     segment_file,
 )
-from stratalog.model.progress import OnBytes, uncounted
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.snapshot import decode_snapshot
 from stratalog.producers.state import ProducerState

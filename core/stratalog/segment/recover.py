@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from stratalog.config.topic import TopicConfig
+from stratalog.env.progress import OnBytes, uncounted
 from stratalog.errors import CorruptBatchError
 from stratalog.model.batches import BatchTable
 from stratalog.model.offsets import TimestampOffset
-from stratalog.model.progress import OnBytes, uncounted
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk

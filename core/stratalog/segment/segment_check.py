@@ -11,11 +11,11 @@ from itertools import accumulate, pairwise
 from types import MappingProxyType
 from typing import Final
 
+from stratalog.env.progress import OnBytes, uncounted
 from stratalog.errors import CorruptBatchError, CorruptIndexError, StorageError
 from stratalog.model.batches import CONTROL_BIT, NO_TIMESTAMP, BatchTable, Buffer, RecordBatch, ScanStop
 from stratalog.model.messages.control import ControlType, EndMarker
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
-from stratalog.model.progress import OnBytes, uncounted
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components

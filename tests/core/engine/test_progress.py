@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stratalog import Engine, Record, open_engine
-from stratalog.model.progress import Progress
+from stratalog.env.progress import Progress
 
 CONFIG = {"remote.storage.enable": True, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
 

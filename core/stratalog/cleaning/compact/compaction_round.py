@@ -25,6 +25,7 @@ from stratalog.cleaning.compact.tier_range import CommittedPublisher, TierRange,
 from stratalog.cleaning.compact.two_pass import run_passes
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, rewriters
 from stratalog.cleaning.plan.uncleanable import mark_uncleanable
+from stratalog.env.progress import Progress, counted
 from stratalog.env.rate_limit import Throttle
 from stratalog.errors import (
     ClosedError,
@@ -40,7 +41,6 @@ from stratalog.log.change.local_publisher import LocalPublisher
 from stratalog.log.log import Log
 from stratalog.model.events import LogCleaned
 from stratalog.model.names import TopicPartition
-from stratalog.model.progress import Progress, counted
 from stratalog.spi.cleanup import CleanupPolicy, RecordFilter, Rewrite, RewriteJob
 from stratalog.tier.tier_log import TierLog
 

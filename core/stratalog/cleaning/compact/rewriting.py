@@ -8,8 +8,8 @@ from typing import Generic
 
 from stratalog.cleaning.compact.segment_digests import Digests
 from stratalog.cleaning.compact.segment_range import RewriteStats, S, SegmentPublisher, SegmentRange
+from stratalog.env.progress import OnBytes, uncounted
 from stratalog.env.rate_limit import Throttle
-from stratalog.model.progress import OnBytes, uncounted
 from stratalog.model.records import Fields
 from stratalog.spi.cleanup import RecordFilter, RewriteJob
 

@@ -18,9 +18,9 @@ from stratalog.cleaning.compact.segment_range import RewriteStoppedError
 from stratalog.cleaning.compact.tier_range import CommittedPublisher, TierRange, TierSource, Traffic
 from stratalog.cleaning.erase.erasure_report import ErasedSegment, EraseResult, Remnant
 from stratalog.cleaning.erase.key_removal import records_of, without_key
+from stratalog.env.progress import OnBytes, uncounted
 from stratalog.errors import CorruptionError, SegmentGoneError, StorageError
 from stratalog.log.log import Log
-from stratalog.model.progress import OnBytes, uncounted
 from stratalog.segment.build import copy_batches
 from stratalog.segment.segment import Segment
 from stratalog.tier.manifest.root import ChangeKind, object_keys

@@ -15,13 +15,13 @@ from stratalog.cli.parameters import NamedPath
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.open_engine import open_engine
+from stratalog.env.progress import Progress, ProgressSum
 from stratalog.errors import LogDirLockedError, StorageError
 from stratalog.log.folder.directory_state import DirectoryState, check_log_directory, partition_folders, read_directory
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.load.log_loader import load
 from stratalog.model.events import LogRecovered
 from stratalog.model.names import CLUSTER_METADATA_TOPIC, TopicPartition
-from stratalog.model.progress import Progress, ProgressSum
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host
 from stratalog.segment.components import Components

@@ -15,6 +15,7 @@ from stratalog.cli.options import TierPlace, check_directory, json_option
 from stratalog.cli.output import Output, printable, size_text
 from stratalog.cli.parameters import NamedPath
 from stratalog.config.settings_sources import Settings
+from stratalog.env.progress import OnBytes, counted
 from stratalog.epochs.checkpoint import parse_offsets
 from stratalog.errors import CorruptCheckpointError, LogDirLockedError
 from stratalog.log.folder.directory_state import check_log_directory, holds_log, partition_folders
@@ -29,7 +30,6 @@ from stratalog.model.names import (
     TopicPartition,
     parse_partition_folder,
 )
-from stratalog.model.progress import OnBytes, counted
 from stratalog.reading.component_host import ComponentHost, split_scheme
 from stratalog.reading.open_reader import open_host
 from stratalog.reading.topic_table import TopicTable

@@ -14,9 +14,9 @@ import click
 from stratalog.cli.options import TierPlace, check_directory
 from stratalog.cli.output import Output, printable, size_text
 from stratalog.config.topic import TopicConfig
+from stratalog.env.progress import Progress, ProgressSum, counted
 from stratalog.errors import ConfigError
 from stratalog.log.folder.directory_state import partition_folders
-from stratalog.model.progress import Progress, ProgressSum, counted
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding

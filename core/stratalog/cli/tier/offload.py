@@ -9,9 +9,9 @@ import click
 from stratalog.cli.options import LogPlace, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.engine.engine import Engine
+from stratalog.env.progress import Progress, ProgressSum
 from stratalog.errors import StorageError, StoreError
 from stratalog.model.names import TopicPartition
-from stratalog.model.progress import Progress, ProgressSum
 
 
 @click.command()

@@ -13,7 +13,6 @@ from typing import Final, cast
 
 from stratalog.cleaning.explain.explain import Fate, RangeFate
 from stratalog.cleaning.explain.forecast import forecast
-from stratalog.cleaning.plan.log_summary import summarise
 from stratalog.cli.tier.cost import log_bill
 from stratalog.client.group_offsets import GroupOffsets
 from stratalog.config.topic import TopicConfig
@@ -209,26 +208,22 @@ class Detail:
     """Extra work of a collection.
 
     Attributes:
-        forecast: ask the policies for the next actions, and read the time of the oldest record.
         bill: compute the cost in the tier: reads the whole manifest of each log.
         orphans: search for orphans: lists the objects of each log, and reads every manifest root.
-        groups: read the committed offsets of groups.
-        release: close each log after it is collected, which bounds the memory for very many logs.
         prices: prices for the cost.
         part_bytes: size of the parts of an upload.
     """
 
-    forecast: bool = True
     bill: bool = False
     orphans: bool = False
-    groups: bool = True
-    release: bool = False
     prices: Prices = field(default_factory=Prices)
     part_bytes: int = PART_BYTES
 
 
 def collect(reader: Reader, clock: Clock, detail: Detail | None = None) -> Holdings:
     """Return the contents of a reader's place. A log that cannot be read has its error in its place.
+
+    Each log is closed after it is collected, which bounds the memory for very many logs.
 
     Raises:
         StorageError: the place itself cannot be read.
@@ -237,14 +232,12 @@ def collect(reader: Reader, clock: Clock, detail: Detail | None = None) -> Holdi
     logs = list[LogHolding]()
     for name in reader.partitions():
         logs.append(collect_log(reader, name, now_ms, detail))
-        if detail.release:
-            reader.release(name)
+        reader.release(name)
     groups, error = tuple[GroupLag, ...](), ""
-    if detail.groups:
-        try:
-            groups = group_lags(reader, clock, {log.name: log.offsets for log in logs if not log.error})
-        except StorageError as found:
-            error = str(found)
+    try:
+        groups = group_lags(reader, clock, {log.name: log.offsets for log in logs if not log.error})
+    except StorageError as found:
+        error = str(found)
     tier_uri = "" if reader.tier is None else reader.tier.uri
     return Holdings(reader.location, tier_uri, now_ms, tuple(logs), groups, error)
 
@@ -262,7 +255,7 @@ def collect_log(reader: Reader, name: TopicPartition, now_ms: int, detail: Detai
             transactions=_transactions(log, now_ms),
         )
         config = reader.topic_config(name)
-        found = _with_segments(found, reader, log, config, now_ms, detail)
+        found = _with_segments(found, reader, log, config, now_ms)
         if config.remote_storage_enable:
             found = replace(found, tier=_tier_state(reader, log, detail))
     except StorageError as error:
@@ -270,13 +263,7 @@ def collect_log(reader: Reader, name: TopicPartition, now_ms: int, detail: Detai
     return found
 
 
-def _with_segments(
-    found: LogHolding, reader: Reader, log: StaticLog, config: TopicConfig, now_ms: int, detail: Detail
-) -> LogHolding:
-    found = replace(found, policy=",".join(config.cleanup_policy))
-    if not detail.forecast:
-        listed = summarise(log, has_tier=reader.tier is not None).segments
-        return replace(found, spans=joined(_spans(listed, [None] * len(listed), -1)))
+def _with_segments(found: LogHolding, reader: Reader, log: StaticLog, config: TopicConfig, now_ms: int) -> LogHolding:
     planned = forecast(
         log,
         config,
@@ -288,10 +275,10 @@ def _with_segments(
     oldest = next(log.records(log.offsets().log_start), None) if planned.segments else None
     first_ms = -1 if oldest is None else oldest.timestamp_ms
     spans = joined(_spans(planned.segments, planned.ranges, first_ms))
-    return replace(found, dirty_ratio=planned.dirty_ratio, spans=spans)
+    return replace(found, policy=",".join(config.cleanup_policy), dirty_ratio=planned.dirty_ratio, spans=spans)
 
 
-def _spans(segments: Sequence[SegmentSummary], fates: Sequence[RangeFate | None], first_ms: int) -> Iterator[Span]:
+def _spans(segments: Sequence[SegmentSummary], fates: Sequence[RangeFate], first_ms: int) -> Iterator[Span]:
     before_ms = first_ms
     for segment, fate in zip(segments, fates, strict=True):
         place = (
@@ -305,7 +292,7 @@ def _spans(segments: Sequence[SegmentSummary], fates: Sequence[RangeFate | None]
         )
         span = Span(segment.base_offset, segment.end_offset, segment.size_bytes, before_ms, segment.age_from_ms, place)
         before_ms = max(before_ms, segment.age_from_ms)
-        yield span if fate is None else replace(span, fate=fate.fate, when_ms=fate.when_ms, reason=fate.reason)
+        yield replace(span, fate=fate.fate, when_ms=fate.when_ms, reason=fate.reason)
 
 
 def joined(spans: Iterable[Span], most: int = MOST_SPANS) -> tuple[Span, ...]:

@@ -52,9 +52,7 @@ def report(place: LogPlace, prices: Prices, *, file: Path, orphans: bool) -> int
     The file needs no network and no script. Nothing is locked or changed, also while a broker or an engine is running. The
     exit code is 1 if a log cannot be read; the report shows the others.
     """
-    detail = Detail(
-        bill=True, orphans=orphans, release=True, prices=prices, part_bytes=upload_part_bytes(place.settings())
-    )
+    detail = Detail(bill=True, orphans=orphans, prices=prices, part_bytes=upload_part_bytes(place.settings()))
     with place.reader() as reader:
         found = collect(reader, SystemClock(), detail)
     file.write_text(report_page(found, prices), encoding="utf-8")

@@ -19,12 +19,12 @@ from stratalog.cleaning.plan.uncleanable import mark_uncleanable
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
+from stratalog.env.progress import Progress, ProgressSum
 from stratalog.env.rate_limit import Throttle
 from stratalog.env.threads import outcomes
 from stratalog.errors import LogDirOfflineError, OutOfResourcesError, PluginError, StorageError, StoreError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
-from stratalog.model.progress import Progress, ProgressSum
 from stratalog.spi.cleanup import CleanupPolicy, Rewrite
 from stratalog.tier.tier_log import TierLog
 

@@ -21,11 +21,11 @@ from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.tiering.offload_log import OffloadResult, TierLag
 from stratalog.engine.tiering.tier_duties import Tiering
 from stratalog.env import Env
+from stratalog.env.progress import OnBytes, Progress, counters
 from stratalog.errors import ConfigError, OutOfResourcesError, PluginError
 from stratalog.log.change.extra_indexes import ExtrasResult
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
-from stratalog.model.progress import OnBytes, Progress, counters
 from stratalog.tier.upkeep.collect import CollectReport
 
 LONGEST_SYNC_TICK_MS: Final = 1000  # longest interval of checks of flush.ms, for any sync.interval.ms

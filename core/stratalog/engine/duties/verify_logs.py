@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stratalog.env.progress import OnBytes, uncounted
 from stratalog.errors import SegmentGoneError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
-from stratalog.model.progress import OnBytes, uncounted
 from stratalog.segment.finding import Finding, Repair
 from stratalog.segment.segment_check import check_segment, stored_indexes
 from stratalog.tier.tier_log import TierLog

@@ -11,12 +11,12 @@ from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
+from stratalog.env.progress import Progress, ProgressSum, no_progress
 from stratalog.env.threads import outcomes
 from stratalog.errors import StorageError
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
 from stratalog.log.load.log_loader import load
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.progress import Progress, ProgressSum, no_progress
 from stratalog.segment.components import Components
 from stratalog.spi.segment_store import LogFiles
 from stratalog.tier.tier_log import TierLog

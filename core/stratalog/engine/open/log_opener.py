@@ -15,6 +15,7 @@ from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.log_loading import Loading, load_all
 from stratalog.engine.open.notifier import Notifier
 from stratalog.engine.open.offline_tier import rejoin
+from stratalog.env.progress import ProgressSum
 from stratalog.errors import (
     ConfigError,
     CorruptCheckpointError,
@@ -32,7 +33,6 @@ from stratalog.log.state.log_settings import LogSettings
 from stratalog.model.events import Event, LogRecovered
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import Durability, Watermark
-from stratalog.model.progress import ProgressSum
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.topic_table import TopicTable
 from stratalog.spi.segment_store import LogFiles

@@ -19,6 +19,7 @@ from stratalog.engine.restore.new_identity import FIRST_EPOCH, assign_new_id, ge
 from stratalog.engine.restore.restore_note import RestoreNote, parse_note, read_note
 from stratalog.engine.topics.new_topic import create_partition
 from stratalog.env import Env
+from stratalog.env.progress import Progress, counters
 from stratalog.env.threads import outcomes
 from stratalog.errors import AttachError, ConfigError
 from stratalog.log.change.truncate import batches_end
@@ -41,7 +42,6 @@ from stratalog.model.names import (
 )
 from stratalog.model.notes import readable
 from stratalog.model.offsets import next_epoch
-from stratalog.model.progress import Progress, counters
 from stratalog.model.timestamps import unix_ms
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host, open_tier

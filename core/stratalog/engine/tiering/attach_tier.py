@@ -18,11 +18,11 @@ from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.topics.move_log import moved_request
+from stratalog.env.progress import Progress, counters
 from stratalog.env.threads import outcomes
 from stratalog.errors import AttachError
 from stratalog.log.log import Log
 from stratalog.model.names import ATTACH_NOTE_FILE, INTERNAL_TOPICS, RESTORE_NOTE_FILE, TopicPartition, partition_folder
-from stratalog.model.progress import Progress, counters
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.topic_table import KEEP_EVERYTHING, TopicEntry, TopicTable
 from stratalog.tier.takeover.take_over import (

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from stratalog.env.progress import OnBytes, uncounted
 from stratalog.epochs.lineage import first_divergence
 from stratalog.log.change.extra_indexes import packed_extras
 from stratalog.log.log import Log
@@ -18,7 +19,6 @@ from stratalog.log.read.view import LogView
 from stratalog.model.batches import Buffer
 from stratalog.model.events import SegmentOffloaded
 from stratalog.model.names import SNAPSHOT_SUFFIX, TopicPartition, segment_file
-from stratalog.model.progress import OnBytes, uncounted
 from stratalog.model.segment_info import SegmentInfo, share_bytes
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.segment.record_facts import with_record_facts

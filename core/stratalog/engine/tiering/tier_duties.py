@@ -15,11 +15,11 @@ from stratalog.engine.for_each_log import for_each
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.tiering.offload_log import OffloadResult, TierLag, offload_log, tier_lag
 from stratalog.env import Clock
+from stratalog.env.progress import OnBytes, uncounted
 from stratalog.env.rate_limit import CopyRate
 from stratalog.errors import PluginError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
-from stratalog.model.progress import OnBytes, uncounted
 from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.commit.append_change import is_unknown
 from stratalog.tier.manifest.root import ChangeKind, TopicNote

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from stratalog.config.topic import TopicConfig
+from stratalog.env.progress import Progress, counted, no_progress
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import CorruptBatchError
 from stratalog.log.folder.folder import (
@@ -37,7 +38,6 @@ from stratalog.log.load.producer_replay import (
 )
 from stratalog.model.batches import BatchTable
 from stratalog.model.names import LOG_SUFFIX, MARKS_FILE, NEXT_EPOCH_FILE, segment_file
-from stratalog.model.progress import Progress, counted, no_progress
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components

@@ -18,6 +18,7 @@ from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
+from stratalog.env.progress import OnBytes, Progress, counters
 from stratalog.epochs.checkpoint import format_epochs
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import LogDirNotFoundError, StorageError
@@ -34,7 +35,6 @@ from stratalog.model.names import (
     TopicPartition,
     parse_segment_file,
 )
-from stratalog.model.progress import OnBytes, Progress, counters
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment

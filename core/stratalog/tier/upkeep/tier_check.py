@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain, pairwise
 from typing import Final
 
+from stratalog.env.progress import OnBytes, uncounted
 from stratalog.errors import (
     CorruptIndexError,
     CorruptManifestError,
@@ -22,7 +23,6 @@ from stratalog.errors import (
     TamperedManifestError,
 )
 from stratalog.model.names import manifest_key, pages_prefix, segments_prefix
-from stratalog.model.progress import OnBytes, uncounted
 from stratalog.model.segment_info import FileKind
 from stratalog.producers.snapshot import decode_snapshot
 from stratalog.segment.components import Components

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from stratalog.config.topic import TopicConfig
+from stratalog.env.progress import OnBytes
 from stratalog.epochs.checkpoint import format_epochs
 from stratalog.log.change.extra_indexes import packed_extras_of
 from stratalog.model.batches import Buffer
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import EpochEntry
-from stratalog.model.progress import OnBytes
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.build import BuiltSegment
 from stratalog.segment.record_facts import with_record_facts

@@ -119,7 +119,7 @@ def test_a_damaged_log_does_not_hide_the_others(tmp_path: Path) -> None:
     assert [bool(log.error) for log in logs] == [True, False]
 
 
-def test_logs_are_closed_one_by_one_on_request(place: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_are_closed_one_by_one(place: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     with open_reader(place[0], tier=place[1]) as reader:
         most = 0
         release = reader.release
@@ -130,7 +130,7 @@ def test_logs_are_closed_one_by_one_on_request(place: tuple[str, str], monkeypat
             release(name)
 
         monkeypatch.setattr(reader, "release", counted)
-        collect(reader, ManualClock(T0_MS), Detail(release=True, groups=False))
+        collect(reader, ManualClock(T0_MS))
     assert most == 1
 
 

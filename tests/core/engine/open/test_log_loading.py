@@ -15,9 +15,9 @@ from stratalog import Record
 from stratalog.engine.open.log_loading import Loading, load_all
 from stratalog.env import Env, PosixVfs
 from stratalog.env.clock import ManualClock
+from stratalog.env.progress import Progress, ProgressSum, no_progress
 from stratalog.errors import CorruptCheckpointError
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
-from stratalog.model.progress import Progress, ProgressSum, no_progress
 
 LOGS = 6
 

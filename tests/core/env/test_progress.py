@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from stratalog.model.progress import ProgressSum, counted, counters
+from stratalog.env.progress import ProgressSum, counted, counters
 
 
 def test_parts_add_up_and_neither_number_gets_smaller() -> None:
