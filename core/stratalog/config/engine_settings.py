@@ -137,8 +137,8 @@ class EngineConfig(Section):
         "auto",
         choices=("auto", "first", "always", "never"),
         doc="Read an offloaded segment back through its layout before it is committed: the `first` one of each layout "
-        "in an engine, `always` or `never`. `auto` means `never` if layout and store are built in and the store "
-        "checks checksums or is a local folder, and `first` otherwise.",
+        "in an engine, `always` or `never`. `auto` means `always` if layout or store come from another distribution, "
+        "`never` if the built-in store checks checksums or is a local folder, and `first` otherwise.",
     )
     plugins_allow: tuple[str, ...] = key(
         "plugins.allow",
@@ -267,6 +267,12 @@ class EngineConfig(Section):
         600_000,
         at_least=1,
         doc="Interval at which the background duties remove expired producers. Opening a log removes them, too.",
+    )
+    transactional_id_expiration_ms: int = key(
+        "transactional.id.expiration.ms",
+        604_800_000,
+        at_least=1,
+        doc="Time after its last use at which a transactional id without an open transaction is forgotten.",
     )
 
     cleaner_enable: bool = key(

@@ -19,7 +19,8 @@ from stratalog.errors import UnknownSettingError
 USE_TOTAL: Final = -2  # local.retention.*: "the same as retention.*"
 UNLIMITED: Final = -1
 NO_EFFECT: Final = "no effect"  # for settings that only a broker uses: they can be set, and are stored
-COMPRESSION_CHOICES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+NO_CODEC: Final = ("producer", "uncompressed")  # words of compression.type that name no codec
+_WORD: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 # A broker's default settings of topics whose names differ from the topic settings' names. All other such settings only
 # have a prefix. Source: apache/kafka ServerTopicConfigSynonyms.
@@ -49,6 +50,11 @@ def _throttled(value: tuple[str, ...]) -> str:
     return "" if is_right else "must be * or a list of PARTITION:BROKER"
 
 
+def _compression(value: str) -> str:
+    """Return the reason why a word cannot name a codec, or "". The engine checks that the codec is installed."""
+    return "" if _WORD.match(value) else "must be producer, uncompressed, or the name of a codec"
+
+
 def _gzip_level(value: int) -> str:
     return "" if value == -1 or 1 <= value <= 9 else "must be -1 or 1 to 9"
 
@@ -68,8 +74,10 @@ class TopicConfig(Section):
     compression_type: str = key(
         "compression.type",
         "producer",
-        choices=COMPRESSION_CHOICES,
-        doc="Codec of stored batches; producer keeps the client's codec.",
+        check=_compression,
+        doc="Codec of stored batches: `producer` keeps the client's codec, `uncompressed` stores no compressed batch, and "
+        "another word is the name of an installed codec: `gzip`, `snappy`, `lz4`, `zstd`, or that of a plugin. The level "
+        "of a plugin's codec is its own topic setting `NAME.level`.",
     )
     compression_gzip_level: int = key(
         "compression.gzip.level", -1, check=_gzip_level, doc="Level for gzip, 1 to 9; -1 is zlib's default."
@@ -340,7 +348,8 @@ class TopicConfig(Section):
         """Return the configured level for this codec, or None for the codec's own default."""
         if codec == "gzip":
             return None if self.compression_gzip_level == -1 else self.compression_gzip_level
-        return {"lz4": self.compression_lz4_level, "zstd": self.compression_zstd_level}.get(codec)
+        ours = {"lz4": self.compression_lz4_level, "zstd": self.compression_zstd_level}
+        return ours[codec] if codec in ours else getattr(self.sections.get(codec), "level", None)
 
 
 def _of_broker(name: str) -> str:

@@ -6,12 +6,15 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Self, Unpack
+from typing import Any, Final, Self, Unpack, overload
 
 from stratalog.client.clients import Clients, ProducerKeywords
 from stratalog.client.consumer import Consumer
+from stratalog.client.coordinator import TransactionCoordinator
 from stratalog.client.group_offsets import CommittedOffset, GroupOffsets
 from stratalog.client.producer import Producer
+from stratalog.client.sequences import new_producer_id
+from stratalog.client.serializers import DeserializedRecord, Deserializer
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.duties.cleaner import Cleaner
@@ -20,14 +23,20 @@ from stratalog.engine.duties.service_runner import Services
 from stratalog.engine.engine_duties import EngineDuties
 from stratalog.engine.engine_logs import EngineLogs
 from stratalog.engine.tiering.attach_tier import Attach
+from stratalog.env.deadlines import OverdueError
 from stratalog.env.forks import ends_with_fork
 from stratalog.env.progress import ProgressSum
-from stratalog.errors import ConfigError
+from stratalog.errors import ConfigError, PluginError
+from stratalog.group_states import GroupStates
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
+from stratalog.reading.topic_table import TopicSetting
+from stratalog.spi.service_contract import Service
 from stratalog.tier.tier import Tier
+
+_LEAST_STOP_S: Final = 0.1  # each call into a plugin gets at least this long while the engine closes
 
 
 class Engine(EngineDuties):
@@ -58,13 +67,14 @@ class Engine(EngineDuties):
         attach: Attach | None = None,
     ) -> None:
         ends_with_fork(self)
-        self._tier, self._hurry = tier, host.registry.calls.hurry
+        self._tier, self._calls = tier, host.registry.calls
         self._stop_s = settings.engine.service_stop_ms / 1000
         with contextlib.ExitStack() as owned:  # closed by close(), or here after an error
             owned.callback(host.close)
             if tier is not None:
                 owned.callback(tier.close)
-            self._clients = Clients(self, host.available_parts(TopicConfig())[0], self._compact)
+            expiration_ms = settings.engine.transactional_id_expiration_ms
+            self._clients = Clients(self, host.available_components(TopicConfig())[0], self._compact, expiration_ms)
             self._services = Services(host)
             owned.callback(self._services.close)
             forget_offsets = self._clients.offsets.forget_topic
@@ -97,6 +107,28 @@ class Engine(EngineDuties):
     def topics(self) -> dict[str, TopicInfo]:
         """Return all topics, by name."""
         return self._logs.topics()
+
+    def log_directories(self) -> dict[str, tuple[TopicPartition, ...]]:
+        """Return the open logs of each log directory that is in service, sorted, by the path of the directory."""
+        self._logs.check_open()
+        return self._logs.directories()
+
+    @property
+    def topic_changes(self) -> int:
+        """Number of changes of topics since the engine was opened.
+
+        It rises after each creation, change of settings, move and deletion, also a failed one. A program that keeps the
+        results of ``topics`` or ``log`` reads them again if the number differs from the one before.
+        """
+        return self._logs.changes
+
+    def topic_settings(self, name: str) -> dict[str, TopicSetting]:
+        """Return the settings of a topic by Kafka's names, with their defaults, sources and descriptions.
+
+        Raises:
+            UnknownTopicError: the topic does not exist here.
+        """
+        return self._logs.settings(name)
 
     def log(self, topic: str, partition: int | None = None) -> Log:
         """Return one log. ``partition`` may be left out if the topic has one partition.
@@ -201,6 +233,42 @@ class Engine(EngineDuties):
         self._logs.check_open()
         return self._clients.producer(transactional_id=transactional_id, **options)
 
+    def new_producer_id(self) -> int:
+        """Return a new id for an idempotent producer that encodes its batches itself; its first epoch is 0.
+
+        No other producer has the id: ids are random numbers from 2^62 to 2^63 - 1, and Kafka assigns ids from 0 upwards.
+        """
+        self._logs.check_open()
+        return new_producer_id(self._logs.env.chance).producer_id
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        """Coordinator of all transactional producers, for producers outside the process, and for their states."""
+        self._logs.check_open()
+        return self._clients.coordinator
+
+    @overload
+    def consumer(
+        self,
+        *,
+        topics: Iterable[str] | re.Pattern[str] = ...,
+        group: str | None = ...,
+        isolation: str = ...,
+        auto_offset_reset: str = ...,
+    ) -> Consumer: ...
+
+    @overload
+    def consumer(
+        self,
+        *,
+        topics: Iterable[str] | re.Pattern[str] = ...,
+        group: str | None = ...,
+        isolation: str = ...,
+        auto_offset_reset: str = ...,
+        key_deserializer: Deserializer | None = ...,
+        value_deserializer: Deserializer | None = ...,
+    ) -> Consumer[DeserializedRecord]: ...
+
     def consumer(
         self,
         *,
@@ -208,11 +276,21 @@ class Engine(EngineDuties):
         group: str | None = None,
         isolation: str = "read_uncommitted",
         auto_offset_reset: str = "latest",
-    ) -> Consumer:
-        """Create a consumer of all partitions of ``topics``; arguments and errors are those of ``Consumer``."""
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+    ) -> Consumer[Any]:
+        """Create a consumer of all partitions of ``topics``; arguments and errors are those of ``Consumer``.
+
+        With a deserializer, the records of the consumer are of the type ``DeserializedRecord``.
+        """
         self._logs.check_open()
         return self._clients.consumer(
-            topics=topics, group=group, isolation=isolation, auto_offset_reset=auto_offset_reset
+            topics=topics,
+            group=group,
+            isolation=isolation,
+            auto_offset_reset=auto_offset_reset,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
         )
 
     def groups(self) -> tuple[str, ...]:
@@ -223,8 +301,17 @@ class Engine(EngineDuties):
         """Return the committed offsets of a group, by partition; none for an unknown group."""
         return self._group_offsets().committed(group)
 
+    def pending_group_offsets(self, group: str) -> frozenset[TopicPartition]:
+        """Return the partitions whose offsets an open transaction commits for a group."""
+        return self._group_offsets().pending(group)
+
     def alter_group_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset | None], durability: str | None = None
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int | CommittedOffset | None],
+        durability: str | None = None,
+        *,
+        must_exist: bool = True,
     ) -> None:
         """Commit offsets for a group that no consumer uses now; None deletes the offset of a partition.
 
@@ -232,29 +319,32 @@ class Engine(EngineDuties):
             group: name of the group.
             offsets: offset of the next record to read, by partition.
             durability: ``written`` or ``durable``; None is the engine's setting.
+            must_exist: False for partitions that another engine has, whose records this group reads elsewhere.
 
         Raises:
             ConfigError: an offset is negative, or ``group`` is empty.
-            UnknownTopicError: a partition does not exist here; nothing was stored.
+            UnknownTopicError: a partition does not exist here, and ``must_exist`` is set; nothing was stored.
         """
         if not group:
             raise ConfigError("group must not be empty")
-        self._group_offsets().commit(group, offsets, durability)
+        self._group_offsets().commit(group, offsets, durability, must_exist=must_exist)
 
     def delete_group(self, group: str, durability: str | None = None) -> bool:
-        """Delete all committed offsets of a group. Return False if it has none."""
-        offsets = self._group_offsets()
-        found = offsets.committed(group)
-        offsets.commit(group, dict.fromkeys(found), durability)
-        return bool(found)
+        """Delete all committed offsets and the stored state of a group. Return False if it has neither."""
+        return self._group_offsets().delete(group, durability)
+
+    def group_states(self) -> GroupStates:
+        """Return the stored states of groups, for a coordinator of groups: their members, generations and assignments."""
+        return self._group_offsets()
 
     def _group_offsets(self) -> GroupOffsets:
         self._logs.check_open()
         self._clients.coordinator.recover()  # ends the transactions that may commit offsets
         return self._clients.offsets
 
-    def _compact(self, log: Log) -> None:
+    def _compact(self, name: TopicPartition) -> None:
         """Compact a log now, including the records of its active segment, if its policies require it."""
+        log = self.log(*name)
         log.roll()
         self._duties.cleaner.run([log])
 
@@ -274,12 +364,33 @@ class Engine(EngineDuties):
         self._services.start(lambda service: service.start(self))
         return self
 
+    def service(self, name: str) -> Service:
+        """Return one of the services that the settings name, for what its class offers, such as an address.
+
+        Raises:
+            ConfigError: the settings do not name the service.
+        """
+        return self._services.named(name)
+
     def close(self) -> None:
-        """Stop the services, and close producers and logs as a clean stop of Kafka does. Idempotent."""
+        """Stop the services, and close producers and logs as a clean stop of Kafka does. Idempotent.
+
+        Raises:
+            PluginError: a call into a plugin has not returned within ``service.stop.ms``; the text names it. The log
+                directories stay locked until the call returns. Then the engine closes; a further ``close`` waits for
+                that.
+            StorageError: a log could not be closed cleanly.
+        """
+        try:
+            self._calls.run_unless_stuck(self._close_all, max(2 * self._stop_s, _LEAST_STOP_S))
+        except OverdueError as error:
+            raise PluginError(f"{error}: the engine is closed when the call returns, or the process ends") from error
+
+    def _close_all(self) -> None:
         with contextlib.ExitStack() as stack:
             stack.callback(self._close)
             stack.callback(self._clients.close)
-            stack.callback(self._hurry, self._stop_s)
+            stack.callback(self._calls.hurry, self._stop_s)
             stack.callback(self._services.close)
 
     def _close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from stratalog.config.settings_sources import Settings
@@ -38,7 +38,7 @@ from stratalog.model.events import LogDirOffline
 from stratalog.model.names import TopicPartition, only_partition, unknown_topic
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
-from stratalog.reading.topic_table import TopicTable
+from stratalog.reading.topic_table import TopicSetting, TopicTable
 from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.tier.takeover.take_over import AttachedLog
 from stratalog.tier.tier import Tier
@@ -65,6 +65,7 @@ class EngineLogs:
         tiering: creates and offloads logs in the tier; None without a tier.
         attached: logs that were taken over when the engine was opened.
         notifier: queue of events for the listeners.
+        changes: number of changes of topics and logs since the engine was opened.
         env: clock, files and observation of the engine.
     """
 
@@ -80,6 +81,7 @@ class EngineLogs:
         self._settings, self._host, self._tier, self.env = settings, host, tier, host.env
         self._changing = LockRank.TOPICS.lock()  # held while topics are created, altered, moved or deleted
         self._closed = False  # under _changing
+        self.changes = 0  # see Engine.topic_changes
         self._lacks_first = False  # True if the directory with the topics file is unavailable
         with contextlib.ExitStack() as owned:  # closed by close(), or here after an error
             self.notifier = Notifier(host.registry, settings.engine.service_stop_ms)
@@ -121,6 +123,11 @@ class EngineLogs:
             grouped.setdefault(name.topic, []).append(name)
         return {topic: self._changes.info(topic, names) for topic, names in grouped.items()}
 
+    def settings(self, topic: str) -> dict[str, TopicSetting]:
+        """Return the settings of a topic, by name."""
+        self.check_open()
+        return self._changes.settings(topic)
+
     def log(self, topic: str, partition: int | None) -> Log:
         """Return one log; open it again if the process had too many open files before."""
         self.check_open()
@@ -138,6 +145,10 @@ class EngineLogs:
         if not found:
             raise unknown_topic(topic, self.open_logs.names(), self.open_logs.places())
         return found
+
+    def directories(self) -> dict[str, tuple[TopicPartition, ...]]:
+        """Return the logs of each directory that is in service, sorted, by the path of the directory."""
+        return {found.store.path(): tuple(sorted(found.logs)) for found in self.open_logs.online()}
 
     def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
         """Return the cleanup policies of a topic with these settings, by name."""
@@ -182,23 +193,34 @@ class EngineLogs:
         """Change a topic under the lock, store the inventory, and create new logs in the tier."""
         with self._changing:
             self.check_open()
-            found = change()
+            with self._counted():
+                found = change()
             self._keep_inventory()
             self._create_in_tier(topic)
             return found
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a change when it ends: a failed one may have changed some logs."""
+        try:
+            yield
+        finally:
+            self.changes += 1
 
     def delete(self, name: str) -> None:
         """Delete a topic with its logs and committed offsets."""
         with self._changing:
             self.check_open()
-            self._changes.delete(name)
+            with self._counted():
+                self._changes.delete(name)
             self._keep_inventory()
 
     def move(self, name: TopicPartition, path: str) -> Log:
         """Move a log to another directory."""
         with self._changing:
             self.check_open()
-            return self._changes.move(self.open_logs.log(name), path)
+            with self._counted():
+                return self._changes.move(self.open_logs.log(name), path)
 
     def end(self) -> None:
         """Refuse further use, after the change that is running."""

@@ -52,8 +52,8 @@ def for_each(
         else:
             raise outcome
     if failed and len(logs) > 1:
-        said = f"{len(results)} of {len(logs)} logs are done, {len(failed)} failed"
-        failed[0].__notes__ = [*notes[:NAMED_FAILURES], said]
+        summary = f"{len(results)} of {len(logs)} logs are done, {len(failed)} failed"
+        failed[0].__notes__ = [*notes[:NAMED_FAILURES], summary]
     if failed:
         raise failed[0]
     return results

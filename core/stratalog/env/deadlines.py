@@ -15,6 +15,7 @@ from stratalog.env.threads import OwnThread
 _LOGGER: Final = logging.getLogger(__name__)
 _NAME: Final = "stratalog-call"
 MOST_LAGGARDS: Final = 8
+_POLL_S: Final = 0.05  # how often a stuck call is looked for
 _LEAST_S: Final = 0.1  # each call gets at least this long while an engine closes
 _CLOCK: Final = SystemClock()  # threads run in real time, for any clock of the engine
 
@@ -37,6 +38,7 @@ class DeadlineCalls:
 
     Attributes:
         wait_s: default time to wait for a call.
+        has_strangers: True after the first call that ``entered`` announced.
     """
 
     def __init__(self, most: int = MOST_LAGGARDS) -> None:
@@ -46,6 +48,9 @@ class DeadlineCalls:
         self._laggards = Counter[str]()  # by component; under _lock
         self._hurry_s: float | None = None  # deadline of all calls, in the system's monotonic time; set by hurry
         self._hurried = threading.Condition(self._lock)
+        self._running: dict[object, float] = {}  # calls without a deadline, and when they began; each change is atomic
+        self._closing: tuple[_Call[None], threading.Thread] | None = None
+        self.has_strangers = False
         ends_with_fork(self)
 
     def call(self, component: str, method: str, work: Callable[[], T], wait_s: float) -> T:
@@ -82,6 +87,46 @@ class DeadlineCalls:
         with self._lock:
             self._hurry_s = _now_s() + wait_s
             self._hurried.notify_all()
+
+    def entered(self, call: object) -> None:
+        """Note that ``call`` into a component begins on this thread, without a deadline; its ``str`` names it."""
+        self.has_strangers = True
+        self._running[call] = _now_s()
+
+    def left(self, call: object) -> None:
+        """Note the end of a call that ``entered`` announced."""
+        self._running.pop(call, None)
+
+    def run_unless_stuck(self, work: Callable[[], None], wait_s: float) -> None:
+        """Run ``work`` to its end, or raise if a call that ``entered`` announced does not return.
+
+        After the first such call, the work runs on its own thread. If the caller no longer waits, the work continues
+        when the call returns. The next call of this method waits for the same work.
+
+        Args:
+            work: called at most once.
+            wait_s: how long to wait for one call into a component.
+
+        Raises:
+            OverdueError: a call did not return in time; the text names it.
+            BaseException: the exception of ``work``.
+        """
+        if self._closing is None:
+            if not self.has_strangers:
+                work()
+                return
+            call = _Call(work, self._hurried)
+            self._closing = call, OwnThread(call.run, f"{_NAME}-close")
+            self._closing[1].start()
+        call, began_s = self._closing[0], _now_s()
+        with self._lock:
+            while not call.is_over:
+                stuck, since_s = min(list(self._running.items()), key=lambda item: item[1], default=(None, 0.0))
+                end_s = max(since_s, began_s) + wait_s
+                if stuck is not None and _now_s() >= end_s:
+                    raise OverdueError(f"{stuck} did not return in {wait_s:.1f} s")
+                self._hurried.wait(_POLL_S)  # calls come and go without the lock
+        call.result()
 
     def _is_over(self, call: _Call[T], wait_s: float) -> bool:
         began_s = _now_s()

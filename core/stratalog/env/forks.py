@@ -19,6 +19,12 @@ from stratalog.errors import ClosedError
 _OWNED: Final = weakref.WeakSet[Any]()  # Any: objects of any class
 _LOCKS: Final = set[int]()  # descriptors that hold file locks; a child would also hold the locks
 
+closes_with_fork: Final = _LOCKS.add
+"""Close a descriptor in every child that is forked from now on: only the parent then holds the file lock."""
+
+stays_with_fork: Final = _LOCKS.discard
+"""Undo ``closes_with_fork`` before the descriptor is closed. Do nothing for any other descriptor."""
+
 
 def ends_with_fork(owned: object) -> None:
     """Close ``owned`` in every child that is forked from now on.
@@ -31,16 +37,6 @@ def ends_with_fork(owned: object) -> None:
         owned: an instance of a Python class that allows weak references. Only a weak reference is kept.
     """
     _OWNED.add(owned)
-
-
-def closes_with_fork(descriptor: int) -> None:
-    """Close a descriptor in every child that is forked from now on: only the parent then holds the file lock."""
-    _LOCKS.add(descriptor)
-
-
-def stays_with_fork(descriptor: int) -> None:
-    """Undo ``closes_with_fork`` before the descriptor is closed. Do nothing for any other descriptor."""
-    _LOCKS.discard(descriptor)
 
 
 @functools.cache

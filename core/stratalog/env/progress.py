@@ -28,7 +28,7 @@ class ProgressSum:
     """Sum of the progress of several parts of one piece of work. Thread-safe.
 
     Args:
-        report: called with the sums; None if nobody asks.
+        report: called with the sums; None if no caller wants them.
     """
 
     def __init__(self, report: Progress | None) -> None:
@@ -39,7 +39,7 @@ class ProgressSum:
         """Add a part, and return its progress. ``total_bytes`` counts at once; the part may raise it."""
         known_done = known_total = 0
 
-        def tell(done_bytes: int, total_bytes: int) -> None:
+        def report_sums(done_bytes: int, total_bytes: int) -> None:
             nonlocal known_done, known_total
             with self._lock:
                 more_total = max(total_bytes - known_total, 0)
@@ -51,8 +51,8 @@ class ProgressSum:
                 if self._report is not None:
                     self._report(self._done, self._total)
 
-        tell(0, total_bytes)
-        return tell
+        report_sums(0, total_bytes)
+        return report_sums
 
 
 def counted(progress: Progress, total_bytes: int) -> OnBytes:
@@ -80,7 +80,7 @@ def counters(progress: Progress | None, items: Sequence[T], size_of: Callable[[T
 
 
 def uncounted(_size_bytes: int) -> None:
-    """Ignore the size of a piece, for work that nobody watches."""
+    """Ignore the size of a piece, for work without an observer."""
 
 
 def no_progress(_done_bytes: int, _total_bytes: int) -> None:

@@ -13,7 +13,7 @@ import mmap
 import os
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, cast
@@ -26,7 +26,6 @@ from stratalog.errors.system import FULL_ERRNOS
 _FILE_MODE: Final = 0o600
 _FOLDER_MODE: Final = 0o700
 _KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE
-_MAX_PARTS: Final = 1024  # IOV_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class Vfs(Protocol):
         If the method returns False, the contents of ``into`` are undefined.
         """
 
-    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+    def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         """Write at a position, and return the number of bytes written: fewer than given if the disk is full."""
 
     def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
@@ -207,33 +206,20 @@ class PosixVfs:
         except (OSError, AttributeError):  # not cached, or this system or file does not support the flag
             return False
 
-    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+    def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         """Write, and continue after short writes until all is written or the disk is full."""
+        written, size = 0, data.nbytes if isinstance(data, memoryview) else len(data)
         try:
-            if len(parts) == 1:
-                data = parts[0]
-                count = written = os.pwrite(descriptor, data, position)
-                if written == (len(data) if type(data) is bytearray else memoryview(data).nbytes):
-                    return written  # the usual case, without a further call
-            else:
-                count = written = os.pwritev(descriptor, parts[:_MAX_PARTS], position)
+            written = os.pwrite(descriptor, data, position)
+            while 0 < written < size:
+                more = os.pwrite(descriptor, memoryview(data).cast("B")[written:], position + written)
+                if not more:
+                    break
+                written += more
         except OSError as error:
-            if error.errno in FULL_ERRNOS:
-                return 0
-            raise
-        left = [memoryview(part).cast("B") for part in parts]
-        first = 0
-        while True:
-            while first < len(left) and count >= len(left[first]):
-                count -= len(left[first])
-                first += 1
-            if first == len(left):
-                return written
-            left[first] = left[first][count:]
-            count = _write_some(descriptor, position + written, left[first:])
-            if not count:
-                return written
-            written += count
+            if error.errno not in FULL_ERRNOS:
+                raise
+        return written
 
     def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
         """Send with the system's ``sendfile``."""
@@ -334,18 +320,6 @@ class PosixVfs:
     def is_locked(self, path: str) -> bool:
         """Return True if the lock is held; False if the file does not exist."""
         return is_locked(path)
-
-
-def _write_some(descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
-    """Write with one system call. Return the number of bytes written, 0 if the disk is full."""
-    try:
-        if len(parts) == 1:
-            return os.pwrite(descriptor, parts[0], position)
-        return os.pwritev(descriptor, parts[:_MAX_PARTS], position)
-    except OSError as error:
-        if error.errno in FULL_ERRNOS:
-            return 0
-        raise
 
 
 @functools.cache

@@ -24,13 +24,16 @@
     │   ├── OutOfOrderSequenceError
     │   ├── InvalidProducerEpochError
     │   │   └── ProducerFencedError
+    │   │       └── InvalidProducerIdMappingError
     │   ├── InvalidTxnStateError
+    │   │   └── ConcurrentTransactionsError     retriable
     │   ├── TransactionCoordinatorFencedError
     │   ├── OffsetsExhaustedError
     │   ├── TransactionAbortedError
     │   ├── UnsupportedCompressionError
     │   ├── OffsetsOutOfOrderError
     │   └── UnexpectedAppendOffsetError
+    ├── SerializationError          a serializer or a deserializer of the caller failed
     ├── OffsetOutOfRangeError       ask for an offset that the log has
     ├── NoOffsetError               a group has committed nothing here: seek, or set auto_offset_reset
     ├── CorruptionError             stored bytes are damaged: repair, never retry
@@ -131,7 +134,9 @@ from stratalog.errors.places import (
     TierUnavailableError,
 )
 from stratalog.errors.record_errors import (
+    ConcurrentTransactionsError,
     InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
     InvalidRecordError,
     InvalidTimestampError,
     InvalidTxnStateError,
@@ -144,6 +149,7 @@ from stratalog.errors.record_errors import (
     RecordBatchTooLargeError,
     RecordError,
     RecordTooLargeError,
+    SerializationError,
     TransactionAbortedError,
     TransactionCoordinatorFencedError,
     UnexpectedAppendOffsetError,
@@ -168,6 +174,7 @@ __all__ = [
     "AttachError",
     "BucketNotFoundError",
     "ClosedError",
+    "ConcurrentTransactionsError",
     "ConfigError",
     "CorruptBatchError",
     "CorruptCheckpointError",
@@ -183,6 +190,7 @@ __all__ = [
     "FencedEpochError",
     "FileReplacedError",
     "InvalidProducerEpochError",
+    "InvalidProducerIdMappingError",
     "InvalidRecordError",
     "InvalidTimestampError",
     "InvalidTopicError",
@@ -215,6 +223,7 @@ __all__ = [
     "RecordTooLargeError",
     "ReplicaError",
     "SegmentGoneError",
+    "SerializationError",
     "StaleLeaderEpochError",
     "StorageError",
     "StoreError",

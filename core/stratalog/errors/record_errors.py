@@ -72,10 +72,23 @@ class ProducerFencedError(InvalidProducerEpochError):
     kafka_code = 90
 
 
+class InvalidProducerIdMappingError(ProducerFencedError):
+    """The transactional id is unknown, or belongs to another producer id now. Create the producer again."""
+
+    kafka_code = 49
+
+
 class InvalidTxnStateError(RecordError):
     """A rule of transactions is broken, such as a plain batch in an open transaction. Abort the transaction first."""
 
     kafka_code = 48
+
+
+class ConcurrentTransactionsError(InvalidTxnStateError):
+    """The previous transaction of the producer is still being ended. Retry the call."""
+
+    kafka_code = 51
+    retriable = True
 
 
 class TransactionCoordinatorFencedError(RecordError):
@@ -121,6 +134,24 @@ class UnexpectedAppendOffsetError(RecordError):
     def _where(self) -> str:
         offsets = f"first_offset={self.first_offset} last_offset={self.last_offset}"
         return f" log={self.log} {offsets} log_end={self.log_end}"
+
+
+class SerializationError(StorageError):
+    """A serializer or a deserializer of the caller failed. Correct the function or the data, or seek past the record.
+
+    ``partition`` and ``offset`` are -1 for a record that was to be sent. Source: Kafka's SerializationException and
+    RecordDeserializationException.
+    """
+
+    kafka_code = -1
+
+    def __init__(self, reason: str, topic: str, partition: int = -1, offset: int = -1) -> None:
+        super().__init__(reason, topic, partition, offset)
+        self.topic, self.partition, self.offset = topic, partition, offset
+
+    def _where(self) -> str:
+        place = f" partition={self.partition} offset={self.offset}" if self.offset >= 0 else ""
+        return f" topic={self.topic}{place}"
 
 
 class OffsetOutOfRangeError(StorageError):

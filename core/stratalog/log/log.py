@@ -59,7 +59,7 @@ class Log(LogReader):
         self.maintenance = LogMaintenance(self._state)
 
     @property
-    def parts(self) -> Components:
+    def components(self) -> Components:
         """The components that the log uses now."""
         return self._state.settings.components
 

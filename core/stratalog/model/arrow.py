@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from stratalog.errors import ConfigError, PluginImportError
 from stratalog.extensions import extension
 from stratalog.model.batches import NO_TIMESTAMP
-from stratalog.model.column_views import FLAT_COLUMNS, outside_headers, views_of
+from stratalog.model.column_views import FLAT_COLUMNS, cuts, views_of
 from stratalog.model.record_checks import integer
 from stratalog.model.records import Fields, RecordColumns
 
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - inside functions pa is the module at run time
 
 _MAX_ARROW_MS: Final = ((1 << 63) - 1) // 1000
-_MIN_ARROW_MS: Final = -_MAX_ARROW_MS
 _LIMIT: Final = (1 << 31) - 1  # Arrow's offsets have 32 bits
-_LEAST_SHARED_ROWS: Final = 1 << 12
-_SHARED_ROWS: Final = 1 << 17  # of a buffer that is kept
-_REPLACEMENT_BYTES: Final = 3  # size of U+FFFD, which may replace one byte
+_LEAST_SHARED_ROWS, _SHARED_ROWS = 1 << 12, 1 << 17  # bounds of the rows of a buffer that is kept
 _SOURCES: Final = {
     "partition": Fields(0),
     "offset": Fields.OFFSET,
@@ -188,6 +185,20 @@ class ArrowBuffers(NamedTuple):
         return allocate
 
     @staticmethod
+    def needed_fields(columns: Sequence[str] | None) -> Fields:
+        """Return the fields of records that the columns of a batch are made of.
+
+        Raises:
+            ConfigError: as ``arrow_schema``.
+        """
+        return arrow_fields(columns)
+
+    @staticmethod
+    def schema(columns: Sequence[str] | None = None) -> pyarrow.Schema:
+        """Return the schema of a batch with these columns; as ``arrow_schema``."""
+        return arrow_schema(columns)
+
+    @staticmethod
     def repeated(number: int, rows: int) -> Any:
         """Return a buffer with the same int32 ``rows`` times, for the many columns with one number.
 
@@ -311,7 +322,7 @@ def converted_batches(chunk: RecordColumns, partition: int, limit: int, schema: 
     views_of(chunk)
     if not chunk.count:
         return
-    for end in _cuts(chunk, limit):
+    for end in cuts(chunk, limit):
         part = chunk if (start, end) == (0, chunk.count) else chunk.take(start, end)
         yield _batch(pa, part.count, _converted(pa, schema, part, partition), schema)
         start = end
@@ -350,72 +361,15 @@ def _timestamps(pa: Any, timestamp_ms: memoryview) -> Any:
     """Return timestamps in microseconds, null if there is no timestamp or 64 bits cannot hold it."""
     pc = import_module("pyarrow.compute")  # part of the extra
     ms = _copied(pa, pa.int64(), timestamp_ms)
-    fits = pc.and_(pc.greater_equal(ms, _MIN_ARROW_MS), pc.less_equal(ms, _MAX_ARROW_MS))
+    fits = pc.and_(pc.greater_equal(ms, -_MAX_ARROW_MS), pc.less_equal(ms, _MAX_ARROW_MS))
     return pc.multiply(pc.if_else(pc.and_(fits, pc.not_equal(ms, NO_TIMESTAMP)), ms, None), 1000)
-
-
-def _cuts(chunk: RecordColumns, limit: int) -> Iterator[int]:
-    """Yield the end rows of the batches into which a chunk is split; a batch may be smaller than the limit allows."""
-    if _largest(chunk) <= limit:
-        yield chunk.count
-        return
-    start, used = 0, [0] * 5
-    sizes = zip(
-        _positive(chunk.key_size),
-        _positive(chunk.value_size),
-        _sums(chunk, [_REPLACEMENT_BYTES * size for size in _positive(chunk.header_key_size)]),
-        _sums(chunk, _positive(chunk.header_value_size)),
-        chunk.header_count,
-        strict=True,
-    )
-    for row, more in enumerate(sizes):
-        if max(more) > limit:
-            raise OverflowError(f"record {row} does not fit Arrow's 32-bit offsets")
-        used = [a + b for a, b in zip(used, more, strict=True)]
-        if max(used) > limit:
-            yield row
-            start, used = row, list(more)
-    if start < chunk.count:
-        yield chunk.count
-
-
-def _largest(chunk: RecordColumns) -> int:
-    """Return an upper bound of the largest column of the chunk."""
-    header_rows = sum(chunk.header_count)
-    return max(
-        chunk.count * max(chunk.key_size),
-        chunk.count * max(chunk.value_size),
-        header_rows,
-        header_rows * _REPLACEMENT_BYTES * max(chunk.header_key_size, default=0),
-        header_rows * max(chunk.header_value_size, default=0),
-    )
-
-
-def _positive(sizes: memoryview) -> list[int]:
-    return [max(size, 0) for size in sizes]
-
-
-def _sums(chunk: RecordColumns, sizes: list[int]) -> list[int]:
-    """Return the total size of the headers of each record."""
-    before = [0, *accumulate(sizes)]
-    total = len(sizes)
-    result = []
-    for first, count in zip(chunk.header_first, chunk.header_count, strict=True):
-        if count and (first < 0 or count < 0 or first + count > total):
-            outside_headers(first, count, total)
-        result.append(before[first + count] - before[first] if count else 0)
-    return result
 
 
 # --- choice of the twin ------------------------------------------------------------------------------------------
 
 
-def _chosen() -> Batches:
-    kernel = extension("stratalog.model.arrow_c")
-    return converted_batches if kernel is None else packed_batches(kernel)
-
-
-record_batches: Final = _chosen()
+_kernel: Final = extension("stratalog.model.arrow_c")
+record_batches: Final = converted_batches if _kernel is None else packed_batches(_kernel)
 """The twin that this process uses."""
 
 

@@ -1,7 +1,9 @@
-"""The columns of records, and the errors for wrong columns, for both twins of every kernel."""
+"""The columns of records: checked views, the errors for wrong columns, and the rows at which they are cut to a size."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Never
 
 from stratalog.errors import ConfigError
@@ -10,6 +12,7 @@ from stratalog.model.batches import Buffer
 if TYPE_CHECKING:
     from stratalog.model.records import RecordColumns
 
+_REPLACEMENT_BYTES: Final = 3  # size of U+FFFD, which may replace one byte
 ROW_COLUMNS: Final = {
     "offset": "q",
     "timestamp_ms": "q",
@@ -70,3 +73,62 @@ def outside_headers(first: int, count: int, total: int) -> Never:
 def null_name() -> Never:
     """Raise the error for a header without a name."""
     raise IndexError("a header's name is null")
+
+
+def cuts(chunk: RecordColumns, limit: int) -> Iterator[int]:
+    """Yield the end rows of the parts into which a chunk is split, so that no column of a part has more bytes than ``limit``.
+
+    A part may be smaller than the limit allows. Names of headers count three bytes for one.
+
+    Raises:
+        OverflowError: one record is larger than the limit.
+    """
+    if _largest(chunk) <= limit:
+        yield chunk.count
+        return
+    start, used = 0, [0] * 5
+    sizes = zip(
+        _positive(chunk.key_size),
+        _positive(chunk.value_size),
+        _sums(chunk, [_REPLACEMENT_BYTES * size for size in _positive(chunk.header_key_size)]),
+        _sums(chunk, _positive(chunk.header_value_size)),
+        chunk.header_count,
+        strict=True,
+    )
+    for row, more in enumerate(sizes):
+        if max(more) > limit:
+            raise OverflowError(f"record {row} does not fit Arrow's 32-bit offsets")
+        used = [a + b for a, b in zip(used, more, strict=True)]
+        if max(used) > limit:
+            yield row
+            start, used = row, list(more)
+    if start < chunk.count:
+        yield chunk.count
+
+
+def _largest(chunk: RecordColumns) -> int:
+    """Return an upper bound of the largest column of the chunk."""
+    header_rows = sum(chunk.header_count)
+    return max(
+        chunk.count * max(chunk.key_size),
+        chunk.count * max(chunk.value_size),
+        header_rows,
+        header_rows * _REPLACEMENT_BYTES * max(chunk.header_key_size, default=0),
+        header_rows * max(chunk.header_value_size, default=0),
+    )
+
+
+def _positive(sizes: memoryview) -> list[int]:
+    return [max(size, 0) for size in sizes]
+
+
+def _sums(chunk: RecordColumns, sizes: list[int]) -> list[int]:
+    """Return the total size of the headers of each record."""
+    before = [0, *accumulate(sizes)]
+    total = len(sizes)
+    result = []
+    for first, count in zip(chunk.header_first, chunk.header_count, strict=True):
+        if count and (first < 0 or count < 0 or first + count > total):
+            outside_headers(first, count, total)
+        result.append(before[first + count] - before[first] if count else 0)
+    return result

@@ -93,6 +93,11 @@ class TopicId:
         # The last character has four unused bits. The text is encoded again, and thus equal ids have equal texts.
         object.__setattr__(self, "text", base64.urlsafe_b64encode(raw).decode()[:22])
 
+    @property
+    def as_uuid(self) -> uuid.UUID:
+        """The id as a UUID, with the 16 bytes that Kafka's protocol has."""
+        return uuid.UUID(bytes=base64.urlsafe_b64decode(self.text + "=="))
+
     @classmethod
     def from_uuid(cls, value: uuid.UUID) -> TopicId:
         """Return the id with the 16 bytes of ``value``."""
@@ -171,17 +176,17 @@ def unknown_topic(wanted: str | TopicPartition, known: Iterable[str | TopicParti
     logs = set(known)
     topics = sorted({found if isinstance(found, str) else found.topic for found in logs})
     topic = wanted if isinstance(wanted, str) else wanted.topic
-    said = f"there is no {'topic ' if isinstance(wanted, str) else ''}{wanted} in {place}"
+    problem = f"there is no {'topic ' if isinstance(wanted, str) else ''}{wanted} in {place}"
     if topic in topics:
         numbers = sorted(found.partition for found in logs if not isinstance(found, str) and found.topic == topic)
-        return UnknownTopicError(f"{said}: topic {topic} has the partitions {', '.join(map(str, numbers[:_NAMED]))}")
+        return UnknownTopicError(f"{problem}: topic {topic} has the partitions {', '.join(map(str, numbers[:_NAMED]))}")
     if not topics:
-        return UnknownTopicError(f"{said}, which has no topics")
+        return UnknownTopicError(f"{problem}, which has no topics")
     near = difflib.get_close_matches(topic, topics, n=1)
     if near:
-        return UnknownTopicError(f"{said}: did you mean {near[0]!r}?")
+        return UnknownTopicError(f"{problem}: did you mean {near[0]!r}?")
     others = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
-    return UnknownTopicError(f"{said}: its topics are {', '.join(topics[:_NAMED])}{others}")
+    return UnknownTopicError(f"{problem}: its topics are {', '.join(topics[:_NAMED])}{others}")
 
 
 def _is_topic(topic: str, longest: int) -> bool:

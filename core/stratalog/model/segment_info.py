@@ -32,7 +32,8 @@ class SegmentInfo:
     ``max_timestamp_ms`` is -1 if no record has a timestamp; retention then uses ``modified_ms``.
     ``leader_epochs`` are the (epoch, start offset) pairs of the epochs in which the segment has offsets. ``records`` is the
     number of data records, those of aborted transactions included, and ``min_timestamp_ms`` their smallest timestamp: -1 if
-    one of them has none, or if there are none. Both are None if they are unknown.
+    one of them has none, or if there are none. Both are None if they are unknown. ``original_bytes`` is the size of the
+    log before its compressed batches were uncompressed for a layout that stores records; None if its bytes are unchanged.
     """
 
     log: TopicPartition
@@ -45,6 +46,7 @@ class SegmentInfo:
     leader_epochs: tuple[EpochEntry, ...] = ()
     records: int | None = None
     min_timestamp_ms: int | None = None
+    original_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def _opened(source: ReadSource) -> Iterator[tuple[Tier, Components]]:
         open_host(source.settings(), (), None) as host,
         open_tier(host, source.location, source.tier_options, read_only=True) as tier,
     ):
-        yield tier, host.parts(TopicConfig())
+        yield tier, host.components(TopicConfig())
 
 
 def _chosen(tier: Tier, topics: Iterable[str] | None) -> list[TierLogName]:

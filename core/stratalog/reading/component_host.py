@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import os
+import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -12,15 +14,16 @@ from typing import Any, Final, TypeVar, cast
 
 from stratalog.config.keys import Section
 from stratalog.config.settings_sources import Settings, plugin_values
-from stratalog.config.topic import TopicConfig
+from stratalog.config.topic import NO_CODEC, TopicConfig
 from stratalog.env import Env
 from stratalog.env.byte_cache import ByteCache
 from stratalog.env.closing import Closeable
 from stratalog.env.handles import HandlePool
-from stratalog.errors import PluginClashError, PluginError, StorageError, UnknownComponentError
+from stratalog.errors import ConfigError, PluginClashError, PluginError, StorageError, UnknownComponentError
 from stratalog.model.offers import Offers
 from stratalog.registry.component_kinds import CODECS
-from stratalog.registry.guard import guarded_policy
+from stratalog.registry.guarded_parts import GUARDED_PARTS, guarded_part
+from stratalog.registry.guarded_policy import guarded_policy
 from stratalog.registry.registry import Registry
 from stratalog.registry.resolve import Catalogue
 from stratalog.segment.components import MAGICS, Components, ExtraTable, FormatTable
@@ -58,7 +61,7 @@ class ComponentHost(Closeable):
         self._variables = plugin_values(settings, registry.engine_settings()) if settings.plugin_variables else {}
         self._opened: dict[tuple[str, str], object] = {}
         self._policies: dict[str, CleanupPolicy] = {}
-        self._parts: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
+        self._frozen: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
         self._stood_in: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
         self._reported = set[str]()  # missing extra indexes that were reported
         self._layouts: LayoutTable | None = None
@@ -75,7 +78,7 @@ class ComponentHost(Closeable):
             if provider.name in settings.plugins or provider.name in self._variables:
                 self.context(provider)
 
-    def parts(self, config: TopicConfig) -> Components:
+    def components(self, config: TopicConfig) -> Components:
         """Return the components for logs with these settings.
 
         Raises:
@@ -83,11 +86,11 @@ class ComponentHost(Closeable):
         """
         names = config.index_formats, config.index_extra
         with self._opening:
-            if names not in self._parts:
-                self._parts[names] = self._components(self._indexes(config.index_formats), self._extras(names[1]))
-            return self._parts[names]
+            if names not in self._frozen:
+                self._frozen[names] = self._components(self._indexes(config.index_formats), self._extras(names[1]))
+            return self._frozen[names]
 
-    def available_parts(self, config: TopicConfig) -> tuple[Components, PluginError | None]:
+    def available_components(self, config: TopicConfig) -> tuple[Components, PluginError | None]:
         """Return components for logs with these settings, and the error if such logs can only be read; otherwise None.
 
         extra indexes that cannot be opened are left out. Other index formats that cannot be opened are replaced:
@@ -99,7 +102,7 @@ class ComponentHost(Closeable):
         """
         extras = tuple(name for name in config.index_extra if self._has_extra(name))
         try:
-            return self.parts(dataclasses.replace(config, index_extra=extras)), None
+            return self.components(dataclasses.replace(config, index_extra=extras)), None
         except PluginError as error:
             with self._opening:
                 key = config.index_formats, extras
@@ -140,7 +143,7 @@ class ComponentHost(Closeable):
             raise error
         return {**STAND_INS, **found}
 
-    def reading_parts(self, config: TopicConfig | None = None) -> Components:
+    def reading_components(self, config: TopicConfig | None = None) -> Components:
         """Return the components of a reader: indexes, and all installed extra indexes, which are opened at first use.
 
         ``config`` has the settings of the topic if they are known; None means the default index formats.
@@ -150,7 +153,7 @@ class ComponentHost(Closeable):
             with contextlib.suppress(PluginClashError):  # an ambiguous name means no index; the records are read
                 providers.append(catalogue.by_name(name))
         return dataclasses.replace(
-            self.available_parts(config or TopicConfig())[0], extras=self._extra_table(catalogue, providers)
+            self.available_components(config or TopicConfig())[0], extras=self._extra_table(catalogue, providers)
         )
 
     def segment_store(self, location: str, *, read_only: bool) -> SegmentStore:
@@ -159,7 +162,8 @@ class ComponentHost(Closeable):
         catalogue = self.registry.segment_stores()
         provider = catalogue.by_scheme(scheme or "file")
         place = path if scheme in {"", "file"} else location
-        return catalogue.open(provider, self.context(provider, location=place, read_only=read_only))
+        store = catalogue.open(provider, self.context(provider, location=place, read_only=read_only))
+        return guarded_part(store, SegmentStore, catalogue.guard(provider))
 
     @property
     def layouts(self) -> LayoutTable:
@@ -195,9 +199,11 @@ class ComponentHost(Closeable):
             changed: check only the settings with these names; None checks all.
         """
         if changed is None or not {"index.formats", "index.extra"}.isdisjoint(changed):
-            self.parts(config)
+            self.components(config)
         for policy in config.cleanup_policy if changed is None or "cleanup.policy" in changed else ():
             self.registry.cleanup_policies().by_name(policy)
+        if (changed is None or "compression.type" in changed) and config.compression_type not in NO_CODEC:
+            self.registry.codecs().by_name(config.compression_type)
         if changed is None or "tier.layout" in changed:
             self.registry.tier_layouts().by_name(config.tier_layout)
 
@@ -254,7 +260,10 @@ class ComponentHost(Closeable):
                 context = self.context(provider)
                 if catalogue.title == CODECS.title:  # a codec must not depend on codecs that are still being opened
                     context = dataclasses.replace(context, codecs=CodecTable())
-                self._opened[key] = catalogue.open(provider, context)
+                opened = catalogue.open(provider, context)
+                if catalogue.component in GUARDED_PARTS:
+                    opened = guarded_part(opened, catalogue.component, catalogue.guard(provider))
+                self._opened[key] = opened
             return cast(C, self._opened[key])
 
     def _openers(self, catalogue: Catalogue[C]) -> dict[str, Callable[[], C]]:
@@ -285,7 +294,7 @@ class ComponentHost(Closeable):
         return None
 
     def _open_layout(self, provider: Provider[TierLayout]) -> TierLayout:
-        """Open a layout at its first use, when the table exists: a layout may be built on another one of the table."""
+        """Open a layout at its first use. The table of layouts exists by then, so a layout may use another one."""
         catalogue = self.registry.tier_layouts()
         return catalogue.open(provider, dataclasses.replace(self.context(provider), layouts=self.layouts))
 
@@ -316,7 +325,17 @@ class ComponentHost(Closeable):
         return ExtraTable(openers, {found.label: catalogue.guard(found) for found in providers})
 
 
+_NEARLY_URI: Final = re.compile("([a-z][a-z0-9]+):/(?!/)(.*)")
+
+
 def split_scheme(location: str) -> tuple[str, str]:
-    """Split ``scheme://rest`` into (scheme, rest); a plain path has the scheme ``""``."""
+    """Split ``scheme://rest`` into (scheme, rest); a plain path has the scheme ``""``.
+
+    Raises:
+        ConfigError: the second slash of a URI is missing, and there is no such path.
+    """
     scheme, mark, rest = location.partition("://")
+    nearly = None if mark else _NEARLY_URI.fullmatch(location)
+    if nearly is not None and not os.path.lexists(location):
+        raise ConfigError(f"{location!r} is not a URI: use {nearly[1]}://{nearly[2]}")
     return (scheme.lower(), rest) if mark else ("", location)

@@ -16,7 +16,7 @@ from stratalog.log.folder.directory_state import (
 )
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
 from stratalog.log.load.log_loader import load
-from stratalog.log.load.tier_at_opening import tier_at_opening
+from stratalog.log.load.tier_at_opening import tier_at_opening, warn_of_evicted
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.log.state.published import make_view
 from stratalog.model.names import TopicId, TopicPartition
@@ -118,18 +118,19 @@ class DirectoryReader(Reader):
     def _config(self, topic: str) -> TopicConfig:
         return self._topics.config(topic)
 
-    def _parts_of(self, topic: str) -> Components:
+    def _components_of(self, topic: str) -> Components:
         """Return the components of a topic: the shared ones, unless the topic has other index formats."""
         is_usual = self._topics.defaults.index_formats == TopicConfig().index_formats
         if is_usual and "index.formats" not in self._topics.chosen(topic):
-            return self._parts
-        return self._host.reading_parts(self._config(topic))
+            return self._components
+        return self._host.reading_components(self._config(topic))
 
     def _open(self, name: TopicPartition) -> StaticLog:
         folder, *others = self._folders[name]
         if others:
             places = ", ".join(found.store.path() for found in (folder, *others))
             raise ConfigError(f"{name} is in several log directories: {places}")
+        is_new = name not in self._stamps
         self._stamps[name] = self._stamp(name)  # before the files are read
         state, files = folder.state, folder.files()
         watermark = state.high_watermarks.get(name)
@@ -140,13 +141,15 @@ class DirectoryReader(Reader):
             high_watermark=watermark if state.clean else None,
             writable=False,
         )
-        topic_id, parts = self._topic_id(name), self._parts_of(name.topic)
-        loaded = load(files, parts, TopicConfig(), request)
+        topic_id, components = self._topic_id(name), self._components_of(name.topic)
+        loaded = load(files, components, TopicConfig(), request)
         tiered: RemoteView | None = None
-        if self.tier is not None and topic_id is not None:
+        if self.tier is None and is_new:
+            warn_of_evicted(name, files, loaded)
+        elif self.tier is not None and topic_id is not None:
             tiered = self._tiered(name, topic_id, files, loaded)
             if not loaded.segments and tiered.segments:
-                return StaticLog(tier_view(name, tiered, parts), topic_id, parts)
+                return StaticLog(tier_view(name, tiered, components), topic_id, components)
         stopped_in_disorder = not state.clean and not state.live
         high_watermark = loaded.log_end if stopped_in_disorder or watermark is None else watermark
         view = make_view(
@@ -160,7 +163,7 @@ class DirectoryReader(Reader):
             remote=tiered,
             damage=None if state.live else loaded.damage,
         )
-        return StaticLog(view, topic_id, parts, tuple(loaded.producers.entries()), state.dirty_starts.get(name))
+        return StaticLog(view, topic_id, components, tuple(loaded.producers.entries()), state.dirty_starts.get(name))
 
     def _tiered(self, name: TopicPartition, topic_id: TopicId, files: LogFiles, loaded: LoadedLog) -> RemoteView:
         """Return the tier's part of a log's own history: segments of stratalog, or those that a broker uploaded itself."""

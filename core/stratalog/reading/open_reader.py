@@ -16,6 +16,7 @@ from stratalog.reading.tier_reader import BucketReader
 from stratalog.registry.registry import Registry
 from stratalog.spi.segment_store import SegmentStore
 from stratalog.tier.manifest.history import AsOf
+from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
 
 
@@ -136,15 +137,15 @@ def open_tier(
     catalogue = host.registry.object_stores()
     provider = catalogue.by_scheme(scheme)
     store = catalogue.open(provider, host.context(provider, location=uri, options=options, read_only=read_only))
+    limits, config = host.settings.limits, host.settings.engine
     return Tier.open(
-        store,
+        TierStore(store, host.env, config, limits, catalogue.guard(provider)),
         host.layouts,
         env=host.env,
-        limits=host.settings.limits,
-        config=host.settings.engine,
+        limits=limits,
+        config=config,
         read_only=read_only,
         allow_offline=allow_offline,
-        guard=catalogue.guard(provider),
     )
 
 

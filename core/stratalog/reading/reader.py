@@ -50,18 +50,18 @@ class StaticLog(LogReader):
         self,
         view: LogView,
         topic_id: TopicId | None,
-        parts: Components,
+        components: Components,
         producers: tuple[ProducerEntry, ...] = (),
         dirty_start: int | None = None,
     ) -> None:
         super().__init__(view.log, topic_id)
         self.producers, self.dirty_start = producers, dirty_start
-        self._view, self._parts, self._closed = view, parts, False
+        self._view, self._components, self._closed = view, components, False
 
     @property
-    def parts(self) -> Components:
+    def components(self) -> Components:
         """The components that reads of the log use."""
-        return self._parts
+        return self._components
 
     @property
     def is_deleted(self) -> bool:
@@ -108,7 +108,7 @@ class Reader(CheckedArguments, Closeable):
 
     def __init__(self, location: str, host: ComponentHost, tier: Tier | None) -> None:
         self.location, self.tier, self._host = location, tier, host
-        self._parts = host.reading_parts()
+        self._components = host.reading_components()
         self._logs: dict[TopicPartition, StaticLog] = {}
         self._closed = False
         ends_with_fork(self)

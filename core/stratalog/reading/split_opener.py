@@ -42,7 +42,7 @@ class SplitOpener:
         self._opened = ExitStack()
         self._host = open_host(self._settings, (), None)
         self._opened.callback(self._host.close)
-        self.parts = self._host.parts(TopicConfig())
+        self.components = self._host.components(TopicConfig())
         self._store: SegmentStore | None = None
         self._tier: Tier | None = None
         self._reader: Reader | None = None
@@ -69,7 +69,7 @@ class SplitOpener:
             files,
             piece.base_offset,
             piece.end_offset,
-            self.parts,
+            self.components,
             log,
             size_bytes=piece.size_bytes,
             names={LOG_SUFFIX: piece.place},

@@ -7,10 +7,11 @@ task read only the bytes it needs, without an index. Each position is checked ag
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
+
+from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.log.read.log_reader import LogReader
@@ -28,6 +29,7 @@ from stratalog.segment.search import byte_range, offset_index
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexReader
 from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.manifest.page_codec import entry_from_json, entry_to_json
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier import Tier
 
@@ -38,8 +40,6 @@ MOST_SPLITS: Final = (
 )
 _KEPT_SEGMENTS: Final = 10_000  # a plan of more segments releases each log after it has read it
 _COMPRESSION: Final = 1
-_WINDOW_BITS: Final = 12  # entries have about 1 KB: to clear the usual buffers takes longer than to compress one
-_MEMORY_LEVEL: Final = 5
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)  # entries are checked, and not deep
 _LARGEST_ENTRY_BYTES: Final = 16 << 20
 USUAL_SPLITS: Final = 8  # for reads of up to 8 of the largest splits: enough to keep a few cores busy to the end
@@ -66,27 +66,30 @@ class PackedSegment:
     data: bytes
 
     @classmethod
-    def of(cls, stored: StoredSegment) -> Self:
-        """Return a segment in this form."""
-        packer = zlib.compressobj(_COMPRESSION, zlib.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL)
-        return cls(packer.compress(_ENCODER.encode(stored.to_json()).encode()) + packer.flush())
+    def of(cls, stored: StoredSegment, packer: ZstdCompressor | None = None) -> Self:
+        """Return a segment in this form; ``packer`` is for a caller that packs many, from one thread."""
+        info = stored.info
+        form = [info.log.topic, info.log.partition, info.topic_id.text, entry_to_json(stored)]
+        packed = (packer or ZstdCompressor(_COMPRESSION)).compress(_ENCODER.encode(form).encode())
+        return cls(
+            bytes(memoryview(packed))
+        )  # a copy, because the bytes of the library keep the memory of the worst case
 
     @property
     def stored(self) -> StoredSegment:
         """The segment, checked.
 
         Raises:
-            ValueError: the bytes are not in this form.
-            CorruptObjectError: the entry is malformed.
+            StorageError, TypeError, ValueError, KeyError: the bytes are not in this form.
         """
-        unpacker = zlib.decompressobj()
         try:
-            text = unpacker.decompress(self.data, _LARGEST_ENTRY_BYTES)
-        except zlib.error as error:
+            if frame_content_size(self.data) > _LARGEST_ENTRY_BYTES:
+                raise ValueError(f"a packed segment has more than {_LARGEST_ENTRY_BYTES} bytes")
+            text = ZstdDecompressor().decompress(self.data)
+        except ZstdError as error:
             raise ValueError(f"a packed segment cannot be unpacked: {error}") from error
-        if not unpacker.eof:
-            raise ValueError(f"a packed segment is cut, or has more than {_LARGEST_ENTRY_BYTES} bytes")
-        return StoredSegment.from_json(json.loads(text))
+        topic, partition, topic_id, entry = json.loads(text)
+        return entry_from_json(entry, TopicPartition(topic, partition), TopicId(topic_id))
 
     def to_message(self) -> bytes:
         """Return the bytes that ``from_message`` reads."""
@@ -194,9 +197,9 @@ def plan_splits(
         StoreError, CorruptManifestError: the tier cannot be read.
     """
     seen = Isolation.of(isolation)
-    found = list[_Part]()
+    found, packer = list[_Part](), ZstdCompressor(_COMPRESSION)
     for wanted in ranges:
-        found += _parts(reader.log(*wanted.log), wanted, seen, split_records)
+        found += _parts(reader.log(*wanted.log), wanted, seen, split_records, packer)
         if len(found) > _KEPT_SEGMENTS:
             reader.release(wanted.log)
     total = sum(part.piece.span_bytes for part in found)
@@ -234,7 +237,7 @@ class _Part:
 
     piece: Piece
     segment: ReadableSegment | None = field(repr=False)
-    parts: Components = field(repr=False)
+    components: Components = field(repr=False)
 
     def cut(self, target_bytes: int, tier: Tier | None) -> Iterator[Piece]:
         """Yield pieces of about ``target_bytes``, cut at entries of the offset index."""
@@ -244,7 +247,7 @@ class _Part:
             yield whole
             return
         segment = self._opened(tier)
-        entries = _entries(segment, self.parts) if segment is not None else None
+        entries = _entries(segment, self.components) if segment is not None else None
         start, position = whole.start, whole.position
         for number in range(1, count):
             entry = entries.after(whole.position + number * whole.span_bytes // count) if entries else None
@@ -267,24 +270,26 @@ class _Part:
         return RemoteSegment(stored, tier.log(self.piece.log, stored.info.topic_id).fetcher)
 
 
-def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation, most_records: int | None) -> Iterator[_Part]:
+def _parts(
+    log: LogReader, wanted: OffsetRange, isolation: Isolation, most_records: int | None, packer: ZstdCompressor
+) -> Iterator[_Part]:
     """Yield the segments of a range, ascending, each in parts of at most ``most_records`` offsets."""
     view = log.view()
     bound = view.bound(isolation)
     start, end = max(wanted.start, view.offsets.log_start), min(wanted.end, bound)
     hidden: tuple[AbortedTransaction, ...] = ()
     if start < end and isolation is Isolation.READ_COMMITTED:
-        hidden = hidden_transactions(view, log.parts, start, end)
+        hidden = hidden_transactions(view, log.components, start, end)
     for at in range(start, end, most_records or max(end - start, 1)):
         for part in view.ranges(at, min(at + most_records, end) if most_records else end):
             records = records_of(part, hidden) if wanted.is_counted else None
             if records is not None:
-                yield _Part(_counted(log, part, records), None, log.parts)
+                yield _Part(_counted(log, part, records), None, log.components)
             elif part.segment.size_bytes:
                 local = part.segment if isinstance(part.segment, Segment) else None
-                yield _Part(_piece(log, part, hidden), local, log.parts)
+                yield _Part(_piece(log, part, hidden, packer), local, log.components)
     if view.damage is not None and start <= bound <= wanted.end:  # a read that gets to the log's end reports the damage
-        yield _Part(_end(log, bound, view.damage), None, log.parts)
+        yield _Part(_end(log, bound, view.damage), None, log.components)
 
 
 def _end(log: LogReader, bound: int, damage: CorruptBatchError) -> Piece:
@@ -301,9 +306,10 @@ def _piece(
     log: LogReader,
     part: ReadRange,
     hidden: Sequence[AbortedTransaction],
+    packer: ZstdCompressor,
 ) -> Piece:
     segment, start, end, below = part
-    position, end_position = byte_range(segment, start, end, log.parts)
+    position, end_position = byte_range(segment, start, end, log.components)
     return Piece(
         log=log.name,
         topic_id=log.topic_id,
@@ -314,7 +320,7 @@ def _piece(
         base_offset=segment.base_offset,
         end_offset=segment.end_offset,
         size_bytes=segment.size_bytes,
-        place=_place(segment),
+        place=_place(segment, packer),
         is_active=below is None,
         aborted=tuple(gone for gone in hidden if gone.last_offset >= start and gone.first_offset < end),
         file_start=segment.start if isinstance(segment, Segment) else 0,
@@ -322,15 +328,15 @@ def _piece(
     )
 
 
-def _place(segment: ReadableSegment) -> str | PackedSegment:
+def _place(segment: ReadableSegment, packer: ZstdCompressor) -> str | PackedSegment:
     if isinstance(segment, RemoteSegment):
-        return PackedSegment.of(segment.stored)
+        return PackedSegment.of(segment.stored, packer)
     assert isinstance(segment, Segment)  # a segment is either in a tier or local
     return segment.file_name(LOG_SUFFIX)
 
 
-def _entries(segment: ReadableSegment, parts: Components) -> IndexReader[OffsetPosition] | None:
+def _entries(segment: ReadableSegment, components: Components) -> IndexReader[OffsetPosition] | None:
     try:
-        return offset_index(segment, parts)
+        return offset_index(segment, components)
     except CorruptIndexError:
         return None

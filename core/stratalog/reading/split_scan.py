@@ -146,14 +146,16 @@ class PieceReader:
 
     def _planned(self, piece: Piece, segment: ReadableSegment) -> Iterator[pyarrow.RecordBatch]:
         """Yield the piece from the place that the plan names."""
-        parts, below = self._place.parts, None if piece.is_active else piece.end_offset
-        position = checked_position(segment, piece.position, piece.start, parts)
+        components, below = self._place.components, None if piece.is_active else piece.end_offset
+        position = checked_position(segment, piece.position, piece.start, components)
         damaged = DamagedReads()  # the second error at a position skips the entry
         while self._offset < piece.end:
-            chunks = walk(segment, position, parts, below=below, until=piece.end_position)
+            chunks = walk(segment, position, components, below=below, until=piece.end_position)
             span = range(self._offset, piece.end)
             try:
-                found = segment_arrow(segment, chunks, span, piece.aborted, parts, piece.log.partition, self._columns)
+                found = segment_arrow(
+                    segment, chunks, span, piece.aborted, components, piece.log.partition, self._columns
+                )
                 for batch, offset in found:
                     self._offset = offset
                     if batch is not None:
@@ -168,13 +170,13 @@ class PieceReader:
 
     def _skip_entry(self, piece: Piece, segment: ReadableSegment, error: CorruptBatchError) -> int:
         """Skip a bad entry; return the position after it."""
-        parts = self._place.parts
-        whole = batch_at(segment, error.position, parts)
+        components = self._place.components
+        whole = batch_at(segment, error.position, components)
         if whole is not None:  # the CRC is right, but the records were written wrong
             position, next_offset = error.position + whole.size_bytes, whole.next_offset
         else:
-            found = good_batch_after(segment, error.position, self._offset, parts)
-            behind = None if found is None else batch_at(segment, found, parts)
+            found = good_batch_after(segment, error.position, self._offset, components)
+            behind = None if found is None else batch_at(segment, found, components)
             if found is None or behind is None:
                 position, next_offset = segment.size_bytes, piece.end_offset
             else:
@@ -209,7 +211,7 @@ class PieceReader:
         stop = min(piece.end, shown)
         if self._offset < stop:
             isolation, partition = str(self._isolation), piece.log.partition
-            yield from read_arrow(log.view, log.parts, self._offset, stop, isolation, partition, self._columns)
+            yield from read_arrow(log.view, log.components, self._offset, stop, isolation, partition, self._columns)
             self._offset = stop
         if self._offset < piece.end:
             self._report_missing(piece, piece.end, offsets.log_start, shown)

@@ -94,13 +94,13 @@ class BucketReader(Reader):
         foreign = self._foreign.get(found)
         if foreign is not None:
             view = foreign_view(foreign, self._bucket.fetcher)
-            return StaticLog(tier_view(name, view, self._parts), topic_id, self._parts)
+            return StaticLog(tier_view(name, view, self._components), topic_id, self._components)
         remote = (
             self._newest_view(name, topic_id)
             if self._as_of is None
             else self._bucket.log(*found).view_as_of(self._as_of)
         )
-        return StaticLog(tier_view(name, remote, self._parts), topic_id, self._parts)
+        return StaticLog(tier_view(name, remote, self._components), topic_id, self._components)
 
     def _newest_view(self, name: TopicPartition, topic_id: TopicId) -> RemoteView:
         """Return the view of the log in the last listing."""
@@ -137,13 +137,13 @@ class BucketReader(Reader):
     def _read_newest(self, found: tuple[TopicPartition, StaticLog]) -> LogView:
         name, log = found
         assert log.topic_id is not None  # checked by ``refresh``
-        return tier_view(name, self._newest_view(name, log.topic_id), self._parts)
+        return tier_view(name, self._newest_view(name, log.topic_id), self._components)
 
     def _close(self) -> None:
         """Do nothing: only the tier is open, and the base class closes it."""
 
 
-def tier_view(name: TopicPartition, remote: RemoteView, parts: Components) -> LogView:
+def tier_view(name: TopicPartition, remote: RemoteView, components: Components) -> LogView:
     """Return the view of a log that is in the tier alone; errors as ``stable_end``."""
     end = remote.end_offset
     offsets = LogOffsets(
@@ -151,7 +151,7 @@ def tier_view(name: TopicPartition, remote: RemoteView, parts: Components) -> Lo
         local_log_start=end,
         recovery_point=end,
         high_watermark=end,
-        last_stable=stable_end(remote, parts),
+        last_stable=stable_end(remote, components),
         log_end=end,
     )
     epochs = EpochCache(remote.leader_epochs)

@@ -77,7 +77,9 @@ class TopicDataset(ds.Dataset):
     def _batches(self, columns: Sequence[str], wanted: ds.Expression | None) -> Iterator[pa.RecordBatch]:
         try:
             for log, start, end in self._ranges(wanted):
-                yield from read_arrow(log.view, log.parts, start, end, self._isolation, log.name.partition, columns)
+                yield from read_arrow(
+                    log.view, log.components, start, end, self._isolation, log.name.partition, columns
+                )
         except Exception as error:
             self.error = error
             raise

@@ -258,7 +258,7 @@ class TopicScan:
         for log, start, end in self._parts():
             if end is None or start < end:
                 yield from read_arrow(
-                    log.view, log.parts, start, end, self._isolation, log.name.partition, self._columns
+                    log.view, log.components, start, end, self._isolation, log.name.partition, self._columns
                 )
 
     def reader(self) -> pyarrow.RecordBatchReader:

@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from stratalog.config.keys import Section
 from stratalog.config.topic import TopicConfig
@@ -29,6 +29,22 @@ class TopicEntry:
 
     topic_id: TopicId
     config: Mapping[str, object]
+
+
+class TopicSetting(NamedTuple):
+    """One setting of a topic.
+
+    Attributes:
+        value: the value in effect, in the form that ``create_topic`` reads.
+        default: the value that every topic has if neither the topic nor ``[topic_defaults]`` sets it.
+        source: ``topic`` if the topic sets the value, ``engine`` if ``[topic_defaults]`` does, else ``default``.
+        doc: description of the setting.
+    """
+
+    value: object
+    default: object
+    source: str
+    doc: str
 
 
 class TopicTable:
@@ -105,6 +121,21 @@ class TopicTable:
         if entry is not None:
             return dict(entry.config)
         return {name: value for name, value in KEEP_EVERYTHING.items() if name not in self._given}
+
+    def settings(self, topic: str) -> dict[str, TopicSetting]:
+        """Return all settings of a topic that stratalog or an installed plugin knows, by name."""
+        values, chosen = self.config(topic).to_mapping(), self.chosen(topic)
+        described = {**TopicConfig.keys()}
+        for section in self.defaults.sections.values():
+            described |= section.keys()
+        plain = TopicConfig(
+            sections={name: type(found)() for name, found in self.defaults.sections.items()}
+        ).to_mapping()
+        result = {}
+        for name, value in values.items():
+            source = "topic" if name in chosen else "engine" if name in self._given else "default"
+            result[name] = TopicSetting(value, plain[name], source, described[name].doc)
+        return result
 
     def unknown(self, topic: str) -> dict[str, object]:
         """Return the stored settings of a topic that no installed plugin knows, such as those of a removed plugin."""

@@ -62,6 +62,7 @@ class Appender:
 
     __slots__ = (
         "_builders",
+        "_components",
         "_config",
         "_created_ms",
         "_first_timestamp_ms",
@@ -70,7 +71,6 @@ class Appender:
         "_is_ready",
         "_largest_ms",
         "_latest_ms",
-        "_parts",
         "jitter_ms",
         "room_bytes",
         "room_ms",
@@ -79,14 +79,20 @@ class Appender:
     )
 
     def __init__(
-        self, segment: Segment, parts: Components, config: TopicConfig, jitter_ms: int = 0, *, is_idle: bool = False
+        self,
+        segment: Segment,
+        components: Components,
+        config: TopicConfig,
+        jitter_ms: int = 0,
+        *,
+        is_idle: bool = False,
     ) -> None:
-        self.segment, self._parts, self._config, self.jitter_ms = segment, parts, config, jitter_ms
-        self._created_ms = parts.env.clock.now_ms()
+        self.segment, self._components, self._config, self.jitter_ms = segment, components, config, jitter_ms
+        self._created_ms = components.env.clock.now_ms()
         self._first_timestamp_ms: int | None = None
         self._largest_ms = -2  # at most the segment's largest timestamp, which is looked up when a batch is later
         self._latest_ms: int | None = None  # latest timestamp before a roll; None: decided by the clock, or not known
-        self._builders: tuple[IndexBuilder, ...] = ()  # one a role of ``parts.indexes``, in its order
+        self._builders: tuple[IndexBuilder, ...] = ()  # one a role of ``components.indexes``, in its order
         self._growing: tuple[
             tuple[IndexBuilder, IndexFile], ...
         ] = ()  # of the indexes that all batches may have entries in; empty: not known
@@ -100,7 +106,7 @@ class Appender:
         if self._is_ready:
             return
         builders = []
-        for role, found in self._parts.indexes.items():
+        for role, found in self._components.indexes.items():
             entries = self._entries(role, found)
             builder, due = self._begun(role, found, entries)
             builders.append(builder)
@@ -141,7 +147,7 @@ class Appender:
 
     def has_waited(self) -> bool:
         """Return True if the segment is not empty and ``segment.ms`` has passed, by the clock, since its first record."""
-        now_ms = self._parts.env.clock.now_ms()
+        now_ms = self._components.env.clock.now_ms()
         return bool(self.segment.size_bytes) and self._waited_ms(now_ms) > self._roll_ms()
 
     def configure(self, config: TopicConfig) -> None:
@@ -239,7 +245,7 @@ class Appender:
         segment = self.segment
         segment.log.truncate(start)
         builders, opened = [], segment.indexes()
-        for role, found in self._parts.indexes.items():
+        for role, found in self._components.indexes.items():
             index = opened.get(role)
             if index is not None:
                 index.truncate(found.kept_bytes(index.view(), segment.base_offset, segment.end_offset))
@@ -248,7 +254,7 @@ class Appender:
         self._changed()
 
     def _by_role(self) -> Iterator[tuple[IndexRole, IndexBuilder]]:
-        return zip(self._parts.indexes, self._builders, strict=True)
+        return zip(self._components.indexes, self._builders, strict=True)
 
     def _entries(self, role: IndexRole, found: IndexFormat[Any]) -> bytes:
         """Return the entries to continue after; rebuild them if the last entry of a time index does not match the log.
@@ -261,7 +267,7 @@ class Appender:
             last: TimestampOffset = found.reader(entries, segment.base_offset)[-1]
             passed_over = last.timestamp_ms < largest.timestamp_ms and last.offset >= largest.offset
             if passed_over or last.timestamp_ms > largest.timestamp_ms:
-                return rebuilt_entries(segment, role, self._parts)
+                return rebuilt_entries(segment, role, self._components)
         return entries
 
     def _begun(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> tuple[IndexBuilder, bytes]:
@@ -279,7 +285,7 @@ class Appender:
     def _write_index(self, role: IndexRole, entries: bytes) -> None:
         if not entries:
             return
-        index = self.segment.indexes().get(role) or self._open_index(role, self._parts.indexes[role], b"")
+        index = self.segment.indexes().get(role) or self._open_index(role, self._components.indexes[role], b"")
         index.append(entries)
 
     def _open_index(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> IndexFile:
@@ -305,7 +311,7 @@ class Appender:
         if first is None:
             first = self._stored_first_timestamp_ms()
             self._begins_at(first)
-        return max_timestamp_ms - first if first >= 0 else self._parts.env.clock.now_ms() - self._created_ms
+        return max_timestamp_ms - first if first >= 0 else self._components.env.clock.now_ms() - self._created_ms
 
     def _begins_at(self, first_timestamp_ms: int) -> None:
         """Note the timestamp of the segment's first batch, -1 if it has none."""
@@ -319,5 +325,5 @@ class Appender:
         return max_timestamp_ms > self._latest_ms
 
     def _stored_first_timestamp_ms(self) -> int:
-        first = batch_at(self.segment, 0, self._parts)
+        first = batch_at(self.segment, 0, self._components)
         return -1 if first is None else first.max_timestamp_ms

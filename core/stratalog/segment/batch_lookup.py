@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
@@ -21,6 +21,8 @@ _HEAD_BYTES: Final = 64  # more than the header of any batch
 _FIRST_BYTES: Final = 4096  # read after the expected position of the first batch, if only headers are wanted
 _APART_BYTES: Final = 8 << 10  # entries further apart usually belong to large batches, one entry each
 _BASE_OFFSET: Final = Struct(">q")  # first field of a batch
+_OFFSETS: Final = IndexRole.OFFSET  # looked up at each search
+_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 _Request: TypeAlias = tuple[int, int, int, bool, bool]
 """Offset, maximal bytes, bound, ``whole`` and ``check_crc`` of ``find_batches``."""
 
@@ -60,7 +62,7 @@ _NEAR_START: Final = _Place(0, WINDOW_BYTES, 0, None)
 def find_batches(
     segment: ReadableSegment,
     offset: int,
-    parts: Components,
+    components: Components,
     *,
     max_bytes: int,
     bound: int,
@@ -72,7 +74,7 @@ def find_batches(
     Args:
         segment: local or in a tier.
         offset: the first wanted offset.
-        parts: the log's components.
+        components: the log's components.
         max_bytes: maximal size of the range; it has at least one batch.
         bound: only batches that end below it are in the range.
         whole: True to read all bytes, with one read if the index is right. False to read only headers near both ends.
@@ -85,16 +87,20 @@ def find_batches(
         CorruptBatchError: there is a bad entry where the first batch should be, or a batch reaches past its segment.
     """
     asked = offset, max(0, min(max_bytes, _LARGEST_BYTES)), bound, whole, check_crc
-    for place in _places(segment, offset, parts):
-        found = _read_at(segment, place, parts, asked)
-        if found is not None:
-            break
-    else:
-        found = _searched(segment, parts, asked)
-        if found is None:
-            return None
+    left, found = segment.left_at if isinstance(segment, ReadOn) else None, None
+    if left is not None and left.offset == offset:
+        found = _read_at(segment, _Place(left.position, 0, WINDOW_BYTES, None, is_guess=True), components, asked)
+    if found is None:
+        for place in _places(segment, offset, components):
+            found = _read_at(segment, place, components, asked)
+            if found is not None:
+                break
+        else:
+            found = _searched(segment, components, asked)
+            if found is None:
+                return None
     if not found.is_complete:
-        found = _extended(segment, parts, asked, found)
+        found = _extended(segment, components, asked, found)
     position, end_position, last_offset, *_ = found
     end = segment.end_offset
     if last_offset >= end or (position == end_position and end <= bound):  # no CRC covers the offsets
@@ -104,15 +110,15 @@ def find_batches(
     return found
 
 
-def _searched(segment: ReadableSegment, parts: Components, asked: _Request) -> BatchRange | None:
+def _searched(segment: ReadableSegment, components: Components, asked: _Request) -> BatchRange | None:
     """Return the first wanted batch by a search that checks the index; for ``whole`` also the batches after it."""
     offset, max_bytes, bound, whole, _ = asked
-    first = find_batch(segment, offset, parts, read_bytes=0 if whole else NEAR_BYTES)
+    first = find_batch(segment, offset, components, read_bytes=0 if whole else NEAR_BYTES)
     if first is None:
         return None
     position, batch = first
     if whole:
-        found = _read_at(segment, _Place(position, 0, batch.size_bytes, batch.last_offset), parts, asked)
+        found = _read_at(segment, _Place(position, 0, batch.size_bytes, batch.last_offset), components, asked)
         if found is None:
             raise CorruptBatchError("the batch is damaged", segment.label, position)
         return found
@@ -121,7 +127,7 @@ def _searched(segment: ReadableSegment, parts: Components, asked: _Request) -> B
     return BatchRange(position, position + batch.size_bytes, batch.last_offset, None, batch.size_bytes >= max_bytes)
 
 
-def _read_at(segment: ReadableSegment, place: _Place, parts: Components, asked: _Request) -> BatchRange | None:
+def _read_at(segment: ReadableSegment, place: _Place, components: Components, asked: _Request) -> BatchRange | None:
     """Read once at a place; return None if the read does not hold the batch, or the index entry is wrong."""
     position, lead_bytes, batch_bytes, indexed_offset, is_guess = place
     offset, max_bytes, bound, whole, check_crc = asked
@@ -132,7 +138,7 @@ def _read_at(segment: ReadableSegment, place: _Place, parts: Components, asked: 
     data = segment.read(position, lead_bytes + behind_bytes)
     base_offset, read_bytes = segment.base_offset, len(data)
     selected = None
-    if read_bytes >= FRAME_BYTES and (found := parts.formats.opened.get(data[FRAME_BYTES - 1])) is not None:
+    if read_bytes >= FRAME_BYTES and (found := components.formats.opened.get(data[FRAME_BYTES - 1])) is not None:
         selected = found.select(
             data,
             base_offset=base_offset,
@@ -144,24 +150,24 @@ def _read_at(segment: ReadableSegment, place: _Place, parts: Components, asked: 
             beyond_bytes=0 if whole else max(0, segment.size_bytes - position - read_bytes),
         )
     is_scanned = selected is None  # a scan finds no batch that was not read whole
-    selected = selected or _scanned(data, base_offset, indexed_offset, parts, asked)
+    selected = selected or _scanned(data, base_offset, indexed_offset, components, asked)
     if selected is None:
         return None
     start, end, last_offset = selected
     if start > lead_bytes or (is_guess and _BASE_OFFSET.unpack_from(data, start)[0] > offset):
         return None  # this batch is after the wanted one
     if whole:
-        return BatchRange(position + start, position + end, last_offset, data[start:end])
+        return _of(BatchRange, (position + start, position + end, last_offset, data[start:end], True))
     is_complete = start == end or end - start >= max_bytes or (not is_scanned and end + _HEAD_BYTES <= read_bytes)
     return BatchRange(position + start, position + end, last_offset, None, is_complete)
 
 
 def _scanned(
-    data: memoryview, base_offset: int, indexed_offset: int | None, parts: Components, asked: _Request
+    data: memoryview, base_offset: int, indexed_offset: int | None, components: Components, asked: _Request
 ) -> tuple[int, int, int] | None:
     """Return the wanted batches that are whole in ``data`` as ``RecordFormat.select`` does, by a scan of all batches."""
     offset, max_bytes, bound, _, check_crc = asked
-    scanned = scan(parts.formats, data, 0, len(data), check_crc=check_crc)
+    scanned = scan(components.formats, data, 0, len(data), check_crc=check_crc)
     tables, _, _ = ascending(scanned.tables, base_offset - 1, base_offset + MAX_RELATIVE_OFFSET + 1)
     if indexed_offset is not None and not agrees(tables, indexed_offset):
         return None
@@ -192,57 +198,56 @@ def _cut(tables: Sequence[BatchTable], number: int, row: int, max_bytes: int, bo
     return start, end, last_offset
 
 
-def _places(segment: ReadableSegment, offset: int, parts: Components) -> Iterator[_Place]:
-    """Yield places to look for an offset; use the next place if the one before was wrong."""
+def _places(segment: ReadableSegment, offset: int, components: Components) -> tuple[_Place, ...]:
+    """Return places to look for an offset, from the index; use the next place if the one before was wrong."""
     base_offset = segment.base_offset
     if offset <= base_offset:
-        yield _FIRST_BATCH
-        return
-    if isinstance(segment, ReadOn) and (left := segment.left_at) is not None and left.offset == offset:
-        yield _Place(left.position, 0, WINDOW_BYTES, None, is_guess=True)
+        return (_FIRST_BATCH,)
     try:
-        entries = segment.index_entries(IndexRole.OFFSET)
-        floor, after, beyond = parts.indexes[IndexRole.OFFSET].around(entries, base_offset, offset)
+        entries = segment.index_entries(_OFFSETS)
+        floor, after, beyond = components.indexes[_OFFSETS].around(entries, base_offset, offset)
     except CorruptIndexError:
-        yield _NEAR_START
-        return
+        return (_NEAR_START,)
     size_bytes = segment.size_bytes
-    position, indexed_offset = (0, None) if floor is None else (floor.position, floor.offset)
+    indexed_offset, position = (None, 0) if floor is None else floor
     if not 0 <= position < size_bytes:
-        yield _NEAR_START
-        return
-    if after is not None and position < after.position < size_bytes:
-        lead_bytes, batch_bytes, limit_bytes = after.position - position, WINDOW_BYTES, parts.limits.read_bytes
-        if beyond is not None and beyond.position > after.position:
-            batch_bytes = min(beyond.position - after.position, limit_bytes)
-        if indexed_offset == offset:
-            yield _Place(position, 0, min(lead_bytes, limit_bytes), indexed_offset)
-        elif lead_bytes <= _APART_BYTES:
-            yield _Place(position, lead_bytes, batch_bytes, indexed_offset)
-        else:
-            yield _Place(after.position, 0, batch_bytes, after.offset, is_guess=True)
-    yield _Place(position, WINDOW_BYTES, 0, indexed_offset)
+        return (_NEAR_START,)
+    near = _of(_Place, (position, WINDOW_BYTES, 0, indexed_offset, False))
+    if after is None or not position < after[1] < size_bytes:
+        return (near,)
+    after_offset, after_position = after
+    lead_bytes, batch_bytes, limit_bytes = after_position - position, WINDOW_BYTES, components.limits.read_bytes
+    if beyond is not None and beyond[1] > after_position:
+        batch_bytes = min(beyond[1] - after_position, limit_bytes)
+    if indexed_offset == offset:
+        return _Place(position, 0, min(lead_bytes, limit_bytes), indexed_offset), near
+    if lead_bytes <= _APART_BYTES:
+        return _Place(position, lead_bytes, batch_bytes, indexed_offset), near
+    shown_bytes = lead_bytes + batch_bytes
+    if floor is None and (offset - base_offset) * shown_bytes < (after_offset - base_offset) * lead_bytes:
+        return _Place(0, 0, min(lead_bytes, limit_bytes), None), near  # no entry names the first batch
+    return _of(_Place, (after_position, 0, batch_bytes, after_offset, True)), near
 
 
 # --- the end of a range, by headers ----------------------------------------------------------------------------------
 
 
-def _extended(segment: ReadableSegment, parts: Components, asked: _Request, begun: BatchRange) -> BatchRange:
+def _extended(segment: ReadableSegment, components: Components, asked: _Request, begun: BatchRange) -> BatchRange:
     """Return the range from ``begun`` to the last batch that fits."""
     _, max_bytes, bound, _, _ = asked
     limit = min(segment.size_bytes, begun.position + max_bytes)
     end, last_offset = begun.end_position, begun.last_offset
-    near = _indexed_before(segment, parts, limit, bound)
+    near = _indexed_before(segment, components, limit, bound)
     if near is not None and near.position > end:
-        found = _headers_at(segment, parts, near.position, limit, bound, near.offset)
+        found = _headers_at(segment, components, near.position, limit, bound, near.offset)
         if found is not None and end < found.end_position <= limit:
             _, end, last_offset, _, is_complete = found
             if is_complete:
                 return BatchRange(begun.position, end, last_offset)
     while end < limit:
-        found = _headers_at(segment, parts, end, limit, bound, None)
+        found = _headers_at(segment, components, end, limit, bound, None)
         if found is None:
-            end, last_offset = _walked(segment, parts, (end, last_offset), limit, bound, near)
+            end, last_offset = _walked(segment, components, (end, last_offset), limit, bound, near)
             break
         if not end < found.end_position <= limit:
             break
@@ -253,11 +258,11 @@ def _extended(segment: ReadableSegment, parts: Components, asked: _Request, begu
 
 
 def _headers_at(
-    segment: ReadableSegment, parts: Components, position: int, limit: int, bound: int, indexed_offset: int | None
+    segment: ReadableSegment, components: Components, position: int, limit: int, bound: int, indexed_offset: int | None
 ) -> BatchRange | None:
     """Return the batches from a position on that one small read shows; None if a walk must find them."""
     data = segment.read(position, min(NEAR_BYTES, limit - position + _HEAD_BYTES))
-    found = parts.formats.get(data[FRAME_BYTES - 1]) if len(data) >= FRAME_BYTES else None
+    found = components.formats.get(data[FRAME_BYTES - 1]) if len(data) >= FRAME_BYTES else None
     if found is None:
         return None
     selected = found.select(
@@ -275,9 +280,9 @@ def _headers_at(
     return BatchRange(position + start, position + end, last_offset, None, end + _HEAD_BYTES <= len(data))
 
 
-def _indexed_before(segment: ReadableSegment, parts: Components, limit: int, bound: int) -> OffsetPosition | None:
+def _indexed_before(segment: ReadableSegment, components: Components, limit: int, bound: int) -> OffsetPosition | None:
     """Return the index entry before the last one below ``limit`` and the bound; the last one if it is the first."""
-    index, base_offset = parts.indexes[IndexRole.OFFSET], segment.base_offset
+    index, base_offset = components.indexes[IndexRole.OFFSET], segment.base_offset
     try:
         entries = segment.index_entries(IndexRole.OFFSET)
         beyond: OffsetPosition | None = index.reader(entries, base_offset).after(limit)
@@ -291,7 +296,7 @@ def _indexed_before(segment: ReadableSegment, parts: Components, limit: int, bou
 
 def _walked(
     segment: ReadableSegment,
-    parts: Components,
+    components: Components,
     begun: tuple[int, int],
     limit: int,
     bound: int,
@@ -300,11 +305,11 @@ def _walked(
     """Return the end and last offset of a range batch by batch: for formats without ``select``, and after an error."""
     end, last_offset = start, _ = begun
     if near is not None and near.position > end:
-        batch = batch_at(segment, near.position, parts)
+        batch = batch_at(segment, near.position, components)
         if batch is not None and batch.last_offset < bound and near.position + batch.size_bytes <= limit:
             start = near.position
     try:
-        for chunk in walk(segment, start, parts, check_crc=False, read_bytes=NEAR_BYTES):
+        for chunk in walk(segment, start, components, check_crc=False, read_bytes=NEAR_BYTES):
             for batch in chunk.batches():
                 batch_end = chunk.position + batch.position + batch.size_bytes
                 if batch_end > limit or batch.last_offset >= bound:

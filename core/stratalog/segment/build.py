@@ -20,6 +20,7 @@ from stratalog.model.names import CLEANED_SUFFIX, EXTRA_SUFFIX, LOG_SUFFIX, SPOO
 from stratalog.model.offsets import TimestampOffset
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
+from stratalog.segment.file_chunks import file_chunks
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET, Chunk, scan, walk
 from stratalog.segment.index_entries import NONE_ABORTED, IndexEntries
 from stratalog.segment.readable import ReadableSegment
@@ -62,9 +63,8 @@ class BuiltSegment:
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
         """Yield the bytes of the batches from the start."""
-        with contextlib.closing(self.files.open_segment(self.names[LOG_SUFFIX])) as log:
-            for position in range(0, self.size_bytes, chunk_bytes):
-                yield log.read(position, chunk_bytes)
+        with contextlib.closing(self.reader()) as segment:
+            yield from file_chunks(segment, self.files, self.components, chunk_bytes)
 
     def sha256(self) -> str:
         """Return the SHA-256 of the batches, hex."""

@@ -25,19 +25,19 @@ def without_markers(table: BatchTable) -> BatchTable:
     return table.keep([not attributes & CONTROL_BIT for attributes in table.attributes])
 
 
-def read_control(data: Buffer, batch: RecordBatch, parts: Components) -> ControlRecord | None:
+def read_control(data: Buffer, batch: RecordBatch, components: Components) -> ControlRecord | None:
     """Return the first record of a control batch in ``data``; Kafka ignores later ones, too.
 
     The result is None for a batch of data, an emptied batch, an unknown type, and a record that cannot be parsed. Kafka also
     ignores such records when it replays a log.
     """
-    found = parts.formats.get(batch.magic)
+    found = components.formats.get(batch.magic)
     if not batch.is_control or batch.record_count <= 0 or found is None:
         return None
     row = BatchTable.from_rows(batch.magic, [astuple(batch)[1:]], ScanStop.END, batch.position + batch.size_bytes)
     fields = Fields.KEY | Fields.VALUE
     try:
-        columns = next(found.decode(data, row, fields=fields, limit_bytes=parts.limits.decompressed_bytes), None)
+        columns = next(found.decode(data, row, fields=fields, limit_bytes=components.limits.decompressed_bytes), None)
         if columns is None or not columns.count:
             return None
         first = columns.take(0, 1)

@@ -30,6 +30,7 @@ from stratalog.segment.framing import walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode
 from stratalog.segment.segment_identity import Identity
+from stratalog.spi.extra import ExtraIndexBuilder
 from stratalog.spi.segment_store import SegmentFile
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _of_now(segment: Segment, file: SegmentFile) -> PackedExtras | None:
 
 
 def build_extras(
-    segment: ReadableSegment, labels: Collection[str], parts: Components, config: TopicConfig
+    segment: ReadableSegment, labels: Collection[str], components: Components, config: TopicConfig
 ) -> dict[str, Buffer]:
     """Build the indexes of a closed segment, by label, in one pass over its records.
 
@@ -172,15 +173,17 @@ def build_extras(
         CorruptBatchError: a batch is bad; no index is built.
         PluginError: a builder raised an error that is no StorageError, or returned no index.
     """
-    extras = {label: parts.extras.of(label) for label in labels}
-    guards = {label: parts.extras.guard(label) for label in labels}
+    extras = {label: components.extras.of(label) for label in labels}
+    guards = {label: components.extras.guard(label) for label in labels}
     builders = {label: guards[label].call("builder", partial(found.builder, config)) for label, found in extras.items()}
+    for label, builder in builders.items():
+        guards[label].check_type("builder", builder, ExtraIndexBuilder)
     fields = reduce(or_, (found.fields for found in extras.values()), Fields.OFFSET)
-    for chunk in walk(segment, 0, parts, below=segment.end_offset):
+    for chunk in walk(segment, 0, components, below=segment.end_offset):
         for table in chunk.tables:
-            for columns in decode(chunk, without_markers(table), segment, parts, fields):
+            for columns in decode(chunk, without_markers(table), segment, components, fields):
                 for label, builder in builders.items():
-                    guards[label].call("add", partial(builder.add, columns))
+                    guards[label].check_none("add", guards[label].call("add", partial(builder.add, columns)))
     return {label: _finished(label, builder.finish, guards[label]) for label, builder in builders.items()}
 
 

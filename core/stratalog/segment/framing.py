@@ -119,7 +119,7 @@ class Chunk(NamedTuple):
 def walk(
     segment: ReadableSegment,
     position: int,
-    parts: Components,
+    components: Components,
     *,
     check_crc: bool = True,
     read_bytes: int = 0,
@@ -136,7 +136,7 @@ def walk(
     Args:
         segment: local or in a tier.
         position: bytes.
-        parts: the log's components.
+        components: the log's components.
         check_crc: True to compare each batch with its CRC.
         read_bytes: size of a read, 0 is ``limits.read.bytes``; only a larger batch is read with more.
         below: offset that no batch may reach; None for the active segment, whose end moves.
@@ -154,12 +154,12 @@ def walk(
     if below is not None:
         beyond = min(beyond, below)
     read = read or segment.read
-    usual = want = max(read_bytes or parts.limits.read_bytes, FRAME_BYTES)
+    usual = want = max(read_bytes or components.limits.read_bytes, FRAME_BYTES)
     while position < end:
         near = end if until is None or want != usual or until - position < FRAME_BYTES else until
         asked_bytes = min(want, near - position)
         data = read(position, asked_bytes)
-        found = scan(parts.formats, data, 0, len(data), check_crc=check_crc)
+        found = scan(components.formats, data, 0, len(data), check_crc=check_crc)
         tables, stray, bound = ascending(found.tables, after, beyond)
         if tables:
             chunk = Chunk(data, position, tables)
@@ -176,7 +176,7 @@ def walk(
             missing = f"the file ends before the segment does, {end - position} more bytes were expected here"
             raise CorruptBatchError(missing, segment.label, position)
         if not tables:
-            want = _entry_bytes(data, segment, position, parts)
+            want = _entry_bytes(data, segment, position, components)
 
 
 def _out_of_place(
@@ -213,7 +213,7 @@ def ascending(
     return tables, None, beyond
 
 
-def _entry_bytes(data: memoryview, segment: ReadableSegment, position: int, parts: Components) -> int:
+def _entry_bytes(data: memoryview, segment: ReadableSegment, position: int, components: Components) -> int:
     """Return the size of the entry at the start of ``data`` that did not fit; raise if the segment ends inside it."""
     left = segment.size_bytes - position
     if left < FRAME_BYTES or len(data) < FRAME_BYTES:
@@ -221,9 +221,9 @@ def _entry_bytes(data: memoryview, segment: ReadableSegment, position: int, part
     needed: int = FRAME.unpack_from(data)[1] + OVERHEAD_BYTES
     if needed > left:
         raise CorruptBatchError(f"an entry of {needed} bytes is cut off after {left}", segment.label, position)
-    if needed > parts.limits.batch_bytes:
+    if needed > components.limits.batch_bytes:
         raise CorruptBatchError(
-            f"an entry of {needed} bytes is above limits.batch.bytes={parts.limits.batch_bytes}",
+            f"an entry of {needed} bytes is above limits.batch.bytes={components.limits.batch_bytes}",
             segment.label,
             position,
         )

@@ -59,7 +59,7 @@ class IndexEntries:
         return {role: b"".join([*self._made[role], builder.finish()]) for role, builder in self._builders.items()}
 
 
-def rebuilt_entries(segment: ReadableSegment, role: IndexRole, parts: Components) -> bytes:
+def rebuilt_entries(segment: ReadableSegment, role: IndexRole, components: Components) -> bytes:
     """Rebuild the entries of an offset or time index from the batches up to the first bad one.
 
     A transaction index cannot be rebuilt from its segment alone, because a transaction may begin before the segment. It is
@@ -67,9 +67,9 @@ def rebuilt_entries(segment: ReadableSegment, role: IndexRole, parts: Components
     """
     if role is IndexRole.TRANSACTION:
         return b""
-    entries = IndexEntries({role: parts.indexes[role]}, segment.base_offset, TopicConfig())
+    entries = IndexEntries({role: components.indexes[role]}, segment.base_offset, TopicConfig())
     try:
-        for chunk in walk(segment, 0, parts, check_crc=False):
+        for chunk in walk(segment, 0, components, check_crc=False):
             for table in chunk.tables:
                 entries.add(table, chunk.position)
     except CorruptBatchError:

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from stratalog.model.batches import Buffer
 from stratalog.model.offsets import OffsetPosition
 from stratalog.spi.indexes import IndexRole
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - only for type checkers
+
+
+@runtime_checkable
+class StoresArrow(Protocol):
+    """A segment that may be stored as columns."""
+
+    def stored_arrow(self, start: int, end: int, columns: Sequence[str] | None) -> Iterator[pyarrow.RecordBatch] | None:
+        """Return the data records with offsets in [start, end) as Arrow batches in ``arrow_schema(columns)``.
+
+        None if the segment is stored as batches. Records of aborted transactions are included.
+        """
 
 
 class ReadOn:
@@ -19,8 +34,7 @@ class ReadOn:
 
     __slots__ = ("left_at",)
 
-    def __init__(self) -> None:
-        self.left_at: OffsetPosition | None = None
+    left_at: OffsetPosition | None
 
 
 class ReadableSegment(Protocol):

@@ -18,7 +18,7 @@ from stratalog.segment.search import decode
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-def with_record_facts(info: SegmentInfo, segment: ReadableSegment, parts: Components) -> SegmentInfo:
+def with_record_facts(info: SegmentInfo, segment: ReadableSegment, components: Components) -> SegmentInfo:
     """Return ``info`` with the number of data records of the segment, and their least timestamp.
 
     Records are decoded for this without keys and values, because a batch header has the timestamp of its first record, and
@@ -29,9 +29,9 @@ def with_record_facts(info: SegmentInfo, segment: ReadableSegment, parts: Compon
     """
     records, least_ms = 0, None
     try:
-        for chunk in walk(segment, 0, parts, check_crc=False):
+        for chunk in walk(segment, 0, components, check_crc=False):
             for table in chunk.tables:
-                for count, timestamp_ms in _of_table(chunk, table, segment, parts):
+                for count, timestamp_ms in _of_table(chunk, table, segment, components):
                     if count:
                         records += count
                         least_ms = timestamp_ms if least_ms is None else min(least_ms, timestamp_ms)
@@ -41,7 +41,9 @@ def with_record_facts(info: SegmentInfo, segment: ReadableSegment, parts: Compon
     return replace(info, records=records, min_timestamp_ms=-1 if least_ms is None else max(least_ms, -1))
 
 
-def _of_table(chunk: Chunk, table: BatchTable, segment: ReadableSegment, parts: Components) -> list[tuple[int, int]]:
+def _of_table(
+    chunk: Chunk, table: BatchTable, segment: ReadableSegment, components: Components
+) -> list[tuple[int, int]]:
     """Return the number of data records and the least timestamp (ms) of parts of a table."""
     if table.magic < 2:
         shown = table
@@ -52,5 +54,5 @@ def _of_table(chunk: Chunk, table: BatchTable, segment: ReadableSegment, parts: 
     if table.magic == 2 and all(map(TIMESTAMP_TYPE_BIT.__and__, shown.attributes)):  # each record has the batch's time
         rows = zip(shown.record_count, shown.max_timestamp_ms, strict=True)
         return list(rows)
-    found = decode(chunk, shown, segment, parts, Fields.OFFSET | Fields.TIMESTAMP)
+    found = decode(chunk, shown, segment, components, Fields.OFFSET | Fields.TIMESTAMP)
     return [(columns.count, min(columns.timestamp_ms, default=-1)) for columns in found]

@@ -40,7 +40,7 @@ class Recovered:
 
 def recovered(
     segment: ReadableSegment,
-    parts: Components,
+    components: Components,
     config: TopicConfig,
     replay: Replay,
     on_bytes: OnBytes = uncounted,
@@ -52,10 +52,10 @@ def recovered(
     ``on_bytes`` is called after each chunk. ``below`` is the offset that no batch may reach: the base offset of the next
     segment.
     """
-    entries = IndexEntries(parts.indexes, segment.base_offset, config)
+    entries = IndexEntries(components.indexes, segment.base_offset, config)
     valid_bytes, end_offset = 0, segment.base_offset
     damage: CorruptBatchError | None = None
-    chunks = walk(segment, 0, parts, below=below)
+    chunks = walk(segment, 0, components, below=below)
     while True:
         try:
             chunk = next(chunks, None)

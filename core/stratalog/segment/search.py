@@ -30,27 +30,30 @@ _PLACE_FIELDS: Final = Fields.OFFSET | Fields.TIMESTAMP
 _PEEK_BYTES: Final = 4096  # read size for one batch, to avoid reading a megabyte
 
 
-def offset_index(segment: ReadableSegment, parts: Components) -> IndexReader[OffsetPosition]:
+def offset_index(segment: ReadableSegment, components: Components) -> IndexReader[OffsetPosition]:
     """Return a reader of the segment's offset index."""
     entries = segment.index_entries(IndexRole.OFFSET)
-    return cast("IndexReader[OffsetPosition]", parts.indexes[IndexRole.OFFSET].reader(entries, segment.base_offset))
-
-
-def time_index(segment: ReadableSegment, parts: Components) -> IndexReader[TimestampOffset]:
-    """Return a reader of the segment's time index."""
-    entries = segment.index_entries(IndexRole.TIME)
-    return cast("IndexReader[TimestampOffset]", parts.indexes[IndexRole.TIME].reader(entries, segment.base_offset))
-
-
-def transaction_index(segment: ReadableSegment, parts: Components) -> IndexReader[AbortedTransaction]:
-    """Return a reader of the segment's transaction index."""
-    entries = segment.index_entries(IndexRole.TRANSACTION)
     return cast(
-        "IndexReader[AbortedTransaction]", parts.indexes[IndexRole.TRANSACTION].reader(entries, segment.base_offset)
+        "IndexReader[OffsetPosition]", components.indexes[IndexRole.OFFSET].reader(entries, segment.base_offset)
     )
 
 
-def index_floor(segment: ReadableSegment, offset: int, parts: Components) -> OffsetPosition | None:
+def time_index(segment: ReadableSegment, components: Components) -> IndexReader[TimestampOffset]:
+    """Return a reader of the segment's time index."""
+    entries = segment.index_entries(IndexRole.TIME)
+    return cast("IndexReader[TimestampOffset]", components.indexes[IndexRole.TIME].reader(entries, segment.base_offset))
+
+
+def transaction_index(segment: ReadableSegment, components: Components) -> IndexReader[AbortedTransaction]:
+    """Return a reader of the segment's transaction index."""
+    entries = segment.index_entries(IndexRole.TRANSACTION)
+    return cast(
+        "IndexReader[AbortedTransaction]",
+        components.indexes[IndexRole.TRANSACTION].reader(entries, segment.base_offset),
+    )
+
+
+def index_floor(segment: ReadableSegment, offset: int, components: Components) -> OffsetPosition | None:
     """Return the last index entry at or below ``offset``; None if there is none after the segment's start, or it is wrong.
 
     If the index is right, a batch ends with the entry's offset.
@@ -59,7 +62,7 @@ def index_floor(segment: ReadableSegment, offset: int, parts: Components) -> Off
         return None
     try:
         entries = segment.index_entries(IndexRole.OFFSET)
-        entry, *_ = parts.indexes[IndexRole.OFFSET].around(entries, segment.base_offset, offset)
+        entry, *_ = components.indexes[IndexRole.OFFSET].around(entries, segment.base_offset, offset)
     except CorruptIndexError:
         return None
     return entry if entry is not None and 0 < entry.position < segment.size_bytes else None
@@ -75,31 +78,31 @@ def agrees(tables: Sequence[BatchTable], indexed_offset: int) -> bool:
     return any(indexed_offset in table.last_offset for table in tables)
 
 
-def checked_position(segment: ReadableSegment, position: int, offset: int, parts: Components) -> int:
+def checked_position(segment: ReadableSegment, position: int, offset: int, components: Components) -> int:
     """Return ``position`` (bytes) if a good batch starts there that does not start after ``offset``, otherwise 0."""
-    batch = batch_at(segment, position, parts) if position > 0 else None
+    batch = batch_at(segment, position, components) if position > 0 else None
     if batch is None:
         return 0
     honest = batch.last_offset <= offset or (batch.magic >= 2 and batch.base_offset <= offset)
     return position if honest else 0
 
 
-def last_indexed_position(segment: ReadableSegment, parts: Components) -> int:
+def last_indexed_position(segment: ReadableSegment, components: Components) -> int:
     """Return the position (bytes) of the last batch that the offset index names correctly; 0 if there is none."""
-    reader = offset_index(segment, parts)
+    reader = offset_index(segment, components)
     if not len(reader):
         return 0
     entry = reader[-1]
-    found = batch_at(segment, entry.position, parts)
+    found = batch_at(segment, entry.position, components)
     return entry.position if found is not None and found.last_offset <= entry.offset else 0
 
 
-def batch_at(segment: ReadableSegment, position: int, parts: Components) -> RecordBatch | None:
+def batch_at(segment: ReadableSegment, position: int, components: Components) -> RecordBatch | None:
     """Return the batch that starts at ``position``, with its CRC checked; None if no good batch starts there."""
     if not 0 <= position < segment.size_bytes:
         return None
     try:
-        chunk = next(walk(segment, position, parts, read_bytes=_PEEK_BYTES), None)
+        chunk = next(walk(segment, position, components, read_bytes=_PEEK_BYTES), None)
     except CorruptBatchError:
         return None
     return None if chunk is None else next(chunk.batches())
@@ -108,7 +111,7 @@ def batch_at(segment: ReadableSegment, position: int, parts: Components) -> Reco
 def chunks_from(
     segment: ReadableSegment,
     offset: int,
-    parts: Components,
+    components: Components,
     *,
     check_crc: bool = True,
     below: int | None = None,
@@ -122,9 +125,9 @@ def chunks_from(
     never gives a wrong result.
     """
     walked = partial(walk, segment, check_crc=check_crc, read_bytes=read_bytes, below=below, until=until, read=read)
-    entry = index_floor(segment, offset, parts)
+    entry = index_floor(segment, offset, components)
     if entry is not None:
-        chunks = walked(entry.position, parts)
+        chunks = walked(entry.position, components)
         try:
             first = next(chunks, None)
         except CorruptBatchError:
@@ -133,49 +136,49 @@ def chunks_from(
             yield first
             yield from chunks
             return
-    yield from walked(0, parts)
+    yield from walked(0, components)
 
 
-def byte_range(segment: ReadableSegment, start: int, stop: int, parts: Components) -> tuple[int, int | None]:
+def byte_range(segment: ReadableSegment, start: int, stop: int, components: Components) -> tuple[int, int | None]:
     """Return where the batches of offsets [start, stop) begin and end (bytes), as the index tells; check it before use.
 
     The end is None if the index does not tell it. No index is read for a range of the whole segment.
     """
-    floor, end = index_floor(segment, start, parts), end_position(segment, stop, parts)
+    floor, end = index_floor(segment, start, components), end_position(segment, stop, components)
     position = 0 if floor is None else floor.position
     return (position, end) if end is None or position < end else (0, None)
 
 
-def end_position(segment: ReadableSegment, offset: int, parts: Components) -> int | None:
+def end_position(segment: ReadableSegment, offset: int, components: Components) -> int | None:
     """Return a position (bytes) at which all batches below ``offset`` have ended; None if the index has no such entry."""
     if offset >= segment.end_offset:
         return None
     try:
         entries = segment.index_entries(IndexRole.OFFSET)
-        floor, after, beyond = parts.indexes[IndexRole.OFFSET].around(entries, segment.base_offset, offset - 1)
+        floor, after, beyond = components.indexes[IndexRole.OFFSET].around(entries, segment.base_offset, offset - 1)
     except CorruptIndexError:
         return None
     entry: OffsetPosition | None = after if floor is not None and floor.offset == offset - 1 else beyond
     return entry.position if entry is not None and 0 < entry.position <= segment.size_bytes else None
 
 
-def start_position(segment: ReadableSegment, offset: int, parts: Components) -> int:
+def start_position(segment: ReadableSegment, offset: int, components: Components) -> int:
     """Return the position (bytes) where a search for ``offset`` begins: from the index if that is right, otherwise 0."""
     try:
-        first = next(chunks_from(segment, offset, parts, read_bytes=_PEEK_BYTES), None)
+        first = next(chunks_from(segment, offset, components, read_bytes=_PEEK_BYTES), None)
     except CorruptBatchError:
         return 0
     return 0 if first is None else first.position
 
 
 def find_batch(
-    segment: ReadableSegment, offset: int, parts: Components, *, read_bytes: int = 0
+    segment: ReadableSegment, offset: int, components: Components, *, read_bytes: int = 0
 ) -> tuple[int, RecordBatch] | None:
     """Return position and header of the first batch whose last offset is at or above ``offset``; None if there is none.
 
     ``read_bytes`` is the size of a read, 0 is ``limits.read.bytes``.
     """
-    for chunk in chunks_from(segment, offset, parts, check_crc=False, read_bytes=read_bytes):
+    for chunk in chunks_from(segment, offset, components, check_crc=False, read_bytes=read_bytes):
         for table in chunk.tables:
             index = bisect_left(table.last_offset, offset)
             if index < len(table):
@@ -184,39 +187,39 @@ def find_batch(
 
 
 def find_timestamp(
-    segment: ReadableSegment, timestamp_ms: int, min_offset: int, parts: Components, *, below: int | None = None
+    segment: ReadableSegment, timestamp_ms: int, min_offset: int, components: Components, *, below: int | None = None
 ) -> TimestampOffset | None:
     """Return the first record with a timestamp at or above ``timestamp_ms`` and an offset at or above ``min_offset``.
 
     Control batches count, as in Kafka. ``below`` is as in ``walk``.
     """
-    entry = _time_floor(segment, timestamp_ms, parts)
+    entry = _time_floor(segment, timestamp_ms, components)
     if entry is not None and entry.offset > min_offset:
-        near = _selected_record(segment, timestamp_ms, entry, parts, below)
+        near = _selected_record(segment, timestamp_ms, entry, components, below)
         if near is not None:
             return near
-        chunks = chunks_from(segment, entry.offset, parts, below=below, read_bytes=WINDOW_BYTES)
-        is_true, found = _first_late(chunks, segment, timestamp_ms, min_offset, parts, entry)
+        chunks = chunks_from(segment, entry.offset, components, below=below, read_bytes=WINDOW_BYTES)
+        is_true, found = _first_late(chunks, segment, timestamp_ms, min_offset, components, entry)
         if is_true:
             return found
     first_offset = max(segment.base_offset, min_offset)
-    chunks = chunks_from(segment, first_offset, parts, below=below, read_bytes=WINDOW_BYTES)
-    return _first_late(chunks, segment, timestamp_ms, min_offset, parts, None)[1]
+    chunks = chunks_from(segment, first_offset, components, below=below, read_bytes=WINDOW_BYTES)
+    return _first_late(chunks, segment, timestamp_ms, min_offset, components, None)[1]
 
 
 def _selected_record(
-    segment: ReadableSegment, timestamp_ms: int, entry: TimestampOffset, parts: Components, below: int | None
+    segment: ReadableSegment, timestamp_ms: int, entry: TimestampOffset, components: Components, below: int | None
 ) -> TimestampOffset | None:
     """Return the first record at or above ``timestamp_ms``, with one read and without tables of the batches before it.
 
     Returns None if this is not possible: the indexes disagree, the record is not near the index entry, or the bytes are
     unusual or damaged.
     """
-    place = index_floor(segment, entry.offset, parts)
+    place = index_floor(segment, entry.offset, components)
     if place is None or place.offset != entry.offset:
         return None
     data = segment.read(place.position, WINDOW_BYTES)
-    if len(data) < FRAME_BYTES or (found := parts.formats.get(data[FRAME_BYTES - 1])) is None:
+    if len(data) < FRAME_BYTES or (found := components.formats.get(data[FRAME_BYTES - 1])) is None:
         return None
     selected = found.select(
         data,
@@ -233,7 +236,7 @@ def _selected_record(
         return None
     start, end, _ = selected
     chunk = Chunk(data, place.position, (found.scan(data, start, end, check_crc=False),))
-    return _late_record(chunk, chunk.tables[0], 0, segment, parts, timestamp_ms, entry.offset)
+    return _late_record(chunk, chunk.tables[0], 0, segment, components, timestamp_ms, entry.offset)
 
 
 def _first_late(
@@ -241,7 +244,7 @@ def _first_late(
     segment: ReadableSegment,
     timestamp_ms: int,
     min_offset: int,
-    parts: Components,
+    components: Components,
     entry: TimestampOffset | None,
 ) -> tuple[bool, TimestampOffset | None]:
     """Return True if the time index entry is right (or there is none), and the first record that is not too old."""
@@ -255,7 +258,7 @@ def _first_late(
                         return False, None
                 if latest < timestamp_ms or not is_checked:
                     continue
-                found = _late_record(chunk, table, row, segment, parts, timestamp_ms, min_offset)
+                found = _late_record(chunk, table, row, segment, components, timestamp_ms, min_offset)
                 if found is not None:
                     return True, found
     return is_checked, None
@@ -266,14 +269,14 @@ def _late_record(
     table: BatchTable,
     row: int,
     segment: ReadableSegment,
-    parts: Components,
+    components: Components,
     timestamp_ms: int,
     min_offset: int,
 ) -> TimestampOffset | None:
     """Return the first such record of one batch; errors name the segment's file and the position in it."""
-    found = parts.formats.get(table.magic) or parts.formats.of(table.magic, segment.label, chunk.position)
+    found = components.formats.get(table.magic) or components.formats.of(table.magic, segment.label, chunk.position)
     batch = table if len(table) == 1 else table.take(row, row + 1)
-    limit_bytes = parts.limits.decompressed_bytes
+    limit_bytes = components.limits.decompressed_bytes
     try:
         for columns in found.decode(chunk.data, batch, fields=_PLACE_FIELDS, limit_bytes=limit_bytes):
             late = first_late_row(columns, timestamp_ms, min_offset)
@@ -284,14 +287,14 @@ def _late_record(
     return None
 
 
-def _time_floor(segment: ReadableSegment, timestamp_ms: int, parts: Components) -> TimestampOffset | None:
+def _time_floor(segment: ReadableSegment, timestamp_ms: int, components: Components) -> TimestampOffset | None:
     """Return the time index entry before whose offset every record is older than ``timestamp_ms``, if it is right.
 
     An entry with exactly this timestamp is not used: if its offset were wrong, the search could miss an earlier record.
     """
     try:
         entries = segment.index_entries(IndexRole.TIME)
-        entry, *_ = parts.indexes[IndexRole.TIME].around(entries, segment.base_offset, timestamp_ms - 1)
+        entry, *_ = components.indexes[IndexRole.TIME].around(entries, segment.base_offset, timestamp_ms - 1)
     except CorruptIndexError:
         return None
     if entry is None or entry.timestamp_ms >= timestamp_ms:
@@ -299,7 +302,7 @@ def _time_floor(segment: ReadableSegment, timestamp_ms: int, parts: Components) 
     return entry if segment.base_offset <= entry.offset < segment.end_offset else None
 
 
-def largest_timestamp(segment: ReadableSegment, parts: Components) -> TimestampOffset:
+def largest_timestamp(segment: ReadableSegment, components: Components) -> TimestampOffset:
     """Return the largest batch timestamp and the last offset of the first batch that has it; (-1, base) if none has one.
 
     The search starts from the last time index entry, which is checked, and reads the batches after it, as Kafka does
@@ -307,15 +310,15 @@ def largest_timestamp(segment: ReadableSegment, parts: Components) -> TimestampO
     """
     best, from_offset = TimestampOffset(NO_TIMESTAMP, segment.base_offset), segment.base_offset
     try:
-        reader = time_index(segment, parts)
+        reader = time_index(segment, components)
         last = reader[-1] if len(reader) else None
     except CorruptIndexError:
         last = None
     if last is not None and segment.base_offset <= last.offset < segment.end_offset:
-        found = find_batch(segment, last.offset, parts)
+        found = find_batch(segment, last.offset, components)
         if found is not None and found[1].max_timestamp_ms == last.timestamp_ms:
             best, from_offset = last, last.offset
-    for chunk in chunks_from(segment, from_offset, parts, check_crc=False):
+    for chunk in chunks_from(segment, from_offset, components, check_crc=False):
         for table in chunk.tables:
             top = max(table.max_timestamp_ms)
             if top > best.timestamp_ms:
@@ -324,7 +327,7 @@ def largest_timestamp(segment: ReadableSegment, parts: Components) -> TimestampO
 
 
 def aborted_transactions(
-    segments: Iterable[ReadableSegment], start: int, end: int, parts: Components
+    segments: Iterable[ReadableSegment], start: int, end: int, components: Components
 ) -> tuple[AbortedTransaction, ...]:
     """Return the aborted transactions with data in [start, end), from the transaction indexes of ``segments``.
 
@@ -334,7 +337,7 @@ def aborted_transactions(
     """
     found: list[AbortedTransaction] = []
     for segment in segments:
-        for entry in transaction_index(segment, parts):
+        for entry in transaction_index(segment, components):
             if entry.last_offset >= start and entry.first_offset < end:
                 found.append(entry)
             if entry.last_stable_offset >= end:
@@ -343,14 +346,14 @@ def aborted_transactions(
 
 
 def decode(
-    chunk: Chunk, table: BatchTable, segment: ReadableSegment, parts: Components, fields: Fields
+    chunk: Chunk, table: BatchTable, segment: ReadableSegment, components: Components, fields: Fields
 ) -> Iterator[RecordColumns]:
     """Yield the records of some rows of a chunk; errors name the segment's file and the position in it."""
     if not len(table):
         return
-    found = parts.formats.get(table.magic) or parts.formats.of(table.magic, segment.label, chunk.position)
+    found = components.formats.get(table.magic) or components.formats.of(table.magic, segment.label, chunk.position)
     try:
-        yield from found.decode(chunk.data, table, fields=fields, limit_bytes=parts.limits.decompressed_bytes)
+        yield from found.decode(chunk.data, table, fields=fields, limit_bytes=components.limits.decompressed_bytes)
     except CorruptBatchError as error:
         raise _named(error, chunk, segment) from error
 
@@ -359,14 +362,17 @@ def decode_arrow(
     chunk: Chunk,
     table: BatchTable,
     segment: ReadableSegment,
-    parts: Components,
+    components: Components,
     partition: int,
     columns: Sequence[str] | None,
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield these columns of some rows as Arrow batches, which carry this partition; errors as ``decode``."""
     if not len(table):
         return
-    found, limit_bytes = parts.formats.of(table.magic, segment.label, chunk.position), parts.limits.decompressed_bytes
+    found, limit_bytes = (
+        components.formats.of(table.magic, segment.label, chunk.position),
+        components.limits.decompressed_bytes,
+    )
     try:
         yield from found.decode_arrow(chunk.data, table, partition=partition, limit_bytes=limit_bytes, columns=columns)
     except CorruptBatchError as error:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from stratalog.errors import CorruptIndexError, SegmentGoneError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import LOG_SUFFIX, segment_file
-from stratalog.model.offsets import TimestampOffset
+from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.segment_info import FileSlice
 from stratalog.segment.components import Components
 from stratalog.segment.extra_index_file import stored_extras
@@ -37,7 +37,7 @@ class Segment(ReadOn):
         files: the log's folder.
         base_offset: names the files.
         end_offset: the first offset after the segment.
-        parts: the log's components.
+        components: the log's components.
         log: the opened ``.log`` file; the segment owns it from now on.
         size_bytes: size of the used part; None: all, including later appends.
         names: file names to use instead of the usual ones, by suffix (for a swap that was not finished).
@@ -56,12 +56,12 @@ class Segment(ReadOn):
         "_size_bytes",
         "_token",
         "base_offset",
+        "components",
         "end_offset",
         "files",
         "known_extras",
         "log",
         "names",
-        "parts",
         "start",
     )
 
@@ -70,7 +70,7 @@ class Segment(ReadOn):
         files: LogFiles,
         base_offset: int,
         end_offset: int,
-        parts: Components,
+        components: Components,
         log: SegmentFile,
         *,
         size_bytes: int | None = None,
@@ -78,8 +78,8 @@ class Segment(ReadOn):
         index_entries: Mapping[IndexRole, Buffer] | None = None,
         start: int = 0,
     ) -> None:
-        super().__init__()
-        self.files, self.log, self.parts, self.start = files, log, parts, start
+        self.left_at: OffsetPosition | None = None
+        self.files, self.log, self.components, self.start = files, log, components, start
         self.base_offset, self.end_offset = base_offset, end_offset
         self._size_bytes = size_bytes
         self.names: Mapping[str, str] = dict(names) if names else _NONE
@@ -114,7 +114,7 @@ class Segment(ReadOn):
     def largest(self) -> TimestampOffset:
         """Largest timestamp and an offset that belongs to it."""
         if self._largest is None:
-            self._largest = largest_timestamp(self, self.parts)
+            self._largest = largest_timestamp(self, self.components)
         return self._largest
 
     @largest.setter
@@ -153,20 +153,21 @@ class Segment(ReadOn):
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """Return the entries of an index: from its file if that fits the log, otherwise rebuilt from the log in memory."""
-        opened = self.indexes().get(role) if self._opened else None
-        if opened is not None:
-            return opened.view()
+        opened: Any = self._opened
+        if role in opened:
+            view: Buffer = opened[opened.index(role) + 1].view()
+            return view
         entries = self._given.get(role)
         if entries is not None:
             return entries
-        found = self.parts.index_cache.get_or_load((self._token, role), lambda: bytes(self._checked_entries(role)))
+        found = self.components.index_cache.get_or_load((self._token, role), lambda: bytes(self._checked_entries(role)))
         if self._closed:  # files may have been renamed meanwhile, and a missing file must not count as an empty index
             raise SegmentGoneError("the segment was closed while it was read", self.label)
         return found
 
     def extra_index(self, label: str) -> bytes:
         """Return an extra index of a closed segment by ``name@version``; ``b""`` if none fits, or it is empty."""
-        found = self.parts.index_cache.get_or_load((self._token, label), lambda: self._stored_extra(label))
+        found = self.components.index_cache.get_or_load((self._token, label), lambda: self._stored_extra(label))
         if self._closed:
             raise SegmentGoneError("the segment was closed while it was read", self.label)
         return found
@@ -177,8 +178,8 @@ class Segment(ReadOn):
         Raises:
             CorruptIndexError: the file is larger than ``limits.index.bytes``.
         """
-        name = self.file_name(self.parts.indexes[role].suffix)
-        index = self.files.open_index(name, max_bytes=self.parts.limits.index_bytes, writable=False)
+        name = self.file_name(self.components.indexes[role].suffix)
+        index = self.files.open_index(name, max_bytes=self.components.limits.index_bytes, writable=False)
         try:
             return bytes(index.view())
         finally:
@@ -188,7 +189,7 @@ class Segment(ReadOn):
         """Return True if an index's file fits the segment."""
         try:
             entries = self.stored_entries(role)
-            self.parts.indexes[role].reader(entries, self.base_offset).check(self.end_offset, self.size_bytes)
+            self.components.indexes[role].reader(entries, self.base_offset).check(self.end_offset, self.size_bytes)
         except CorruptIndexError:
             return False
         return True
@@ -199,7 +200,7 @@ class Segment(ReadOn):
             self.files,
             self.base_offset,
             self.end_offset,
-            self.parts,
+            self.components,
             self.log,
             size_bytes=size_bytes,
             names=self.names,
@@ -254,7 +255,7 @@ class Segment(ReadOn):
 
     def extras_made(self, labels: frozenset[str]) -> None:
         """Note that the file of extra indexes was written with these labels."""
-        self.parts.index_cache.discard((self._token, label) for label in labels)
+        self.components.index_cache.discard((self._token, label) for label in labels)
         self.known_extras = labels
 
     def _stored_extra(self, label: str) -> bytes:
@@ -264,8 +265,8 @@ class Segment(ReadOn):
         return found or b""
 
     def _uncache(self) -> None:
-        names = (*self.parts.indexes, *self.parts.extras.labels, *self.known_extras)
-        self.parts.index_cache.discard((self._token, name) for name in names)
+        names = (*self.components.indexes, *self.components.extras.labels, *self.known_extras)
+        self.components.index_cache.discard((self._token, name) for name in names)
         self._token, self.known_extras = object(), _NO_EXTRAS  # entries under the old token are never used again
 
     def _close_indexes(self) -> None:
@@ -282,9 +283,11 @@ class Segment(ReadOn):
     def _checked_entries(self, role: IndexRole) -> Buffer:
         try:
             entries = self.stored_entries(role)
-            self.parts.indexes[role].reader(entries, self.base_offset).check(self.end_offset, self.size_bytes)
+            self.components.indexes[role].reader(entries, self.base_offset).check(self.end_offset, self.size_bytes)
         except CorruptIndexError:
-            return rebuilt_entries(self, role, self.parts)
-        if role is IndexRole.OFFSET and not entries and self.size_bytes > self.parts.limits.read_bytes:
-            return rebuilt_entries(self, role, self.parts)  # without the index, each search would read from the start
+            return rebuilt_entries(self, role, self.components)
+        if role is IndexRole.OFFSET and not entries and self.size_bytes > self.components.limits.read_bytes:
+            return rebuilt_entries(
+                self, role, self.components
+            )  # without the index, each search would read from the start
         return entries

@@ -142,6 +142,6 @@ STAND_INS: Final[Mapping[IndexRole, StandIn]] = {
 }
 
 
-def stood_in(parts: Components) -> frozenset[IndexRole]:
+def stood_in(components: Components) -> frozenset[IndexRole]:
     """Return the roles whose index format is not installed."""
-    return frozenset(role for role, found in parts.indexes.items() if isinstance(found, StandIn))
+    return frozenset(role for role, found in components.indexes.items() if isinstance(found, StandIn))

@@ -31,7 +31,7 @@ from stratalog.tier.upload.stored_check import check_stored
 
 
 @dataclass(frozen=True, slots=True)
-class TierParts:
+class TierComponents:
     """Parts that the logs of one tier share; all are borrowed."""
 
     store: TierStore
@@ -51,18 +51,18 @@ class LogHead(CheckedArguments):
     Until then every method that needs the head itself raises ``TierUnavailableError``.
     """
 
-    def __init__(self, log: TopicPartition, topic_id: TopicId, parts: TierParts) -> None:
+    def __init__(self, log: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
         self.log, self.topic_id = log, topic_id
-        self._store, self._fetcher, self._env = parts.store, parts.fetcher, parts.env
+        self._store, self._fetcher, self._env = components.store, components.fetcher, components.env
         self._read_only, self._availability, self._authenticity = (
-            parts.read_only,
-            parts.availability,
-            parts.authenticity,
+            components.read_only,
+            components.availability,
+            components.authenticity,
         )
         self._lock = threading.RLock()  # guards the finder, the committer, and every change of _seen and _assumed
-        self._limit_bytes = parts.limits.manifest_bytes
+        self._limit_bytes = components.limits.manifest_bytes
         self._finder = self.new_finder()
-        self._pages = Pages(parts.store, log, topic_id, parts.page_cache, limit_bytes=self._limit_bytes)
+        self._pages = Pages(components.store, log, topic_id, components.page_cache, limit_bytes=self._limit_bytes)
         self._seen: tuple[Root | None, RemoteView] | None = None  # replaced as a whole: readers need no lock
         self._assumed: RemoteView | None = None
         self._again: Callable[[], None] | None = None

@@ -27,10 +27,8 @@ from stratalog.model.names import (
     parse_manifest_key,
     segments_prefix,
 )
-from stratalog.registry.guard import Guard
 from stratalog.spi.layouts import StoredSegment
-from stratalog.spi.objects import ObjectStore
-from stratalog.tier.log_head import TierParts
+from stratalog.tier.log_head import TierComponents
 from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.head import ClockReading
 from stratalog.tier.manifest.pages import PageCache
@@ -97,7 +95,7 @@ class Tier(CheckedArguments, Closeable):
     ) -> None:
         self.availability, self.read_only = availability, read_only
         self._store, self._fetcher = store, fetcher
-        self._parts = TierParts(
+        self._components = TierComponents(
             store, fetcher, PageCache(), env, limits, availability, read_only, Authenticity(fetcher.layouts)
         )
         self._logs: dict[TierLogName, TierLog] = {}  # under _lock
@@ -108,7 +106,7 @@ class Tier(CheckedArguments, Closeable):
     @classmethod
     def open(
         cls,
-        store: ObjectStore,
+        store: TierStore,
         layouts: LayoutTable,
         *,
         env: Env,
@@ -116,7 +114,6 @@ class Tier(CheckedArguments, Closeable):
         config: EngineConfig,
         read_only: bool = False,
         allow_offline: bool = False,
-        guard: Guard | None = None,
     ) -> Self:
         """Probe the store and take ownership of it; if that fails, the store is closed.
 
@@ -124,13 +121,12 @@ class Tier(CheckedArguments, Closeable):
         not promise to refuse it, the tier uses single-writer mode and logs a warning. To read, one key is listed.
 
         Args:
-            store: as a provider opened it.
+            store: closed by ``close``.
             layouts: the layouts that may be needed.
             env: clock and chance.
             limits: bounds of caches and of what is read.
             config: deadline and retries of requests, number of reader threads, the cache on disk.
             read_only: never write; changes raise ReadOnlyError.
-            guard: guards the calls into the store, as in ``TierStore``.
             allow_offline: open the tier even if the store does not answer. Then ``availability.away`` has the error, logs are
                 opened with what local disk knows of them, and nothing changes until ``availability.reach`` succeeds.
 
@@ -139,22 +135,21 @@ class Tier(CheckedArguments, Closeable):
             StorePermissionError: the credentials do not suffice.
             StoreError: the store failed.
         """
-        guarded = TierStore(store, env, config, limits, guard)
-        tried = partial(_listed, guarded) if read_only else partial(probe, guarded, env)
+        tried = partial(_listed, store) if read_only else partial(probe, store, env)
         probed, away = None, None
         try:
             probed = tried()
         except BaseException as error:
             if not (allow_offline and isinstance(error, StoreError) and error.retriable):
-                guarded.close()
+                store.close()
                 raise
             away = error
         if probed is not None and not probed.shared:
             _LOGGER.warning("single-writer mode: uri=%s must have one writer at a time, %s", store.uri, probed.reason)
         folder = CacheFolder.open(config.tier_cache_dir, config.tier_cache_bytes, config.index_cache_file_bytes, env)
-        fetcher = Fetcher(guarded, layouts, limits, threads=config.reader_threads, folder=folder)
+        fetcher = Fetcher(store, layouts, limits, threads=config.reader_threads, folder=folder)
         availability = TierAvailability(store.uri, env.clock, tried, probed, away, allow_offline=allow_offline)
-        return cls(guarded, fetcher, env=env, limits=limits, availability=availability, read_only=read_only)
+        return cls(store, fetcher, env=env, limits=limits, availability=availability, read_only=read_only)
 
     @property
     def shared(self) -> bool:
@@ -178,7 +173,7 @@ class Tier(CheckedArguments, Closeable):
             if self._closed:
                 raise ClosedError(f"the tier is closed uri={self.uri}")
             if name not in self._logs:
-                self._logs[name] = TierLog(log, topic_id, self._parts)
+                self._logs[name] = TierLog(log, topic_id, self._components)
             return self._logs[name]
 
     def release(self, log: TopicPartition, topic_id: TopicId) -> None:
@@ -199,7 +194,7 @@ class Tier(CheckedArguments, Closeable):
             topics: list only the objects of topics with these names; None lists all.
             known: versions that were seen before; if a log has many roots, those up to this version are skipped.
         """
-        began, found = ClockReading.of(self._parts.env.clock), dict[TierLogName, int]()
+        began, found = ClockReading.of(self._components.env.clock), dict[TierLogName, int]()
         for start in [""] if topics is None else sorted(f"{topic}-" for topic in topics):
             for name, version in self._listed(start, known):
                 if version is not None and (topics is None or name.log.topic in topics):
@@ -284,8 +279,8 @@ class Tier(CheckedArguments, Closeable):
     ) -> Iterator[tuple[TierLogName, int | None]]:
         """Yield the logs whose keys begin with ``start``, with a version of their roots; None if a log has none.
 
-        A page that ends inside of a log is followed by one that begins after it. With ``known``, the version is the
-        newest one, and therefore the next page begins inside of the log if more of its roots may follow.
+        If a page of the listing ends between two keys of a log, the next page begins after the last key of that log. With
+        ``known``, the version is the newest one: the next page begins within the log if the log may have more roots.
         """
         seen = after = ""
         name: TierLogName | None = None

@@ -14,7 +14,7 @@ from stratalog.spi.providers import Section
 from stratalog.tier.commit.append_change import LogBounds, created, is_unknown
 from stratalog.tier.commit.committer import Committer, Decide
 from stratalog.tier.commit.trim_change import ExpireReport, Expiry, empty_change, epoch_change, truncate_change
-from stratalog.tier.log_head import LogHead, TierParts
+from stratalog.tier.log_head import LogHead, TierComponents
 from stratalog.tier.manifest.pages import Pages
 from stratalog.tier.manifest.root import BULK, ChangeKind, Root, TopicNote, object_keys
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector, CollectReport
@@ -33,8 +33,8 @@ class TierLog(LogHead):
     ``Tier.log`` makes it, with the arguments of ``LogHead``. It owns nothing that needs closing.
     """
 
-    def __init__(self, log: TopicPartition, topic_id: TopicId, parts: TierParts) -> None:
-        super().__init__(log, topic_id, parts)
+    def __init__(self, log: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
+        super().__init__(log, topic_id, components)
         self._duty = threading.Lock()  # one offload or collection at a time; taken before _lock
         self._committer = Committer(
             self._store,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from stratalog.config.topic import TopicConfig
-from stratalog.errors import CorruptBatchError
+from stratalog.config.topic import NO_CODEC, TopicConfig
+from stratalog.errors import ConfigError, CorruptBatchError, UnsupportedCompressionError
 from stratalog.log.prepare.prepare_records import (
     RECORD_OVERHEAD_BYTES,
     batch_limit_bytes,
@@ -32,22 +32,25 @@ class Encoder:
     """Encoder for one topic; it checks records as a leader does.
 
     Attributes:
-        parts: formats and codecs.
+        components: formats and codecs.
         config: settings of the topic.
     """
 
-    parts: Components
+    components: Components
     config: TopicConfig
 
     @classmethod
-    def of(cls, parts: Components, config: TopicConfig, compression: str | None = None) -> Encoder:
+    def of(cls, components: Components, config: TopicConfig, compression: str | None = None) -> Encoder:
         """Return the encoder for a topic, with another codec if one is given; ConfigError if the codec is unknown."""
         if compression is not None:
             name = "uncompressed" if compression == "none" else compression
             config = config.replaced({"compression.type": name}, "compression")
-        if config.compression_type not in {"producer", "uncompressed"}:
-            parts.codecs.by_name(config.compression_type)
-        return cls(parts, config)
+        if config.compression_type not in NO_CODEC:
+            try:
+                components.codecs.by_name(config.compression_type)
+            except UnsupportedCompressionError as error:
+                raise ConfigError(f"{error}: install its plugin, or choose another compression") from error
+        return cls(components, config)
 
     def batches(self, columns: RecordColumns, *, keep_offsets: bool) -> Iterator[PreparedBatches]:
         """Yield the records as batches of at most ``max.message.bytes``, about 1 MiB before compression.
@@ -60,14 +63,14 @@ class Encoder:
         """
         if not columns.count:
             return
-        now_ms = self.parts.env.clock.now_ms()
+        now_ms = self.components.env.clock.now_ms()
         if not keep_offsets:
             if min(columns.timestamp_ms) == NO_TIMESTAMP:
                 stamps = (now_ms if stamp == NO_TIMESTAMP else stamp for stamp in columns.timestamp_ms)
                 columns = replace(columns, timestamp_ms=int64_column(stamps))
             check_columns(columns, self.config, now_ms)
-        codec, level = codec_of(self.config, self.parts, 0)
-        found = self.parts.formats.of(self.config.record_version, "", 0)
+        codec, level = codec_of(self.config, self.components, 0)
+        found = self.components.formats.of(self.config.record_version, "", 0)
         kind = timestamp_type(self.config)
         for part in self._parted(columns, keep_offsets=keep_offsets):
 
@@ -101,7 +104,7 @@ def _epoch_borders(columns: RecordColumns) -> list[int]:
 
 
 def placed_tables(
-    data: bytearray, parts: Components, base_offset: int | None, leader_epoch: int
+    data: bytearray, components: Components, base_offset: int | None, leader_epoch: int
 ) -> Iterator[tuple[BatchTable, memoryview]]:
     """Yield the batches in ``data``, a table for each run of one magic, with its bytes.
 
@@ -110,14 +113,14 @@ def placed_tables(
     Raises:
         CorruptBatchError: ``data`` does not consist of whole batches.
     """
-    found = scan(parts.formats, data, 0, len(data), check_crc=False)
+    found = scan(components.formats, data, 0, len(data), check_crc=False)
     if found.stop_position != len(data):
         raise CorruptBatchError(found.reason or "the last batch is cut off", "", found.stop_position)
     for scanned in found.tables:
         table = scanned
         if base_offset is not None:
             batches = PreparedBatches(scanned, data)
-            parts.formats.of(table.magic, "", 0).assign(batches, base_offset, leader_epoch, None)
+            components.formats.of(table.magic, "", 0).assign(batches, base_offset, leader_epoch, None)
             table, base_offset = batches.table, batches.last_offset + 1
         end = table.position[-1] + table.size_bytes[-1]
         yield table, memoryview(data)[table.position[0] : end]

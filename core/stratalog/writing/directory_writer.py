@@ -138,7 +138,7 @@ class DirectoryWriter(BulkWriter):
         if layout is not None:
             raise only_engine(topic)
         found = self._topic(topic)
-        Encoder.of(self._host.parts(found.config), found.config, compression)
+        Encoder.of(self._host.components(found.config), found.config, compression)
         waited_ms = 0
         while self._engine is None and self._store.is_acquired_elsewhere():
             if waited_ms >= LOCK_WAIT_MS:
@@ -178,7 +178,7 @@ class DirectoryWriter(BulkWriter):
         assert topic.topic_id is not None  # checked by _topic
         if log.partition not in topic.partitions:
             raise UnknownTopicError(f"there is no {log} in {self._location}")
-        encoder = Encoder.of(self._host.parts(topic.config), topic.config, compression)
+        encoder = Encoder.of(self._host.components(topic.config), topic.config, compression)
         return _Folder(self._store.open_log(partition_folder(log)), log, topic.topic_id, encoder)
 
     # --- publishing ----------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class DirectoryWriter(BulkWriter):
             for found, batches in staged:
                 for data in batches:
                     start = None if keep_offsets else segments.next_offset
-                    for table, piece in placed_tables(data, own.parts, start, own.leader_epoch):
+                    for table, piece in placed_tables(data, own.components, start, own.leader_epoch):
                         segments.append(piece, table.base_offset[0], table.last_offset[-1])
                 end = found.end_offset if keep_offsets else segments.next_offset
             segments.finish(end)
@@ -253,13 +253,13 @@ class DirectoryWriter(BulkWriter):
         """Yield the batches of a staged file, with their CRCs checked."""
         if not isinstance(found.place, str):
             raise ConfigError(f"{found.log} was staged for a tier, and cannot be published to a directory")
-        parts = self._host.parts(TopicConfig())
+        components = self._host.components(TopicConfig())
         with closing(files.open_segment(found.place)) as file:
             if file.size_bytes != found.size_bytes:
                 raise SegmentGoneError("a staged file changed its size", files.path(found.place))
             names = {LOG_SUFFIX: found.place}
-            segment = Segment(files, found.base_offset, found.end_offset, parts, file, names=names)
-            for chunk in walk(segment, 0, parts, below=found.end_offset):
+            segment = Segment(files, found.base_offset, found.end_offset, components, file, names=names)
+            for chunk in walk(segment, 0, components, below=found.end_offset):
                 yield bytearray(chunk.data[: chunk.end_position - chunk.position])
 
     def _sweep(self, files: LogFiles) -> None:
@@ -329,10 +329,10 @@ class _Folder:
 
     def begin(self, base_offset: int) -> SegmentBuilder:
         """Begin a file without indexes."""
-        unique = uuid.UUID(int=self.encoder.parts.env.chance.getrandbits(128), version=4)
+        unique = uuid.UUID(int=self.encoder.components.env.chance.getrandbits(128), version=4)
         names = {LOG_SUFFIX: f"{STAGED_PREFIX}{unique.hex}"}
-        parts = replace(self.encoder.parts, indexes={})
-        return SegmentBuilder(self.files, base_offset, parts, self.encoder.config, names=names)
+        components = replace(self.encoder.components, indexes={})
+        return SegmentBuilder(self.files, base_offset, components, self.encoder.config, names=names)
 
     def store(self, built: BuiltSegment) -> StagedSegment:
         """Return the description of a file."""

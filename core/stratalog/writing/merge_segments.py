@@ -102,7 +102,7 @@ def merge_group(part: SegmentRange[S], publisher: SegmentPublisher[S], group: Se
         DiskFullError, StoreError: nothing was changed.
     """
     with publisher.begin(group[0].base_offset) as builder:
-        records = sum(copy_batches(segment, builder, part.parts).records for segment in group)
+        records = sum(copy_batches(segment, builder, part.components).records for segment in group)
         built = builder.finish(group[-1].end_offset, part.modified_ms(group[-1]))
     return records if publisher.replace(built, group) else None
 

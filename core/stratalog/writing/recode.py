@@ -52,16 +52,16 @@ class RewriteTarget:
     @classmethod
     def of(cls, target: TierTarget, entries: Sequence[StoredSegment], first_dirty_offset: int) -> Self:
         """Return the target for these entries of the manifest."""
-        remote, parts = target.remote, target.encoder.parts
+        remote, components = target.remote, target.encoder.components
 
         def committed(offset: int) -> Iterator[RemoteSegment]:
             return (RemoteSegment(entry, remote.fetcher) for entry in entries if entry.info.end_offset > offset)
 
         def producers() -> list[ProducerEntry]:
             view = remote.view()
-            return list(producers_at(view, view.end_offset, parts).entries())
+            return list(producers_at(view, view.end_offset, components).entries())
 
-        segments = TierRange(remote.log, parts, target.encoder.config, committed, producers, Traffic())
+        segments = TierRange(remote.log, components, target.encoder.config, committed, producers, Traffic())
         return cls(segments, StagingPublisher(target), first_dirty_offset)
 
     @property
@@ -111,15 +111,15 @@ def compact_part(
 def _rewriting(
     at: RewriteTarget, job: RewriteJob, filters: Sequence[RecordFilter], *, keeps_tombstones: bool
 ) -> Rewriting[ReadableSegment]:
-    parts = at.segments.parts
+    components = at.segments.components
     return Rewriting(
         at.segments,
         at.staging,
         job,
         filters,
         keeps_tombstones,
-        parts.limits.read_bytes,
-        Throttle(parts.env.clock, float("inf")),
+        components.limits.read_bytes,
+        Throttle(components.env.clock, float("inf")),
         lambda: None,
         is_copied=True,
     )
@@ -149,8 +149,8 @@ def recode_part(at: RewriteTarget, span: tuple[int, int], *, recompress: bool) -
     Raises:
         As ``rewrite_part``.
     """
-    encoder, staging, parts = at.encoder, at.staging, at.segments.parts
-    recoding = _Recoding(parts, encoder, codec_of(encoder.config, parts, 0) if recompress else None)
+    encoder, staging, components = at.encoder, at.staging, at.segments.components
+    recoding = _Recoding(components, encoder, codec_of(encoder.config, components, 0) if recompress else None)
     layout = staging.target.remote.fetcher.layouts.label(encoder.config.tier_layout)
     segments = bytes_read = 0
     for segment in at.segments.from_offset(span[0]):
@@ -159,7 +159,7 @@ def recode_part(at: RewriteTarget, span: tuple[int, int], *, recompress: bool) -
         if segment.base_offset < span[0] or (entry_of(segment).layout == layout and recoding.is_done(segment)):
             continue
         with staging.begin(segment.base_offset) as builder:
-            bytes_read += copy_batches(segment, builder, parts, partial(recoding.of, segment)).bytes_read
+            bytes_read += copy_batches(segment, builder, components, partial(recoding.of, segment)).bytes_read
             built = builder.finish(segment.end_offset, at.segments.modified_ms(segment))
         staging.replace(built, [segment])
         segments += 1
@@ -172,13 +172,13 @@ class _Recoding:
     """Conversion of batches to magic 2, and to another codec if one is given.
 
     Attributes:
-        parts: components of the log.
+        components: components of the log.
         encoder: encoder for batches that have another magic.
         codec: codec for all other batches, and its level; None leaves them as they are.
         records: number of records of the batches that ``of`` converted.
     """
 
-    parts: Components
+    components: Components
     encoder: Encoder
     codec: tuple[Codec | None, int | None] | None
     records: int = 0
@@ -187,7 +187,7 @@ class _Recoding:
         """Return True if every batch of a segment needs no change."""
         return all(
             table.magic >= MAGIC and all(columns is None for columns in self._changing(segment, chunk, table))
-            for chunk in walk(segment, 0, self.parts, below=segment.end_offset)
+            for chunk in walk(segment, 0, self.components, below=segment.end_offset)
             for table in chunk.tables
         )
 
@@ -218,7 +218,7 @@ class _Recoding:
             yield columns if is_whole else None
 
     def _decoded(self, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns]:
-        return decode(chunk, table, segment, self.parts, Fields.ALL)
+        return decode(chunk, table, segment, self.components, Fields.ALL)
 
     def _encoded(self, segment: ReadableSegment, columns: RecordColumns, batch: RecordBatch) -> bytearray:
         assert self.codec is not None  # without a codec no batch of magic 2 changes
@@ -233,7 +233,7 @@ class _Recoding:
             base_sequence=batch.base_sequence,
             transactional=batch.is_transactional,
         )
-        found = self.parts.formats.of(MAGIC, segment.label, batch.position)
+        found = self.components.formats.of(MAGIC, segment.label, batch.position)
         return found.encode(columns, header, *self.codec, keep_offsets=True)
 
 

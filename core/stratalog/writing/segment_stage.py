@@ -44,9 +44,11 @@ class SegmentStage(Stage):
     """
 
     def __init__(self, target: StageTarget, base_offset: int, *, keep_offsets: bool) -> None:
-        parts, config = target.encoder.parts, target.encoder.config
+        components, config = target.encoder.components, target.encoder.config
         self._target, self._keep_offsets = target, keep_offsets
-        self._segments = RollingBuilder(target.begin, self._store, parts.env.clock, base_offset, config.segment_bytes)
+        self._segments = RollingBuilder(
+            target.begin, self._store, components.env.clock, base_offset, config.segment_bytes
+        )
         self._staged: list[StagedSegment] = []
         ends_with_fork(self)
 
@@ -58,7 +60,7 @@ class SegmentStage(Stage):
     def add_encoded(self, data: bytearray) -> None:
         """See ``Stage.add_encoded``."""
         base = None if self._keep_offsets else self._segments.next_offset
-        for table, piece in placed_tables(data, self._target.encoder.parts, base, self._target.leader_epoch):
+        for table, piece in placed_tables(data, self._target.encoder.components, base, self._target.leader_epoch):
             self._segments.append(piece, table.base_offset[0], table.last_offset[-1])
 
     def finish(self, end_offset: int | None = None) -> list[StagedSegment]:

@@ -108,7 +108,7 @@ class TierRewriter(BulkWriter):
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
         """See ``BulkWriter.check``. Sends a request for each partition whose newest state was not read before."""
         found = self._topics.get(topic)
-        Encoder.of(self._host.parts(found.config), found.config, compression)
+        Encoder.of(self._host.components(found.config), found.config, compression)
         if layout is not None:
             self._tier.fetcher.layouts.by_name(layout)
 
@@ -132,7 +132,7 @@ class TierRewriter(BulkWriter):
     ) -> TierTarget:
         log = remote.log
         root, config = remote.root, self._topics.get(log.topic).config.replaced(settings or {}, "settings")
-        parts = self._host.parts(config)
+        components = self._host.components(config)
         known_root = (
             root if root is not None else self._topics.get(log.topic).root
         )  # an engine may own a partition without having uploaded anything of it yet
@@ -140,8 +140,8 @@ class TierRewriter(BulkWriter):
         epochs = EpochCache(root.leader_epochs if root is not None else ())
         if not keep_offsets or not epochs.entries:
             epochs = epochs.assign(epoch, root.end_offset if root is not None else 0)
-        snapshot = None if keep_offsets else cache(partial(_snapshot, remote, parts))
-        encoder = Encoder.of(parts, config, compression)
+        snapshot = None if keep_offsets else cache(partial(_snapshot, remote, components))
+        encoder = Encoder.of(components, config, compression)
         publisher = TierPublisher(remote, epoch, encoder.config)
         return TierTarget(publisher, encoder, epochs, snapshot, cache(self._new_folder))
 
@@ -347,10 +347,10 @@ def _check_covers(span: ReplaceSpan, entries: Sequence[StoredSegment], *, keeps_
         )
 
 
-def _snapshot(remote: TierLog, parts: Components) -> bytes:
+def _snapshot(remote: TierLog, components: Components) -> bytes:
     """Return the producers' state at the tier's end; bulk writes add no producers."""
     view = remote.view()
-    return encode_snapshot(producers_at(view, view.end_offset, parts).entries())
+    return encode_snapshot(producers_at(view, view.end_offset, components).entries())
 
 
 def published(log: TopicPartition, entries: Sequence[StoredSegment], start: int) -> Published:

@@ -51,7 +51,7 @@ class TierTarget:
 
     def begin(self, base_offset: int) -> SegmentBuilder:
         """Begin a segment in a temporary file."""
-        return SegmentBuilder.for_upload(self.folder(), base_offset, self.encoder.parts, self.encoder.config)
+        return SegmentBuilder.for_upload(self.folder(), base_offset, self.encoder.components, self.encoder.config)
 
     def store(self, built: BuiltSegment) -> StagedSegment:
         """Upload a finished segment; errors as ``TierPublisher.upload``."""

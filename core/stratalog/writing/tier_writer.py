@@ -177,6 +177,6 @@ def _start(root: Root | None, entries: Sequence[StoredSegment], *, keep_offsets:
 def _batches(target: TierTarget, entry: StoredSegment) -> Iterator[bytearray]:
     """Yield all batches of a stored segment, with their CRCs checked."""
     segment = RemoteSegment(entry, target.remote.fetcher)
-    for chunk in walk(segment, 0, target.encoder.parts):
+    for chunk in walk(segment, 0, target.encoder.components):
         first, last = chunk.tables[0], chunk.tables[-1]
         yield bytearray(chunk.data[first.position[0] : last.position[-1] + last.size_bytes[-1]])

@@ -52,7 +52,6 @@ class WriteTarget:
 
         Raises:
             BucketNotFoundError, StorePermissionError, StoreTimeoutError: the tier cannot be reached.
-            LogDirNotFoundError: there is no such directory.
             UnknownSettingError, ConfigError: the configuration is wrong.
         """
         if self.is_tier:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stratalog.cleaning.compact.rewriting import Rewriting
+from stratalog.cleaning.compact.rewriting import Rewriting, whole_log
 from stratalog.cleaning.compact.segment_digests import SegmentDigests
 from stratalog.cleaning.compact.segment_range import (
     LocalRange,
@@ -95,7 +95,7 @@ def compact(
     """
     log, rewrite = plan.log, plan.rewrite
     assert rewrite is not None
-    clock, publisher = log.parts.env.clock, log.maintenance.publisher()
+    clock, publisher = log.components.env.clock, log.maintenance.publisher()
     began_ns = clock.monotonic_ns()
     round_ = _Round(
         plan, job_of(log, rewrite, limits, now_ms), rewriters(policies), limits, throttle, check, publisher, progress
@@ -216,6 +216,7 @@ class _Round:
             self.throttle,
             self.check,
             stats=self.stats,
+            whole_log=whole_log(self.plan.log),
         )
         if self.progress is not None:
             planned_bytes = sum(segment.size_bytes for segment in made.segments(job.dirty_start, job.end))

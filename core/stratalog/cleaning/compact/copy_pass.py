@@ -83,12 +83,12 @@ class CopyPass(Generic[S]):
 
     def copy(self, segment: S) -> None:
         """Write the kept part of a segment."""
-        of, parts = self.of, self.of.log.parts
+        of, components = self.of, self.of.log.components
         after = segment.end_offset
         self.transactions.kept.clear()
         self._expected = False
         was_checked = of.job.dirty_start <= segment.base_offset and after <= self.end  # by pass 1
-        for chunk in walk(segment, 0, parts, check_crc=not was_checked, read_bytes=of.read_bytes, below=after):
+        for chunk in walk(segment, 0, components, check_crc=not was_checked, read_bytes=of.read_bytes, below=after):
             of.step(chunk.data.nbytes)
             of.stats.bytes_read += chunk.data.nbytes
             for table in chunk.tables:
@@ -115,7 +115,7 @@ class CopyPass(Generic[S]):
     def copy_spared(self, segment: S, digest: Digest) -> None:
         """Write a segment that loses nothing; check the bytes, and do not look at the records."""
         of = self.of
-        for chunk in walk(segment, 0, of.log.parts, read_bytes=of.read_bytes, below=segment.end_offset):
+        for chunk in walk(segment, 0, of.log.components, read_bytes=of.read_bytes, below=segment.end_offset):
             of.step(chunk.data.nbytes)
             of.stats.bytes_read += chunk.data.nbytes
             self._write(chunk.data[: chunk.end_position - chunk.position])  # the rest may be a partial batch
@@ -124,8 +124,10 @@ class CopyPass(Generic[S]):
 
     def _copy_range(self, segment: S, end: int) -> None:
         """Write the batches before position ``end``, which lose nothing."""
-        parts = self.of.log.parts
-        for chunk in walk(segment, 0, parts, check_crc=False, read_bytes=self.of.read_bytes, below=segment.end_offset):
+        components = self.of.log.components
+        for chunk in walk(
+            segment, 0, components, check_crc=False, read_bytes=self.of.read_bytes, below=segment.end_offset
+        ):
             for table in chunk.tables:
                 first = chunk.position + table.position[0]
                 if first >= end:
@@ -153,7 +155,7 @@ class CopyPass(Generic[S]):
 
     def _retained(self, segment: S, chunk: Chunk, table: BatchTable) -> Buffer:
         """Return the batches of a table without the dropped records."""
-        formats = self.of.log.parts.formats
+        formats = self.of.log.components.formats
         found = formats.get(table.magic) or formats.of(table.magic, segment.label, chunk.position + table.position[0])
         verdicts = self._verdicts(segment, chunk, table)
         words = b"".join(verdicts)
@@ -171,7 +173,7 @@ class CopyPass(Generic[S]):
                 verdicts,
                 None if self.of.keeps_tombstones else horizon_ms,
                 retain_empty=stay,
-                limit_bytes=self.of.log.parts.limits.decompressed_bytes,
+                limit_bytes=self.of.log.components.limits.decompressed_bytes,
             )
             pieces = list(retained)
         except CorruptBatchError as error:
@@ -205,13 +207,13 @@ class CopyPass(Generic[S]):
         """Return the number of judged records among the ``count`` records of a batch."""
         if row.last_offset[0] < self.end or row.attributes[0] & CONTROL_BIT:
             return count
-        decoded = decode(chunk, row, segment, self.of.log.parts, Fields.OFFSET)
+        decoded = decode(chunk, row, segment, self.of.log.components, Fields.OFFSET)
         return sum(bisect_left(columns.offset, self.end) for columns in decoded)
 
     def _judged(self, segment: S, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
         """Return the filters' verdicts on a table of data."""
         of = self.of
-        decoded = decode(chunk, table, segment, of.log.parts, of.fields)
+        decoded = decode(chunk, table, segment, of.log.components, of.fields)
         return by_batch(table, (judged(of.filters, columns, self.end) for columns in decoded))
 
     def _judged_among_transactions(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:

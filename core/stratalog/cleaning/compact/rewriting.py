@@ -10,8 +10,28 @@ from stratalog.cleaning.compact.segment_digests import Digests
 from stratalog.cleaning.compact.segment_range import RewriteStats, S, SegmentPublisher, SegmentRange
 from stratalog.env.progress import OnBytes, uncounted
 from stratalog.env.rate_limit import Throttle
-from stratalog.model.records import Fields
+from stratalog.log.log import Log
+from stratalog.log.read.columns import read_columns
+from stratalog.model.records import Fields, RecordColumns
 from stratalog.spi.cleanup import RecordFilter, RewriteJob
+
+
+def fields_of(filters: Sequence[RecordFilter]) -> Fields:
+    """Return the fields that filters read, and the offsets."""
+    wanted = Fields.OFFSET
+    for found in filters:
+        wanted |= found.fields
+    return wanted
+
+
+def whole_log(log: Log) -> Callable[[Fields], Iterator[RecordColumns]]:
+    """Return a function that reads the committed records of a log, in the tier and on local disk."""
+
+    def read(fields: Fields) -> Iterator[RecordColumns]:
+        log.flush()  # a power loss must not take a record that decides about another one
+        return read_columns(log.view, log.components, log.offsets().log_start, None, "read_committed", fields)
+
+    return read
 
 
 @dataclass(slots=True)
@@ -32,6 +52,7 @@ class Rewriting(Generic[S]):
             reading it twice would cost more.
         stats: statistics of the round.
         digests: digests of segments that need not be read; None: all are read. The job's secret is theirs.
+        whole_log: returns the committed records of the log in both parts, with these fields; None: they cannot be read.
     """
 
     log: SegmentRange[S]
@@ -46,6 +67,7 @@ class Rewriting(Generic[S]):
     is_copied: bool = False
     stats: RewriteStats = field(default_factory=RewriteStats)
     digests: Digests[S] | None = None
+    whole_log: Callable[[Fields], Iterator[RecordColumns]] | None = None
 
     def segments(self, start: int, end: int) -> Iterator[S]:
         """Yield the segments of the job that end above ``start`` and begin below ``end``."""
@@ -58,10 +80,7 @@ class Rewriting(Generic[S]):
     @property
     def fields(self) -> Fields:
         """Fields that the filters read."""
-        wanted = Fields.OFFSET
-        for found in self.filters:
-            wanted |= found.fields
-        return wanted
+        return fields_of(self.filters)
 
     def step(self, size_bytes: int) -> None:
         """Call ``check`` and count bytes that were read."""

@@ -52,7 +52,7 @@ class SegmentRange(Protocol[S]):
         """Topic and partition."""
 
     @property
-    def parts(self) -> Components:
+    def components(self) -> Components:
         """Components of the log."""
 
     @property
@@ -94,7 +94,12 @@ class LocalRange:
     """Local part of a log at the time of the call."""
 
     def __init__(self, log: Log) -> None:
-        self.name, self.parts, self.config, self.segments = log.name, log.parts, log.config, log.view().segments
+        self.name, self.components, self.config, self.segments = (
+            log.name,
+            log.components,
+            log.config,
+            log.view().segments,
+        )
         self._sizes: dict[str, int] | None = None
         self.producers = log.producers
 
@@ -111,4 +116,4 @@ class LocalRange:
         """Return the size of an index file; the folder is listed only once."""
         if self._sizes is None:
             self._sizes = {found.name: found.size_bytes for found in segment.files.list()}
-        return self._sizes.get(segment.file_name(segment.parts.indexes[role].suffix), 0)
+        return self._sizes.get(segment.file_name(segment.components.indexes[role].suffix), 0)

@@ -85,7 +85,7 @@ class TierRange:
 
     Args:
         name: the log.
-        parts: its components.
+        components: its components.
         config: settings of the topic.
         committed: returns the committed segments that end above an offset, ascending, read page by page.
         producers: returns the known producers of the log.
@@ -95,13 +95,13 @@ class TierRange:
     def __init__(
         self,
         name: TopicPartition,
-        parts: Components,
+        components: Components,
         config: TopicConfig,
         committed: Callable[[int], Iterable[ReadableSegment]],
         producers: Callable[[], list[ProducerEntry]],
         traffic: Traffic,
     ) -> None:
-        self.name, self.parts, self.config, self.producers = name, parts, config, producers
+        self.name, self.components, self.config, self.producers = name, components, config, producers
         self._committed, self._traffic = committed, traffic
         self._copies: Mapping[int, Segment] = {}
         self._behind: Sequence[Segment] = ()
@@ -113,7 +113,7 @@ class TierRange:
         view = log.view()
         remote = view.remote
         assert remote is not None
-        found = cls(log.name, log.parts, log.config, remote.segments.from_offset, log.producers, traffic)
+        found = cls(log.name, log.components, log.config, remote.segments.from_offset, log.producers, traffic)
         found._copies = {segment.base_offset: segment for segment in view.segments[:-1]}
         found._behind = [segment for segment in view.segments if segment.end_offset > remote.end_offset]
         found._doubt = log.maintenance.cleaning.tier_doubt

@@ -39,11 +39,11 @@ class AbortedIndex:
 
     Args:
         segments: segments from the first one of the pass on, ascending.
-        parts: the log's components.
+        components: the log's components.
     """
 
-    def __init__(self, segments: Iterator[ReadableSegment], parts: Components) -> None:
-        self._segments, self._parts = segments, parts
+    def __init__(self, segments: Iterator[ReadableSegment], components: Components) -> None:
+        self._segments, self._components = segments, components
         self._stable = 0  # below this offset all aborted transactions are known
 
     def load_for(self, segment: ReadableSegment, to: TransactionPass) -> None:
@@ -57,7 +57,7 @@ class AbortedIndex:
                 return
             if found.end_offset <= segment.base_offset:
                 continue
-            entries = list(transaction_index(found, self._parts))
+            entries = list(transaction_index(found, self._components))
             to.expect(entry for entry in entries if entry.last_offset >= segment.base_offset)
             self._stable = max((entry.last_stable_offset for entry in entries), default=self._stable)
 
@@ -67,13 +67,13 @@ class TransactionPass:
     """State of transactions during one pass, which must see every batch in order.
 
     Attributes:
-        parts: the log's components.
+        components: the log's components.
         keeps_markers: True if all markers stay, also in the index, because a tier may hold data of their transactions.
         committed: producers of committed transactions whose data was met, but not yet their marker.
         kept: abort markers that stay, with the index entries of their transactions, by the marker's offset.
     """
 
-    parts: Components
+    components: Components
     keeps_markers: bool = False
     kept: dict[int, AbortedTransaction] = field(default_factory=dict)
     _coming: list[tuple[int, int, AbortedTransaction]] = field(default_factory=list)  # a heap, by first offset
@@ -109,7 +109,7 @@ class TransactionPass:
     def _ends_nothing(self, batch: RecordBatch, data: Buffer) -> bool:
         if batch.record_count <= 0:
             return not self.keeps_markers  # emptied by an earlier round
-        control = read_control(data, batch, self.parts)
+        control = read_control(data, batch, self.components)
         if not isinstance(control, EndMarker):
             return False
         if control.kind is ControlType.COMMIT:

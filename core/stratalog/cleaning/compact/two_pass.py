@@ -10,16 +10,18 @@ from collections.abc import Sequence
 
 from stratalog.cleaning.compact.copy_pass import CopyPass
 from stratalog.cleaning.compact.digest_notes import DigestNotes
-from stratalog.cleaning.compact.rewriting import Rewriting
+from stratalog.cleaning.compact.rewriting import Rewriting, fields_of
 from stratalog.cleaning.compact.segment_digests import Digest
 from stratalog.cleaning.compact.segment_groups import groups_of
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError, S
 from stratalog.cleaning.compact.transaction_filter import AbortedIndex, TransactionPass, is_special
 from stratalog.cleaning.compact.unchanged_segments import UnchangedTracker
-from stratalog.errors import PluginError, SegmentGoneError
+from stratalog.errors import PluginError, SegmentGoneError, StorageError
 from stratalog.model.batches import CONTROL_BIT, BatchTable
+from stratalog.model.records import RecordColumns
 from stratalog.segment.framing import Chunk
 from stratalog.segment.search import aborted_transactions, chunks_from, decode
+from stratalog.spi.cleanup import RecordFilter
 
 
 def run_passes(of: Rewriting[S]) -> int:
@@ -43,18 +45,41 @@ def run_passes(of: Rewriting[S]) -> int:
 
 
 def observe(of: Rewriting[S]) -> int:
-    """Run pass 1 alone: show filters the dirty range; return the offset where they stopped. Errors as for ``run``."""
-    job, parts = of.job, of.log.parts
-    transactions = TransactionPass(parts)
-    following = of.log.from_offset(job.dirty_start)
-    transactions.expect(aborted_transactions(following, job.dirty_start, job.end, parts))
-    seen = job.dirty_start
-    for segment in of.segments(job.dirty_start, job.end):
-        for chunk in chunks_from(segment, max(job.dirty_start, segment.base_offset), parts, below=segment.end_offset):
+    """Run pass 1 alone: show filters their records; return the offset where they stopped. Errors as for ``run``."""
+    by_kind: dict[str, list[RecordFilter]] = {"dirty": [], "part": [], "log": []}
+    for found in of.filters:
+        if found.observes not in by_kind:
+            raise PluginError(f"a filter observes {found.observes!r}, which is not one of {', '.join(by_kind)}")
+        by_kind[found.observes].append(found)
+    if by_kind["log"]:
+        _observe_log(of, by_kind["log"])
+    ends = [of.job.end]
+    for kind, start in (("dirty", of.job.dirty_start), ("part", of.job.start)):
+        if by_kind[kind]:
+            ends.append(_observe_part(of, by_kind[kind], start))
+    return min(ends)
+
+
+def _observe_log(of: Rewriting[S], filters: Sequence[RecordFilter]) -> None:
+    if of.whole_log is None:
+        raise StorageError(f"a filter observes all of {of.log.name}, which only an engine can read here")
+    for records in of.whole_log(fields_of(filters)):
+        of.step(memoryview(records.arena).nbytes)
+        if _observed(filters, records) < records.count:
+            raise _full(of)
+
+
+def _observe_part(of: Rewriting[S], filters: Sequence[RecordFilter], start: int) -> int:
+    job, components = of.job, of.log.components
+    transactions = TransactionPass(components)
+    transactions.expect(aborted_transactions(of.log.from_offset(start), start, job.end, components))
+    seen = start
+    for segment in of.segments(start, job.end):
+        for chunk in chunks_from(segment, max(start, segment.base_offset), components, below=segment.end_offset):
             of.step(chunk.data.nbytes)
             of.stats.bytes_observed += chunk.data.nbytes
             for table in chunk.tables:
-                stop = _observe_table(of, segment, chunk, table, transactions, seen)
+                stop = _observe_table(of, filters, start, segment, chunk, table, transactions, seen)
                 if stop is not None:
                     return _checked_progress(of, stop)
                 seen = max(seen, table.last_offset[-1] + 1)
@@ -63,26 +88,30 @@ def observe(of: Rewriting[S]) -> int:
 
 
 def _observe_table(
-    of: Rewriting[S], segment: S, chunk: Chunk, table: BatchTable, transactions: TransactionPass, seen: int
+    of: Rewriting[S],
+    filters: Sequence[RecordFilter],
+    start: int,
+    segment: S,
+    chunk: Chunk,
+    table: BatchTable,
+    transactions: TransactionPass,
+    seen: int,
 ) -> int | None:
     """Return None, or the offset at which the round ends because a filter is full."""
-    dirty_start = of.job.dirty_start
     wanted = table
     if is_special(table):
         dropped = transactions.rows(table, chunk.data)
         rows = zip(dropped, table.attributes, strict=True)
         wanted = table.keep([not gone and not attributes & CONTROL_BIT for gone, attributes in rows])
-    if len(wanted) and wanted.last_offset[0] < dirty_start:
-        wanted = wanted.take(bisect_left(wanted.last_offset, dirty_start), len(wanted))
+    if len(wanted) and wanted.last_offset[0] < start:
+        wanted = wanted.take(bisect_left(wanted.last_offset, start), len(wanted))
     if not len(wanted):
         return None
-    for columns in decode(chunk, wanted, segment, of.log.parts, of.fields):
+    for columns in decode(chunk, wanted, segment, of.log.components, fields_of(filters)):
         records = columns
-        if records.count and records.offset[0] < dirty_start:
-            records = records.take(bisect_left(records.offset, dirty_start), records.count)
-        taken = min((found.observe(records) for found in of.filters), default=records.count)
-        if not 0 <= taken <= records.count:
-            raise PluginError(f"a filter reports that it read {taken} of {records.count} records")
+        if records.count and records.offset[0] < start:
+            records = records.take(bisect_left(records.offset, start), records.count)
+        taken = _observed(filters, records)
         if taken < records.count:
             refused = records.offset[taken]
             whole = bisect_left(table.last_offset, refused)  # batches before that of the refused record
@@ -91,13 +120,25 @@ def _observe_table(
     return None
 
 
+def _observed(filters: Sequence[RecordFilter], records: RecordColumns) -> int:
+    """Show records to filters, and return how many of them all filters added."""
+    taken = min((found.observe(records) for found in filters), default=records.count)
+    if not 0 <= taken <= records.count:
+        raise PluginError(f"a filter reports that it read {taken} of {records.count} records")
+    return taken
+
+
 def _checked_progress(of: Rewriting[S], end: int) -> int:
     if end <= of.job.dirty_start:
-        raise PluginError(
-            f"no record of {of.log.name} fits the {of.job.memory_bytes} bytes that its filter may use: raise "
-            "log.cleaner.dedupe.buffer.size"
-        )
+        raise _full(of)
     return end
+
+
+def _full(of: Rewriting[S]) -> PluginError:
+    return PluginError(
+        f"no record of {of.log.name} fits the {of.job.memory_bytes} bytes that its filter may use: raise "
+        "log.cleaner.dedupe.buffer.size"
+    )
 
 
 # --- pass 2 ------------------------------------------------------------------------------------------------------
@@ -109,9 +150,9 @@ def rewrite(of: Rewriting[S], end: int) -> None:
     clean = next(of.segments(max(job.dirty_start - 1, job.start), job.dirty_start), None)  # the last one
     legacy_horizon_ms = 0 if clean is None else log.modified_ms(clean) - log.config.delete_retention_ms
     last_records = {found.producer_id: (found.last_offset, found.producer_epoch) for found in of.log.producers()}
-    transactions = TransactionPass(log.parts, keeps_markers=of.keeps_tombstones)
-    aborted = AbortedIndex(log.from_offset(job.start), log.parts)
-    state = UnchangedTracker(log.parts, last_records)
+    transactions = TransactionPass(log.components, keeps_markers=of.keeps_tombstones)
+    aborted = AbortedIndex(log.from_offset(job.start), log.components)
+    state = UnchangedTracker(log.components, last_records)
     for group in groups_of(of.segments(job.start, end), log.index_bytes, log.config):
         is_whole = group[-1].end_offset <= end and not of.keeps_tombstones
         notes = DigestNotes(of.digests, of.filters, group[0].base_offset, state, is_whole=is_whole)

@@ -126,12 +126,12 @@ class UnchangedTracker:
     """Tracker of the state of segments after a pass, as the next round will find it.
 
     Attributes:
-        parts: the log's components.
+        components: the log's components.
         last_records: state of producers, as for ``verdicts.stay_empty``.
         met: producers of committed transactions whose data is stored before this position, but not their marker.
     """
 
-    parts: Components
+    components: Components
     last_records: Mapping[int, tuple[int, int]]
     met: set[int] = field(default_factory=set)
 
@@ -168,7 +168,7 @@ class UnchangedTracker:
         if not batch.is_control:
             self._meet(batch.producer_id, to, is_met=True)
             return True
-        control = read_control(data, batch, self.parts)
+        control = read_control(data, batch, self.components)
         if not isinstance(control, EndMarker):
             return True
         if control.kind is ControlType.ABORT:

@@ -79,7 +79,7 @@ def erase(
         except StorageError as wrong:
             error = wrong
     remnants += [Remnant("deleted file", path, until_ms) for path, until_ms in log.maintenance.pending_deletes()]
-    return EraseResult(log.name, end, tuple(done), tuple(remnants), error, log.parts.env.clock.now_ms())
+    return EraseResult(log.name, end, tuple(done), tuple(remnants), error, log.components.env.clock.now_ms())
 
 
 def _erase_locally(
@@ -144,7 +144,7 @@ def _erased(log: Log, segment: Segment, key: bytes, count: int) -> ErasedSegment
     publisher = log.maintenance.publisher()
     before, size_bytes = _digest(segment), segment.size_bytes
     with publisher.begin(segment.base_offset) as builder:
-        copy_batches(segment, builder, log.parts, without_key(log, segment, key))
+        copy_batches(segment, builder, log.components, without_key(log, segment, key))
         built = builder.finish(segment.end_offset, segment.modified_ms)
         after = built.sha256()
     if not publisher.replace(built, [segment]):
@@ -201,7 +201,7 @@ def _erase_in_tier(
     try:
         for found, count in _holding(log, part, key, remnants, on_bytes):
             with publisher.begin(found.base_offset) as builder:
-                copy_batches(found, builder, log.parts, without_key(log, found, key))
+                copy_batches(found, builder, log.components, without_key(log, found, key))
                 built = builder.finish(found.end_offset, part.modified_ms(found))
                 erased = replace(_tier_result(found, count), bytes_after=built.size_bytes, sha256_after=built.sha256())
             erased_segments[found.base_offset] = erased
@@ -245,7 +245,7 @@ def _tier_result(segment: TierSource, count: int) -> ErasedSegment:
 
 def _left(log: Log, tier: TierLog, replaced: set[str]) -> Iterator[Remnant]:
     """Yield the objects that the head does not name, and drop them from the caches of this process."""
-    until_ms = log.parts.env.clock.now_ms() + GRACE_MS
+    until_ms = log.components.env.clock.now_ms() + GRACE_MS
     named = object_keys(tier.entries(0, log.offsets().log_end, tier.root))
     left = sorted(tier.stored_keys() - named)
     tier.fetcher.forget_objects(left)

@@ -47,7 +47,7 @@ class ErasureCheck:
 
 def proof_of(result: EraseResult, log: Log, key: bytes) -> dict[str, object]:
     """Return the proof as a JSON object."""
-    salt = log.parts.env.chance.randbytes(_SALT_BYTES)
+    salt = log.components.env.chance.randbytes(_SALT_BYTES)
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -124,7 +124,7 @@ def _is_there(found: Remnant, log: Log, objects: set[str]) -> bool:
     """Return True if a remnant outside the log still exists; segments of the log are read separately."""
     if found.kind == "object":
         return found.where in objects
-    return found.kind == "deleted file" and log.parts.env.files.stat(found.where) is not None
+    return found.kind == "deleted file" and log.components.env.files.stat(found.where) is not None
 
 
 def _stored(log: Log) -> Iterator[ReadableSegment]:

@@ -38,7 +38,7 @@ def records_of(log: Log, segment: ReadableSegment, key: bytes, *, below: int | N
 
 def _counted(log: Log, segment: ReadableSegment, key: bytes, below: int | None) -> int:
     count = 0
-    for chunk in walk(segment, 0, log.parts):
+    for chunk in walk(segment, 0, log.components):
         for table in chunk.tables:
             for columns in _data_of(log, segment, chunk, table):
                 wanted = columns.count if below is None else bisect_left(columns.offset, below)
@@ -61,7 +61,7 @@ def without_key(log: Log, segment: ReadableSegment, key: bytes) -> Transform:
 
 def _data_of(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns]:
     """Decode offsets and keys of a table's records, except markers."""
-    return decode(chunk, without_markers(table), segment, log.parts, Fields.OFFSET | Fields.KEY)
+    return decode(chunk, without_markers(table), segment, log.components, Fields.OFFSET | Fields.KEY)
 
 
 def _retained(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable, judged: Sequence[bytes]) -> bytes:
@@ -72,9 +72,9 @@ def _retained(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTabl
         KEEP * count if attributes & control_bit else next(words)
         for attributes, count in zip(table.attributes, table.record_count, strict=True)
     ]
-    found = log.parts.formats.of(table.magic, segment.label, chunk.position)
+    found = log.components.formats.of(table.magic, segment.label, chunk.position)
     keeps_headers = [True] * len(table) if table.magic >= 2 else None
-    limit_bytes = log.parts.limits.decompressed_bytes
+    limit_bytes = log.components.limits.decompressed_bytes
     try:
         pieces = found.retain(chunk.data, table, verdicts, None, retain_empty=keeps_headers, limit_bytes=limit_bytes)
         return b"".join(pieces)

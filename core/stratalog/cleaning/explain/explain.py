@@ -14,7 +14,7 @@ from typing import Final
 from stratalog.cleaning.compact.compaction_round import CleanerLimits
 from stratalog.cleaning.explain.preview import PlannedSegment, RoundPreview, preview
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, plan_parts
-from stratalog.cleaning.plan.retention import apply_retention, plan_retention
+from stratalog.cleaning.plan.retention import Removal, plan_pass
 from stratalog.config.topic import TopicConfig
 from stratalog.log.log import Log
 from stratalog.model.records import Fields
@@ -87,32 +87,19 @@ def explain(
         StorageError: the passes would fail with this error.
     """
     asked = _offsets(log, offset, key)
-    summary, total, local = plan_retention(log, log.config, policies, has_tier=tier is not None, now_ms=now_ms)
+    planned = plan_pass(log, policies, tier, now_ms=now_ms)
+    summary, removal = planned.summary, planned.removal
     plans = plan_parts(log, policies, tier, has_tier=tier is not None, now_ms=now_ms)
-    retention = apply_retention(log, policies, tier, now_ms=now_ms, dry_run=True)
-    deleted = set(summary.segments[: retention.deleted_segments])
     rounds = [_round(plan, policies, limits, now_ms, sorted(asked)) for plan in plans]
-    rest = [one for one in summary.segments if one.is_local and not one.is_active and one not in deleted]
-    gone = RetentionEffect(deleted, set(rest[: retention.evicted_segments]), "; ".join(retention.reasons), now_ms)
-    kept = [action for action in (*total, *local) if isinstance(action, Keep)]
+    kept = [action for action in (*planned.total, *planned.local) if isinstance(action, Keep)]
     whens = deletion_times(summary, policies, log.config, now_ms)
-    ranges = tuple(_ranges(summary, gone, rounds, kept, whens))
+    ranges = tuple(_ranges(summary, removal, rounds, kept, whens, now_ms))
     records = tuple(_records(asked, ranges, rounds, is_by_key=bool(plans)))
     if offset is not None or key is not None:
         ranges = tuple(
             one for one in ranges if any(one.start <= at < one.end for at in asked or (offset,) if at is not None)
         )
     return Explanation(ranges, records)
-
-
-@dataclass(frozen=True, slots=True)
-class RetentionEffect:
-    """Segments that retention removes at the next pass."""
-
-    deleted: set[SegmentSummary]
-    evicted: set[SegmentSummary]
-    reason: str
-    now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +132,11 @@ def _round(
 
 def _ranges(
     summary: LogSummary,
-    gone: RetentionEffect,
+    removal: Removal,
     rounds: Sequence[RoundEffect],
     kept: Sequence[Keep],
     whens: Mapping[int, int],
+    now_ms: int,
 ) -> list[RangeFate]:
     found = list[RangeFate]()
     for segment in summary.segments:
@@ -158,11 +146,9 @@ def _ranges(
         mine = next((one for one in rounds if one.plan.part == part), None)
         rewrite = None if mine is None else mine.plan.rewrite
         made = None if mine is None else mine.made_of(segment)
-        if segment in gone.deleted:
-            found.append(range_fate(segment, Fate.DELETE, gone.now_ms, gone.reason, segment.size_bytes))
-        elif segment in gone.evicted:
-            when_ms = whens.get(segment.base_offset)
-            found.append(range_fate(segment, Fate.EVICT, when_ms, gone.reason, segment.size_bytes))
+        removed = removed_fate(segment, removal, whens, now_ms)
+        if removed is not None:
+            found.append(removed)
         elif made is not None and rewrite is not None:
             if made.start == segment.base_offset:  # one range covers all segments of the group
                 one = range_fate(segment, Fate.COMPACT, None, rewrite.reason, made.bytes_before - made.bytes_after)
@@ -178,6 +164,16 @@ def _ranges(
             reason = "; ".join(dict.fromkeys(reasons))
             found.append(range_fate(segment, Fate.KEEP, whens.get(segment.base_offset), reason, 0))
     return found
+
+
+def removed_fate(segment: SegmentSummary, removal: Removal, whens: Mapping[int, int], now_ms: int) -> RangeFate | None:
+    """Return the fate of a segment that retention removes; None if it does not."""
+    if segment in removal.deleted:
+        return range_fate(segment, Fate.DELETE, now_ms, "; ".join(removal.whole.reasons), segment.size_bytes)
+    if segment in removal.evicted:
+        when_ms, reason = whens.get(segment.base_offset), "; ".join(removal.local.reasons)
+        return range_fate(segment, Fate.EVICT, when_ms, reason, segment.size_bytes)
+    return None
 
 
 def range_fate(segment: SegmentSummary, fate: Fate, when_ms: int | None, reason: str, freed_bytes: int) -> RangeFate:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stratalog.cleaning.explain.explain import Fate, RangeFate, deletion_times, range_fate
+from stratalog.cleaning.explain.explain import Fate, RangeFate, deletion_times, range_fate, removed_fate
 from stratalog.cleaning.plan.compaction_plan import rewriters
-from stratalog.cleaning.plan.retention import cut_of, plan_retention
+from stratalog.cleaning.plan.retention import plan_retention, removal_of
 from stratalog.config.topic import TopicConfig
 from stratalog.log.read.log_reader import LogReader
 from stratalog.spi.cleanup import CleanupPolicy, Keep, LogSummary, Rewrite, SegmentSummary
@@ -55,7 +55,7 @@ def forecast(
     summary, total, local = plan_retention(
         log, config, policies, has_tier=has_tier, now_ms=now_ms, dirty_start=dirty_start
     )
-    deleted, evicted = cut_of(total, summary.offsets.high_watermark), cut_of(local, _tier_end(summary))
+    removal = removal_of(summary, total, local, config, _tier_end(summary))
     rewrites = [action for action in total if isinstance(action, Rewrite)] if rewriters(policies) else []
     kept = [action for action in (*total, *local) if isinstance(action, Keep)]
     whens = deletion_times(summary, policies, config, now_ms)
@@ -63,10 +63,9 @@ def forecast(
     for segment in summary.segments:
         when_ms = whens.get(segment.base_offset)
         rewrite = next((one for one in rewrites if one.start <= segment.base_offset < one.end), None)
-        if segment.end_offset <= deleted.end and (segment.size_bytes or not segment.is_active):
-            found = range_fate(segment, Fate.DELETE, now_ms, "; ".join(deleted.reasons), segment.size_bytes)
-        elif segment.is_local and not segment.is_active and segment.end_offset <= evicted.end:
-            found = range_fate(segment, Fate.EVICT, when_ms, "; ".join(evicted.reasons), segment.size_bytes)
+        removed = removed_fate(segment, removal, whens, now_ms)
+        if removed is not None:
+            found = removed
         elif rewrite is not None:
             found = range_fate(segment, Fate.COMPACT, when_ms, rewrite.reason, 0)
         else:

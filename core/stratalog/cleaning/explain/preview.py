@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Self, TypeVar, cast
 
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, has_older, job_of, reason_of
-from stratalog.cleaning.compact.rewriting import Rewriting
+from stratalog.cleaning.compact.rewriting import Rewriting, whole_log
 from stratalog.cleaning.compact.segment_digests import Digests, SegmentDigests
 from stratalog.cleaning.compact.segment_range import LocalRange, RewriteStoppedError, SegmentRange
 from stratalog.cleaning.compact.tier_range import TierRange, Traffic
 from stratalog.cleaning.compact.two_pass import run_passes
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, rewriters
-from stratalog.env import Clock
 from stratalog.env.rate_limit import Throttle
 from stratalog.errors import SegmentGoneError
+from stratalog.log.log import Log
 from stratalog.model.batches import Buffer
 from stratalog.model.records import Fields
 from stratalog.segment.build import BuiltSegment, SegmentBuilder
@@ -80,35 +80,42 @@ def preview(
         return None
     log = plan.log
     job = job_of(log, rewrite, limits, now_ms)
-    older, clock = has_older(log, job), log.parts.env.clock
+    older = has_older(log, job)
     if plan.tier is None:
         digests = SegmentDigests(log, writable=False)
         job = replace(job, secret=digests.secret)
-        seen = _previewed(
-            LocalRange(log), digests, job, policies, limits, clock, keeps_tombstones=older, watched=watched
-        )
+        seen = _previewed(log, LocalRange(log), digests, job, policies, limits, keeps_tombstones=older, watched=watched)
     else:
         tiered = TierRange.of(log, Traffic())
-        seen = _previewed(tiered, None, job, policies, limits, clock, keeps_tombstones=older, watched=watched)
+        seen = _previewed(log, tiered, None, job, policies, limits, keeps_tombstones=older, watched=watched)
     return replace(seen, reason=reason_of(rewrite, seen.end, limits))
 
 
 def _previewed(
+    log: Log,
     part: SegmentRange[S],
     digests: Digests[S] | None,
     job: RewriteJob,
     policies: Mapping[str, CleanupPolicy],
     limits: CleanerLimits,
-    clock: Clock,
     *,
     keeps_tombstones: bool,
     watched: Sequence[int],
 ) -> RoundPreview:
-    counting = _CountingPublisher(part.parts, watched)
+    counting = _CountingPublisher(part.components, watched)
     filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
-    throttle = Throttle(clock, float("inf"))
+    throttle = Throttle(log.components.env.clock, float("inf"))
     rewriting = Rewriting(
-        part, counting, job, filters, keeps_tombstones, limits.read_bytes, throttle, lambda: None, digests=digests
+        part,
+        counting,
+        job,
+        filters,
+        keeps_tombstones,
+        limits.read_bytes,
+        throttle,
+        lambda: None,
+        digests=digests,
+        whole_log=whole_log(log),
     )
     try:
         end = run_passes(rewriting)
@@ -121,7 +128,7 @@ def _previewed(
 class _Counted:
     """Builder that writes no file: it counts bytes, and notes the watched offsets among the appended records."""
 
-    parts: Components
+    components: Components
     watched: Sequence[int]
     kept: list[int]
     size_bytes: int = 0
@@ -132,9 +139,9 @@ class _Counted:
         self.size_bytes += size_bytes
         if not self.watched:
             return
-        parts = self.parts
-        for table in scan(parts.formats, data, 0, size_bytes, check_crc=False).tables:
-            form, limit_bytes = parts.formats.of(table.magic, "", 0), parts.limits.decompressed_bytes
+        components = self.components
+        for table in scan(components.formats, data, 0, size_bytes, check_crc=False).tables:
+            form, limit_bytes = components.formats.of(table.magic, "", 0), components.limits.decompressed_bytes
             for records in form.decode(data, table, fields=Fields.OFFSET, limit_bytes=limit_bytes):
                 there = set(records.offset)
                 first = bisect_left(self.watched, records.offset[0]) if records.count else len(self.watched)
@@ -160,15 +167,15 @@ class _CountingPublisher:
         kept: the watched offsets in them.
     """
 
-    def __init__(self, parts: Components, watched: Sequence[int]) -> None:
-        self._parts, self._watched = parts, watched
+    def __init__(self, components: Components, watched: Sequence[int]) -> None:
+        self._components, self._watched = components, watched
         self.planned: list[PlannedSegment] = []
         self.kept: list[int] = []
 
     def begin(self, base_offset: int) -> SegmentBuilder:
         """Return an object that counts instead of writing."""
         del base_offset
-        return cast(SegmentBuilder, _Counted(self._parts, self._watched, self.kept))
+        return cast(SegmentBuilder, _Counted(self._components, self._watched, self.kept))
 
     def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
         """Note the segments that a round would replace."""

@@ -171,7 +171,7 @@ def _joined_in_tier(log: Log, joined: Rewrite, tier: TierLog, segments: Sequence
     that transaction would count as aborted, and a value that its records had outdated would be missing.
     """
     try:
-        stable = stable_end(tier.view(), log.parts)
+        stable = stable_end(tier.view(), log.components)
     except StorageError as error:
         return CompactionPlan(log, None, str(error), error, tier=tier)
     if stable < joined.end:

@@ -75,7 +75,7 @@ def summarise_for_rewrite(log: Log, *, has_tier: bool) -> LogSummary:
 
 def _with_first(summary: SegmentSummary, view: LogView, log: Log) -> SegmentSummary:
     segment = view.segment_at(summary.base_offset)
-    first = None if segment is None else batch_at(segment, 0, log.parts)
+    first = None if segment is None else batch_at(segment, 0, log.components)
     return summary if first is None else replace(summary, first_timestamp_ms=first.max_timestamp_ms)
 
 

@@ -18,7 +18,7 @@ from stratalog.log.read.log_reader import LogReader
 from stratalog.model.events import SegmentEvicted, SegmentsDeleted
 from stratalog.model.names import TopicPartition
 from stratalog.segment.segment import Segment
-from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, Rewrite
+from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, Rewrite, SegmentSummary
 from stratalog.tier.tier_log import TierLog
 
 
@@ -49,6 +49,39 @@ class Cut:
     reasons: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Segments that one pass removes.
+
+    Attributes:
+        whole: cut of the whole log.
+        local: cut of the local part, which the tier has.
+        deleted: segments that no place keeps.
+        evicted: segments that leave local disk and stay in the tier.
+    """
+
+    whole: Cut
+    local: Cut
+    deleted: frozenset[SegmentSummary]
+    evicted: frozenset[SegmentSummary]
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Reasons of the policies for what is removed."""
+        return (self.whole.reasons if self.deleted else ()) + (self.local.reasons if self.evicted else ())
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPass:
+    """One pass over a log before it is executed: actions for the whole log and its local part, and what they remove."""
+
+    summary: LogSummary
+    total: Sequence[Action]
+    local: Sequence[Action]
+    removal: Removal
+    result: RetentionResult
+
+
 def plan_retention(
     log: LogReader,
     config: TopicConfig,
@@ -71,6 +104,25 @@ def plan_retention(
         if following is None or not following.is_page:
             return summary, total, local
         summary = summarise(log, has_tier=has_tier, detailed_to=following.end_offset, dirty_start=dirty_start)
+
+
+def removal_of(
+    summary: LogSummary, total: Sequence[Action], local: Sequence[Action], config: TopicConfig, remote_end: int
+) -> Removal:
+    """Return the segments that a pass with these actions removes; ``remote_end`` is the end of the tier."""
+    whole = cut_of(total, summary.offsets.high_watermark)
+    held = [segment for segment in summary.segments if segment.is_local]
+    evict = _widened(cut_of(local, remote_end), _pressed(held, config.local_hard_limit_bytes, remote_end))
+    return Removal(
+        whole,
+        evict,
+        frozenset(
+            segment
+            for segment in summary.segments
+            if segment.end_offset <= whole.end and (segment.size_bytes or not segment.is_active)
+        ),
+        frozenset(segment for segment in held if not segment.is_active and whole.end < segment.end_offset <= evict.end),
+    )
 
 
 def deleted_to(log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, *, now_ms: int) -> int:
@@ -159,46 +211,39 @@ def apply_retention(
         PluginError: a policy is wrong. Nothing was deleted. Unless this is a dry run, the log is now uncleanable.
     """
     try:
-        return _applied(log, policies, tier, now_ms=now_ms, dry_run=dry_run)
+        planned = plan_pass(log, policies, tier, now_ms=now_ms)
     except PluginError as error:
         if not dry_run:
             mark_uncleanable(log, error)
         raise
+    if not dry_run:
+        _execute(log, tier, planned)
+    return planned.result
 
 
-def _applied(
-    log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, now_ms: int, dry_run: bool
-) -> RetentionResult:
+def plan_pass(log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, now_ms: int) -> PlannedPass:
+    """Return one pass over one log as ``apply_retention`` executes it.
+
+    Raises:
+        PluginError: a policy is wrong.
+    """
     before, total, local = plan_retention(log, log.config, policies, has_tier=tier is not None, now_ms=now_ms)
     follows_tier = tier is not None and not log.is_leader  # only the leader decides what is deleted, also in the tier
-    whole = cut_of(() if follows_tier else total, before.offsets.high_watermark)
-    deleted = [
-        segment
-        for segment in before.segments
-        if segment.end_offset <= whole.end and (segment.size_bytes or not segment.is_active)
-    ]
     remote_end = _tier_end(log) if tier is not None else 0
-    evict = _widened(cut_of(local, remote_end), _pressed(log, log.view().segments, remote_end))
-    evicted = [
-        segment
-        for segment in before.segments
-        if segment.is_local and not segment.is_active and whole.end < segment.end_offset <= evict.end
-    ]
+    removal = removal_of(before, () if follows_tier else total, local, log.config, remote_end)
     result = RetentionResult(
         log=log.name,
-        log_start=max(before.offsets.log_start, whole.end),
-        deleted_segments=len(deleted),
-        deleted_bytes=sum(segment.size_bytes for segment in deleted),
-        evicted_segments=len(evicted),
-        evicted_bytes=sum(segment.size_bytes for segment in evicted),
-        reasons=(whole.reasons if deleted else ()) + (evict.reasons if evicted else ()),
-        rolled=tier is not None and _rolls(log, before, whole.end, remote_end, local),
+        log_start=max(before.offsets.log_start, removal.whole.end),
+        deleted_segments=len(removal.deleted),
+        deleted_bytes=sum(segment.size_bytes for segment in removal.deleted),
+        evicted_segments=len(removal.evicted),
+        evicted_bytes=sum(segment.size_bytes for segment in removal.evicted),
+        reasons=removal.reasons,
+        rolled=tier is not None and _rolls(log, before, removal.whole.end, remote_end, local),
     )
-    if not (deleted or evicted or result.rolled or follows_tier):
+    if not (removal.deleted or removal.evicted or result.rolled or follows_tier):
         _check_deletes(policies, before, total)
-    if not dry_run:
-        _execute(log, tier, before, whole, max(evict.end if evicted else 0, whole.end), result)
-    return result
+    return PlannedPass(before, total, local, removal, result)
 
 
 def _check_deletes(policies: Mapping[str, CleanupPolicy], before: LogSummary, total: Sequence[Action]) -> None:
@@ -234,7 +279,7 @@ def cut_of(actions: Sequence[Action], limit: int) -> Cut:
 
 def relieve(log: Log) -> int:
     """Evict local copies of tiered segments until ``local.hard.limit.bytes`` is kept; return the number of segments."""
-    end = _pressed(log, log.view().segments, _tier_end(log)).end
+    end = _pressed(log.view().segments, log.config.local_hard_limit_bytes, _tier_end(log)).end
     gone = log.maintenance.drop_local(end) if end else []
     for segment in gone:
         log.maintenance.notify(
@@ -249,12 +294,11 @@ def _tier_end(log: Log) -> int:
     return 0 if remote is None else remote.end_offset
 
 
-def _pressed(log: Log, segments: Sequence[Segment], remote_end: int) -> Cut:
-    """Return the cut that evicts the oldest local segments that the tier has, while the local part is too large.
+def _pressed(segments: Sequence[Segment] | Sequence[SegmentSummary], limit: int, remote_end: int) -> Cut:
+    """Return the cut that evicts the oldest of the local segments that the tier has, while there are too many bytes.
 
     A quarter of the limit is kept free, so appends reach the limit only if the tier accepts no uploads.
     """
-    limit = log.config.local_hard_limit_bytes
     left = sum(segment.size_bytes for segment in segments)
     end = 0
     for segment in segments[:-1]:
@@ -268,9 +312,10 @@ def _widened(cut: Cut, other: Cut) -> Cut:
     return Cut(max(cut.end, other.end), (*cut.reasons, *other.reasons))
 
 
-def _execute(
-    log: Log, tier: TierLog | None, before: LogSummary, whole: Cut, local_end: int, result: RetentionResult
-) -> None:
+def _execute(log: Log, tier: TierLog | None, planned: PlannedPass) -> None:
+    before, removal, result = planned.summary, planned.removal, planned.result
+    whole = removal.whole
+    local_end = max(removal.local.end if removal.evicted else 0, whole.end)
     notify = log.maintenance.notify
     if whole.end > before.offsets.log_start:
         log.maintenance.raise_log_start(whole.end)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from stratalog.env.deadlines import OverdueError
-from stratalog.errors import StorageError
+from stratalog.errors import ConfigError, StorageError
 from stratalog.reading.component_host import ComponentHost
 from stratalog.registry.guard import Guard
 from stratalog.spi.service_contract import Service
@@ -38,6 +38,16 @@ class Services:
         self._lock = threading.Lock()
         self._started = self._stopped = False
 
+    def named(self, name: str) -> Service:
+        """Return one of the services; raise ConfigError if the settings do not name it."""
+        found = self._found.get(name)
+        if found is None:
+            known = ", ".join(self._found) or "none"
+            raise ConfigError(f"there is no service {name!r}, the services are: {known}").advised(
+                f"add {name} to services in the settings"
+            )
+        return found
+
     def start(self, start: Callable[[Service], object]) -> None:
         """Start all services with ``start``, which passes the engine to a service. Idempotent.
 
@@ -51,7 +61,8 @@ class Services:
             self._started = True
             for name, service in self._found.items():
                 with self._guards[name].calling("start"):
-                    start(service)
+                    result = start(service)
+                self._guards[name].check_none("start", result)
 
     def close(self) -> None:
         """Stop all services, the last one first, within ``service.stop.ms`` for all together. Idempotent.
@@ -73,5 +84,7 @@ class Services:
 
     @staticmethod
     def _stop(service: Service, guard: Guard, deadline_ns: int) -> None:
-        with guard.calling("stop"):
-            service.stop(deadline_ns)
+        with guard.converting("stop"):
+            stop: Callable[[int], object] = service.stop  # a plugin may return anything
+            result = stop(deadline_ns)
+        guard.check_none("stop", result)

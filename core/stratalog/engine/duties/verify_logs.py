@@ -56,15 +56,17 @@ def verify_log(
     for segment in segments[:-1]:
         on_bytes(segment.size_bytes)
         try:
-            report = check_segment(segment, log.parts, indexes=stored_indexes(segment, log.parts), records=deep)
+            report = check_segment(
+                segment, log.components, indexes=stored_indexes(segment, log.components), records=deep
+            )
         except SegmentGoneError:
             continue
         if segment in log.view().segments:  # else its successor's files may have been read as its indexes
             count += 1
             repairs += (Repair(finding, "") for finding in (*report.findings, *report.bad_records))
     if remote is not None:
-        check = TierLogCheck(remote, log.parts, contents=deep)
-        copies = TierRepair(remote, [FolderCopies(segments[-1].files, remote, log.parts)]) if repair else None
+        check = TierLogCheck(remote, log.components, contents=deep)
+        copies = TierRepair(remote, [FolderCopies(segments[-1].files, remote, log.components)]) if repair else None
         repairs += (Repair(finding, "") for finding in check.roots())
         for item in check.segments():
             findings = [item] if isinstance(item, Finding) else check.check(item, on_bytes)

@@ -6,6 +6,7 @@ Source: apache/kafka LogManager, KafkaScheduler's checkpoint tasks, CleanShutdow
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Container, Mapping
@@ -33,6 +34,7 @@ from stratalog.model.names import (
 from stratalog.model.offsets import LogOffsets
 from stratalog.spi.segment_store import SegmentStore
 
+_LOGGER: Final = logging.getLogger(__name__)
 DELETE_DELAY_MS: Final = 60_000  # for folders that an earlier owner set aside
 CLEAN_SHUTDOWN: Final = b'{"version":0,"brokerEpoch":-1}'
 
@@ -218,8 +220,10 @@ class LogDir:
                     clean = log.close() and clean
                 except StorageError as error:
                     errors.append(error)
-            with contextlib.suppress(StorageError):  # the next open of the directory removes them
+            try:
                 self.delete_expired(all_now=True)  # first, because it frees space on a full disk
+            except StorageError as error:
+                _LOGGER.warning("deleted folders are removed when the directory is opened again: %s", error)
             self.write_checkpoints()
             clean = clean and not errors and self.failure is None
             if clean:

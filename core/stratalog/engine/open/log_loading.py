@@ -32,7 +32,7 @@ class Loading:
 
     name: TopicPartition
     files: LogFiles
-    parts: Components
+    components: Components
     config: TopicConfig
     topic_id: TopicId
     remote: TierLog | None
@@ -41,7 +41,7 @@ class Loading:
 
     def run(self, progress: Progress = no_progress) -> LoadedLog:
         """Load the log; raises the errors of ``load``."""
-        return load(self.files, self.parts, self.config, self.request, progress)
+        return load(self.files, self.components, self.config, self.request, progress)
 
 
 def load_all(

@@ -93,14 +93,14 @@ class LogOpener:
 
     def _loading(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Loading:
         config = self._topics.config(name.topic)
-        parts, missing = self._host.available_parts(config)
+        components, missing = self._host.available_components(config)
         refusal = None if missing is None else _refusal(name, missing)
         files = directory.store.open_log(directory.folders[name])
         topic_id = self._topic_id(name, files)
         asked = replace(request, producer_expiration_ms=self._settings.producer_expiration_ms)
         if refusal is not None:
             asked = replace(asked, writable=False)
-        return Loading(name, files, parts, config, topic_id, self.remote(name, topic_id, config), asked, refusal)
+        return Loading(name, files, components, config, topic_id, self.remote(name, topic_id, config), asked, refusal)
 
     def _loaded(self, directory: LogDir, loading: Loading, loaded: LoadedLog | StorageError) -> Log:
         if isinstance(loaded, StorageError):
@@ -112,7 +112,7 @@ class LogOpener:
         high_watermark = directory.high_watermark(loading.name)
         log = Log(
             OpenRequest(loading.name, loading.topic_id, loading.files, loaded, high_watermark, loading.refusal),
-            LogSettings(loading.config, loading.parts, loading.remote),
+            LogSettings(loading.config, loading.components, loading.remote),
             LogEnvironment(
                 notify=self._notifier,
                 durability=Durability.of(self._settings.durability),

@@ -146,7 +146,7 @@ class _Restore:
 
     def __init__(self, host: ComponentHost, tier: Tier, wanted: RestoreRequest, progress: Progress | None) -> None:
         self._host, self._tier, self._wanted, self._progress = host, tier, wanted, progress
-        self._parts = host.parts(TopicConfig())
+        self._components = host.components(TopicConfig())
 
     def run(self, path: str, *, dry_run: bool) -> tuple[RestoredLog, ...]:
         if dry_run:
@@ -199,7 +199,7 @@ class _Restore:
         end = (self._wanted.to_offsets or {}).get(name.log, view.end_offset)
         check_bound(name.log, view, end)
         if self._wanted.to_time is not None:
-            log = StaticLog(tier_view(name.log, view, self._parts), name.topic_id, self._parts)
+            log = StaticLog(tier_view(name.log, view, self._components), name.topic_id, self._components)
             found = log.offset_for_timestamp(unix_ms(self._wanted.to_time), "log_end")
             end = end if found is None else min(end, found)
         chunk_bytes = self._host.settings.limits.fetch_chunk_bytes
@@ -307,7 +307,7 @@ class _Restore:
         log = self._open(directory, plan)
         if log.truncate_to(plan.log_end):
             held = (segment for segment in reversed(log.view().segments) if segment.size_bytes)
-            end = next((batches_end(segment, self._parts) for segment in held), 0)
+            end = next((batches_end(segment, self._components) for segment in held), 0)
             log.truncate_to(max(end, plan.view.log_start))
         found = replace(_restored(plan), log_end=log.offsets().log_end, open_transactions=len(log.open_transactions()))
         files, epoch = directory.store.open_log(directory.folders[plan.target]), plan.leader_epoch
@@ -327,9 +327,9 @@ class _Restore:
                 plan.target,
                 read_topic_id(files) or plan.topic_id,
                 files,
-                load(files, self._parts, config, request),
+                load(files, self._components, config, request),
             ),
-            LogSettings(config, self._parts),
+            LogSettings(config, self._components),
             LogEnvironment(notify=lambda _: None),
         )
         return log

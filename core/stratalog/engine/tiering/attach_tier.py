@@ -182,7 +182,7 @@ class Attacher:
         on_bytes = dict(zip(names, counted, strict=True))
 
         def work(remote: TierLog) -> AttachedLog:
-            found = take_over(remote, self._host.parts(self._topics.config(remote.log.topic)))
+            found = take_over(remote, self._host.components(self._topics.config(remote.log.topic)))
             on_bytes[remote.log](remote.known_bytes())
             return found
 

@@ -21,6 +21,8 @@ from stratalog.model.events import SegmentOffloaded
 from stratalog.model.names import SNAPSHOT_SUFFIX, TopicPartition, segment_file
 from stratalog.model.segment_info import SegmentInfo, share_bytes
 from stratalog.producers.snapshot import encode_snapshot
+from stratalog.segment.components import Components
+from stratalog.segment.file_chunks import file_chunks
 from stratalog.segment.record_facts import with_record_facts
 from stratalog.segment.segment import Segment
 from stratalog.spi.layouts import INDEX_KINDS, SegmentSource
@@ -37,6 +39,7 @@ class SegmentBytes:
     """The ``.log`` file of a closed segment as a ByteSource."""
 
     segment: Segment | ClosedSegment
+    components: Components
 
     @property
     def size_bytes(self) -> int:
@@ -44,9 +47,8 @@ class SegmentBytes:
         return self.segment.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Iterate over the file's bytes from its start, in chunks."""
-        for position in range(0, self.size_bytes, chunk_bytes):
-            yield self.segment.read(position, chunk_bytes)
+        """Iterate over the file's bytes from its start, in chunks; errors as ``file_chunks``."""
+        return file_chunks(self.segment, self.segment.files, self.components, chunk_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def offload_log(
         Others: as ``TierLog.offload``.
     """
     view = log.view()
-    now_ms = log.parts.env.clock.now_ms()
+    now_ms = log.components.env.clock.now_ms()
     waiting = segments_to_offload(view, _tier_end(view, remote))
     if waiting and (0 if remote.root is None else remote.root.leader_epoch) < log.leader_epoch:
         _begin_epoch(log, remote)
@@ -154,7 +156,7 @@ def offload_log(
 
 def _observed(log: Log) -> AbstractContextManager[object]:
     attributes = {"stratalog.topic": log.name.topic, "stratalog.partition": str(log.name.partition)}
-    return log.parts.env.watch.observed("offload log", attributes, lambda latencies: latencies.offload)
+    return log.components.env.watch.observed("offload log", attributes, lambda latencies: latencies.offload)
 
 
 def _begin_epoch(log: Log, remote: TierLog) -> None:
@@ -236,14 +238,15 @@ def offload_source(log: Log, view: LogView, segment: Segment | ClosedSegment) ->
         modified_ms=segment.modified_ms,
         leader_epochs=epochs,
     )
-    info = with_record_facts(info, segment, log.parts)
+    info = with_record_facts(info, segment, log.components)
     snapshot = segment.files.read_small(segment_file(segment.end_offset, SNAPSHOT_SUFFIX))
     if snapshot is None and not log.maintenance.has_producers:
         snapshot = encode_snapshot([])  # an old log without producers: a reader of the tier need not search for them
     return segment_source(
         info,
-        SegmentBytes(segment),
+        SegmentBytes(segment, log.components),
         {role: segment.index_entries(role) for role in INDEX_KINDS},
+        log.components,
         snapshot=snapshot,
-        extras=packed_extras(segment, info, log.parts, log.config),
+        extras=packed_extras(segment, info, log.components, log.config),
     )

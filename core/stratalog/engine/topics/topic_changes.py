@@ -20,7 +20,7 @@ from stratalog.model.events import TinySegments
 from stratalog.model.names import TopicId, TopicPartition, check_topic, unknown_topic
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
-from stratalog.reading.topic_table import TopicEntry, TopicTable
+from stratalog.reading.topic_table import TopicEntry, TopicSetting, TopicTable
 from stratalog.segment.standin import stood_in
 from stratalog.tier.upkeep.cost import tiny_segments
 
@@ -64,6 +64,11 @@ class TopicChanges:
             tuple(name.partition for name in names),
             self._topics.config(topic),
         )
+
+    def settings(self, name: str) -> dict[str, TopicSetting]:
+        """Return the settings of a topic; see ``Engine.topic_settings``."""
+        self._names_of(name)
+        return self._topics.settings(name)
 
     def create(self, name: str, partitions: int, chosen: Mapping[str, object]) -> TopicInfo:
         """Create a topic; see ``Engine.create_topic``."""
@@ -162,9 +167,9 @@ class TopicChanges:
         if checked.remote_storage_enable and not now.remote_storage_enable:
             self._enter_tier(logs, entry.topic_id, checked)
         self._topics.put(name, entry)
-        parts, missing = self._host.available_parts(checked)
+        components, missing = self._host.available_components(checked)
         for log in logs:  # a log whose index formats are or were missing keeps the components with which it was opened
-            used = log.parts if missing is not None or stood_in(log.parts) else parts
+            used = log.components if missing is not None or stood_in(log.components) else components
             log.maintenance.configure(checked, used, self._opener.remote(log.name, entry.topic_id, checked))
         if tiny_segments(checked) != tiny_segments(now):
             self._tell_tiny(name, checked)

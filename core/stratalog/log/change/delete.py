@@ -80,13 +80,14 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         gone = [segment for segment in state.writes.segments[:-1] if segment.end_offset <= end]
         if not gone:
             return []
-        state.writes.replace_segments(0, len(gone), ())
-        state.publish()
-        for segment in gone:
-            retire_segment(state, segment)
-            # sync each: if a power loss restored this segment and not the next, the gap would hide segments of the tier
-            if state.settings.remote is not None or segment is gone[-1]:
-                state.files.sync()
+        with state.health.guarded("a removal of segments"):  # a later removal would leave a gap, which hides records
+            state.writes.replace_segments(0, len(gone), ())
+            state.publish()
+            for segment in gone:
+                retire_segment(state, segment)
+                # sync each: if power loss restored this segment and not the next, the gap would hide tier segments
+                if state.settings.remote is not None or segment is gone[-1]:
+                    state.files.sync()
         state.tier.room.notify_all()
     delete_expired(state)
     return gone

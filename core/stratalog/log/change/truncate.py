@@ -212,7 +212,7 @@ class _Cut:
     """
 
     def __init__(self, old: Segment, offset: int) -> None:
-        self._old, self._offset, components = old, offset, old.parts
+        self._old, self._offset, components = old, offset, old.components
         found = find_batch(old, offset, components) if offset < old.end_offset else None
         self._size = old.size_bytes if found is None else found[0]
         self._entries = {
@@ -243,7 +243,7 @@ class _Cut:
             old.files,
             old.base_offset,
             self._offset,
-            old.parts,
+            old.components,
             self._log,
             size_bytes=size_bytes,
             index_entries=self._entries,

@@ -159,7 +159,9 @@ def _has(store: SegmentStore, name: str) -> bool:
 def _check_is_no_log(store: SegmentStore) -> None:
     if any(_has(store, name) for name in _OF_LOGS):
         above = os.path.dirname(os.path.abspath(store.path()))  # noqa: PTH100, PTH120 - a Path would follow links
-        raise LogDirNotFoundError(f"this is the folder of one log: use its log directory, {above}", store.path())
+        raise LogDirNotFoundError("this is the folder of one log", store.path()).advised(
+            f"use its log directory, {above}"
+        )
 
 
 def read_topic_id(files: LogFiles) -> TopicId | None:

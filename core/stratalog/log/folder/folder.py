@@ -152,7 +152,7 @@ def set_aside(
 
     ``names`` are the existing file names. Pass them to avoid a listing for each of many segments.
     """
-    suffixes = [LOG_SUFFIX, *(found.suffix for found in segment.parts.indexes.values())]
+    suffixes = [LOG_SUFFIX, *(found.suffix for found in segment.components.indexes.values())]
     suffixes += [] if keep_snapshot else [SNAPSHOT_SUFFIX]
     there = set(file_names(files)) if names is None else names
     renamed = []
@@ -174,7 +174,7 @@ def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: in
     A transaction index is durable on return, because it cannot be rebuilt from its segment alone. An empty transaction
     index has no file.
     """
-    found, files = segment.parts.indexes[role], segment.files
+    found, files = segment.components.indexes[role], segment.files
     name = segment.file_name(found.suffix)
     transactions = role is IndexRole.TRANSACTION
     if transactions and not entries:
@@ -203,7 +203,7 @@ def write_index_if_room(segment: Segment, role: IndexRole, entries: bytes, max_b
     except OutOfResourcesError as error:
         if role is IndexRole.TRANSACTION:
             raise
-        segment.files.remove(segment.file_name(segment.parts.indexes[role].suffix))
+        segment.files.remove(segment.file_name(segment.components.indexes[role].suffix))
         segment.forget_indexes()
         _LOGGER.warning("no space for an index; the log opens without it: %s", error)
 

@@ -41,6 +41,7 @@ from stratalog.model.names import LOG_SUFFIX, MARKS_FILE, NEXT_EPOCH_FILE, segme
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
+from stratalog.segment.file_chunks import check_same_bytes
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.recover import Recovered, recovered
 from stratalog.segment.search import last_indexed_position
@@ -262,6 +263,7 @@ class _Loader:
             found = recovered(segment, self.components, self.config, self._replay, on_bytes)
             if found.damage is not None:
                 self._check_overflow(segment, found.damage)
+                check_same_bytes(segment.log, found.valid_bytes)
                 if found.end_offset > segment.end_offset:  # cut before a batch with offsets of the next segment
                     self._producers_up_to(segment.base_offset)
                     found = recovered(segment, self.components, self.config, self._replay, below=segment.end_offset)

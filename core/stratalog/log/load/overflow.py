@@ -174,7 +174,7 @@ def pieces_of(segment: Segment, spans: Sequence[OverflowRange], opened: ExitStac
             segment.files,
             span.base_offset,
             end,
-            segment.parts,
+            segment.components,
             segment.files.open_segment(name),
             size_bytes=span.end - span.start,
             names={**(segment.names if span.base_offset == segment.base_offset else {}), LOG_SUFFIX: name},
@@ -215,11 +215,11 @@ def split_segment(segment: Segment, spans: Sequence[OverflowRange], config: Topi
     try:
         with ExitStack() as opened:
             for piece in pieces_of(segment, spans, opened):
-                with SegmentBuilder(files, piece.base_offset, piece.parts, config) as builder:
+                with SegmentBuilder(files, piece.base_offset, piece.components, config) as builder:
                     _copy(piece, builder, aborted or {})
                     built.append(builder.finish(piece.end_offset, modified_ms))
                 if aborted is None:  # the loader then rebuilds all indexes, with the producers' state
-                    files.remove(built[-1].names[piece.parts.indexes[IndexRole.OFFSET].suffix])
+                    files.remove(built[-1].names[piece.components.indexes[IndexRole.OFFSET].suffix])
     except BaseException:
         for one in built:
             one.discard()
@@ -235,17 +235,17 @@ def _aborted(segment: Segment) -> dict[int, AbortedTransaction] | None:
 
     Returns None if the indexes must be rebuilt.
     """
-    has_offsets = segment.file_name(segment.parts.indexes[IndexRole.OFFSET].suffix) in file_names(segment.files)
+    has_offsets = segment.file_name(segment.components.indexes[IndexRole.OFFSET].suffix) in file_names(segment.files)
     if not has_offsets or not segment.is_sound(IndexRole.TRANSACTION):
         return None
-    return {entry.last_offset: entry for entry in transaction_index(segment, segment.parts)}
+    return {entry.last_offset: entry for entry in transaction_index(segment, segment.components)}
 
 
 def _copy(piece: Segment, into: SegmentBuilder, aborted: dict[int, AbortedTransaction]) -> None:
     """Write the valid batches of a piece of a split segment, and then the bytes after them."""
     position = 0
     try:
-        for chunk in walk(piece, 0, piece.parts):
+        for chunk in walk(piece, 0, piece.components):
             into.append(chunk.data[: chunk.end_position - chunk.position], aborted)
             position = chunk.end_position
     except CorruptBatchError:

@@ -45,6 +45,28 @@ def tier_at_opening(remote: RemoteLog, files: LogFiles, loaded: LoadedLog) -> Re
     return view
 
 
+def warn_of_evicted(log: TopicPartition, files: LogFiles, loaded: LoadedLog) -> None:
+    """Log a warning if local disk lacks offsets that a tier may have: a reader without the tier does not see them."""
+    note = None
+    with contextlib.suppress(CorruptCheckpointError):
+        note = read_note(files)
+    evicted = _evicted_offsets(note or TierNote(), loaded)
+    if evicted:
+        _LOGGER.warning(
+            "%s: local disk lacks offsets [%d, %d): if they are in a tier, name it (--tier URI, or tier=URI in Python)",
+            log,
+            evicted.start,
+            evicted.stop,
+        )
+
+
+def _evicted_offsets(note: TierNote, loaded: LoadedLog) -> range:
+    """Return the offsets of a log that are in the tier alone, as local disk implies; ``assumed_view`` explains why."""
+    first = loaded.segments[0].base_offset if loaded.segments else loaded.log_end
+    start = max(note.log_start, loaded.log_start)
+    return range(start, first if note.segments > 0 or loaded.has_start else start)
+
+
 def assumed_view(note: TierNote | None, loaded: LoadedLog, why: Callable[[], StoreError]) -> RemoteView:
     """Return the view of the tier that local disk implies.
 
@@ -53,10 +75,9 @@ def assumed_view(note: TierNote | None, loaded: LoadedLog, why: Callable[[], Sto
     checkpoint with a log start below the first segment has the same meaning.
     """
     known = note or TierNote()
-    first = loaded.segments[0].base_offset if loaded.segments else loaded.log_end
-    start = max(known.log_start, loaded.log_start)
-    evicted = first > start and (known.segments > 0 or loaded.has_start)
-    end = max(known.end_offset if known.segments else 0, first if evicted else 0)
+    evicted = _evicted_offsets(known, loaded)
+    start = evicted.start
+    end = max(known.end_offset if known.segments else 0, evicted.stop if evicted else 0)
     if end <= start:
         return RemoteView(known.version, known.log_start, known.high_watermark)
     return RemoteView(

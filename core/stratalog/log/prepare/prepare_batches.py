@@ -48,7 +48,7 @@ class _Set:
     table: BatchTable
     position: int
     config: TopicConfig
-    parts: Components
+    components: Components
 
     @property
     def first(self) -> RecordBatch:
@@ -57,7 +57,7 @@ class _Set:
 
 
 def prepare_batches(
-    data: Buffer, config: TopicConfig, parts: Components, *, origin: AppendOrigin = AppendOrigin.CLIENT
+    data: Buffer, config: TopicConfig, components: Components, *, origin: AppendOrigin = AppendOrigin.CLIENT
 ) -> list[PreparedBatches]:
     """Check encoded batches. Batches that fit the topic stay unchanged; others are encoded again.
 
@@ -72,21 +72,21 @@ def prepare_batches(
         UnsupportedCompressionError: the topic's magic does not have the codec.
     """
     prepared: list[PreparedBatches] = []
-    for table in whole_batches(data, parts):
+    for table in whole_batches(data, components):
         for batch in table:
             _check_batch(batch, config, origin)
         for start, end in _together(table):
-            prepared.extend(_prepared(_copied(data, table, start, end, config, parts)))
+            prepared.extend(_prepared(_copied(data, table, start, end, config, components)))
     return prepared
 
 
-def whole_batches(data: Buffer, parts: Components) -> tuple[BatchTable, ...]:
+def whole_batches(data: Buffer, components: Components) -> tuple[BatchTable, ...]:
     """Return the whole batches of ``data``, with CRCs checked; a trailing partial entry is ignored.
 
     Raises:
         CorruptBatchError: framing or a CRC is wrong; file is "append", position is the position in ``data``.
     """
-    found = scan(parts.formats, data, 0, len(data), check_crc=True)
+    found = scan(components.formats, data, 0, len(data), check_crc=True)
     partial = found.stop is ScanStop.PARTIAL and not _bad_size(data, found.stop_position)
     if not partial and found.stop is not ScanStop.END:
         raise CorruptBatchError(found.reason or found.stop.value, "append", found.stop_position).advised(
@@ -128,23 +128,23 @@ def _together(table: BatchTable) -> Iterator[tuple[int, int]]:
             start = row
 
 
-def _copied(data: Buffer, table: BatchTable, start: int, end: int, config: TopicConfig, parts: Components) -> _Set:
+def _copied(data: Buffer, table: BatchTable, start: int, end: int, config: TopicConfig, components: Components) -> _Set:
     position, last = table.position[start], end - 1
     own = bytearray(memoryview(data)[position : table.position[last] + table.size_bytes[last]])
-    found = parts.formats.of(table.magic, "append", position)
-    return _Set(found, own, found.scan(own, 0, len(own), check_crc=False), position, config, parts)
+    found = components.formats.of(table.magic, "append", position)
+    return _Set(found, own, found.scan(own, 0, len(own), check_crc=False), position, config, components)
 
 
 def _prepared(given: _Set) -> list[PreparedBatches]:
-    config, parts = given.config, given.parts
-    limit_bytes = parts.limits.decompressed_bytes
+    config, components = given.config, given.components
+    limit_bytes = components.limits.decompressed_bytes
     try:
         decoded = list(given.format.decode(given.data, given.table, fields=Fields.ALL, limit_bytes=limit_bytes))
     except CorruptBatchError as error:
         raise InvalidRecordError(f"{error.reason} position={given.position + error.position}") from error
     is_wrapper = given.first.magic < 2 and given.first.codec_id != 0
     fields = [_check_inside(given, columns) for columns in decoded] if is_wrapper else []
-    now = parts.env.clock.now_ms()
+    now = components.env.clock.now_ms()
     checked = 0
     for columns in decoded:
         check_columns(columns, config, now, first_index=checked, position=given.position)
@@ -182,7 +182,7 @@ def _fits(given: _Set, offsets: list[int]) -> bool:
         return False
     if first.is_control and not first.codec_id:
         return True  # never compressed
-    codec, _ = codec_of(config, given.parts, first.codec_id)
+    codec, _ = codec_of(config, given.components, first.codec_id)
     if (0 if codec is None else codec.id) != first.codec_id:
         return False
     if first.magic < 2 and not first.codec_id:
@@ -223,8 +223,8 @@ def _rebuilt(given: _Set, columns: RecordColumns, now_ms: int) -> list[PreparedB
         base_sequence=first.base_sequence,
         transactional=first.is_transactional,
     )
-    codec, level = codec_of(config, given.parts, first.codec_id)
-    target = given.parts.formats.of(config.record_version, "append", given.position)
+    codec, level = codec_of(config, given.components, first.codec_id)
+    target = given.components.formats.of(config.record_version, "append", given.position)
 
     def encode(start: int, end: int) -> bytearray:
         return target.encode(columns.take(start, end), header, codec, level)

@@ -21,14 +21,13 @@ BATCH_BYTES_WANTED: Final = 1 << 20
 RECORD_OVERHEAD_BYTES: Final = 30
 PRODUCER_CODEC: Final = "producer"
 UNCOMPRESSED: Final = "uncompressed"
-NOT_COMPRESSED: Final = (PRODUCER_CODEC, UNCOMPRESSED)  # with these, uncompressed batches stay uncompressed
 CREATE_TIME: Final = "CreateTime"
 COMPACT: Final = "compact"
 _COUNT_COLUMN: Final = BATCH_COLUMNS.index("record_count")
 _LEAST_MS: Final = -(1 << 63)
 
 
-def prepare_records(records: Sequence[Record], config: TopicConfig, parts: Components) -> list[PreparedBatches]:
+def prepare_records(records: Sequence[Record], config: TopicConfig, components: Components) -> list[PreparedBatches]:
     """Encode records as batches no larger than ``max.message.bytes``, in the topic's format and codec.
 
     A record without a timestamp gets the time of the clock.
@@ -39,7 +38,7 @@ def prepare_records(records: Sequence[Record], config: TopicConfig, parts: Compo
     """
     if not records:
         raise InvalidRecordError("no records were given")
-    now = parts.env.clock.now_ms()
+    now = components.env.clock.now_ms()
     limit = batch_limit_bytes(config)
     groups = list(_groups(records, limit))
     if min(group.least_ms for group in groups) == NO_TIMESTAMP:
@@ -53,8 +52,8 @@ def prepare_records(records: Sequence[Record], config: TopicConfig, parts: Compo
     ):
         check_records(records, config, now)
     header = BatchHeader(timestamp_type=timestamp_type(config), append_time_ms=now)
-    codec, level = codec_of(config, parts, 0)
-    found = parts.formats.of(config.record_version, "", 0)
+    codec, level = codec_of(config, components, 0)
+    found = components.formats.of(config.record_version, "", 0)
     prepared: list[PreparedBatches] = []
     start = 0
     for group in groups:
@@ -212,15 +211,15 @@ def timestamp_type(config: TopicConfig) -> TimestampType:
     return TimestampType.CREATE_TIME if is_create_time(config) else TimestampType.LOG_APPEND_TIME
 
 
-def codec_of(config: TopicConfig, parts: Components, source_codec: int) -> tuple[Codec | None, int | None]:
+def codec_of(config: TopicConfig, components: Components, source_codec: int) -> tuple[Codec | None, int | None]:
     """Return the codec (None: no compression) and its level for records that arrived with codec ``source_codec``."""
-    codec = _codec(config, parts, source_codec)
-    return codec, None if codec is None else config.compression_level(parts.codecs.name_of(codec.id))
+    codec = _codec(config, components, source_codec)
+    return codec, None if codec is None else config.compression_level(components.codecs.name_of(codec.id))
 
 
-def _codec(config: TopicConfig, parts: Components, source_codec: int) -> Codec | None:
+def _codec(config: TopicConfig, components: Components, source_codec: int) -> Codec | None:
     if config.compression_type == PRODUCER_CODEC:
-        return parts.codecs.by_id(source_codec) if source_codec else None
+        return components.codecs.by_id(source_codec) if source_codec else None
     if config.compression_type == UNCOMPRESSED:
         return None
-    return parts.codecs.by_name(config.compression_type)
+    return components.codecs.by_name(config.compression_type)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stratalog.config.topic import TopicConfig
+from stratalog.config.topic import NO_CODEC, TopicConfig
 from stratalog.errors import InvalidRecordError
 from stratalog.log.prepare.prepare_batches import prepare_batches
 from stratalog.log.prepare.prepare_records import (
     COMPACT,
-    NOT_COMPRESSED,
     RECORD_OVERHEAD_BYTES,
     batch_limit_bytes,
     is_create_time,
@@ -41,7 +40,7 @@ class Preparer:
     def __init__(self, config: TopicConfig, components: Components) -> None:
         self._config, self._components = config, components
         self.format = components.formats.of(config.record_version, "", 0)
-        self._is_direct = config.compression_type in NOT_COMPRESSED
+        self._is_direct = config.compression_type in NO_CODEC  # then uncompressed batches stay uncompressed
         self.now_ms = components.env.clock.now_ms
         self._rules = Rules(
             max_batch_bytes=config.max_message_bytes,

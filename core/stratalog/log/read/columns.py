@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from stratalog.log.read.read_plan import ReadPlan, plan_read, read_all
@@ -19,13 +20,14 @@ from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk
 from stratalog.segment.read_buffers import ReusedReads
-from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.readable import ReadableSegment, StoresArrow
 from stratalog.segment.search import chunks_from, decode, decode_arrow, end_position
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
 ARROW_READS: Final = 4  # reads for each Arrow batch: the cost of a batch does not depend on its size
+_STORED_ROWS: Final = 1 << 16  # of one batch of a segment that is stored as columns
 _SPARED: Final = 8  # up to an eighth of the returned bytes may be extra records that stay in memory
 
 _T = TypeVar("_T")
@@ -33,10 +35,14 @@ _Columns: TypeAlias = tuple[RecordColumns, int]
 _ArrowBatch: TypeAlias = "tuple[pyarrow.RecordBatch, int]"
 Decoded: TypeAlias = Callable[[Chunk, BatchTable, ReadableSegment, range], Iterator[tuple[_T, int]]]
 """Decodes the records of batches in a range of offsets to pieces, each with the offset after its last record."""
+Stored: TypeAlias = Callable[
+    [ReadableSegment, range, Mapping[int, list[AbortedTransaction]]], Iterator[tuple[_T | None, int]] | None
+]
+"""Returns the pieces of a segment's records in a range of offsets, without hidden transactions; None if it must be decoded."""
 
 
 def read_columns(
-    views: ViewSource, parts: Components, start: int, end: int | None, isolation: str, fields: Fields = Fields.ALL
+    views: ViewSource, components: Components, start: int, end: int | None, isolation: str, fields: Fields = Fields.ALL
 ) -> Iterator[RecordColumns]:
     """Yield the data records with offsets in [start, end), up to the isolation's bound at the first step of iteration.
 
@@ -50,17 +56,17 @@ def read_columns(
     fields |= Fields.OFFSET
 
     def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[_Columns]:
-        for columns in decode(chunk, table, segment, parts, fields):
+        for columns in decode(chunk, table, segment, components, fields):
             cut = cut_columns(columns, span)
             if cut.count:
                 yield cut, cut.offset[-1] + 1
 
-    return read_pieces(views, parts, start, end, isolation, decoded, parts.limits.read_bytes)
+    return read_pieces(views, components, start, end, isolation, decoded, components.limits.read_bytes)
 
 
 def read_arrow(
     views: ViewSource,
-    parts: Components,
+    components: Components,
     start: int,
     end: int | None,
     isolation: str,
@@ -76,21 +82,22 @@ def read_arrow(
         ConfigError: there is no such column.
         PluginImportError: pyarrow is not installed; the text names the extra.
     """
-    read_bytes = ARROW_READS * parts.limits.read_bytes
-    return read_pieces(views, parts, start, end, isolation, _arrow_decoder(parts, partition, columns), read_bytes)
+    plan = plan_read(views(), components, start, end, isolation)
+    yield from planned_arrow(plan, views, components, plan.span, partition, columns)
 
 
 def planned_arrow(
     plan: ReadPlan,
     views: ViewSource,
-    parts: Components,
+    components: Components,
     span: range,
     partition: int,
     columns: Sequence[str] | None = None,
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the batches of ``read_arrow`` for a part of a plan. Only the part at the plan's end raises damage there."""
-    read_bytes = ARROW_READS * parts.limits.read_bytes
-    return _planned(plan, span, views, parts, _arrow_decoder(parts, partition, columns), read_bytes)
+    read_bytes = ARROW_READS * components.limits.read_bytes
+    decoded, stored = _arrow_decoder(components, partition, columns), partial(_stored_arrow, columns=columns)
+    return _planned(plan, span, views, components, decoded, read_bytes, stored=stored)
 
 
 def segment_arrow(
@@ -98,7 +105,7 @@ def segment_arrow(
     chunks: Iterator[Chunk],
     span: range,
     aborted: Sequence[AbortedTransaction],
-    parts: Components,
+    components: Components,
     partition: int,
     columns: Sequence[str] | None = None,
 ) -> Iterator[tuple[pyarrow.RecordBatch | None, int]]:
@@ -109,17 +116,51 @@ def segment_arrow(
         chunks: chunks from a batch at or before ``span.start``; read until ``span.stop`` is reached.
         span: range of offsets.
         aborted: transactions whose records are omitted.
-        parts: the log's components.
+        components: the log's components.
         partition: value of the column ``partition``.
         columns: names of the columns; None means all of ``arrow_schema()``.
 
     Yields:
         A batch, or None if there are no records to show, with the offset at which to continue after it.
     """
-    return _segment_pieces(segment, chunks, span, _by_producer(aborted), _arrow_decoder(parts, partition, columns))
+    hidden = _by_producer(aborted)
+    stored = _stored_arrow(segment, span, hidden, columns)
+    if stored is not None:
+        return stored
+    return _segment_pieces(segment, chunks, span, hidden, _arrow_decoder(components, partition, columns))
 
 
-def _arrow_decoder(parts: Components, partition: int, columns: Sequence[str] | None) -> Decoded[pyarrow.RecordBatch]:
+def _stored_arrow(
+    segment: ReadableSegment,
+    span: range,
+    hidden: Mapping[int, list[AbortedTransaction]],
+    columns: Sequence[str] | None,
+) -> Iterator[tuple[pyarrow.RecordBatch | None, int]] | None:
+    """Return the records of a segment that is stored as columns, as ``segment_arrow`` does; None if batches must be read."""
+    if not isinstance(segment, StoresArrow):
+        return None
+    stop = min(span.stop, segment.end_offset)
+    if any(gone.first_offset < stop and gone.last_offset >= span.start for each in hidden.values() for gone in each):
+        return None
+    wanted = chosen_columns(columns)
+    read_columns = wanted if "offset" in wanted else ("offset", *wanted)
+    found = segment.stored_arrow(span.start, stop, read_columns)
+    return None if found is None else _of_stored(found, stop, None if read_columns is wanted else wanted)
+
+
+def _of_stored(
+    batches: Iterator[pyarrow.RecordBatch], stop: int, wanted: Sequence[str] | None
+) -> Iterator[tuple[pyarrow.RecordBatch | None, int]]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, _STORED_ROWS):
+            part = batch.slice(start, _STORED_ROWS)
+            yield part if wanted is None else part.select(list(wanted)), _offsets(part)[-1] + 1
+    yield None, stop
+
+
+def _arrow_decoder(
+    components: Components, partition: int, columns: Sequence[str] | None
+) -> Decoded[pyarrow.RecordBatch]:
     wanted = chosen_columns(columns)
     decoded_columns = wanted if "offset" in wanted else ("offset", *wanted)  # the range is cut by offsets
     fields = arrow_fields(decoded_columns)
@@ -127,9 +168,9 @@ def _arrow_decoder(parts: Components, partition: int, columns: Sequence[str] | N
     def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[_ArrowBatch]:
         for rows, whole in _parts_of(table, span):
             if whole:
-                found = decode_arrow(chunk, rows, segment, parts, partition, decoded_columns)
+                found = decode_arrow(chunk, rows, segment, components, partition, decoded_columns)
             else:  # a copy of the requested records, not a slice that keeps a whole read in memory
-                cuts = (cut_columns(records, span) for records in decode(chunk, rows, segment, parts, fields))
+                cuts = (cut_columns(records, span) for records in decode(chunk, rows, segment, components, fields))
                 found = (batch for cut in cuts for batch in arrow_batches(cut, partition, decoded_columns))
             for batch in found:
                 if batch.num_rows:
@@ -143,7 +184,7 @@ def _arrow_decoder(parts: Components, partition: int, columns: Sequence[str] | N
 
 def read_pieces(
     views: ViewSource,
-    parts: Components,
+    components: Components,
     start: int,
     end: int | None,
     isolation: str,
@@ -155,38 +196,43 @@ def read_pieces(
 
     Closed segments for which ``is_without`` returns True are skipped.
     """
-    plan = plan_read(views(), parts, start, end, isolation)
-    yield from _planned(plan, plan.span, views, parts, decoded, read_bytes, is_without)
+    plan = plan_read(views(), components, start, end, isolation)
+    yield from _planned(plan, plan.span, views, components, decoded, read_bytes, is_without)
 
 
 def _planned(
     plan: ReadPlan,
     span: range,
     views: ViewSource,
-    parts: Components,
+    components: Components,
     decoded: Decoded[_T],
     read_bytes: int,
     is_without: Callable[[ReadableSegment], bool] | None = None,
+    stored: Stored[_T] | None = None,
 ) -> Iterator[_T]:
-    """Yield the pieces as ``read_pieces`` does, for a part of a plan."""
+    """Yield the pieces as ``read_pieces`` does, for a part of a plan; those of ``stored`` for segments that it reads."""
     hidden = _by_producer(plan.hidden)
 
     def read(part: ReadRange) -> Iterator[tuple[_T | None, int]]:
-        segment, start, _, below = part
+        segment, start, end, below = part
         if is_without is not None and below is not None and is_without(segment):
+            return
+        found = None if stored is None else stored(segment, range(start, min(end, span.stop)), hidden)
+        if found is not None:
+            yield from found
             return
         chunks = chunks_from(
             segment,
             start,
-            parts,
+            components,
             below=below,
             read_bytes=read_bytes,
-            until=end_position(segment, span.stop, parts),
+            until=end_position(segment, span.stop, components),
             read=reads.of(segment),
         )
         yield from _segment_pieces(segment, chunks, range(start, span.stop), hidden, decoded)
 
-    with ReusedReads(read_bytes, parts.env.spare_buffers) as reads:
+    with ReusedReads(read_bytes, components.env.spare_buffers) as reads:
         yield from read_all(views, plan.view, span.start, lambda view, at: view.ranges(at, span.stop), read)
     damage = plan.view.damage
     if damage is not None and plan.meets_damage and span.stop == plan.span.stop:

@@ -47,14 +47,14 @@ class Fetched:
             otherwise None.
         aborted_transactions: for read_committed, the aborted transactions with data in the range; otherwise empty.
         offset: the requested offset.
-        parts: the log's components, which ``converted`` uses.
+        components: the log's components, which ``converted`` uses.
     """
 
     slices: tuple[FileSlice, ...]
     next_offset: int
     offsets: LogOffsets
     offset: int
-    parts: Components = field(repr=False, compare=False)
+    components: Components = field(repr=False, compare=False)
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
     diverging: EpochEnd | None = None
 
@@ -80,7 +80,11 @@ class Fetched:
             CorruptBatchError: records do not fit their batch; position is into ``read()``, file is "".
             DecompressedSizeError: a batch decompresses past ``limits.decompressed.bytes``.
         """
-        formats, codecs, limit_bytes = self.parts.formats, self.parts.codecs, self.parts.limits.decompressed_bytes
+        formats, codecs, limit_bytes = (
+            self.components.formats,
+            self.components.codecs,
+            self.components.limits.decompressed_bytes,
+        )
         return convert(self.read(), formats, codecs, magic, first_offset=self.offset, limit_bytes=limit_bytes)
 
     def release(self) -> None:
@@ -97,7 +101,7 @@ class Fetched:
         self.release()
 
 
-def fetch(views: ViewSource, parts: Components, asked: FetchRequest, *, to_send: bool = False) -> Fetched:
+def fetch(views: ViewSource, components: Components, asked: FetchRequest, *, to_send: bool = False) -> Fetched:
     """Return whole batches of one segment, from the batch with the offset, that end below the isolation's bound.
 
     With ``to_send``, only headers of a local segment are read; the slice is for ``sendfile``.
@@ -114,9 +118,9 @@ def fetch(views: ViewSource, parts: Components, asked: FetchRequest, *, to_send:
         view.check_range(asked.offset)
         diverging = None if asked.last_fetched_epoch is None else _divergence(view, asked, asked.last_fetched_epoch)
         if diverging is not None:
-            return Fetched((), asked.offset, view.offsets, asked.offset, parts, diverging=diverging)
+            return Fetched((), asked.offset, view.offsets, asked.offset, components, diverging=diverging)
         try:
-            return _fetch(view, parts, asked, whole=not to_send)
+            return _fetch(view, components, asked, whole=not to_send)
         except READ_ERRORS as error:
             retry = retry or ReadRetry(views, view)
             if not retry.should_retry(error, view.segment_at(asked.offset)):
@@ -135,7 +139,7 @@ def _divergence(view: LogView, asked: FetchRequest, last_fetched_epoch: int) -> 
     return end if end.epoch < last_fetched_epoch or end.end_offset < asked.offset else None
 
 
-def _fetch(view: LogView, parts: Components, asked: FetchRequest, *, whole: bool) -> Fetched:
+def _fetch(view: LogView, components: Components, asked: FetchRequest, *, whole: bool) -> Fetched:
     offset, max_bytes, isolation, min_one_batch, *_ = asked
     bound = view.bound(isolation)
     segment = view.segment_at(offset) if offset < bound else None
@@ -144,7 +148,7 @@ def _fetch(view: LogView, parts: Components, asked: FetchRequest, *, whole: bool
         found = find_batches(
             segment,
             offset,
-            parts,
+            components,
             max_bytes=max_bytes,
             bound=bound,
             whole=whole or local is None,
@@ -159,12 +163,12 @@ def _fetch(view: LogView, parts: Components, asked: FetchRequest, *, whole: bool
             break
         aborted: tuple[AbortedTransaction, ...] = ()
         if isolation == Isolation.READ_COMMITTED:
-            aborted = hidden_transactions(view, parts, offset, last_offset + 1)
+            aborted = hidden_transactions(view, components, offset, last_offset + 1)
         if local is not None and data is None:
             piece = local.slice(position, size_bytes)
         else:
             piece = FileSlice(data or memoryview(b""), position, size_bytes=size_bytes)
-        return Fetched((piece,), last_offset + 1, view.offsets, offset, parts, aborted)
+        return Fetched((piece,), last_offset + 1, view.offsets, offset, components, aborted)
     if view.damage is not None and offset >= view.offsets.log_end:
         raise view.damage.with_traceback(None)
-    return Fetched((), offset, view.offsets, offset, parts)
+    return Fetched((), offset, view.offsets, offset, components)

@@ -52,7 +52,7 @@ def segment_extras(view: LogView, extras: ExtraTable, name: str) -> Iterator[Seg
 
 def records_with_key(
     views: ViewSource,
-    parts: Components,
+    components: Components,
     key: bytes,
     start: int,
     end: int | None,
@@ -64,10 +64,10 @@ def records_with_key(
         raise TypeError(f"the key must be bytes, not {type(key).__name__}")
 
     def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[tuple[Record, int]]:
-        keys = decode(chunk, table, segment, parts, Fields.OFFSET | Fields.KEY)
+        keys = decode(chunk, table, segment, components, Fields.OFFSET | Fields.KEY)
         if not any(_HAS_KEY in rows_of_key(columns, key) for columns in keys):
             return
-        for columns in decode(chunk, table, segment, parts, Fields.ALL):
+        for columns in decode(chunk, table, segment, components, Fields.ALL):
             cut = cut_columns(columns, span)
             found = rows_of_key(cut, key)
             row = found.find(_HAS_KEY)
@@ -77,9 +77,9 @@ def records_with_key(
                 row = found.find(_HAS_KEY, row + 1)
 
     def is_without(segment: ReadableSegment) -> bool:
-        return not all(_may_hold(segment, label, parts.extras, key) for label in parts.extras.labels)
+        return not all(_may_hold(segment, label, components.extras, key) for label in components.extras.labels)
 
-    return read_pieces(views, parts, start, end, isolation, decoded, parts.limits.read_bytes, is_without)
+    return read_pieces(views, components, start, end, isolation, decoded, components.limits.read_bytes, is_without)
 
 
 def _may_hold(segment: ReadableSegment, label: str, extras: ExtraTable, key: bytes) -> bool:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stratalog.env.forks import ends_with_fork
 from stratalog.log.read.columns import read_columns
 from stratalog.log.read.fetch import Fetched, FetchRequest, fetch
 from stratalog.log.read.key_lookup import SegmentExtra, records_with_key, segment_extras
 from stratalog.log.read.parallel_table import read_table
-from stratalog.log.read.time_lookup import TimeFences, offset_for_timestamp
+from stratalog.log.read.time_lookup import TimeFences, largest_timestamp, offset_for_timestamp
 from stratalog.log.read.transfer import Transfer, transfer
 from stratalog.log.read.view import LogView
 from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.offsets import EpochEnd, LogOffsets
+from stratalog.model.offsets import EpochEnd, LogOffsets, TimestampOffset
 from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.model.segment_info import share_bytes
 from stratalog.segment.components import Components
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import socket
 
     import pyarrow  # noqa: ICN001 - a type alone
+
+_of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 
 
 class LogReader(CheckedArguments, ABC):
@@ -51,7 +53,7 @@ class LogReader(CheckedArguments, ABC):
 
     @property
     @abstractmethod
-    def parts(self) -> Components:
+    def components(self) -> Components:
         """The components that reads of the log use."""
 
     @abstractmethod
@@ -75,7 +77,7 @@ class LogReader(CheckedArguments, ABC):
         fields: Fields = Fields.ALL,
     ) -> Iterator[RecordColumns]:
         """Yield records as columns, about 1 MiB of log at a time; arguments and errors as ``records``."""
-        return read_columns(self.view, self.parts, start, end, isolation, fields)
+        return read_columns(self.view, self.components, start, end, isolation, fields)
 
     def records(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> Iterator[Record]:
         """Return an iterator over the records with offsets in [start, end), in order; control records are omitted.
@@ -111,7 +113,7 @@ class LogReader(CheckedArguments, ABC):
             StorageError: any error of ``records``; damage in a skipped segment is not detected.
             TypeError: the key is not bytes.
         """
-        return records_with_key(self.view, self.parts, key, start, end, isolation, self.name.partition)
+        return records_with_key(self.view, self.components, key, start, end, isolation, self.name.partition)
 
     def extra_index(self, name: str) -> Iterator[SegmentExtra]:
         """Return an iterator over one extra index of each segment of both tiers, oldest first.
@@ -122,7 +124,7 @@ class LogReader(CheckedArguments, ABC):
             UnknownComponentError: the topic names no index of this name (``index.extra``). For a log opened only for
                 reading: no index of this name is installed.
         """
-        return segment_extras(self.view(), self.parts.extras, name)
+        return segment_extras(self.view(), self.components.extras, name)
 
     def to_arrow(
         self,
@@ -148,7 +150,7 @@ class LogReader(CheckedArguments, ABC):
             ConfigError: there is no such column.
             PluginImportError: pyarrow is not installed; the text names the extra.
         """
-        return read_table(self.view, self.parts, start, end, isolation, self.name.partition, columns)
+        return read_table(self.view, self.components, start, end, isolation, self.name.partition, columns)
 
     def fetch(
         self,
@@ -177,12 +179,14 @@ class LogReader(CheckedArguments, ABC):
                 not known here.
             StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is not the log's.
         """
-        asked = FetchRequest(offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
-        parts = self.parts
-        if (latencies := parts.env.watch.latencies) is None:
-            return fetch(self.view, parts, asked)
+        asked = _of(
+            FetchRequest, (offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
+        )
+        components = self.components
+        if (latencies := components.env.watch.latencies) is None:
+            return fetch(self.view, components, asked)
         began_ns = latencies.fetch.now_ns()
-        fetched = fetch(self.view, parts, asked)
+        fetched = fetch(self.view, components, asked)
         latencies.fetch.ended(began_ns)
         return fetched
 
@@ -201,7 +205,7 @@ class LogReader(CheckedArguments, ABC):
         The size in bytes is known at once, for callers that must send it first. Arguments and errors as ``fetch``.
         """
         asked = FetchRequest(offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
-        return transfer(self.view, self.parts, asked)
+        return transfer(self.view, self.components, asked)
 
     def send_to(
         self, to: socket.socket, offset: int, max_bytes: int = 1 << 20, isolation: str = "read_uncommitted"
@@ -245,9 +249,23 @@ class LogReader(CheckedArguments, ABC):
 
     def offset_for_timestamp(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> int | None:
         """Return the offset of the first record with a timestamp at or above ``timestamp_ms``, None without one."""
-        fences = self._fences = self._fences or TimeFences()
-        found = offset_for_timestamp(self.view, self.parts, timestamp_ms, isolation, fences)
+        found = self.first_since(timestamp_ms, isolation)
         return None if found is None else found.offset
+
+    def first_since(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> TimestampOffset | None:
+        """Return timestamp and offset of the first record with a timestamp at or above ``timestamp_ms``, None without one."""
+        fences = self._fences = self._fences or TimeFences()
+        return offset_for_timestamp(self.view, self.components, timestamp_ms, isolation, fences)
+
+    def largest_timestamp(self, isolation: str = "read_uncommitted") -> TimestampOffset | None:
+        """Return the largest timestamp of the log, and the offset of the first record that has it.
+
+        None if no record has a timestamp, or if the isolation does not show that record.
+
+        Source: apache/kafka ListOffsetsRequest.MAX_TIMESTAMP.
+        """
+        fences = self._fences = self._fences or TimeFences()
+        return largest_timestamp(self.view, self.components, isolation, fences)
 
     def segments(self) -> tuple[SegmentSummary, ...]:
         """Return all segments of both tiers, oldest first. A segment in both tiers is listed once."""

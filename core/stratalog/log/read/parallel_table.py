@@ -23,7 +23,7 @@ _LEAST_PIECES: Final = 3  # with fewer pieces, waking a thread costs more than i
 
 def read_table(
     views: ViewSource,
-    parts: Components,
+    components: Components,
     start: int,
     end: int | None,
     isolation: str,
@@ -39,14 +39,14 @@ def read_table(
     Raises:
         As ``read_arrow``. If several errors occur, the first one in the log is raised.
     """
-    threads = parts.limits.arrow_threads
-    plan = plan_read(views(), parts, start, end, isolation)
-    spans = pieces_of(plan, parts, threads) if threads > 1 else []
+    threads = components.limits.arrow_threads
+    plan = plan_read(views(), components, start, end, isolation)
+    spans = pieces_of(plan, components, threads) if threads > 1 else []
 
     def read(span: range) -> list[pyarrow.RecordBatch]:
-        return list(planned_arrow(plan, views, parts, span, partition, columns))
+        return list(planned_arrow(plan, views, components, span, partition, columns))
 
-    results = parts.env.helpers.results(spans or [plan.span], read, threads)
+    results = components.env.helpers.results(spans or [plan.span], read, threads)
     return arrow_table(chain.from_iterable(results), columns)
 
 
@@ -58,14 +58,14 @@ class _Share(NamedTuple):
     size_bytes: int
 
 
-def pieces_of(plan: ReadPlan, parts: Components, threads: int) -> list[range]:
+def pieces_of(plan: ReadPlan, components: Components, threads: int) -> list[range]:
     """Return the plan's offsets as pieces of similar size.
 
     Returns an empty list if the range is short, or partly in the tier, which reads ahead by itself.
     """
     shares = _shares(plan)
     total_bytes = sum(share.size_bytes for share in shares)
-    pieces = -(-total_bytes // (_PIECE_READS * parts.limits.read_bytes))
+    pieces = -(-total_bytes // (_PIECE_READS * components.limits.read_bytes))
     if pieces < _LEAST_PIECES:
         return []
     if pieces > threads:  # a multiple of the threads: then all end at about the same time
@@ -74,7 +74,7 @@ def pieces_of(plan: ReadPlan, parts: Components, threads: int) -> list[range]:
     for share in shares:
         numbers = range(-(-first * pieces // total_bytes), -(-(first + share.size_bytes) * pieces // total_bytes))
         for number in numbers:
-            cut = _cut(share, number * total_bytes // pieces - first, parts)
+            cut = _cut(share, number * total_bytes // pieces - first, components)
             if cuts[-1] < cut < plan.span.stop:
                 cuts.append(cut)
         first += share.size_bytes
@@ -92,7 +92,7 @@ def _shares(plan: ReadPlan) -> list[_Share]:
     return shares
 
 
-def _cut(share: _Share, distance_bytes: int, parts: Components) -> int:
+def _cut(share: _Share, distance_bytes: int, components: Components) -> int:
     """Return the offset of a batch start, from the index, about ``distance_bytes`` into the share.
 
     Returns the share's first offset if the index has no such entry.
@@ -100,5 +100,5 @@ def _cut(share: _Share, distance_bytes: int, parts: Components) -> int:
     if distance_bytes <= 0:
         return share.span.start
     wanted = share.span.start + len(share.span) * distance_bytes // share.size_bytes
-    entry = index_floor(share.segment, wanted, parts)
+    entry = index_floor(share.segment, wanted, components)
     return share.span.start if entry is None else entry.offset + 1

@@ -36,7 +36,7 @@ class ReadPlan(NamedTuple):
     meets_damage: bool
 
 
-def plan_read(view: LogView, parts: Components, start: int, end: int | None, isolation: str) -> ReadPlan:
+def plan_read(view: LogView, components: Components, start: int, end: int | None, isolation: str) -> ReadPlan:
     """Return the plan of a read of [start, end), up to the isolation's bound. ``start`` 0 is the log start.
 
     Raises:
@@ -49,13 +49,13 @@ def plan_read(view: LogView, parts: Components, start: int, end: int | None, iso
     stop = bound if end is None else min(end, bound)
     hidden: tuple[AbortedTransaction, ...] = ()
     if isolation == Isolation.READ_COMMITTED:
-        hidden = hidden_transactions(view, parts, start, stop)
+        hidden = hidden_transactions(view, components, start, stop)
     return ReadPlan(view, range(start, stop), hidden, end is None or end > stop)
 
 
-def hidden_transactions(view: LogView, parts: Components, start: int, end: int) -> tuple[AbortedTransaction, ...]:
+def hidden_transactions(view: LogView, components: Components, start: int, end: int) -> tuple[AbortedTransaction, ...]:
     """Return the aborted transactions with data in [start, end), which readers of committed records omit."""
-    return aborted_transactions(view.readable_from(start), start, end, parts)
+    return aborted_transactions(view.readable_from(start), start, end, components)
 
 
 def read_all(

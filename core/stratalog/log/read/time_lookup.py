@@ -13,6 +13,7 @@ from itertools import chain
 
 from stratalog.log.read.retry_read import READ_ERRORS, ReadRetry, ViewSource
 from stratalog.log.read.view import LogView
+from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.offsets import TimestampOffset
 from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
@@ -58,7 +59,7 @@ class TimeFences:
 
 
 def offset_for_timestamp(
-    views: ViewSource, parts: Components, timestamp_ms: int, isolation: str, fences: TimeFences
+    views: ViewSource, components: Components, timestamp_ms: int, isolation: str, fences: TimeFences
 ) -> TimestampOffset | None:
     """Return the first record with a timestamp at or above ``timestamp_ms``; None if the isolation shows none.
 
@@ -74,7 +75,7 @@ def offset_for_timestamp(
                     break
                 if segment.max_timestamp_ms >= timestamp_ms and segment.end_offset > start:
                     below = None if view.is_active(segment) else segment.end_offset
-                    found = find_timestamp(segment, timestamp_ms, start, parts, below=below)
+                    found = find_timestamp(segment, timestamp_ms, start, components, below=below)
                     if found is not None:
                         return found if found.offset < bound else None
         except READ_ERRORS as error:
@@ -84,6 +85,20 @@ def offset_for_timestamp(
             view = retry.view
         else:
             return None  # all segments are too old, or the isolation shows none of the others
+
+
+def largest_timestamp(
+    views: ViewSource, components: Components, isolation: str, fences: TimeFences
+) -> TimestampOffset | None:
+    """Return the first record with the largest timestamp; None without timestamps, or if the isolation hides it."""
+    view = views()
+    start = view.offsets.log_start
+    largest_ms = max(
+        (found.max_timestamp_ms for found in view.stored() if found.end_offset > start), default=NO_TIMESTAMP
+    )
+    if largest_ms == NO_TIMESTAMP:
+        return None
+    return offset_for_timestamp(views, components, largest_ms, isolation, fences)
 
 
 def _candidates(view: LogView, timestamp_ms: int, fences: TimeFences) -> Iterable[ReadableSegment]:

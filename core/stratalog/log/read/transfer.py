@@ -111,12 +111,12 @@ class Transfer:
         self.release()
 
 
-def transfer(views: ViewSource, parts: Components, asked: FetchRequest) -> Transfer:
+def transfer(views: ViewSource, components: Components, asked: FetchRequest) -> Transfer:
     """Return the batches of ``fetch``, ready to be sent; errors as ``fetch``.
 
     In a local file, only the headers of the first and the last batches are read.
     """
-    return Transfer(fetch(views, parts, asked, to_send=True), parts.env.files)
+    return Transfer(fetch(views, components, asked, to_send=True), components.env.files)
 
 
 def _wait(to: socket.socket, timeout_s: float | None) -> None:

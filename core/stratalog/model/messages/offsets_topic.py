@@ -8,7 +8,7 @@ Source: apache/kafka GroupCoordinatorRecordSerde; the schemas in group-coordinat
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
 
@@ -314,6 +314,10 @@ class OffsetsRecord:
     key: OffsetsKey
     value: OffsetsValue | bytes | None
     value_version: int | None
+
+    def tombstone(self) -> OffsetsRecord:
+        """Return the record that deletes this one."""
+        return replace(self, value=None, value_version=None)
 
 
 def parse_offsets_record(key: bytes | None, value: bytes | None) -> OffsetsRecord | None:

@@ -173,13 +173,13 @@ class _Plan(Generic[T]):
         self._plain: list[tuple[str, FieldKind[Any]]] = []
         self._tagged: dict[int, tuple[str, FieldKind[Any], object]] = {}
         for found in fields(declared):  # type: ignore[arg-type]  # every structure is a dataclass
-            said: _Stored = found.metadata[_KIND]
-            if not said.since <= form.version <= said.until:
+            layout: _Stored = found.metadata[_KIND]
+            if not layout.since <= form.version <= layout.until:
                 continue
-            if said.tag is None:
-                self._plain.append((found.name, said.kind))
+            if layout.tag is None:
+                self._plain.append((found.name, layout.kind))
             elif form.flexible:
-                self._tagged[said.tag] = (found.name, said.kind, found.default)
+                self._tagged[layout.tag] = (found.name, layout.kind, found.default)
 
     def read(self, reader: SchemaReader) -> T:
         values = {name: kind.read(reader, self._form) for name, kind in self._plain}

@@ -26,7 +26,7 @@ from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from stratalog.env import Env
-from stratalog.errors import ConfigError, FencedEpochError, StoreThrottledError, StoreTimeoutError
+from stratalog.errors import ConfigError, FencedEpochError, ObjectNotFoundError, StoreThrottledError, StoreTimeoutError
 from stratalog.model.names import manifest_key
 from stratalog.spi.objects import Created
 from stratalog.tier.manifest.entry_tree import walk
@@ -179,7 +179,12 @@ class Committer:
         head = Head(root, sha256_of(data))
         if self._create(head, data) is CreateOutcome.LOST:
             return None
-        self._store.check_kept("manifest root", manifest_key(root.prefix, root.version), data)
+        key = manifest_key(root.prefix, root.version)
+        try:
+            self._store.check_kept("create", "manifest root", key, data)
+        except ObjectNotFoundError:
+            if not any(True for _ in self._finder.roots_above(root.version)):  # otherwise a later writer collected it
+                self._store.refuse_lost("create", key)
         return self._confirm(head)
 
     def _create(self, head: Head, data: bytes) -> CreateOutcome:

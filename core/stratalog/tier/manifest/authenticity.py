@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from stratalog.errors import ConfigError, PluginError, TamperedManifestError
+from stratalog.errors import ConfigError, PluginError, PluginImportError, TamperedManifestError
 from stratalog.model.names import TopicPartition, manifest_key
 from stratalog.spi.layouts import ManifestAuthenticator, StoredSegment, Unauthenticated
 from stratalog.tier.manifest.root import Head, Root, RootMac
@@ -165,11 +165,18 @@ class Authenticity:
     def _of(self, name: str) -> ManifestAuthenticator | None:
         """Return the authenticator of a layout; None if the layout is not installed, has none, or has no keys."""
         if name not in self._known:
-            try:
-                self._known[name] = self._layouts.by_name(name).authenticator()
-            except (ConfigError, PluginError):
-                self._known[name] = None
+            self._known[name] = self._opened(name)
         return self._known[name]
+
+    def _opened(self, name: str) -> ManifestAuthenticator | None:
+        try:
+            layout = self._layouts.by_name(name)
+        except (ConfigError, PluginError):
+            return None
+        try:
+            return layout.authenticator()
+        except (ConfigError, PluginImportError):
+            return None
 
     def _names(self) -> tuple[str, ...]:
         return self._layouts.names()

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from types import ModuleType
 from typing import Any, Final
 
 from stratalog.errors import CorruptManifestError, StorageError, UnknownComponentError
+from stratalog.extensions import extension
 from stratalog.model.names import TopicId, TopicPartition, log_prefix
 from stratalog.spi.layouts import StoredSegment
+from stratalog.spi.stored import checked_slices, stored_fields
 from stratalog.tier.manifest.json_fields import canonical, exactly, load_object, sha256_of
 from stratalog.tier.manifest.manifest_checks import entry_contradiction, refs_contradiction
 from stratalog.tier.manifest.root import PAGE_ITEMS, PageRef
 
+EXTENSIONS: Final = ("stratalog.tier.manifest.entries_c",)
 FORMAT: Final = "stratalog-page"
 FORMAT_VERSION: Final = 1
 _FIELDS: Final = frozenset({"format", "format_version", "topic", "partition", "topic_id", "level", "items"})
@@ -25,6 +29,7 @@ _NUMBERS: Final = (
     "level", "base_offset", "end_offset", "segments", "size_bytes", "oldest_ms", "newest_ms", "stored_bytes",
     "leader_epoch",
 )  # fmt: skip
+_twin: Final[ModuleType | None] = extension(EXTENSIONS[0])
 
 
 def entry_to_json(entry: StoredSegment) -> dict[str, Any]:
@@ -47,20 +52,29 @@ def entry_from_json(value: object, log: TopicPartition, topic_id: TopicId) -> St
     Raises:
         StorageError, TypeError, ValueError, KeyError: the value is not an entry; the text names the reason.
     """
+    prefix = log_prefix(log, topic_id)
+    found: StoredSegment | None = None if _twin is None else _twin.entry_of(value, prefix, log, topic_id)
+    return _parsed_entry(value, prefix, log, topic_id) if found is None else found
+
+
+def _parsed_entry(value: object, prefix: str, log: TopicPartition, topic_id: TopicId) -> StoredSegment:
+    """Return the result of ``entry_from_json``, in pure Python."""
     fields = dict(exactly(dict, value, "entry"))
     for name in _OWN_OF_ROOT:
         if name in fields:
             raise ValueError(f"unknown field {name!r}")
-    prefix = log_prefix(log, topic_id)
     names = [prefix + exactly(str, name, "objects") for name in exactly(list, fields.pop("objects"), "objects")]
-    slices = {}
-    for kind, place in exactly(dict, fields["slices"], "slices").items():
-        number, position, size_bytes = (exactly(int, item, "slices") for item in exactly(list, place, "slices"))
-        if not 0 <= number < len(names):
-            raise ValueError(f"slice {kind} names object {number} of {len(names)}")
-        slices[kind] = {"key": names[number], "position": position, "size_bytes": size_bytes}
-    fields |= {"slices": slices, "topic": log.topic, "partition": log.partition, "topic_id": topic_id.text}
-    return StoredSegment.from_json(fields)
+    places = exactly(dict, fields.pop("slices"), "slices").items()
+    slices = checked_slices((kind, *_place(names, kind, place)) for kind, place in places)
+    fields |= {"topic": log.topic, "partition": log.partition, "topic_id": topic_id.text}
+    return StoredSegment(**stored_fields(fields, "", slices))
+
+
+def _place(names: Sequence[str], kind: object, place: object) -> tuple[str, object, object]:
+    number, position, size_bytes = exactly(list, place, "slices")
+    if not 0 <= exactly(int, number, "slices") < len(names):
+        raise ValueError(f"slice {kind} names object {number} of {len(names)}")
+    return names[number], position, size_bytes
 
 
 def ref_to_json(ref: PageRef) -> list[Any]:

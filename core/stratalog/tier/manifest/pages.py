@@ -106,7 +106,10 @@ class Pages:
         ref, data = made_page(self._log, self._topic_id, items, leader_epoch)
         key = ref.key(self.prefix)
         self._store.put(key, BytesSource(data))
-        self._store.check_kept("manifest page", key, data)
+        try:
+            self._store.check_kept("put_file", "manifest page", key, data)
+        except ObjectNotFoundError:
+            self._store.refuse_lost("put_file", key)
         self._cache.put(key, tuple(items))
         return ref
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from stratalog.config.engine_settings import Limits
-from stratalog.env.byte_cache import ByteCache, CacheMetrics
+from stratalog.env.byte_cache import ByteCache, CacheMetrics, TwoQueues
 from stratalog.model.segment_info import FileKind
 from stratalog.segment.read_buffers import BufferPool
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import Capability
-from stratalog.tier.read.cache_admission import TwoQueues
 from stratalog.tier.read.disk_cache import DiskCache
 from stratalog.tier.read.prefetch import ObjectRange, Prefetcher
 from stratalog.tier.store.store import TierStore
@@ -45,7 +44,7 @@ class ReadPath:
         """Return the names of a span: by its object, and for the first span also by the log and base offset."""
         place, info = self.stored.slices[FileKind.LOG], self.stored.info
         at = (span.key, span.start)
-        return (at, (info.topic_id, info.log, info.base_offset)) if span.start <= place.position else (at,)
+        return (at, (info.topic_id.text, info.log, info.base_offset)) if span.start <= place.position else (at,)
 
     def following(self, span: ObjectRange) -> Hashable:
         """Return the name of the next span."""
@@ -53,7 +52,7 @@ class ReadPath:
         next_start = span.start + self.chunk_bytes
         if next_start < place.position + place.size_bytes:
             return span.key, next_start
-        return info.topic_id, info.log, info.end_offset
+        return info.topic_id.text, info.log, info.end_offset
 
     def after(self, span: ObjectRange) -> Iterator[ObjectRange]:
         """Return all following spans, also in later segments; may ask the store for lists of segments."""
@@ -235,7 +234,7 @@ class ChunkReader:
         return self._disk.read_part(self._group(span.key), _item(span), first, into)
 
     def _is_there(self, span: ObjectRange) -> bool:
-        """Return True if a chunk needs no prefetch, because it is in our memory or in that of the system."""
+        """Return True if a chunk needs no prefetch, because it is cached by this reader or by the operating system."""
         if span in self._memory:
             return True
         if self._disk is not None:

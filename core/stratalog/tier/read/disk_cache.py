@@ -20,13 +20,12 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from stratalog.env import Env, Vfs
-from stratalog.env.byte_cache import CacheMetrics
+from stratalog.env.byte_cache import CacheMetrics, TwoQueues
 from stratalog.env.forks import ends_with_fork
 from stratalog.env.handles import HandlePool
 from stratalog.errors import ClosedError
 from stratalog.errors.system import TRANSIENT_ERRNOS
 from stratalog.model.batches import Buffer
-from stratalog.tier.read.cache_admission import TwoQueues
 
 _LOGGER: Final = logging.getLogger(__name__)
 _MAGIC: Final = b"STLGCCH1"
@@ -318,8 +317,11 @@ def is_cached_name(name: str) -> bool:
 def _write(files: Vfs, path: str, parts: list[bytes | bytearray | memoryview]) -> None:
     descriptor = files.open(path, create=True)
     try:
-        if files.write(descriptor, 0, parts) != sum(len(part) for part in parts):
-            raise OSError(errno.ENOSPC, "no space left")
+        position = 0
+        for part in parts:
+            if files.write(descriptor, position, part) < len(part):
+                raise OSError(errno.ENOSPC, "no space left")
+            position += len(part)
     finally:
         files.close(descriptor)
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from stratalog.config.engine_settings import Limits
-from stratalog.env.byte_cache import ByteCache, CacheMetrics
+from stratalog.env.byte_cache import ByteCache, CacheMetrics, TwoQueues
 from stratalog.env.memory import reuse_large_blocks
 from stratalog.errors import CorruptObjectError
 from stratalog.model.segment_info import FileKind
-from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
-from stratalog.tier.read.cache_admission import TwoQueues
+from stratalog.spi.layouts import INDEX_KINDS, RangeReader, StoredSegment
 from stratalog.tier.read.chunk_reader import ChunkReader, ReadPath, Successor, known_ends, no_successor
 from stratalog.tier.read.disk_cache import CacheFolder
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.store import TierStore
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - only for type checkers
 
 _GAP_BYTES: Final = 64 << 10  # between files that are read together
 
@@ -72,6 +74,27 @@ class Fetcher:
             ObjectNotFoundError: the object does not exist.
             UnknownComponentError: the segment's layout is not installed.
         """
+        fetch = self._range_reader(stored, successor, into)
+        pieces = list(self.layouts.by_label(stored.layout).read(stored, start, end, fetch))
+        size_bytes = sum(len(piece) for piece in pieces)
+        if size_bytes != end - start:
+            raise CorruptObjectError(
+                f"{stored.layout} returned {size_bytes} of {end - start} bytes", stored.log_key, start
+            )
+        return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+
+    def read_arrow(
+        self, stored: StoredSegment, start: int, end: int, columns: Sequence[str] | None, successor: Successor
+    ) -> Iterator[pyarrow.RecordBatch] | None:
+        """Return the records with offsets in [start, end) as the segment's layout stores them; None if it stores batches.
+
+        Raises the errors of ``read_log``, also while the result is read.
+        """
+        fetch = self._range_reader(stored, successor, None)
+        return self.layouts.by_label(stored.layout).read_arrow(stored, start, end, columns, fetch)
+
+    def _range_reader(self, stored: StoredSegment, successor: Successor, into: memoryview | None) -> RangeReader:
+        """Return a reader through the caches, which prefetches; ``into`` is memory for the first range."""
         path, ends = self._path(stored, successor)
         room = into
 
@@ -82,13 +105,7 @@ class Fetcher:
                 return self._store.read_exactly(key, position, end_position)
             return self._chunks.read(key, position, end_position, ends[key], path, mine)
 
-        pieces = list(self.layouts.by_label(stored.layout).read(stored, start, end, fetch))
-        size_bytes = sum(len(piece) for piece in pieces)
-        if size_bytes != end - start:
-            raise CorruptObjectError(
-                f"{stored.layout} returned {size_bytes} of {end - start} bytes", stored.log_key, start
-            )
-        return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+        return fetch
 
     def read_index(self, stored: StoredSegment, kind: FileKind) -> bytes:
         """Return the bytes of a small file of the segment, ``b""`` if it has none; raises the errors of ``read_log``."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
 from stratalog.errors import CorruptionError, ObjectNotFoundError
 from stratalog.model.batches import Buffer
+from stratalog.model.offsets import OffsetPosition
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.extra_index_file import unpack_extras
 from stratalog.segment.readable import ReadOn
@@ -12,6 +16,9 @@ from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
 from stratalog.tier.read.chunk_reader import Successor, no_successor
 from stratalog.tier.read.fetcher import Fetcher
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - only for type checkers
 
 
 class StoredBounds:
@@ -54,7 +61,7 @@ class RemoteSegment(StoredBounds, ReadOn):
     __slots__ = ("_fetcher", "_successor", "stored")
 
     def __init__(self, stored: StoredSegment, fetcher: Fetcher, successor: Successor = no_successor) -> None:
-        super().__init__()
+        self.left_at: OffsetPosition | None = None
         self.stored, self._fetcher, self._successor = stored, fetcher, successor
 
     @property
@@ -80,6 +87,10 @@ class RemoteSegment(StoredBounds, ReadOn):
         if position >= end:
             return into[:0]
         return self._fetcher.read_log(self.stored, position, end, self._successor, into)
+
+    def stored_arrow(self, start: int, end: int, columns: Sequence[str] | None) -> Iterator[pyarrow.RecordBatch] | None:
+        """Return the data records with offsets in [start, end) as stored; None if batches are stored."""
+        return self._fetcher.read_arrow(self.stored, start, end, columns, self._successor)
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """Return the entries of an index as bytes; empty if the segment has none of this role."""

@@ -6,9 +6,10 @@ import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stratalog.errors import ConfigError, PluginError
+from stratalog.model.arrow import arrow_schema
 from stratalog.model.segment_info import FileKind
 from stratalog.registry.guard import Guard
 from stratalog.registry.resolve import Catalogue
@@ -24,6 +25,9 @@ from stratalog.spi.layouts import (
 )
 from stratalog.spi.objects import ObjectInfo
 from stratalog.spi.providers import Provider, Section
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - only for type checkers
 
 _STEP_BYTES: Final = 64 << 20  # each begun step gives a layout its deadline once more
 
@@ -75,6 +79,13 @@ class GuardedLayout(TierLayout):
     def __init__(self, layout: TierLayout, guard: Guard) -> None:
         self._layout, self.guard = layout, guard
 
+    @property
+    def takes_uncompressed(self) -> bool:
+        """Return the checked result of ``TierLayout.takes_uncompressed``."""
+        with self.guard.calling("takes_uncompressed"):
+            found = self._layout.takes_uncompressed
+        return self.guard.typed("takes_uncompressed", found, bool)
+
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         """Write as ``TierLayout.write``."""
         times = 1 + source.info.size_bytes // _STEP_BYTES
@@ -83,9 +94,10 @@ class GuardedLayout(TierLayout):
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         """Read as ``TierLayout.read``."""
-        with self.guard.calling("read"):
-            for piece in self._layout.read(segment, start, end, fetch):
-                yield memoryview(piece)  # raises if it is no buffer
+        for piece in self.guard.items("read", lambda: self._layout.read(segment, start, end, fetch)):
+            with self.guard.calling("read"):
+                view = memoryview(piece)  # raises if it is no buffer
+            yield view
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
         """Read as ``TierLayout.read_index``."""
@@ -93,11 +105,32 @@ class GuardedLayout(TierLayout):
             data = self._layout.read_index(segment, kind, fetch)
         return None if data is None else self.guard.typed("read_index", data, bytes)
 
+    def read_arrow(
+        self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
+    ) -> Iterator[pyarrow.RecordBatch] | None:
+        """Return the checked batches of ``TierLayout.read_arrow``: of the right schema, with offsets in the range."""
+        with self.guard.calling("read_arrow"):
+            found = self._layout.read_arrow(segment, start, end, columns, fetch)
+        return None if found is None else self._checked_batches(found, columns)
+
+    def _checked_batches(
+        self, batches: Iterator[pyarrow.RecordBatch], columns: Sequence[str] | None
+    ) -> Iterator[pyarrow.RecordBatch]:
+        schema = arrow_schema(columns)
+        with self.guard.calling("read_arrow"):
+            for batch in batches:
+                if batch.schema != schema:
+                    self.guard.refuse("read_arrow", f"returned the columns {batch.schema.names}, not {schema.names}")
+                yield batch
+
     def authenticator(self) -> ManifestAuthenticator | None:
         """Return the guarded result of ``TierLayout.authenticator``."""
         with self.guard.calling("authenticator"):
             found = self._layout.authenticator()
-            return None if found is None else GuardedAuthenticator(found, self.guard)
+        if found is None:
+            return None
+        self.guard.check_type("authenticator", found, ManifestAuthenticator)
+        return GuardedAuthenticator(found, self.guard)
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
         """Return the result of ``TierLayout.rewrapped``; refuse it if more than the layout's own notes has changed."""
@@ -111,9 +144,8 @@ class GuardedLayout(TierLayout):
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Return the checked results of ``TierLayout.discover``."""
-        with self.guard.calling("discover"):
-            for stored in self._layout.discover(objects, fetch):
-                yield self.guard.typed("discover", stored, StoredSegment)
+        for stored in self.guard.items("discover", lambda: self._layout.discover(objects, fetch)):
+            yield self.guard.typed("discover", stored, StoredSegment)
 
 
 class LayoutTable:

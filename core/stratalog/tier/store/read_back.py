@@ -16,12 +16,12 @@ class Verification:
 
     Args:
         mode: ``auto``, ``first``, ``always`` or ``never``.
-        trusts_store: True if the store comes with stratalog, and checks checksums of uploads or keeps files of this
-            system.
+        is_bundled: True if the store comes with stratalog.
+        trusts_store: True if, in addition, it checks checksums of uploads or keeps files of this system.
     """
 
-    def __init__(self, mode: str, *, trusts_store: bool) -> None:
-        self._mode, self._trusts_store = mode, trusts_store
+    def __init__(self, mode: str, *, is_bundled: bool, trusts_store: bool) -> None:
+        self._mode, self._is_bundled, self._trusts_store = mode, is_bundled, trusts_store
         self._verified = set[str]()  # under _lock
         self._lock = threading.Lock()
 
@@ -32,7 +32,9 @@ class Verification:
             kind: of object: the label of a layout, or the name of a kind of manifest object.
             is_bundled: True if the writer of such objects comes with stratalog.
         """
-        if self._mode == AUTO and is_bundled and self._trusts_store:
+        if self._mode == AUTO and not (is_bundled and self._is_bundled):
+            return True
+        if self._mode == AUTO and self._trusts_store:
             return False
         if self._mode in {ALWAYS, NEVER}:
             return self._mode == ALWAYS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -42,33 +41,3 @@ class StoreMetrics:
 
     def __sub__(self, earlier: Self) -> StoreMetrics:
         return StoreMetrics(*(getattr(self, found.name) - getattr(earlier, found.name) for found in fields(self)))
-
-
-class RequestCounter:
-    """Counts one kind of request. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._requests = self._failures = self._retries = self._moved_bytes = 0  # under _lock
-
-    def succeeded(self, moved_bytes: int) -> None:
-        """Count a successful try."""
-        with self._lock:
-            self._requests += 1
-            self._moved_bytes += moved_bytes
-
-    def failed(self) -> None:
-        """Count a failed try."""
-        with self._lock:
-            self._requests += 1
-            self._failures += 1
-
-    def repeated(self) -> None:
-        """Count a retry."""
-        with self._lock:
-            self._retries += 1
-
-    def snapshot(self) -> RequestMetrics:
-        """Return the current counts."""
-        with self._lock:
-            return RequestMetrics(self._requests, self._failures, self._retries, self._moved_bytes)

@@ -105,12 +105,12 @@ class Archiver:
     Args:
         stores: the log directories, opened for reading.
         tier: receives the segments.
-        parts: components to read logs with.
+        components: components to read logs with.
         plan: selection and settings.
     """
 
-    def __init__(self, stores: Sequence[SegmentStore], tier: Tier, parts: Components, plan: ArchivePlan) -> None:
-        self._stores, self._tier, self._parts, self._plan = stores, tier, parts, plan
+    def __init__(self, stores: Sequence[SegmentStore], tier: Tier, components: Components, plan: ArchivePlan) -> None:
+        self._stores, self._tier, self._components, self._plan = stores, tier, components, plan
         self._settled: dict[tuple[str, TopicPartition], _Standing] = {}  # of logs without waiting segments
         self._written: dict[TierLogName, int] = {}  # logs with commits since their last collection, and their epochs
 
@@ -181,7 +181,7 @@ class Archiver:
         if self._settled.get((store.path(), log)) == standing:
             return
         remote = self._tier.log(log, topic_id)
-        one = _OneLog(files, remote, self._parts, self._plan, found, on_bytes)
+        one = _OneLog(files, remote, self._components, self._plan, found, on_bytes)
         result = replace(one.run(), directory=store.path())
         if one.leader_epoch is not None:
             self._written[TierLogName(log, topic_id)] = one.leader_epoch
@@ -216,9 +216,15 @@ class _OneLog:
     """One pass over one log."""
 
     def __init__(
-        self, files: LogFiles, remote: TierLog, parts: Components, plan: ArchivePlan, found: _Found, on_bytes: OnBytes
+        self,
+        files: LogFiles,
+        remote: TierLog,
+        components: Components,
+        plan: ArchivePlan,
+        found: _Found,
+        on_bytes: OnBytes,
     ) -> None:
-        self._files, self._remote, self._parts, self._plan = files, remote, parts, plan
+        self._files, self._remote, self._components, self._plan = files, remote, components, plan
         self._bound, self._log_start, self._on_bytes = found.bound, found.log_start, on_bytes
         self._skipped_offsets = 0
         self.leader_epoch: int | None = None  # the epoch that this pass writes in
@@ -254,7 +260,7 @@ class _OneLog:
         if not _may_wait(names, tiered.end_offset, self._bound):
             return
         with ExitStack() as opened:
-            segments = open_pieces(self._files, self._parts, opened, names=names)
+            segments = open_pieces(self._files, self._components, opened, names=names)
             epochs = read_epochs(self._files)  # read after the names: it is complete for closed segments
             start = tiered.end_offset if tiered.version else max(self._log_start, segments[0].base_offset)
             waiting = [found for found in segments[:-1] if start < found.end_offset <= self._bound]
@@ -286,8 +292,8 @@ class _OneLog:
         """Return the segments one by one, each checked when it is needed; a gap before them as an empty segment."""
         log, topic_id = self._remote.log, self._remote.topic_id
         if waiting[0].base_offset > start:
-            yield _nothing(log, topic_id, start, waiting[0].base_offset, epochs, self._parts.env.clock)
-        reader = SegmentReader(self._files, log, topic_id, epochs, self._parts)
+            yield _nothing(log, topic_id, start, waiting[0].base_offset, epochs, self._components.env.clock)
+        reader = SegmentReader(self._files, log, topic_id, epochs, self._components)
         for segment in waiting:
             self._plan.wait_for(segment.size_bytes)
             source = reader.source(segment, max(tier_end, segment.base_offset))

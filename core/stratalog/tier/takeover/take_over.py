@@ -126,7 +126,7 @@ def has_log(remote: TierLog) -> bool:
     return remote.root is not None and remote.root.change not in EMPTYING
 
 
-def take_over(remote: TierLog, parts: Components) -> AttachedLog:
+def take_over(remote: TierLog, components: Components) -> AttachedLog:
     """Fence the writer of a log, and return where to continue. Each repetition raises the epoch by one.
 
     Raises:
@@ -147,7 +147,7 @@ def take_over(remote: TierLog, parts: Components) -> AttachedLog:
         log_end=root.end_offset,
         high_watermark=root.high_watermark,
         epochs=EpochCache(root.leader_epochs).assign(root.leader_epoch, root.end_offset).entries,
-        producers=tuple(producers_at(view, view.end_offset, parts).entries()),
+        producers=tuple(producers_at(view, view.end_offset, components).entries()),
         topic=root.topic,
         told_ms=before.created_ms if before is not None else 0,
     )

@@ -117,6 +117,8 @@ class TierRepair:
             PluginError: the objects were written, and the store returns other bytes.
             UnknownComponentError: the layout is not installed.
         """
+        if stored.info.original_bytes is not None and source.uncompress is not None:
+            source = source.uncompress(source)
         if source.info != stored.info:
             return False
         store, layout = self._log.objects, self._log.layouts.by_label(stored.layout)

@@ -46,7 +46,7 @@ class ClosedSegment:
     """
 
     def __init__(self, whole: Segment, base_offset: int) -> None:
-        self._whole, self._parts, self.base_offset = whole, whole.parts, base_offset
+        self._whole, self._components, self.base_offset = whole, whole.components, base_offset
         self._name = whole.file_name(LOG_SUFFIX)
         self._seen = (whole.log.size_bytes, whole.log.modified_ms)
         self._start = 0 if base_offset == whole.base_offset else _position_of(whole, base_offset)
@@ -96,13 +96,13 @@ class ClosedSegment:
             return self._whole.index_entries(role)
         if role is IndexRole.TRANSACTION:
             return self._own_transactions(bytes(self._whole.index_entries(role)))
-        return rebuilt_entries(self, role, self._parts)
+        return rebuilt_entries(self, role, self._components)
 
     def stored_transactions(self) -> bytes | None:
         """Return the transaction index of the file; None if it does not fit the log."""
         try:
             entries = self._whole.stored_entries(IndexRole.TRANSACTION)
-            index = self._parts.indexes[IndexRole.TRANSACTION]
+            index = self._components.indexes[IndexRole.TRANSACTION]
             index.reader(entries, self._whole.base_offset).check(self.end_offset, self._whole.size_bytes)
         except CorruptIndexError:
             return None
@@ -110,7 +110,7 @@ class ClosedSegment:
 
     def _own_transactions(self, entries: bytes) -> bytes:
         """Return the aborted transactions that end in the part to copy, from the entries of the whole segment."""
-        index = self._parts.indexes[IndexRole.TRANSACTION]
+        index = self._components.indexes[IndexRole.TRANSACTION]
         found = index.reader(entries, self._whole.base_offset)
         first = next(
             (number for number in range(len(found)) if found[number].last_offset >= self.base_offset), len(found)
@@ -142,7 +142,7 @@ class CheckedBytes:
     """The bytes of a closed segment as a ``ByteSource``, which returns only whole batches with a correct CRC."""
 
     segment: ClosedSegment
-    parts: Components
+    components: Components
 
     @property
     def size_bytes(self) -> int:
@@ -156,7 +156,7 @@ class CheckedBytes:
             SegmentGoneError: the file was deleted or changed; read it again later.
         """
         try:
-            for chunk in walk(self.segment, 0, self.parts, read_bytes=chunk_bytes, below=self.segment.end_offset):
+            for chunk in walk(self.segment, 0, self.components, read_bytes=chunk_bytes, below=self.segment.end_offset):
                 size_bytes = chunk.end_position - chunk.position
                 for start in range(0, size_bytes, chunk_bytes):
                     yield chunk.data[start : min(start + chunk_bytes, size_bytes)]
@@ -173,13 +173,19 @@ class SegmentReader:
         log: its name.
         topic_id: of its topic.
         epochs: from the folder's checkpoint.
-        parts: the log's components.
+        components: the log's components.
     """
 
     def __init__(
-        self, files: LogFiles, log: TopicPartition, topic_id: TopicId, epochs: EpochCache, parts: Components
+        self, files: LogFiles, log: TopicPartition, topic_id: TopicId, epochs: EpochCache, components: Components
     ) -> None:
-        self._files, self._log, self._topic_id, self._epochs, self._parts = files, log, topic_id, epochs, parts
+        self._files, self._log, self._topic_id, self._epochs, self._components = (
+            files,
+            log,
+            topic_id,
+            epochs,
+            components,
+        )
         self._producers: ProducerState | None = None  # at the end of the last segment, if it is known
 
     def source(self, whole: Segment, base_offset: int) -> SegmentSource:
@@ -207,12 +213,13 @@ class SegmentReader:
             modified_ms=segment.modified_ms,
             leader_epochs=epochs,
         )
-        info = with_record_facts(info, segment, self._parts)
+        info = with_record_facts(info, segment, self._components)
         extras = found_extras(whole, info) if segment.base_offset == whole.base_offset else b""
         return segment_source(
             info,
-            CheckedBytes(segment, self._parts),
+            CheckedBytes(segment, self._components),
             self._indexes(segment, found),
+            self._components,
             snapshot=self._snapshot(segment.end_offset),
             extras=extras,
         )
@@ -222,7 +229,9 @@ class SegmentReader:
         if self._producers is None or self._producers.end_offset != segment.base_offset:
             self._producers = self._stored_producers(segment.base_offset)
         state = self._producers or ProducerState()
-        found = recovered(segment, self._parts, TopicConfig(), _Noted(state, self._epochs, segment, self._parts))
+        found = recovered(
+            segment, self._components, TopicConfig(), _Noted(state, self._epochs, segment, self._components)
+        )
         if found.damage is not None:
             raise found.damage
         if found.end_offset > segment.end_offset:
@@ -266,8 +275,10 @@ class SegmentReader:
 class _Noted:
     """Applies the batches of a segment to the producers' state, and checks their leader epochs."""
 
-    def __init__(self, state: ProducerState, epochs: EpochCache, segment: ClosedSegment, parts: Components) -> None:
-        self._state, self._epochs, self._segment, self._parts = state, epochs, segment, parts
+    def __init__(
+        self, state: ProducerState, epochs: EpochCache, segment: ClosedSegment, components: Components
+    ) -> None:
+        self._state, self._epochs, self._segment, self._components = state, epochs, segment, components
         self._last = NO_EPOCH
 
     def __call__(self, chunk: Chunk, table: BatchTable) -> Mapping[int, AbortedTransaction]:
@@ -275,7 +286,7 @@ class _Noted:
             if epoch != self._last:
                 self._check_epoch(chunk, table, row)
                 self._last = epoch
-        return replay_table(self._state, chunk.data, table, self._parts)
+        return replay_table(self._state, chunk.data, table, self._components)
 
     def _check_epoch(self, chunk: Chunk, table: BatchTable, row: int) -> None:
         """Check a change of epoch against the checkpoint, which may lack epochs below the log start."""
@@ -295,7 +306,7 @@ def _position_of(segment: Segment, offset: int) -> int:
     Raises:
         StorageError: ``offset`` is inside a batch.
     """
-    for chunk in walk(segment, 0, segment.parts, check_crc=False):
+    for chunk in walk(segment, 0, segment.components, check_crc=False):
         for batch in chunk.batches():
             if batch.base_offset >= offset:
                 return chunk.position + batch.position

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from stratalog.config.topic import TopicConfig
 from stratalog.env.progress import OnBytes
@@ -15,10 +16,12 @@ from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.build import BuiltSegment
+from stratalog.segment.components import Components
 from stratalog.segment.record_facts import with_record_facts
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, SegmentSource
 from stratalog.spi.objects import ByteSource
+from stratalog.tier.upload.uncompressed import uncompressed_source
 
 
 class CountedBytes:
@@ -65,6 +68,7 @@ def segment_source(
     info: SegmentInfo,
     log: ByteSource,
     entries: Mapping[IndexRole, Buffer],
+    components: Components,
     *,
     snapshot: bytes | None,
     extras: bytes = b"",
@@ -75,6 +79,7 @@ def segment_source(
         info: the segment.
         log: its batches.
         entries: the contents of its indexes.
+        components: formats, codecs and indexes, for layouts that take uncompressed batches.
         snapshot: snapshot of the producers' state at its end.
         extras: its EXTRA indexes, packed.
     """
@@ -82,7 +87,8 @@ def segment_source(
     files[FileKind.SNAPSHOT] = snapshot or b""
     files[FileKind.LEADER_EPOCHS] = format_epochs(info.leader_epochs)
     files[FileKind.EXTRA] = extras
-    return SegmentSource(info, log, {kind: data for kind, data in files.items() if data})
+    present = {kind: data for kind, data in files.items() if data}
+    return SegmentSource(info, log, present, partial(uncompressed_source, components=components))
 
 
 def built_source(
@@ -102,4 +108,4 @@ def built_source(
     with contextlib.closing(built.reader()) as segment:
         info = with_record_facts(info, segment, built.components)
     extras = packed_extras_of(built, info, built.components, config)
-    return segment_source(info, built, built.entries, snapshot=facts.snapshot, extras=extras)
+    return segment_source(info, built, built.entries, built.components, snapshot=facts.snapshot, extras=extras)

@@ -178,6 +178,8 @@ class SegmentUploader:
             StoreError: the store failed.
         """
         base_offset = source.info.base_offset
+        if self._layout.takes_uncompressed and source.uncompress is not None:
+            source = source.uncompress(source)
         for kind, data in source.files.items():
             self._store.limits.check_index(len(data), f"the {kind} file of {source.info.log} at {base_offset}")
         verification, is_bundled = self._store.verification, self._layout.guard.is_bundled

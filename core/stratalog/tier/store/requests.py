@@ -1,0 +1,199 @@
+"""Requests to an object store: each has a deadline, is retried if that can help, and is counted.
+
+All requests share a retry budget: when a store is down, it prevents retries from multiplying the load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from stratalog.config.engine_settings import EngineConfig
+from stratalog.env import Env
+from stratalog.env.deadlines import OverdueError
+from stratalog.env.watch import REQUEST_KINDS
+from stratalog.errors import PluginError, StoreError, StoreThrottledError, StoreTimeoutError
+from stratalog.registry.guard import Guard
+from stratalog.tier.store.request_metrics import RequestMetrics, StoreMetrics
+
+_FIRST_PAUSE_MS: Final = 50
+_LONGEST_PAUSE_MS: Final = 5_000
+_GRACE_MS: Final = 1_000  # for a store that keeps its deadline while its thread is late
+_BUDGET_RETRIES: Final = 32.0
+_BUDGET_REFILL: Final = 0.1
+_UNOBSERVED: Final = contextlib.nullcontext()
+
+T = TypeVar("T")
+
+
+class RetryBudget:
+    """Retries that all calls of a store share: each retry uses one, each success adds a tenth. Thread-safe."""
+
+    def __init__(self, retries: float = _BUDGET_RETRIES) -> None:
+        self._most = self._left = retries
+        self._lock = threading.Lock()
+
+    def take(self) -> bool:
+        """Use one retry; return False if none is left."""
+        with self._lock:
+            if self._left < 1:
+                return False
+            self._left -= 1
+            return True
+
+    def succeeded(self) -> None:
+        """Add a tenth of a retry."""
+        with self._lock:
+            self._left = min(self._most, self._left + _BUDGET_REFILL)
+
+
+class RequestCounter:
+    """Counts one kind of request. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests = self._failures = self._retries = self._moved_bytes = 0  # under _lock
+
+    def succeeded(self, moved_bytes: int) -> None:
+        """Count a successful try."""
+        with self._lock:
+            self._requests += 1
+            self._moved_bytes += moved_bytes
+
+    def failed(self) -> None:
+        """Count a failed try."""
+        with self._lock:
+            self._requests += 1
+            self._failures += 1
+
+    def repeated(self) -> None:
+        """Count a retry."""
+        with self._lock:
+            self._retries += 1
+
+    def snapshot(self) -> RequestMetrics:
+        """Return the current counts."""
+        with self._lock:
+            return RequestMetrics(self._requests, self._failures, self._retries, self._moved_bytes)
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call in progress: its end time, and the number of its retries."""
+
+    end_ns: int
+    retries: int = 0
+
+
+class Requests:
+    """Sender of the requests to one store. Thread-safe.
+
+    Args:
+        uri: of the store, for texts.
+        env: clock, chance and observers.
+        config: ``store.deadline.ms`` limits one request with its retries, ``store.retries`` its retries.
+        guard: guards the calls into the store.
+
+    Attributes:
+        deadline_ms: of one request.
+    """
+
+    def __init__(self, uri: str, env: Env, config: EngineConfig, guard: Guard) -> None:
+        self._uri, self._env, self._guard = uri, env, guard
+        self.deadline_ms, self._retries = config.store_deadline_ms, config.store_retries
+        self._budget = RetryBudget()
+        self._counters = {kind: RequestCounter() for kind in REQUEST_KINDS}
+
+    def metrics(self) -> StoreMetrics:
+        """Return the counts of requests so far."""
+        return StoreMetrics(**{kind: counter.snapshot() for kind, counter in self._counters.items()})
+
+    def count(self, kind: str, moved_bytes: int) -> None:
+        """Count a successful request that ``send`` did not make."""
+        self._counters[kind].succeeded(moved_bytes)
+
+    def send(
+        self,
+        kind: str,
+        method: str,
+        key: str,
+        request: Callable[[int], T],
+        moved: Callable[[T], int],
+        *,
+        deadlines: int = 1,
+        overdue: T | None = None,
+    ) -> T:
+        """Return the answer to a request; repeat the request if that can help.
+
+        Args:
+            kind: one of ``REQUEST_KINDS``.
+            method: the method of the store.
+            key: key of the object, or prefix, for the tracer.
+            request: makes one try, until the time of the clock that it gets (nanoseconds, monotonic).
+            moved: returns the bytes that an answer moved.
+            deadlines: factor of the deadline.
+            overdue: the answer if the store ignores its deadline; None raises StoreTimeoutError.
+
+        Raises:
+            StoreError: the store failed, also after the last retry.
+            PluginError: the store broke its contract.
+        """
+        counter = self._counters[kind]
+        call = _Call(self._env.clock.monotonic_ns() + deadlines * self.deadline_ms * 1_000_000)
+        while True:
+            try:
+                with self._observed(kind, method, key):
+                    answer = self._asked(method, request, self._try_deadline_ns(kind, call), overdue)
+            except StoreError as error:
+                counter.failed()
+                if not error.retriable or not self._may_repeat(call, error):
+                    raise
+                call.retries += 1
+                counter.repeated()
+            else:
+                counter.succeeded(moved(answer))
+                self._budget.succeeded()
+                return answer
+
+    def _observed(self, kind: str, method: str, key: str) -> AbstractContextManager[object]:
+        watch = self._env.watch
+        if watch.latencies is None and watch.begin_span is None:  # as nearly always: without attributes for a tracer
+            return _UNOBSERVED
+        attributes = {"stratalog.store": self._uri, "stratalog.request": kind, "stratalog.key": key}
+        return watch.observed(f"store {method}", attributes, lambda latencies: latencies.requests[kind])
+
+    def _asked(self, method: str, request: Callable[[int], T], deadline_ns: int, overdue: T | None) -> T:
+        """Make one try; if the store ignores its deadline, return ``overdue`` or raise StoreTimeoutError."""
+        wait_ms = (deadline_ns - self._env.clock.monotonic_ns()) / 1_000_000 + _GRACE_MS
+        try:
+            return self._guard.call(method, lambda: request(deadline_ns), wait_ms=wait_ms)
+        except PluginError as error:
+            if not isinstance(error.__cause__, OverdueError):
+                raise
+            if overdue is not None:
+                return overdue
+            raise StoreTimeoutError(error.reason, self._uri) from error
+
+    def _try_deadline_ns(self, kind: str, call: _Call) -> int:
+        """Return half of the time left, which leaves time for another try; an upload or last try gets all of it."""
+        if kind == "puts" or call.retries >= self._retries:
+            return call.end_ns
+        now = self._env.clock.monotonic_ns()
+        return now + max(0, call.end_ns - now) // 2
+
+    def _may_repeat(self, call: _Call, error: StoreError) -> bool:
+        """Wait before the next try, at least as long as the store asks for; return False if there is no next try."""
+        if call.retries >= self._retries:
+            return False
+        longest = min(_LONGEST_PAUSE_MS, _FIRST_PAUSE_MS << call.retries)
+        pause_ms = round(longest * (0.5 + self._env.chance.random() / 2))
+        if isinstance(error, StoreThrottledError):
+            pause_ms += error.retry_after_ms
+        if self._env.clock.monotonic_ns() + pause_ms * 1_000_000 >= call.end_ns or not self._budget.take():
+            return False
+        self._env.clock.sleep_ms(pause_ms)
+        return True

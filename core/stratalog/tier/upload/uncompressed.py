@@ -1,0 +1,160 @@
+"""The log of a segment with its compressed batches uncompressed, for layouts that store records and not bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from typing import Final
+
+from crc32c import crc32c
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import StorageError
+from stratalog.model.batches import CODEC_MASK, BatchTable, Buffer, ScanStop
+from stratalog.model.segment_info import FileKind, SegmentInfo
+from stratalog.segment.components import Components
+from stratalog.segment.extra_index_file import pack_extras, unpack_extras
+from stratalog.segment.framing import scan
+from stratalog.segment.index_entries import IndexEntries
+from stratalog.segment.segment_identity import Identity
+from stratalog.spi.indexes import IndexRole
+from stratalog.spi.layouts import SegmentSource
+from stratalog.spi.objects import ByteSource
+
+_MAGIC: Final = 2  # messages of magic 0 and 1 stay as they are: a wrapper is more than a compressed batch
+_HEADER_BYTES: Final = 61
+_OVERHEAD_BYTES: Final = 12  # before the bytes that the size counts
+_CRC_START, _CRC_END = 17, 21  # the CRC covers all bytes after itself
+_ATTRIBUTES_END: Final = 23
+_CHUNK_BYTES: Final = 1 << 20
+_MAX_LOG_BYTES: Final = (1 << 31) - 1  # positions in indexes have 31 bits
+
+
+class UncompressedBytes:
+    """The bytes of a log with each compressed batch of magic 2 uncompressed; each pass makes them again.
+
+    Header fields stay, except codec, size and CRC; the bytes of the records are those that the codec returns. A batch
+    that cannot be decompressed stays as it is.
+
+    Args:
+        log: whole batches.
+        components: formats and codecs.
+        size_bytes: size of all bytes, once it is known.
+    """
+
+    def __init__(self, log: ByteSource, components: Components, size_bytes: int = 0) -> None:
+        self._log, self._components, self._size_bytes = log, components, size_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all bytes."""
+        return self._size_bytes
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """Yield all bytes."""
+        for data, _ in self.runs(chunk_bytes):
+            view = memoryview(data)
+            for start in range(0, len(view), chunk_bytes):
+                yield view[start : start + chunk_bytes]
+
+    def runs(self, chunk_bytes: int) -> Iterator[tuple[Buffer, bool]]:
+        """Yield runs of whole batches, and True for a batch that was compressed."""
+        pending, wanted = bytearray(), _HEADER_BYTES
+        for chunk in self._log.chunks(chunk_bytes):
+            pending += chunk
+            if len(pending) < wanted:
+                continue
+            used = yield from self._of_start(bytes(pending))
+            del pending[:used]
+            wanted = _HEADER_BYTES if used else 2 * len(pending)
+        used = yield from self._of_start(bytes(pending))
+        if used < len(pending):
+            yield bytes(pending[used:]), False
+
+    def _of_start(self, data: bytes) -> Generator[tuple[Buffer, bool], None, int]:
+        """Yield the runs of the whole batches at the start of ``data``, and return their size."""
+        found = scan(self._components.formats, data, 0, len(data), check_crc=False)
+        for table in found.tables:
+            yield from self._of_table(data, table)
+        if found.stop is not ScanStop.CORRUPT:
+            return found.stop_position
+        yield data[found.stop_position :], False  # no batches: the layout gets these bytes as they are
+        return len(data)
+
+    def _of_table(self, data: bytes, table: BatchTable) -> Iterator[tuple[Buffer, bool]]:
+        start = table.position[0]
+        if table.magic == _MAGIC:
+            for row, attributes in enumerate(table.attributes):
+                if not attributes & CODEC_MASK or table.record_count[row] <= 0:
+                    continue
+                position, end = table.position[row], table.position[row] + table.size_bytes[row]
+                made = self._uncompressed(data[position:end])
+                if made is None:
+                    continue
+                if start < position:
+                    yield data[start:position], False
+                yield made, True
+                start = end
+        end = table.position[-1] + table.size_bytes[-1]
+        if start < end:
+            yield data[start:end], False
+
+    def _uncompressed(self, batch: bytes) -> bytearray | None:
+        limit_bytes = self._components.limits.decompressed_bytes
+        try:
+            codec = self._components.codecs.by_id(batch[_ATTRIBUTES_END - 1] & CODEC_MASK)
+            records = codec.decompress(memoryview(batch)[_HEADER_BYTES:], limit_bytes=limit_bytes, magic=_MAGIC)
+        except StorageError:
+            return None
+        made = bytearray(batch[:_HEADER_BYTES])
+        made += records
+        made[8:_OVERHEAD_BYTES] = (len(made) - _OVERHEAD_BYTES).to_bytes(4, "big")
+        made[_ATTRIBUTES_END - 1] &= ~CODEC_MASK
+        made[_CRC_START:_CRC_END] = crc32c(memoryview(made)[_CRC_END:].toreadonly()).to_bytes(4, "big")
+        return made
+
+
+def uncompressed_source(source: SegmentSource, components: Components) -> SegmentSource:
+    """Return a source without compressed batches of magic 2, whose offset index has the positions of the new batches.
+
+    Its ``info`` has the new size, and the old one as ``original_bytes``.
+
+    Returns:
+        ``source`` itself if no batch is compressed, or if the log would be above 2 GiB.
+
+    Raises:
+        The errors of the source's log.
+    """
+    entries = IndexEntries(
+        {IndexRole.OFFSET: components.indexes[IndexRole.OFFSET]}, source.info.base_offset, TopicConfig()
+    )
+    size_bytes, is_changed = 0, False
+    for data, was_compressed in UncompressedBytes(source.log, components).runs(_CHUNK_BYTES):
+        is_changed |= was_compressed
+        for table in scan(components.formats, data, 0, len(data), check_crc=False).tables:
+            entries.add(table, size_bytes)
+        size_bytes += len(data)
+        if size_bytes > _MAX_LOG_BYTES:
+            return source
+    if not is_changed:
+        return source
+    info = replace(source.info, size_bytes=size_bytes, original_bytes=source.info.size_bytes)
+    files = {**source.files, FileKind.OFFSET_INDEX: entries.finish()[IndexRole.OFFSET]}
+    if FileKind.EXTRA in files:
+        files[FileKind.EXTRA] = _of_new_size(files[FileKind.EXTRA], info)
+    log = UncompressedBytes(source.log, components, size_bytes)
+    return SegmentSource(info, log, {kind: data for kind, data in files.items() if data})
+
+
+def _of_new_size(extras: bytes, info: SegmentInfo) -> bytes:
+    """Return packed EXTRA indexes for the same records in other bytes; empty if they are damaged."""
+
+    def read(position: int, size_bytes: int) -> bytes:
+        return extras[position : position + size_bytes]
+
+    found = unpack_extras(read, len(extras))
+    if found is None:
+        return b""
+    indexes = {label: found.index(label, read) for label in found.sections}
+    kept = {label: data for label, data in indexes.items() if data is not None}
+    return b"".join(map(bytes, pack_extras(Identity.in_tier(info), kept)))
