@@ -1,21 +1,20 @@
 """The guard of calls into components: it converts errors to StorageErrors, checks result types and sets deadlines.
 
-Calls that are made for each record or batch are not guarded: formats, codecs and index formats are guarded when they
-open.
+Components that are called for each record, batch or file, and do not come with stratalog, are guarded as
+``guarded_parts`` describes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import Any, Final, NoReturn, TypeVar
 
-from stratalog.config.topic import TopicConfig
 from stratalog.env.deadlines import DeadlineCalls, OverdueError
 from stratalog.env.threads import is_own_thread
 from stratalog.errors import PluginError, StorageError
-from stratalog.spi.cleanup import Action, CleanupPolicy, LogSummary, RecordFilter, RewriteJob
 
 T = TypeVar("T")
 
@@ -41,14 +40,36 @@ class Guard:
     def __str__(self) -> str:
         return f"{self.title} ({self.origin})" if self.origin else self.title
 
-    def calling(self, method: str) -> _Calling:
+    def calling(self, method: str, expected: type[Exception] | tuple[()] = ()) -> _Calling:
         """Return a context for a call into the component: ``with guard.calling("write"): ...``.
+
+        ``Engine.close`` waits only for a limited time if such a call does not return.
 
         An exception that is not a StorageError leaves the context as a PluginError, with the exception as its cause.
         KeyboardInterrupt and SystemExit are not converted on a thread of the caller. On a thread that stratalog started
         they become a PluginError too, because they would silently end the thread.
+
+        Args:
+            method: name of the called method.
+            expected: class of an error that the contract names, and that is not converted either.
         """
-        return _Calling(self, method)
+        return _Calling(self, method, self.calls, expected)
+
+    def converting(self, method: str) -> _Calling:
+        """Return a context as ``calling``, for a call that no caller awaits longer than its deadline."""
+        return _Calling(self, method, None, ())
+
+    def items(self, method: str, made: Callable[[], Iterable[T]]) -> Iterator[T]:
+        """Yield the items of an iterator that the component makes; each step is a call, with exceptions as ``calling``."""
+        with self.calling(method):
+            found = iter(made())
+        while True:
+            with self.calling(method):
+                try:
+                    item = next(found)
+                except StopIteration:
+                    return
+            yield item
 
     def call(self, method: str, work: Callable[[], T], *, times: int = 1, wait_ms: float | None = None) -> T:
         """Return the result of ``work``, a call into the component; exceptions as ``calling``.
@@ -66,13 +87,14 @@ class Guard:
             PluginError: the call raised an exception that is not a StorageError, or it did not return in time. In the
                 second case, the cause is an OverdueError.
         """
-
-        def guarded() -> T:
+        if self.calls is None or self.is_bundled:
             with self.calling(method):
                 return work()
 
-        if self.calls is None or self.is_bundled:
-            return guarded()
+        def guarded() -> T:
+            with self.converting(method):
+                return work()
+
         wait_s = self.calls.wait_s * times if wait_ms is None else max(wait_ms, 0) / 1000
         try:
             return self.calls.call(str(self), method, guarded, wait_s)
@@ -81,13 +103,26 @@ class Guard:
 
     def typed(self, method: str, value: object, wanted: type[T]) -> T:
         """Return ``value``, or raise PluginError if it is not a ``wanted``."""
-        self.check_type(method, value, wanted)
-        return cast(T, value)
+        if not isinstance(value, wanted):
+            self.refuse_type(method, value, wanted.__name__)
+        return value
 
     def check_type(self, method: str, value: object, wanted: type[object]) -> None:
         """Raise PluginError if ``value`` is not a ``wanted``, which may be an abstract class."""
         if not isinstance(value, wanted):
-            self.refuse(method, f"returned {_described(value)}, not {wanted.__name__}")
+            self.refuse_type(method, value, wanted.__name__)
+
+    def check_none(self, method: str, value: object) -> None:
+        """Raise PluginError if a method without a result returned a value."""
+        if value is not None:
+            self.refuse_type(method, value, "None")
+
+    def refuse_type(self, method: str, value: object, wanted: str) -> NoReturn:
+        """Raise the PluginError of a call that returned ``value`` instead of a value of the type ``wanted``."""
+        if inspect.iscoroutine(value):
+            value.close()  # otherwise Python warns that nothing awaited it
+            self.refuse(method, "is an async def, but the contract has no asynchronous methods: use def")
+        self.refuse(method, f"returned {_described(value)}, not {wanted}")
 
     def refuse(self, method: str, reason: str) -> NoReturn:
         """Raise the PluginError of a call that broke the contract; ``reason`` follows the method's name in the text."""
@@ -101,60 +136,33 @@ class Guard:
         return found
 
 
-def guarded_policy(policy: CleanupPolicy, guard: Guard) -> CleanupPolicy:
-    """Return a policy whose calls have a deadline, and which raises only StorageErrors.
-
-    The returned policy has a record filter if ``policy`` has one. The filter itself is not guarded, because it is
-    called for each piece of a segment.
-    """
-    if type(policy).record_filter is CleanupPolicy.record_filter:
-        return _GuardedPolicy(policy, guard)
-    return _GuardedRewriting(policy, guard)
-
-
-class _GuardedPolicy(CleanupPolicy):
-    """A guarded policy without a record filter."""
-
-    def __init__(self, policy: CleanupPolicy, guard: Guard) -> None:
-        self._policy, self._guard = policy, guard
-
-    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """As ``CleanupPolicy.plan``."""
-        return self._guard.call("plan", lambda: tuple(self._policy.plan(log, config, now_ms)))
-
-    def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """As ``CleanupPolicy.local_plan``."""
-        return self._guard.call("local_plan", lambda: tuple(self._policy.local_plan(log, config, now_ms)))
-
-
-class _GuardedRewriting(_GuardedPolicy):
-    """A guarded policy with a record filter."""
-
-    def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """As ``CleanupPolicy.record_filter``."""
-        made = self._guard.call("record_filter", lambda: self._policy.record_filter(job))
-        self._guard.check_type("record_filter", made, RecordFilter)
-        return made
-
-
 class _Calling:
     """One call into a component."""
 
-    __slots__ = ("_guard", "_method")
+    __slots__ = ("_calls", "_expected", "_guard", "_method")
 
-    def __init__(self, guard: Guard, method: str) -> None:
-        self._guard, self._method = guard, method
+    def __init__(
+        self, guard: Guard, method: str, calls: DeadlineCalls | None, expected: type[Exception] | tuple[()]
+    ) -> None:
+        self._guard, self._method, self._expected = guard, method, expected
+        self._calls = None if guard.is_bundled else calls
 
     def __enter__(self) -> None:
-        return None
+        if self._calls is not None:
+            self._calls.entered(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None or isinstance(error, StorageError | GeneratorExit):
+        if self._calls is not None:
+            self._calls.left(self)
+        if error is None or isinstance(error, (StorageError, GeneratorExit, self._expected)):
             return
         if isinstance(error, Exception) or is_own_thread():
             raise self._guard.failure(self._method, error)
+
+    def __str__(self) -> str:
+        return f"{self._guard}: {self._method}"
 
 
 def _described(value: Any) -> str:  # Any: a plugin may return anything

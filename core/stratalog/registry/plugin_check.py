@@ -5,13 +5,15 @@ The contract classes of ``stratalog.testing.contracts`` test the behaviour of co
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final
 
 from stratalog.config.engine_settings import Limits
@@ -31,9 +33,10 @@ from stratalog.model.names import (
 from stratalog.model.records import Fields
 from stratalog.registry import component_kinds
 from stratalog.registry.component_kinds import ComponentKind
-from stratalog.registry.discover import Candidate, find_candidates
+from stratalog.registry.discover import Candidate, find_candidates, import_named
 from stratalog.registry.host import Host
 from stratalog.registry.plugin_loader import LoadedPlugin, ask_all
+from stratalog.registry.signature_check import signature_problems
 from stratalog.spi.codecs import Codec, CodecTable
 from stratalog.spi.extra import ExtraIndex
 from stratalog.spi.formats import RecordFormat
@@ -89,20 +92,20 @@ def check_plugin(plugin: object) -> list[PluginFinding]:
     modules that the process has not imported before. Therefore call this in a fresh process.
 
     Args:
-        plugin: an entry point's name, or a module or object with hooks.
+        plugin: the name of an entry point, the name of a module, the path of a Python file, or a module or object with
+            hooks.
 
     Returns:
         The problems, errors first; empty if there are none.
 
     Raises:
-        UnknownComponentError: no installed distribution has an entry point with this name.
+        UnknownComponentError: there is no entry point, module or file with this name.
     """
     candidate = _candidate(plugin) if isinstance(plugin, str) else None
-    name = candidate.name if candidate else getattr(plugin, "__name__", type(plugin).__qualname__)
+    name = _name_of(plugin)
     before, host = set(sys.modules), Host()
     try:
-        host.register(candidate.load() if candidate else plugin, name)
-        loaded = ask_all(host, {name: candidate})[0]
+        loaded = _registered(host, plugin, candidate)
     except PluginError as error:
         return [PluginFinding(Severity.ERROR, f"plugin {name}", str(error))]
     if loaded.info.error is not None:
@@ -120,15 +123,66 @@ def check_plugin(plugin: object) -> list[PluginFinding]:
     return sorted(findings, key=lambda finding: (finding.severity, finding.where))
 
 
-def _candidate(name: str) -> Candidate:
+def offers_of(plugin: object) -> Mapping[str, tuple[Provider[Any], ...]]:  # Any: providers of every kind
+    """Return the providers of one plugin by the key of their kind; arguments as ``check_plugin``.
+
+    Raises:
+        PluginError: the plugin cannot be imported, or breaks the contract.
+        UnknownComponentError: as ``check_plugin``.
+    """
+    loaded = _registered(Host(), plugin, _candidate(plugin) if isinstance(plugin, str) else None)
+    if loaded.info.error is not None:
+        raise loaded.info.error
+    return loaded.providers
+
+
+def _name_of(plugin: object) -> str:
+    return plugin if isinstance(plugin, str) else str(getattr(plugin, "__name__", type(plugin).__qualname__))
+
+
+def _registered(host: Host, plugin: object, candidate: Candidate | None) -> LoadedPlugin:
+    name = _name_of(plugin)
+    host.register(candidate.load() if candidate else _loaded(plugin), name)
+    return ask_all(host, {name: candidate})[0]
+
+
+def _candidate(name: str) -> Candidate | None:
+    """Return the entry point with this name; None if ``name`` is the path of a file or the name of a module."""
     installed = find_candidates()
     for candidate in installed:
         if candidate.name == name:
             return candidate
+    if Path(name).is_file() or _is_module(name):
+        return None
     there = ", ".join(sorted({candidate.name for candidate in installed})) or "none"
     raise UnknownComponentError(
-        f"no installed distribution has the entry point {name!r}; installed entry points: {there}"
+        f"no installed distribution has the entry point {name!r}, and there is no such module or file; installed entry "
+        f"points: {there}"
     )
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _loaded(plugin: object) -> object:
+    """Return the plugin that a module name or a path stands for; other objects are plugins already."""
+    if not isinstance(plugin, str):
+        return plugin
+    if not Path(plugin).is_file():
+        return import_named(plugin)
+    spec = importlib.util.spec_from_file_location(Path(plugin).stem, plugin)
+    if spec is None or spec.loader is None:
+        raise PluginError(f"{plugin} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # a plugin may raise anything
+        raise PluginError(f"importing {plugin} raised {error!r}") from error
+    return module
 
 
 def _check_offers(loaded: LoadedPlugin) -> Iterator[PluginFinding]:
@@ -215,7 +269,8 @@ def _check_opening(
         wrong = f"open returned {type(component).__qualname__}, which is not a {kind.component.__name__}"
         yield PluginFinding(Severity.ERROR, where, wrong)
         return
-    yield from (PluginFinding(Severity.ERROR, where, text) for text in _ATTRIBUTES.get(kind, _no_attributes)(component))
+    problems = [*_ATTRIBUTES.get(kind, _no_attributes)(component), *signature_problems(component, kind.component)]
+    yield from (PluginFinding(Severity.ERROR, where, text) for text in problems)
 
 
 def _codec_attributes(codec: Codec) -> Iterator[str]:

@@ -122,6 +122,9 @@ class Catalogue(OfferTable[Provider[C]]):
         absent: as for a OfferTable.
         prefer: provider name to use for a URI scheme, if several providers serve the scheme.
         calls: the threads for calls into components with a deadline.
+
+    Attributes:
+        component: the class of the components.
     """
 
     def __init__(
@@ -133,7 +136,7 @@ class Catalogue(OfferTable[Provider[C]]):
         calls: DeadlineCalls | None = None,
     ) -> None:
         super().__init__(kind.title, offers, absent)
-        self._kind, self._calls = kind, calls
+        self._kind, self._calls, self.component = kind, calls, kind.component
         self._prefer = {scheme.lower(): name for scheme, name in (prefer or {}).items()}
 
     def schemes(self) -> tuple[str, ...]:

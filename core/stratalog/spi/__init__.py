@@ -10,7 +10,7 @@ from stratalog.env import Clock, Env, Vfs
 from stratalog.env.handles import HandlePool
 from stratalog.env.vfs import FileStat
 from stratalog.extensions import extension
-from stratalog.model.arrow import ArrowBuffers, arrow_batches, arrow_fields
+from stratalog.model.arrow import ArrowBuffers, arrow_batches
 from stratalog.model.batches import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -57,7 +57,7 @@ from stratalog.spi.cleanup import (
     SegmentSummary,
 )
 from stratalog.spi.codecs import Codec, CodecTable
-from stratalog.spi.commands import CommandOutput, config_option, option_group, tier_option
+from stratalog.spi.commands import CommandOutput, config_option, option_group, stop_event, tier_option
 from stratalog.spi.extra import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader
 from stratalog.spi.formats import BatchHeader, RecordFormat, Verdict
 from stratalog.spi.hooks import hookimpl
@@ -183,11 +183,11 @@ __all__ = [
     "Verdict",
     "Vfs",
     "arrow_batches",
-    "arrow_fields",
     "config_option",
     "extension",
     "hookimpl",
     "key",
     "option_group",
+    "stop_event",
     "tier_option",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from stratalog.config.topic import TopicConfig
 from stratalog.model.names import TopicPartition
@@ -57,6 +57,35 @@ class LogSummary:
     has_tier: bool
     dirty_start: int | None = None
     tier_dirty_start: int = 0
+
+    def rewrites(self, config: TopicConfig) -> list[Action]:
+        """Return the actions of a policy that judges each record once: for the part in the tier, and for the local part.
+
+        A part is rewritten if more than ``min.cleanable.dirty.ratio`` of its bytes are new since its last round, and kept
+        otherwise. It ends before the active segment, and at the last stable offset.
+        """
+        found = list[Action]()
+        for is_remote, checkpoint in ((True, self.tier_dirty_start), (False, self.dirty_start or 0)):
+            part = [
+                segment
+                for segment in self.segments
+                if segment.is_remote == is_remote
+                and not segment.is_active
+                and self.offsets.log_start < segment.end_offset <= self.offsets.last_stable
+            ]
+            if not part:
+                continue
+            start, end = part[0].base_offset, part[-1].end_offset
+            dirty_start = max(start, min(checkpoint, end))
+            total = sum(segment.size_bytes for segment in part)
+            dirty = sum(segment.size_bytes for segment in part if segment.end_offset > dirty_start)
+            ratio = dirty / total if total else 0.0
+            rule = f"dirty ratio {ratio:.2f}, min.cleanable.dirty.ratio={config.min_cleanable_dirty_ratio:g}"
+            if ratio > config.min_cleanable_dirty_ratio and dirty_start < end:
+                found.append(Rewrite(start, end, dirty_start, rule, ratio))
+            else:
+                found.append(Keep(start, end, f"not dirty enough: {rule}"))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,20 +161,25 @@ class RecordFilter(ABC):
 
     Attributes:
         fields: the columns that the filter reads; the others may be absent.
+        observes: the records that ``observe`` gets, all in ascending order, and none of aborted transactions. "dirty": those of
+            the dirty range. "part": those from the start of the round to its end, in its part of the log: the tier or local
+            disk. "log": those of the whole log in both parts, up to the last stable offset. A later record on local disk may
+            then decide about a record in the tier: a log that is restored from the tier alone may lack both.
         digest_kind: name of the digest format including its version (at most 64 ASCII characters, persistent); "" if
             the filter makes no digests: then every round reads every segment.
     """
 
     fields: ClassVar[Fields] = Fields.ALL
+    observes: ClassVar[Literal["dirty", "part", "log"]] = "dirty"
     digest_kind: str = ""
 
     @abstractmethod
     def observe(self, records: RecordColumns) -> int:
-        """Add records of the dirty range to the filter's state in order (pass 1), and return how many were added.
+        """Add records to the filter's state in order (pass 1), and return how many were added.
 
         A result below the number of records means that memory is full. The round then ends before the first record that
-        was not added. If the filter adds no record in a whole round, the core logs that and marks the log as
-        uncleanable.
+        was not added. If the filter adds no record of the dirty range, or if it ``observes`` the log and does not add all
+        of it, the core logs that and marks the log as uncleanable.
         """
 
     @abstractmethod

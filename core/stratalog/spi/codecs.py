@@ -24,7 +24,11 @@ class Codec(ABC):
 
     @abstractmethod
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """Compress one batch's records. ``level`` None is the codec's default; only lz4 uses ``magic``."""
+        """Compress one batch's records. ``level`` None is the codec's default; only lz4 uses ``magic``.
+
+        The engine decompresses the result of a codec that does not come with stratalog, and refuses the append if
+        ``decompress`` does not return ``data``.
+        """
 
     @abstractmethod
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:

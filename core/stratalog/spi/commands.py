@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, Protocol, TypeVar
 
 from stratalog.config.settings_sources import CONFIG_VARIABLE, load_settings
+from stratalog.env.progress import Progress
 from stratalog.errors import ConfigError
 
 CONFIG_FILE: Final = "stratalog.toml"
@@ -152,3 +157,32 @@ class CommandOutput(Protocol):
 
         The value of the context counts steps: ``add(n)`` raises the total, ``advance(n)`` counts ``n`` steps as done.
         """
+
+    def bytes_progress(self, what: str) -> AbstractContextManager[Progress]:
+        """Return a context that shows bytes, rate and time left if stderr is a terminal, else shows nothing.
+
+        The value of the context is a ``Progress`` for long work. After Ctrl-C, its next call raises KeyboardInterrupt.
+        """
+
+
+@contextlib.contextmanager
+def stop_event() -> Iterator[threading.Event]:
+    """Yield an event that the first SIGINT or SIGTERM sets; a second signal has its usual effect.
+
+    A clean shutdown may take long, and a second signal ends the process without it.
+    """
+    stop = threading.Event()
+    before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+
+    def obey(number: int, frame: FrameType | None) -> None:
+        del frame
+        signal.signal(number, before[number])
+        stop.set()
+
+    for wanted in (signal.SIGINT, signal.SIGTERM):
+        before[wanted] = signal.signal(wanted, obey)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -69,7 +69,8 @@ class RecordFormat(ABC):
         """Return the batches in [start, end), up to an entry of another magic, a partial entry or a bad one.
 
         Bad bytes never raise an error: ``table.stop`` is the reason of the end, ``table.stop_position`` its position,
-        and ``table.reason`` describes the damage there. Fewer than 17 remaining bytes are a partial entry.
+        and ``table.reason`` describes the damage there. Fewer than 17 remaining bytes are a partial entry. Batches follow
+        each other without a gap, from ``start`` to ``table.stop_position``; the engine refuses other results.
         """
 
     @abstractmethod

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
 
 from stratalog.config.keys import Section
 from stratalog.errors import CorruptObjectError, UnknownComponentError
@@ -19,6 +19,9 @@ from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.stored import FURTHER_OBJECTS, record_facts, stored_fields
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - only for type checkers
 
 MAC_BYTES: Final = 32
 INDEX_KINDS: Final[Mapping[IndexRole, FileKind]] = {
@@ -87,11 +90,14 @@ class SegmentSource:
     ``log`` streams the bytes of the ``.log`` file; ``files`` holds the whole contents of the small files. The core
     gives a layout a ``HashedLog`` and compares its hash with ``StoredSegment.sha256``. A layout should use the hash of
     ``HashedLog.of(source.log, key)``: then the bytes are hashed only once.
+
+    ``uncompress`` is the core's: it returns a source for a layout that ``takes_uncompressed``.
     """
 
     info: SegmentInfo
     log: ByteSource
     files: Mapping[FileKind, bytes]
+    uncompress: Callable[[SegmentSource], SegmentSource] | None = field(default=None, compare=False, repr=False)
 
 
 class ObjectSink(Protocol):
@@ -115,8 +121,9 @@ class StoredSegment:
         sha256: hash of the ``.log`` file's original bytes, hex.
         requires: further ``name@version`` that a reader needs (a codec, an encryption).
         extra: the layout's own data as JSON values. The name ``objects`` is reserved for a list of the keys of further
-            objects. Such objects belong to the segment but hold none of its files. The names ``records`` and
-            ``min_timestamp_ms`` are reserved for those attributes of ``info``, and only in the JSON form.
+            objects. Such objects belong to the segment but hold none of its files. The names ``records``,
+            ``min_timestamp_ms`` and ``original_bytes`` are reserved for those attributes of ``info``, and only in the JSON
+            form.
     """
 
     info: SegmentInfo
@@ -219,6 +226,17 @@ class ManifestAuthenticator(ABC):
 class TierLayout(ABC):
     """One way to store segments. A layout holds no state of a topic. Thread-safe."""
 
+    @property
+    def takes_uncompressed(self) -> bool:
+        """True if the core shall uncompress the batches of magic 2 of a segment before ``write``. Default: False.
+
+        For layouts that store records and rebuild batches, because no codec promises the same bytes in every version. The
+        layout gives back the bytes that it was given. Their records, offsets, epochs and producers are those of the log;
+        its entry has the size and hash of the new bytes, and the old size as ``original_bytes``. If the new log were
+        above 2 GiB, the layout gets the old one.
+        """
+        return False
+
     @abstractmethod
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         """Store a segment; ``section`` holds the topic's settings of this layout, if it has any.
@@ -237,6 +255,21 @@ class TierLayout(ABC):
     @abstractmethod
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
         """Return the original bytes of a small file; None if the segment has no file of this kind."""
+
+    def read_arrow(
+        self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
+    ) -> Iterator[pyarrow.RecordBatch] | None:
+        """Return the data records with offsets in [start, end) as Arrow batches; None, the default: read the batches.
+
+        Optional: for layouts that store columns. The batches have the schema of ``ArrowBuffers.schema(columns)``, ascend,
+        and hold each record that ``RecordFormat.decode_arrow`` would return for the log's batches, except control
+        records. Records of aborted transactions are included: the core calls this method only if it hides none.
+
+        Raises:
+            CorruptObjectError: the fetched bytes cannot be those that the layout stored.
+        """
+        del segment, start, end, columns, fetch
+        return None
 
     def authenticator(self) -> ManifestAuthenticator | None:
         """Return the authenticator for manifests of logs in this layout; None if the layout or the settings have none.

@@ -107,7 +107,10 @@ class ObjectStore(Closeable):
 
     @abstractmethod
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload an object in pieces. The object is visible completely or not at all, also if this call raises."""
+        """Upload an object in pieces. The object is visible completely or not at all, also if this call raises.
+
+        Before local data is deleted, the engine reads the object back, unless the store comes with stratalog.
+        """
 
     @abstractmethod
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:

@@ -30,7 +30,7 @@ class OpenContext:
         limits: the engine's limits.
         handles: the engine's pool of file descriptors.
         section: the component's own settings, of its ``engine_section`` type, or None.
-        codecs: the engine's codecs; a record format looks them up when it uses them.
+        codecs: the engine's codecs; record formats and layouts look them up when they use them.
         location: stores only: the log directory's path, or the tier's URI.
         options: object stores only: options for the client library, including credentials; never logged.
         read_only: stores only: refuse every write.

@@ -29,7 +29,8 @@ class SegmentFile(ABC):
     def append(self, data: Buffer) -> int:
         """Append the bytes, and return the position of the first one.
 
-        The write is all or nothing: after a short write, the file is truncated to its old size.
+        The write is all or nothing: after a short write, the file is truncated to its old size. The result is the old
+        size, and ``size_bytes`` grows by the size of ``data``; otherwise the engine takes the log out of service.
 
         Raises:
             DiskFullError: no space; none of the bytes stays in the file.
@@ -167,15 +168,18 @@ class LogFiles(ABC):
 
     @abstractmethod
     def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace a small file atomically; durable on return (temporary file, sync, rename, sync of the folder)."""
+        """Replace a small file atomically; durable on return (temporary file, sync, rename, sync of the folder).
+
+        The engine reads the file back: ``read_small`` must return ``data``.
+        """
 
     @abstractmethod
     def rename(self, old: str, new: str) -> None:
-        """Rename a file. A missing file is no error."""
+        """Rename a file. A missing file is no error. No file has the old name afterwards, which the engine checks."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Delete a file. A missing file is no error."""
+        """Delete a file. A missing file is no error. No file has the name afterwards, which the engine checks."""
 
     def set_modified(self, name: str, modified_ms: int) -> None:
         """Set the modification time of a file: a compacted segment keeps its source's time.

@@ -7,7 +7,7 @@ root. If an older version ignored an unknown field, the field would be lost. New
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final, TypedDict, TypeVar
 
@@ -17,7 +17,12 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 
 FURTHER_OBJECTS: Final = "objects"  # in ``extra``; persistent
-_RECORD_FACTS: Final = ("records", "min_timestamp_ms")  # in ``extra``, as older releases refuse a new field; persistent
+RECORD_FACTS: Final = {
+    "records": 0,
+    "min_timestamp_ms": -1,
+    "original_bytes": 0,
+}
+"""Attributes of ``SegmentInfo`` with their smallest values. They are in ``extra``, as older releases refuse a new field; persistent."""
 MAX_KEY_BYTES: Final = 1024  # S3's bound
 MAX_EXTRA_DEPTH: Final = 8
 MAX_EXTRA_VALUES: Final = 10_000
@@ -33,6 +38,7 @@ _FIELDS: Final = frozenset({
     "topic", "partition", "topic_id", "base_offset", "end_offset", "size_bytes", "max_timestamp_ms", "modified_ms",
     "leader_epochs", "layout", "slices", "sha256", "requires", "extra",
 })  # fmt: skip
+_KINDS: Final = {str(kind): kind for kind in FileKind}  # ten times as fast as FileKind(text)
 T = TypeVar("T")
 
 
@@ -47,29 +53,31 @@ class _StoredFields(TypedDict):
     extra: dict[str, object]
 
 
-def stored_fields(value: object, file: str) -> _StoredFields:
-    """Return the attributes of the segment whose JSON form is ``value``; see ``StoredSegment.from_json``."""
+def stored_fields(value: object, file: str, slices: dict[FileKind, ObjectSlice] | None = None) -> _StoredFields:
+    """Return the attributes of the segment whose JSON form is ``value``; see ``StoredSegment.from_json``.
+
+    ``slices`` are those of a caller that has another form for them; ``value`` then has none.
+    """
     try:
-        return _fields(value)
+        return _fields(value, slices)
     except (KeyError, TypeError, ValueError, InvalidTopicError) as error:
         text = f"no field {error}" if isinstance(error, KeyError) else error
         raise CorruptObjectError(f"not the description of a segment ({text})", file) from error
 
 
-def _fields(value: object) -> _StoredFields:
+def _fields(value: object, slices: dict[FileKind, ObjectSlice] | None) -> _StoredFields:
     fields = _exactly(dict, value, "entry")
-    unknown = sorted(set(fields) - _FIELDS)
-    if unknown:
-        raise ValueError(f"unknown field {str(unknown[0])[:64]!r}")
+    if not fields.keys() <= _FIELDS:
+        raise ValueError(f"unknown field {str(min(fields.keys() - _FIELDS, key=str))[:64]!r}")
     extra = dict(_exactly(dict, fields["extra"], "extra"))
     _check_extra(extra)
-    facts = {name: extra.pop(name, None) for name in _RECORD_FACTS}
+    facts = {name: extra.pop(name, None) for name in RECORD_FACTS}
     for further in _exactly(list, extra.get(FURTHER_OBJECTS, []), "extra.objects"):
         _key(further)
     return _StoredFields(
         info=_info(fields, facts),
         layout=_matching(_LABEL, fields["layout"], "layout"),
-        slices=_slices(fields["slices"]),
+        slices=checked_slices(_places(fields["slices"])) if slices is None else slices,
         sha256=_matching(_SHA256, fields["sha256"], "sha256"),
         requires=_requires(fields["requires"]),
         extra=extra,
@@ -78,7 +86,7 @@ def _fields(value: object) -> _StoredFields:
 
 def record_facts(info: SegmentInfo) -> dict[str, int]:
     """Return what ``extra`` holds about the records of a segment; empty if it is unknown."""
-    found = {name: getattr(info, name) for name in _RECORD_FACTS}
+    found = {name: getattr(info, name) for name in RECORD_FACTS}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -92,10 +100,10 @@ def _info(fields: Mapping[str, object], facts: Mapping[str, object]) -> SegmentI
         max_timestamp_ms=_integer(fields, "max_timestamp_ms", at_least=-1),
         modified_ms=_integer(fields, "modified_ms", at_least=-_INT64_MAX),
         leader_epochs=tuple(_epoch(item) for item in _exactly(list, fields["leader_epochs"], "leader_epochs")),
-        records=None if facts["records"] is None else _integer(facts, "records"),
-        min_timestamp_ms=None
-        if facts["min_timestamp_ms"] is None
-        else _integer(facts, "min_timestamp_ms", at_least=-1),
+        **{
+            name: None if facts[name] is None else _integer(facts, name, at_least=least)
+            for name, least in RECORD_FACTS.items()
+        },
     )
     if info.end_offset < info.base_offset:
         raise ValueError(f"end_offset {info.end_offset} is below base_offset {info.base_offset}")
@@ -120,19 +128,30 @@ def _epoch(item: object) -> EpochEntry:
     return EpochEntry(_integer(fields, "epoch", at_most=_INT32_MAX), _integer(fields, "start_offset"))
 
 
-def _slices(value: object) -> dict[FileKind, ObjectSlice]:
-    found, keys = {}, set[str]()  # the slices of a segment are mostly of one object
+def _places(value: object) -> Iterator[tuple[object, object, object, object]]:
     for kind, place in _exactly(dict, value, "slices").items():
         fields = _exactly(dict, place, "slices")
         if fields.keys() != _OF_SLICE:
             raise ValueError(f"a slice has key, position and size_bytes, not {sorted(map(str, fields))[:4]}")
-        position, size_bytes = _integer(fields, "position"), _integer(fields, "size_bytes")
-        if position + size_bytes > _INT64_MAX:
+        yield kind, fields["key"], fields["position"], fields["size_bytes"]
+
+
+def checked_slices(places: Iterable[tuple[object, object, object, object]]) -> dict[FileKind, ObjectSlice]:
+    """Return slices by file kind, from their kinds, keys, positions and sizes in bytes.
+
+    Raises:
+        TypeError, ValueError: a value is of the wrong type, or is not allowed.
+    """
+    found, keys = {}, set[str]()  # the slices of a segment are mostly of one object
+    for kind, key, position, size_bytes in places:
+        start, size = _number(position, "position"), _number(size_bytes, "size_bytes")
+        if start + size > _INT64_MAX:
             raise ValueError(f"the slice of {kind} ends above {_INT64_MAX}")
-        key = _exactly(str, fields["key"], "key")
         if key not in keys:
             keys.add(_key(key))
-        found[FileKind(kind)] = ObjectSlice(key, position, size_bytes)
+        if kind not in _KINDS:
+            raise ValueError(f"{str(kind)[:64]!r} is no kind of file")
+        found[_KINDS[_exactly(str, kind, "kind")]] = ObjectSlice(_exactly(str, key, "key"), start, size)
     return found
 
 
@@ -162,20 +181,19 @@ def _check_extra(extra: dict[str, object]) -> None:
         count += len(level)
         if count > MAX_EXTRA_VALUES:
             raise ValueError(f"extra holds more than {MAX_EXTRA_VALUES} values")
-        level = [child for item in level for child in _children(item)]
+        nested = [item for item in level if isinstance(item, dict | list)]
+        level = [child for item in nested for child in (item.values() if isinstance(item, dict) else item)]
         if not level:
             return
     raise ValueError(f"extra is nested deeper than {MAX_EXTRA_DEPTH}")
 
 
-def _children(item: object) -> list[object]:
-    if isinstance(item, dict):
-        return list(item.values())
-    return item if isinstance(item, list) else []
-
-
 def _integer(fields: Mapping[str, object], name: str, *, at_least: int = 0, at_most: int = _INT64_MAX) -> int:
-    number = _exactly(int, fields[name], name)
+    return _number(fields[name], name, at_least, at_most)
+
+
+def _number(value: object, name: str, at_least: int = 0, at_most: int = _INT64_MAX) -> int:
+    number = _exactly(int, value, name)
     if not at_least <= number <= at_most:
         raise ValueError(f"{name}={number} is not in [{at_least}, {at_most}]")
     return number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stratalog.config.engine_settings import Limits
@@ -71,14 +71,14 @@ class FaultyVfs(PosixVfs):
         self._note("read", self._paths[descriptor])
         return super().read_into(descriptor, position, into)
 
-    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+    def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         """Write as many bytes as fit on the disk."""
         self._note("write", self._paths[descriptor])
         if self.room_bytes is None:
-            return super().write(descriptor, position, parts)
-        data = b"".join(parts)[: self.room_bytes]
-        self.room_bytes -= len(data)
-        return super().write(descriptor, position, [data])
+            return super().write(descriptor, position, data)
+        fits = memoryview(data)[: self.room_bytes]
+        self.room_bytes -= len(fits)
+        return super().write(descriptor, position, fits)
 
     def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
         """Send to a socket."""

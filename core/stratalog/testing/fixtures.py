@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from stratalog.testing.kafka_server import KafkaServer
     from stratalog.testing.s3 import LocalS3
 
 
@@ -29,3 +31,12 @@ def s3_tier(local_s3: LocalS3) -> str:
     """URI of a prefix that no other test uses; ``local_s3.options`` are its options; planned failures are removed."""
     local_s3.heal()
     return local_s3.uri(f"test-{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def kafka_server(tmp_path: Path) -> Iterator[KafkaServer]:
+    """Start a server for Kafka clients on loopback, with no topics; ``bootstrap`` is its address."""
+    from stratalog.testing.kafka_server import kafka_server as serve  # noqa: PLC0415 - other fixtures do without
+
+    with serve(tmp_path / "kafka") as server:
+        yield server

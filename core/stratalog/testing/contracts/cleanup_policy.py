@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
 from stratalog.cleaning.plan.compaction_plan import check_rewrite, rewriters
 from stratalog.cleaning.plan.retention import check_filter, check_prefix
+from stratalog.config.keys import Section
 from stratalog.config.topic import TopicConfig
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import LogOffsets
@@ -47,7 +49,12 @@ class CleanupPolicyContract:
 
     The test logs have segments in both tiers, log starts at and inside segments, and high watermarks from 0 to the log
     end. Some of them are empty.
+
+    Attributes:
+        sections: the policy's own settings, by the name of its provider, in each ``TopicConfig`` that it gets.
     """
+
+    sections: ClassVar[Mapping[str, Section]] = {}
 
     @pytest.fixture
     def policy(self) -> CleanupPolicy:
@@ -104,10 +111,15 @@ class CleanupPolicyContract:
         return shaped
 
     @classmethod
+    def configs(cls) -> tuple[TopicConfig, ...]:
+        """Return many settings, each with the policy's own."""
+        return tuple(replace(config, sections=cls.sections) for config in CONFIGS)
+
+    @classmethod
     def plans(cls, policy: CleanupPolicy) -> list[tuple[LogSummary, Sequence[Action]]]:
         """Return each log with the policy's plan for it, under many settings: the full plan and the local plan."""
         found = []
-        for config, log in itertools.product(CONFIGS, cls.summaries()):
+        for config, log in itertools.product(cls.configs(), cls.summaries()):
             found.append((log, policy.plan(log, config, NOW_MS)))
             local = LogSummary(
                 log.log, log.offsets, tuple(part for part in log.segments if part.is_local), log.has_tier
@@ -161,7 +173,7 @@ class CleanupPolicyContract:
 
     def test_a_deletion_has_bounds_that_the_core_takes_and_deletes_something(self, policy: CleanupPolicy) -> None:
         """A deletion passes the checks of the core, and raises the log start or covers a whole segment."""
-        for config, log in itertools.product(CONFIGS, self.summaries()):
+        for config, log in itertools.product(self.configs(), self.summaries()):
             for action in policy.plan(log, config, NOW_MS):
                 if isinstance(action, DeletePrefix):
                     check_prefix(log, action)
@@ -173,14 +185,14 @@ class CleanupPolicyContract:
 
         The core repeats rounds until the plan is empty. ``dirty_start`` is the first offset that is not compacted yet.
         """
-        for config, log in itertools.product(CONFIGS, self.summaries()):
+        for config, log in itertools.product(self.configs(), self.summaries()):
             left, planned = log, list[Sequence[Action]]()
             for _ in range(len(log.segments) + 2):
                 planned.append([action for action in policy.plan(left, config, NOW_MS) if not isinstance(action, Keep)])
                 left = self.carried_out(left, planned[-1])
             assert planned[-1] == [], f"{planned[-1]} is planned of {left}, whose work is done: {config}"
 
-    def test_nothing_above_the_high_watermark_goes(self, policy: CleanupPolicy) -> None:
+    def test_nothing_above_the_high_watermark_is_deleted(self, policy: CleanupPolicy) -> None:
         """Uncommitted records are neither deleted nor rewritten."""
         for log, plan in self.plans(policy):
             for action in plan:
@@ -199,7 +211,7 @@ class CleanupPolicyContract:
     def test_an_empty_active_segment_stays(self, policy: CleanupPolicy) -> None:
         """The plan keeps an empty active segment: the next record is appended to it."""
         log = self.summary(0, active_bytes=0)
-        for config in CONFIGS:
+        for config in self.configs():
             assert not [action for action in policy.plan(log, config, NOW_MS) if isinstance(action, DeletePrefix)]
 
     def test_every_action_has_a_reason(self, policy: CleanupPolicy) -> None:
@@ -214,7 +226,7 @@ class CleanupPolicyContract:
 
     def test_arguments_stay_as_they_are(self, policy: CleanupPolicy) -> None:
         """A policy does not modify its arguments."""
-        for config, log in itertools.product(CONFIGS, self.summaries()):
+        for config, log in itertools.product(self.configs(), self.summaries()):
             before = copy.deepcopy((log, config))
             policy.plan(log, config, NOW_MS)
             policy.local_plan(log, config, NOW_MS)
@@ -222,7 +234,7 @@ class CleanupPolicyContract:
 
     def test_time_brings_no_deletion_back(self, policy: CleanupPolicy) -> None:
         """The end of the deletion never decreases as time passes, so a dry run stays valid."""
-        for config, log in itertools.product(CONFIGS, self.summaries()):
+        for config, log in itertools.product(self.configs(), self.summaries()):
             ends = [_deleted_end(policy.plan(log, config, NOW_MS + later)) for later in (0, 1, 10_000, 10**12)]
             assert ends == sorted(ends)
 
@@ -233,7 +245,16 @@ class CleanupPolicyContract:
         """Two filters for separate rounds over the same log."""
         if "rewrites" not in rewriters({"rewrites": policy}):
             pytest.skip("the policy rewrites nothing")
-        job = RewriteJob(TopicPartition("t", 0), 0, 2000, 0, NOW_MS, memory_bytes=1 << 16, secret=bytes(range(16)))
+        job = RewriteJob(
+            TopicPartition("t", 0),
+            0,
+            2000,
+            0,
+            NOW_MS,
+            memory_bytes=1 << 16,
+            config=TopicConfig(sections=self.sections),
+            secret=bytes(range(16)),
+        )
         return policy.record_filter(job), policy.record_filter(job)
 
     @staticmethod
@@ -252,6 +273,7 @@ class CleanupPolicyContract:
     def test_a_filter_takes_records_from_the_first_on(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
         """``observe`` returns how many records it accepted: at most as many as it got, and 0 for an empty run."""
         for records in (self.records(), self.records(50), self.records(100, 0)):
+            assert filters[0].observes in {"dirty", "part", "log"}
             assert 0 <= filters[0].observe(records) <= records.count
             assert 0 <= filters[0].load <= 1
 

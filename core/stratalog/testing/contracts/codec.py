@@ -174,7 +174,7 @@ class CodecContract:
             peak = peak_bytes(lambda: codec.decompress(bomb, limit_bytes=limit_bytes, magic=2))  # noqa: B023 - at once
             assert peak <= min(limit_bytes, size) + SPARE_BYTES + NOISE_BYTES
 
-    def test_lies_cost_no_more_than_the_limit(self, codec: Codec) -> None:
+    def test_wrong_sizes_take_at_most_the_limit(self, codec: Codec) -> None:
         """Memory and result stay within the limit for every size that a stream claims."""
         for name, stream in self.hostile_streams().items():
             for limit_bytes in (0, 1 << 20, 1 << 25):

@@ -164,7 +164,9 @@ class ObjectStoreContract:
                 store.read(key, *window, deadline_ns=deadline_ns)
 
     @pytest.mark.parametrize("given", [0, 10, 101])
-    def test_a_source_that_lies_leaves_nothing(self, store: ObjectStore, deadline_ns: int, given: int) -> None:
+    def test_a_source_with_a_wrong_size_leaves_no_object(
+        self, store: ObjectStore, deadline_ns: int, given: int
+    ) -> None:
         """A source that returns too few or too many bytes raises an error, and no object is visible."""
         with pytest.raises(StorageError):
             store.put_file("a/b", Broken(100, given), deadline_ns=deadline_ns)

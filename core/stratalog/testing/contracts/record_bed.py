@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stratalog.model.batches import BatchTable
+from stratalog.model.batches import BatchTable, RecordBatch
 from stratalog.model.prepared import PreparedBatches, Rules
 from stratalog.model.records import Fields, Record
 from stratalog.spi.codecs import Codec
@@ -101,3 +101,27 @@ class RecordFormatBed:
         data = form.encode(self.records(count), header, codec, None)
         form.assign(PreparedBatches(form.scan(data, 0, len(data), check_crc=True), data), base_offset, 5, None)
         return data
+
+
+def expected_range(table: BatchTable, offset: int, max_bytes: int, bound: int) -> tuple[int, int, int] | None:
+    """Return the range that ``select`` must return if it does not return None."""
+    rows = [batch for batch in table if batch.last_offset >= offset]
+    if not rows:
+        return None
+    start, found = rows[0].position, list[RecordBatch]()
+    for batch in rows:
+        if batch.last_offset >= bound or (found and batch.position + batch.size_bytes - start > max_bytes):
+            break
+        found.append(batch)
+    last = found[-1] if found else None
+    return (start, start, -1) if last is None else (start, last.position + last.size_bytes, last.last_offset)
+
+
+def good_rows(table: BatchTable, base_offset: int) -> int:
+    """Return the number of batches before the first one with invalid offsets."""
+    after = base_offset - 1
+    for row, batch in enumerate(table):
+        if not after < batch.base_offset <= batch.last_offset < base_offset + (1 << 31):
+            return row
+        after = batch.last_offset
+    return len(table)

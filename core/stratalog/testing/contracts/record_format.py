@@ -10,12 +10,12 @@ import pytest
 
 from stratalog.errors import CorruptBatchError, CorruptionError, DecompressedSizeError, InvalidRecordError
 from stratalog.model.arrow import arrow_table, to_arrow
-from stratalog.model.batches import BatchTable, RecordBatch, ScanStop, TimestampType
+from stratalog.model.batches import BatchTable, ScanStop, TimestampType
 from stratalog.model.prepared import PreparedBatches
 from stratalog.model.records import Fields, Record
 from stratalog.spi.codecs import Codec
 from stratalog.spi.formats import BatchHeader, RecordFormat
-from stratalog.testing.contracts.record_bed import LIMIT_BYTES, START_MS
+from stratalog.testing.contracts.record_bed import LIMIT_BYTES, START_MS, expected_range, good_rows
 from stratalog.testing.contracts.record_rewriting import RecordRewritingContract
 
 
@@ -50,7 +50,7 @@ class RecordFormatContract(RecordRewritingContract):
         assert {batch.magic for batch in table} == {record_format.magic}
         assert list(table.last_offset) == sorted(table.last_offset)
 
-    def test_a_table_tells_whether_its_offsets_ascend(self, record_format: RecordFormat) -> None:
+    def test_a_table_reports_if_its_offsets_ascend(self, record_format: RecordFormat) -> None:
         """``ascends`` is True exactly if the offsets ascend, whether the format or the table computes it."""
         data = self.written(record_format, None)
         for times in (1, 2):
@@ -225,7 +225,7 @@ class RecordFormatContract(RecordRewritingContract):
                         assert select(max_bytes=max_bytes, bound=bound, check_crc=True) == found
                         if found is not None:
                             assert indexed is None or indexed in lasts
-                            assert found == _range(table, offset, max_bytes, bound)
+                            assert found == expected_range(table, offset, max_bytes, bound)
 
     def test_a_selection_by_time_begins_with_the_first_late_batch(self, record_format: RecordFormat) -> None:
         """``select`` with ``since_ms`` and ``indexed_ms`` returns the range of a scan, or None."""
@@ -242,7 +242,7 @@ class RecordFormatContract(RecordRewritingContract):
                 if found is not None:
                     late = [batch.last_offset >= offset and batch.max_timestamp_ms >= since_ms for batch in table]
                     first = late.index(True)
-                    assert found == _range(table, table.base_offset[first], 1 << 20, 1 << 40)
+                    assert found == expected_range(table, table.base_offset[first], 1 << 20, 1 << 40)
                 assert indexed(indexed_ms=latest[row] + 1) is None
 
     def test_a_batch_is_selected_by_its_header_where_the_rest_of_it_was_not_read(
@@ -263,7 +263,7 @@ class RecordFormatContract(RecordRewritingContract):
                 if found is not None:
                     rows = (table.take(0, count) for count in range(max(whole, 1), len(table) + 1))
                     assert found in [
-                        _range(row, offset, max_bytes, bound) for row in rows if row.last_offset[-1] >= offset
+                        expected_range(row, offset, max_bytes, bound) for row in rows if row.last_offset[-1] >= offset
                     ]
                 checked = select(
                     offset=offset, bound=bound, max_bytes=max_bytes, beyond_bytes=len(data) - size, check_crc=True
@@ -294,8 +294,8 @@ class RecordFormatContract(RecordRewritingContract):
                     check_crc=check_crc,
                 )
                 if found is not None:
-                    good = _good_rows(table, 100)
-                    assert found == _range(table.take(0, good), offset, 1 << 20, 1 << 62)
+                    good = good_rows(table, 100)
+                    assert found == expected_range(table.take(0, good), offset, 1 << 20, 1 << 62)
 
     # --- hostile bytes -----------------------------------------------------------------------------------------------
 
@@ -381,27 +381,3 @@ class RecordFormatContract(RecordRewritingContract):
             table = record_format.scan(data, 0, len(data), check_crc=True)
             assert self.read(record_format, data, table) == self.read(record_format, data, table)
             assert bytes(data) == before == bytes(self.written(record_format, used))
-
-
-def _range(table: BatchTable, offset: int, max_bytes: int, bound: int) -> tuple[int, int, int] | None:
-    """Return the range that ``select`` must return if it does not return None."""
-    rows = [batch for batch in table if batch.last_offset >= offset]
-    if not rows:
-        return None
-    start, found = rows[0].position, list[RecordBatch]()
-    for batch in rows:
-        if batch.last_offset >= bound or (found and batch.position + batch.size_bytes - start > max_bytes):
-            break
-        found.append(batch)
-    last = found[-1] if found else None
-    return (start, start, -1) if last is None else (start, last.position + last.size_bytes, last.last_offset)
-
-
-def _good_rows(table: BatchTable, base_offset: int) -> int:
-    """Return the number of batches before the first one with invalid offsets."""
-    after = base_offset - 1
-    for row, batch in enumerate(table):
-        if not after < batch.base_offset <= batch.last_offset < base_offset + (1 << 31):
-            return row
-        after = batch.last_offset
-    return len(table)

@@ -166,7 +166,7 @@ class SegmentFilesContract:
             with closing(files.open_segment(SEGMENT)) as again:
                 assert again.modified_ms > OLD_MS
 
-    def test_paths_tell_files_apart(self, open_store: StoreOpener) -> None:
+    def test_paths_distinguish_files(self, open_store: StoreOpener) -> None:
         """Paths, which error messages contain, are distinct and contain the file's name."""
         with open_store() as store:
             files = made_log(store)

@@ -20,7 +20,7 @@ class SegmentStoreContract(SegmentFilesContract):
 
     # --- the directory -----------------------------------------------------------------------------------------------
 
-    def test_a_missing_directory_is_told(self, open_store: StoreOpener) -> None:
+    def test_a_missing_directory_is_reported(self, open_store: StoreOpener) -> None:
         """Opening a store creates no directory; only ``acquire`` does."""
         with open_store() as store, pytest.raises(LogDirNotFoundError):
             store.logs()

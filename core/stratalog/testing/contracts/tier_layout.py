@@ -192,7 +192,17 @@ class TierLayoutContract:
         assert [dataclasses.replace(one, layout="") for one in found] == [stored]
         assert joined(layout.read(found[0], 0, len(DATA), objects.fetch)) == DATA
 
-    def test_an_authenticator_tells_roots_and_keys_apart(self, layout: TierLayout) -> None:
+    def test_a_layout_says_if_it_takes_uncompressed_batches(self, layout: TierLayout) -> None:
+        """``takes_uncompressed`` is a bool. Whatever it is, ``read`` gives back the bytes that ``write`` was given."""
+        assert isinstance(layout.takes_uncompressed, bool)
+
+    def test_columns_of_bytes_that_are_no_batches_are_left_to_the_core(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
+    ) -> None:
+        """``read_arrow`` returns None if it cannot return each record: the core then reads the bytes, and finds the damage."""
+        assert layout.read_arrow(stored, 100, 200, None, objects.fetch) is None
+
+    def test_an_authenticator_distinguishes_roots_and_keys(self, layout: TierLayout) -> None:
         """An authenticator's MAC has 32 bytes and depends on the data; an unknown key id raises ConfigError."""
         found = layout.authenticator()
         if found is None:
@@ -205,7 +215,7 @@ class TierLayoutContract:
         with pytest.raises(ConfigError):
             found.mac(f"{key_id}, which is no key", b"root")
 
-    def test_wrapping_keys_anew_changes_nothing_that_is_read(
+    def test_wrapping_keys_again_changes_no_read(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
         """``rewrapped`` changes no object and only the ``extra`` of the entry."""
@@ -270,7 +280,7 @@ class TierLayoutContract:
         finally:
             tracemalloc.stop()
 
-    def test_a_slice_that_lies_is_a_typed_error(
+    def test_a_slice_with_wrong_positions_is_a_typed_error(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
         """For a slice with a wrong size, position or key, a read returns the right bytes or raises a StorageError."""

@@ -1,0 +1,130 @@
+"""Guards of the components that are called for each record, batch or file, and that do not come with stratalog.
+
+A guarded part has the class of the contract, and calls the plugin's object. Each result is checked: its type, against
+the signature of the contract, and what the engine relies on, in ``result_checks``. The calls run on the caller's
+thread, because a thread for each batch would cost more than the work. A call that does not return is known to
+``Engine.close``, which then does not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final, TypeVar, cast
+
+from stratalog.registry.guard import Guard
+from stratalog.registry.result_checks import CHECKS, LAZY_CHECKS
+from stratalog.registry.result_types import ResultType, attributes_of, members_of, result_type
+from stratalog.spi.codecs import Codec
+from stratalog.spi.formats import RecordFormat
+from stratalog.spi.indexes import IndexBuilder, IndexFormat, IndexReader
+from stratalog.spi.segment_store import IndexFile, LogFiles, SegmentFile, SegmentStore
+
+T = TypeVar("T")
+
+_NESTED: Final[Mapping[tuple[type[Any], str], type[Any]]] = {  # Any: classes of every kind
+    (IndexFormat, "builder"): IndexBuilder,
+    (IndexFormat, "reader"): IndexReader,
+    (SegmentStore, "open_log"): LogFiles,
+    (LogFiles, "open_segment"): SegmentFile,
+    (LogFiles, "open_index"): IndexFile,
+}
+# Errors that a docstring of the contract asks for, and that are no StorageError.
+_EXPECTED: Final[Mapping[tuple[type[Any], str], type[Exception]]] = {
+    (SegmentStore, "open_log"): FileExistsError,
+    (LogFiles, "open_segment"): FileExistsError,
+    (SegmentFile, "truncate"): ValueError,
+    (IndexFile, "truncate"): ValueError,
+}
+GUARDED_PARTS: Final = frozenset({RecordFormat, Codec, IndexFormat})
+"""Classes of the components that an engine opens at first use, and that are guarded as parts."""
+
+
+def guarded_part(found: T, part: type[Any], guard: Guard) -> T:
+    """Return an object of the class ``part`` that calls ``found`` and checks its results.
+
+    Args:
+        found: the plugin's object.
+        part: its class in the contract.
+        guard: guards the calls.
+
+    Returns:
+        ``found`` itself if it comes with stratalog.
+    """
+    if guard.is_bundled:
+        return found
+    made: Any = _class_of(cast("Hashable", part))()
+    made.found, made.guard = found, guard
+    return cast(T, made)
+
+
+def guard_of(part: object) -> Guard | None:
+    """Return the guard of a guarded part; None if the part comes with stratalog."""
+    return part.guard if isinstance(part, _Guarded) else None
+
+
+class _Guarded:
+    """Base class of all guarded parts.
+
+    Attributes:
+        found: the plugin's object.
+        guard: guards the calls.
+    """
+
+    found: object
+    guard: Guard
+
+
+@cache
+def _class_of(part: Hashable) -> type[Any]:
+    assert isinstance(part, type)
+    body: dict[str, Any] = {name: property(_attribute(name)) for name in attributes_of(part)}
+    for name, member in members_of(part):
+        if isinstance(member, property):
+            body[name] = property(_called(part, name, result_type(member.fget), is_property=True))
+        else:
+            body[name] = _called(part, name, result_type(member), is_property=False)
+    return type(f"Guarded{part.__name__}", (_Guarded, part), body)
+
+
+def _attribute(name: str) -> Callable[[Any], Any]:
+    return lambda self: getattr(self.found, name)
+
+
+def _called(part: type[Any], name: str, wanted: ResultType, *, is_property: bool) -> Callable[..., Any]:
+    check, lazy_check = CHECKS.get((part, name)), LAZY_CHECKS.get((part, name))
+    nested, expected = _NESTED.get((part, name)), _EXPECTED.get((part, name), ())
+
+    def method(self: Any, *args: Any, **keywords: Any) -> Any:
+        guard: Guard = self.guard
+        with guard.calling(name, expected):
+            begun = None if check is None or check.before is None else check.before(self, *args, **keywords)
+            result = getattr(self.found, name) if is_property else getattr(self.found, name)(*args, **keywords)
+        if not isinstance(result, wanted.allowed):
+            guard.refuse_type(name, result, wanted.text)
+        if wanted.is_lazy:
+            items = _checked_items(guard, name, result, wanted)
+            return items if lazy_check is None else lazy_check(guard, self, items, *args, **keywords)
+        if wanted.items and result is not None:
+            _check_items(guard, name, result, wanted)
+        if check is not None:
+            with guard.calling(name):  # the check reads columns that the plugin made
+                wrong = check.wrong(self, begun, result, *args, **keywords)
+            if wrong:
+                guard.refuse(name, wrong)
+        return result if nested is None else guarded_part(result, nested, guard)
+
+    return method
+
+
+def _check_items(guard: Guard, name: str, result: Iterable[Any], wanted: ResultType) -> None:
+    for item in result:
+        if not isinstance(item, wanted.items):
+            guard.refuse_type(name, item, wanted.text)
+
+
+def _checked_items(guard: Guard, name: str, result: Iterable[Any], wanted: ResultType) -> Iterator[Any]:
+    for item in guard.items(name, lambda: result):
+        if not isinstance(item, wanted.items):
+            guard.refuse_type(name, item, wanted.text)
+        yield item

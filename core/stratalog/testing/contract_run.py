@@ -1,0 +1,126 @@
+"""Run of the contract classes on the components of one plugin, as ``stratalog check-plugin --contracts`` does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+from stratalog.config.settings_sources import Settings
+from stratalog.env import Env
+from stratalog.errors import PluginError, PluginImportError
+from stratalog.reading.component_host import ComponentHost
+from stratalog.registry.component_kinds import KINDS
+from stratalog.registry.plugin_check import PluginFinding, Severity, offers_of
+from stratalog.registry.registry import Registry
+from stratalog.spi.codecs import CodecTable
+from stratalog.testing.contexts import open_context
+
+# The contract class of each kind, and the fixture that returns the component.
+CONTRACTS: Final[Mapping[str, tuple[str, str]]] = {
+    "record_formats": ("RecordFormatContract", "record_format"),
+    "codecs": ("CodecContract", "codec"),
+    "index_formats": ("IndexFormatContract", "index_format"),
+    "extra_indexes": ("ExtraIndexContract", "extra_index"),
+    "segment_stores": ("SegmentStoreContract", "open_store"),
+    "object_stores": ("ObjectStoreContract", "store"),
+    "tier_layouts": ("TierLayoutContract", "layout"),
+    "cleanup_policies": ("CleanupPolicyContract", "policy"),
+    "services": ("ServiceContract", "service"),
+}
+_FROM: Final = "from stratalog.testing.contract_run import installed_codecs, opened_component"
+_RECORD_FORMAT_CODEC: Final = """
+    @pytest.fixture
+    def codec(self):
+        return installed_codecs().by_name("gzip")
+"""
+
+
+def opened_component(plugin: str, kind: str, name: str) -> Any:  # Any: a component of any kind
+    """Return one component of a plugin, opened with its default settings and the codecs that are installed.
+
+    Args:
+        plugin: as for ``check_plugin``.
+        kind: key of the kind, such as ``codecs``.
+        name: name of the provider.
+
+    Raises:
+        PluginError: the plugin breaks the contract, or has no such component.
+    """
+    for provider in offers_of(plugin).get(kind, ()):
+        if provider.name == name:
+            section = provider.engine_section() if provider.engine_section else None
+            return provider.open(open_context(section, codecs=installed_codecs()))
+    raise PluginError(f"plugin {plugin} offers no {name!r} among its {kind}")
+
+
+def installed_codecs() -> CodecTable:
+    """Return the codecs of the installed plugins."""
+    return ComponentHost(Registry.load(), Settings(), Env()).reading_components().codecs
+
+
+def run_contracts(plugin: str) -> list[PluginFinding]:
+    """Run the contract class of each component of a plugin, in another process, and return a finding for each failure.
+
+    Stores are left out with a warning, because they need a location.
+
+    Args:
+        plugin: as for ``check_plugin``.
+
+    Raises:
+        PluginImportError: pytest is not installed.
+        PluginError, UnknownComponentError: the plugin cannot be loaded.
+    """
+    titles = {kind.key: kind.title for kind in KINDS}
+    found, tested = list[PluginFinding](), list[tuple[str, str]]()
+    for key, providers in offers_of(plugin).items():
+        for provider in providers:
+            if provider.schemes:
+                contract = CONTRACTS[key][0]
+                text = f"it needs a location: subclass {contract} in a test of the plugin"
+                found.append(PluginFinding(Severity.WARNING, f"{titles[key]} {provider.name}", text))
+            else:
+                tested.append((key, provider.name))
+    if tested:
+        found += _failures(plugin, tested, titles)
+    return found
+
+
+def contract_tests(plugin: str, tested: list[tuple[str, str]]) -> str:
+    """Return the source of tests that subclass the contract class of each component, by kind and name."""
+    names = ", ".join(sorted({CONTRACTS[key][0] for key, _ in tested}))
+    parts = [f"import pytest\n\n{_FROM}\nfrom stratalog.testing.contracts import {names}\n"]
+    for number, (key, name) in enumerate(tested):
+        contract, fixture = CONTRACTS[key]
+        parts.append(
+            f"\n\nclass Test{number}({contract}):\n    @pytest.fixture\n    def {fixture}(self):\n"
+            f"        return opened_component({plugin!r}, {key!r}, {name!r})\n"
+            + (_RECORD_FORMAT_CODEC if key == "record_formats" else "")
+        )
+    return "".join(parts)
+
+
+def _failures(plugin: str, tested: list[tuple[str, str]], titles: Mapping[str, str]) -> Iterator[PluginFinding]:
+    with tempfile.TemporaryDirectory() as folder:
+        report, tests = Path(folder) / "report.xml", Path(folder) / "test_contracts.py"
+        tests.write_text(contract_tests(_absolute(plugin), tested), encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", str(tests)]
+        ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - our own tests
+        if not report.exists():
+            raise PluginImportError(f"pytest did not run: {ended.stderr.strip()}", plugin, "stratalog[testing]")
+        cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - pytest wrote it a moment ago
+    for case in cases:
+        for failure in [*case.iter("failure"), *case.iter("error")]:
+            number = int(case.get("classname", "0").rpartition("Test")[2])
+            key, name = tested[number]
+            reason = (failure.get("message") or "").splitlines()
+            text = f"{case.get('name')} of {CONTRACTS[key][0]} failed: {reason[0] if reason else 'see pytest'}"
+            yield PluginFinding(Severity.ERROR, f"{titles[key]} {name}", text)
+
+
+def _absolute(plugin: str) -> str:
+    return str(Path(plugin).resolve()) if Path(plugin).is_file() else plugin

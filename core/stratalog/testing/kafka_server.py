@@ -1,0 +1,94 @@
+"""A server for Kafka clients, for tests: an engine in a folder, and the service ``gateway``. Needs the extra ``gateway``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from stratalog.engine.engine import Engine
+from stratalog.engine.open_engine import open_engine
+from stratalog.env import Env
+from stratalog.testing.movable_clock import MovableClock
+
+
+class KafkaFaults(Protocol):
+    """Faults of a running server. Each context manager orders a fault until its end."""
+
+    def drop_connections(self) -> None:
+        """Close all open connections. Clients can connect again at once."""
+
+    def lost_requests(self, *apis: str) -> AbstractContextManager[None]:
+        """Close the connection instead of handling a request of an API, such as ``Produce``."""
+
+    def lost_responses(self, *apis: str) -> AbstractContextManager[None]:
+        """Handle a request of an API, and close the connection instead of sending the response."""
+
+    def slow(self, api: str, delay_ms: int) -> AbstractContextManager[None]:
+        """Handle each request of an API after a delay, which a moved clock and the end of the fault shorten."""
+
+    def throttled(self, throttle_ms: int) -> AbstractContextManager[None]:
+        """Throttle producers and fetches as if they were above a quota."""
+
+    def not_leader(self, topic: str) -> AbstractContextManager[None]:
+        """Answer NOT_LEADER_OR_FOLLOWER to all requests for the records of a topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaServer:
+    """A running server.
+
+    Attributes:
+        engine: the engine, for looking behind the clients: topics, logs, offsets of groups.
+        bootstrap: host and port, for ``bootstrap.servers`` of clients.
+        clock: the server's clock, which a test can move forward.
+        faults: faults that a test orders.
+    """
+
+    engine: Engine
+    bootstrap: str
+    clock: MovableClock
+    faults: KafkaFaults
+
+    def topic(self, name: str, partitions: int = 1, **config: object) -> str:
+        """Create a topic, and return its name. Settings have Kafka's names with underscores: ``retention_ms=1000``.
+
+        Errors as ``Engine.create_topic``.
+        """
+        chosen = {key.replace("_", "."): value for key, value in config.items()}
+        self.engine.create_topic(name, partitions=partitions, config=chosen)
+        return name
+
+    def values(self, topic: str) -> list[bytes | None]:
+        """Return the values of all committed records of a topic, partition by partition."""
+        numbers = self.engine.topics()[topic].partitions
+        return [
+            record.value
+            for number in numbers
+            for record in self.engine.log(topic, number).records(isolation="read_committed")
+        ]
+
+
+@contextlib.contextmanager
+def kafka_server(
+    directory: str | os.PathLike[str], settings: Mapping[str, object] | None = None
+) -> Iterator[KafkaServer]:
+    """Serve a log directory on a free port of loopback until the context ends.
+
+    Args:
+        directory: the log directory; a directory of an earlier server keeps its topics and the offsets of groups.
+        settings: further settings of ``[plugins.gateway]``, such as ``num.partitions``.
+
+    Raises:
+        PluginImportError: the extra ``gateway`` is not installed.
+    """
+    gateway, clock = {"port": 0, **(settings or {})}, MovableClock()
+    config = {"services": ["gateway"], "plugins": {"gateway": gateway}}
+    with open_engine(directory, config=config, env=Env(clock=clock)) as engine:
+        service: Any = engine.service("gateway")  # of a plugin, which the core does not import
+        faults: KafkaFaults = service.faults()
+        engine.start()
+        yield KafkaServer(engine, service.address, clock, faults)

@@ -1,0 +1,49 @@
+"""A clock that runs, and that a test moves forward."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from stratalog.env.clock import SystemClock
+
+_STEP_S: Final = 0.02  # a wait notices after this time that the clock was moved
+_NS_PER_MS: Final = 1_000_000
+_NS_PER_S: Final = 1_000_000_000
+
+
+class MovableClock:
+    """The system's clock, plus the time by which ``advance_ms`` moved it. Waits end early when it is moved. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._system, self._lock = SystemClock(), threading.Lock()
+        self._moved_ms = 0  # changes under _lock
+
+    def now_ms(self) -> int:
+        """Return milliseconds since 1970, UTC, plus the moved time."""
+        return self._system.now_ms() + self._moved_ms
+
+    def monotonic_ns(self) -> int:
+        """Return nanoseconds of a clock that never goes back, plus the moved time."""
+        return self._system.monotonic_ns() + self._moved_ms * _NS_PER_MS
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        """Wait, less long if the clock is moved meanwhile."""
+        self.wait(threading.Event(), duration_ms)
+
+    def wait(self, event: threading.Event, duration_ms: int) -> bool:
+        """Wait until an event is set, at most ``duration_ms`` of this clock. Return True if it is set."""
+        until_ns = self.monotonic_ns() + duration_ms * _NS_PER_MS
+        while True:
+            left_s = (until_ns - self.monotonic_ns()) / _NS_PER_S
+            if event.wait(min(max(left_s, 0), _STEP_S)):
+                return True
+            if left_s <= _STEP_S and self.monotonic_ns() >= until_ns:
+                return event.is_set()
+
+    def advance_ms(self, duration_ms: int) -> None:
+        """Move the clock forward. A wait whose time is over then ends within 20 milliseconds."""
+        if duration_ms < 0:
+            raise ValueError("a clock cannot be set to an earlier time")
+        with self._lock:
+            self._moved_ms += duration_ms
