@@ -90,18 +90,19 @@ def _plugin_commands() -> OfferTable[Command]:
 _EPILOG = """\b
 After a loss or a crash:
   recover DIR            an engine or a broker crashed: check the ends of logs, and
-                         make indexes again; an engine does this when it starts
-  verify DIR --repair    files are damaged: cut torn ends, make indexes again
+                         rebuild indexes; an engine does this when it starts
+  verify DIR --repair    files are damaged: truncate torn ends, rebuild indexes
   verify URI --repair    objects of a tier are damaged: upload them again (--dir)
   rebuild URI            the manifests of a tier are lost, its objects are not
   attach URI             the disk is lost: continue with empty directories
   restore URI DIR        copy logs out of a tier, also up to a time or an offset
 
 \b
-Settings:    --config FILE, else the file that STRATALOG_CONFIG names, else
-             ./stratalog.toml; STRATALOG_* variables win over a file.
-Completion:  eval "$(_STRATALOG_COMPLETE=bash_source stratalog)", once a
-             shell; zsh_source and fish_source for those.
+Settings:    Commands read the file of --config, or the file that
+             STRATALOG_CONFIG names, or ./stratalog.toml. STRATALOG_*
+             variables override the file.
+Completion:  Run eval "$(_STRATALOG_COMPLETE=bash_source stratalog)" in
+             ~/.bashrc. Use zsh_source or fish_source for these shells.
 """
 
 

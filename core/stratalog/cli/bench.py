@@ -166,7 +166,7 @@ class _Run:
             block = bytes(_SMALL_BYTES)
 
             def write(number: int) -> None:
-                self._files.write(descriptor, number * _SMALL_BYTES, [block])
+                self._files.write(descriptor, number * _SMALL_BYTES, block)
                 self._files.sync(descriptor)
 
             times = self._each(write)

@@ -1,4 +1,4 @@
-"""``stratalog check-plugin``: check the structure of a plugin."""
+"""``stratalog check-plugin``: check the structure of a plugin, and on request its components."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from stratalog.registry.plugin_check import Severity, check_plugin
 
 @click.command("check-plugin")
 @click.argument("name")
+@click.option("--contracts", is_flag=True, help="Also run the contract tests of its components; needs pytest.")
 @json_option
-def check(output: Output, name: str) -> int:
-    """Check that the plugin NAME, an entry point or a module, is well-formed and imports its dependencies lazily.
+def check(output: Output, name: str, *, contracts: bool) -> int:
+    """Check that the plugin NAME is well-formed, has the methods of the contract, and imports its dependencies lazily.
 
-    The contract classes of stratalog.testing check its components. The exit code is 1 if something is wrong.
+    NAME is an entry point, a module, or the path of a Python file.
+
+    The exit code is 1 if something is wrong.
     """
     findings = check_plugin(name)
+    if contracts and not findings:
+        from stratalog.testing.contract_run import run_contracts  # noqa: PLC0415 - for this option only
+
+        findings = run_contracts(name)
     rows = [(str(finding.severity), finding.where, finding.text) for finding in findings]
     output.table(f"plugin {name}", ("severity", "where", "finding"), rows)
     return 1 if any(finding.severity is Severity.ERROR for finding in findings) else 0

@@ -180,6 +180,41 @@ place_options = option_group(
 """``--dir``, ``--tier``, ``--tier-option``, ``--config``: passed to the command as ``place``."""
 
 
+@dataclass(frozen=True, slots=True)
+class NamedDirectories:
+    """Log directories, given as arguments ``DIR`` or by the option ``--dir``."""
+
+    arguments: tuple[str, ...]
+    options: tuple[str, ...]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All directories, in their order; UsageError if there are none."""
+        if not (self.arguments or self.options):
+            raise click.UsageError("no log directory is named: give DIR")
+        return (*self.arguments, *self.options)
+
+    @property
+    def path(self) -> str:
+        """The directory of a command that writes to one only; UsageError if there are none or several."""
+        first, *others = self.paths
+        if others:
+            raise click.UsageError(
+                f"the command writes to one log directory, and several are named: {first} {others[0]}"
+            )
+        return first
+
+
+def directory_options(metavar: str, described: str) -> Callable[[CommandFunction], CommandFunction]:
+    """Return the arguments ``DIR`` and the option ``--dir``, passed to the command as ``directories``."""
+    return option_group(
+        "directories",
+        NamedDirectories,
+        click.option("--dir", "-d", "options", multiple=True, type=NamedPath(), help=described),
+        click.argument("arguments", metavar=metavar, nargs=-1, type=NamedPath()),
+    )
+
+
 uri_options = option_group("place", TierPlace, config_option, tier_option, click.argument("uri"))
 """The argument ``URI``, ``--tier-option`` and ``--config``: passed to the command as ``place``."""
 

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import current_thread, main_thread
 from types import FrameType
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -27,6 +28,10 @@ from rich.progress import Progress as Bar
 from rich.table import Column, Table
 from rich.text import Text
 
+TitledTable: TypeAlias = tuple[str, Sequence[str], Sequence[Sequence[object]]]
+"""Title, columns and rows of a table."""
+
+_LIVE_LINES = 5  # of a table besides its rows
 _KIB = 1024
 _BAR_WIDTH = 16  # characters: the whole line fits into 80
 _BAR_FITS = 70  # characters of a terminal: a narrow one gets the numbers alone
@@ -60,22 +65,20 @@ class Output:
         self._out = Console(file=sys.stdout, highlight=False, width=width)
         self._notes = Console(file=sys.stderr, highlight=False)
 
+    @property
+    def width(self) -> int:
+        """Characters of a line of stdout."""
+        return self._out.width
+
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Print rows with named columns; with ``--json``, print one object a row, with the column names as keys."""
         if self.as_json:
             for row in rows:
                 self.item(dict(zip(columns, row, strict=True)))
             return
-        table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
         listed = [list(row) for row in rows]
-        for index, column in enumerate(columns):
-            numeric = bool(listed) and all(isinstance(row[index], int | float | None) for row in listed)
-            justify: Literal["right", "left"] = "right" if numeric else "left"
-            table.add_column(column.replace("_", " "), justify=justify, overflow="fold")
-        for row in listed:
-            table.add_row(*(Text(printable(shown(value))) for value in row))
         self.line(title)
-        self._out.print(table)
+        self._out.print(_table(columns, listed))
         if not listed:
             self.note("nothing to show")
 
@@ -98,6 +101,35 @@ class Output:
             self._notes.print(text, markup=False, soft_wrap=True)
 
     @contextmanager
+    def live(self) -> Iterator[Callable[[str, Sequence[TitledTable]], None]]:
+        """Yield a function that shows a heading and tables, in place of those before.
+
+        A terminal shows as many rows of each table as it has lines for. A pipe or a file gets everything, below what was
+        written before.
+        """
+        if not self._out.is_terminal:
+            yield self._print_tables
+            return
+        with Live(console=self._out, auto_refresh=False, vertical_overflow="crop") as shown_now:
+
+            def show(heading: str, tables: Sequence[TitledTable]) -> None:
+                lines = self._out.height - _LIVE_LINES * len(tables) - 1
+                parts: list[RenderableType] = [Text(printable(heading))]
+                for title, columns, rows in tables:
+                    most = max(lines // len(tables), 1)
+                    left = f", {len(rows) - most} more not shown" if len(rows) > most else ""
+                    parts += [Text(f"{title}{left}"), _table(columns, rows[:most], no_wrap=True)]
+                shown_now.update(Group(*parts), refresh=True)
+
+            yield show
+
+    def _print_tables(self, heading: str, tables: Sequence[TitledTable]) -> None:
+        self.line(heading)
+        for title, columns, rows in tables:
+            self.table(title, columns, rows)
+        self.flush()
+
+    @contextmanager
     def progress(self, what: str, total: float) -> Iterator[Steps]:
         """Show a progress bar if stderr is a terminal. An interruption gets a note of the steps that are done."""
         with self._bar(TaskProgressColumn(), TimeRemainingColumn()) as bar:
@@ -109,10 +141,10 @@ class Output:
                 raise
 
     @contextmanager
-    def bytes_progress(self, what: str) -> Iterator[ByteProgress]:
+    def bytes_progress(self, what: str, advice: str = _AGAIN) -> Iterator[ByteProgress]:
         """Show bytes, rate and time left on one line if stderr is a terminal, and let Ctrl-C stop all threads.
 
-        An interruption gets a note of the bytes that are done.
+        An interruption gets a note of the bytes that are done, and of ``advice``.
         """
         with self._bar(*BYTE_COLUMNS) as bar:
             progress = ByteProgress(bar, what)
@@ -121,7 +153,7 @@ class Output:
                     yield progress
                 except KeyboardInterrupt as stop:
                     done = f"{size_text(progress.done_bytes)} of {size_text(progress.total_bytes)}"
-                    stop.add_note(f"{what}: {done} done; {_AGAIN}")
+                    stop.add_note(f"{what}: {done} done; {advice}")
                     raise
 
     def _bar(self, *columns: ProgressColumn) -> Bar:
@@ -151,6 +183,26 @@ def _stopping(stop: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, no_wrap: bool = False) -> Table:
+    """Return a table; with ``no_wrap``, each row is one line, and long texts in the first and the last column are cut."""
+    table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        numeric = bool(rows) and all(isinstance(row[index], int | float | None) for row in rows)
+        justify: Literal["right", "left"] = "right" if numeric else "left"
+        cells = [printable(shown(row[index])) for row in rows]
+        is_cut = index == 0 or (index == len(columns) - 1 and not numeric)
+        table.add_column(
+            column.replace("_", " "),
+            justify=justify,
+            overflow="ellipsis" if no_wrap else "fold",
+            no_wrap=no_wrap,
+            min_width=max(map(len, [column, *cells])) if no_wrap and not is_cut else None,
+        )
+    for row in rows:
+        table.add_row(*(Text(printable(shown(value))) for value in row))
+    return table
 
 
 class Steps:

@@ -30,8 +30,36 @@ class OwnCommand:
         """Import the command."""
         module, _, name = self.place.partition(":")
         command: click.Command = getattr(import_module(f"stratalog.cli.{module}"), name)
-        command.epilog = command.epilog or f"\b\nExample:  stratalog {self.example}"
+        _end_with(command, self.example)
+        parts: dict[str, click.Command] = getattr(command, "commands", {})
+        for name, part in parts.items():
+            _end_with(part, f"{command.name} {name} {_PART_EXAMPLES[f'{command.name} {name}']}")
         return command
+
+
+def _end_with(command: click.Command, example: str) -> None:
+    command.epilog = command.epilog or f"\b\nExample:  stratalog {example}"
+
+
+_PART_EXAMPLES: Final = {
+    "groups delete": "billing --dir data",
+    "groups describe": "billing --dir data",
+    "groups list": "--dir data",
+    "groups reset": "billing orders --to beginning --dir data",
+    "tier collect": "--dir data --tier s3://bucket/prefix",
+    "tier cost": "--write-rate 1e6 --partitions 12 --set segment.bytes=268435456",
+    "tier diff": "s3://bucket/prefix orders 0 --dir data",
+    "tier gc": "s3://bucket/prefix",
+    "tier log": "s3://bucket/prefix orders 0",
+    "tier ls": "s3://bucket/prefix orders 0",
+    "tier rewrap": "s3://bucket/prefix",
+    "topics alter": "orders --set retention.ms=604800000 --dir data",
+    "topics create": "orders --partitions 4 --dir data",
+    "topics delete": "orders --dir data",
+    "topics describe": "orders --dir data",
+    "topics list": "--dir data",
+}
+"""Arguments of one usual call of each part of a command."""
 
 
 _RECORDS: Final = "Records and topics"
@@ -61,7 +89,7 @@ OWN_COMMANDS: Final = {
         "bench:bench", "Measure a disk and an object store.", _TRIAL, "bench --dir data --tier s3://bucket/prefix"
     ),
     "check-plugin": OwnCommand(
-        "check_plugin:check", "Check that a plugin is well-formed.", _TRIAL, "check-plugin formats"
+        "check_plugin:check", "Check a plugin and its components.", _TRIAL, "check-plugin formats"
     ),
     "cleaner": OwnCommand(
         "maintenance.cleaner:cleaner",
@@ -69,20 +97,26 @@ OWN_COMMANDS: Final = {
         _DIRECTORIES,
         "cleaner --dir data --dry-run",
     ),
+    "console": OwnCommand(
+        "views.console:console",
+        "Serve a read-only web page about a log directory or a tier.",
+        _VIEWS,
+        "console data --tier s3://bucket/prefix --listen 127.0.0.1:8088",
+    ),
     "consume": OwnCommand(
         "data.consume:consume",
         "Print the records of a topic.",
         _RECORDS,
         "consume orders --dir data --tail 10 -f '%t-%p %o %k %s\\n'",
     ),
-    "demo": OwnCommand("demo:demo", "Show the storage layer at work on a real Kafka directory.", _TRIAL, "demo --keep"),
+    "demo": OwnCommand("demo:demo", "Move a real Kafka directory to S3, and read it back.", _TRIAL, "demo --keep"),
     "doctor": OwnCommand(
         "doctor:doctor",
-        "Try a store or a log directory; say what to change.",
+        "Try a store or a log directory, and advise what to change.",
         _TRIAL,
         "doctor s3://bucket/prefix",
     ),
-    "dump": OwnCommand("dump:dump", "Show what files contain.", _RECORDS, "dump data/orders-0 --values"),
+    "dump": OwnCommand("dump:dump", "Show the contents of files.", _RECORDS, "dump data/orders-0 --values"),
     "erase": OwnCommand(
         "maintenance.erase:erase",
         "Remove all records of a key, at unchanged offsets.",
@@ -97,6 +131,9 @@ OWN_COMMANDS: Final = {
         "List, describe, reset and delete consumer groups.",
         _RECORDS,
         "groups reset billing orders --to s@2026-11-21T14:00:00Z --dir data",
+    ),
+    "new-plugin": OwnCommand(
+        "new_plugin:new", "Write the skeleton of a plugin.", _TRIAL, "new-plugin cleanup-policy newest --into plugins"
     ),
     "offload": OwnCommand(
         "tier.offload:offload",
@@ -152,6 +189,12 @@ OWN_COMMANDS: Final = {
         "List, compare, clean and price the contents of a tier.",
         _TIERS,
         "tier ls s3://bucket/prefix orders 0",
+    ),
+    "top": OwnCommand(
+        "views.top:top",
+        "Show rates, sizes and lag of topics, live in the terminal.",
+        _VIEWS,
+        "top data --tier s3://bucket/prefix",
     ),
     "topics": OwnCommand(
         "data.topics:topics",

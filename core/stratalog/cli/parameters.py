@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -11,14 +10,13 @@ from typing import Any, Final
 import click
 
 from stratalog.config.keys import LONG_MAX
+from stratalog.errors import ConfigError
 from stratalog.model.names import TopicPartition, parse_partition_folder
 from stratalog.model.timestamps import unix_ms
+from stratalog.reading.component_host import split_scheme
 
 MANY: Final = click.IntRange(1, LONG_MAX)
 """Type of options that limit a number of results: at least 1."""
-
-
-_NEARLY_URI: Final = re.compile("([a-z][a-z0-9]+):/(?!/)(.*)")
 
 
 class NamedPath(click.Path):
@@ -28,10 +26,11 @@ class NamedPath(click.Path):
         """Convert the value as ``click.Path``, but fail if it is empty, or a URI without its second slash."""
         if value == "":
             self.fail("the path is empty: use . for the working directory", param, ctx)
-        nearly = _NEARLY_URI.fullmatch(value) if isinstance(value, str) else None
-        if nearly is not None and not os.path.lexists(nearly[0]):
-            self.fail(f"{nearly[0]!r} is not a URI: use {nearly[1]}://{nearly[2]}", param, ctx)
-        return super().convert(value, param, ctx)  # type: ignore[arg-type]  # click says what it takes, and checks it
+        try:
+            split_scheme(os.fspath(value))  # type: ignore[call-overload]  # click declares and checks its types
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+        return super().convert(value, param, ctx)  # type: ignore[arg-type]  # click declares and checks its types
 
 
 def time_ms(text: str) -> int:

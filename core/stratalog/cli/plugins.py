@@ -13,10 +13,11 @@ from stratalog.cli.options import json_option
 from stratalog.cli.output import Output
 from stratalog.config.settings_sources import read_settings
 from stratalog.errors import StorageError
-from stratalog.model.records import EXTENSIONS
+from stratalog.model import records
 from stratalog.reading.open_reader import open_host
 from stratalog.registry.plugins import OfferInfo, PluginInfo
 from stratalog.spi.commands import config_option
+from stratalog.tier.manifest import page_codec
 
 _COLUMNS: Final = (
     "plugin",
@@ -54,7 +55,7 @@ def plugins(output: Output, config: str | None) -> int:
 
 
 def _core_row() -> tuple[object, ...]:
-    core = OfferInfo("records", 1, extensions=EXTENSIONS)
+    core = OfferInfo("records", 1, extensions=(*records.EXTENSIONS, *page_codec.EXTENSIONS))
     return ("stratalog", "stratalog", stratalog.__version__, "ok", "core", core.name, None, "", *_compiled(core), "")
 
 

@@ -87,14 +87,17 @@ def _parsed(data: bytes, name: str) -> object:
         raise InvalidRecordError(f"the {name} is not JSON: {error}") from error
 
 
-def shown(data: bytes | None, style: Style = Style.AUTO) -> str:
-    """Return bytes as ``null``, ``"text"``, a JSON object or array, or ``0xhex``. A terminal gets long values cut."""
+def shown(data: bytes | None, style: Style = Style.AUTO, most: int | None = None) -> str:
+    """Return bytes as ``null``, ``"text"``, a JSON object or array, or ``0xhex``.
+
+    Long values are cut after ``most`` characters; if it is None, only for a terminal.
+    """
     if data is None:
         return "null"
     if style is Style.BASE64:
         return base64.b64encode(data).decode()
     text = as_text(data, style)
-    limit = SHOWN_CHARACTERS if sys.stdout.isatty() else max(2 * len(data), 1)
+    limit = most or (SHOWN_CHARACTERS if sys.stdout.isatty() else max(2 * len(data), 1))
     if text is None:
         whole, cut = data.hex(), data[: limit // 2].hex()
         begin = f"0x{cut}"

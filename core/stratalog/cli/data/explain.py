@@ -63,7 +63,7 @@ def explain(place: LogPlace, output: Output, topic: str, partition: int, offset:
 
 def steps(log: LogReader, offset: int) -> Iterator[Step]:
     """Yield the steps to one offset; the last one describes the record, or why there is none."""
-    view, parts = log.view(), log.parts
+    view, components = log.view(), log.components
     bounds = view.offsets
     names = ("log_start", "local_log_start", "last_stable", "high_watermark", "log_end")
     facts: dict[str, object] = {name: getattr(bounds, name) for name in names}
@@ -78,8 +78,8 @@ def steps(log: LogReader, offset: int) -> Iterator[Step]:
         yield Step("segment", "no segment ends above the offset", {}, found=False)
         return
     yield _segment(view, segment)
-    yield _index(segment, offset, parts)
-    yield from _batch(view, segment, offset, parts, log.name.partition)
+    yield _index(segment, offset, components)
+    yield from _batch(view, segment, offset, components, log.name.partition)
 
 
 def _segment(view: LogView, segment: ReadableSegment) -> Step:
@@ -97,11 +97,11 @@ def _segment(view: LogView, segment: ReadableSegment) -> Step:
     return Step("segment", f"{text}, {size_text(segment.size_bytes)}", facts)
 
 
-def _index(segment: ReadableSegment, offset: int, parts: Components) -> Step:
+def _index(segment: ReadableSegment, offset: int, components: Components) -> Step:
     """Return the step of the offset index: its entry, and whether the log confirms the entry."""
-    start = start_position(segment, offset, parts)
+    start = start_position(segment, offset, components)
     try:
-        reader = offset_index(segment, parts)
+        reader = offset_index(segment, components)
         entry = reader.floor(offset)
     except CorruptIndexError as error:
         return Step(
@@ -120,9 +120,11 @@ def _index(segment: ReadableSegment, offset: int, parts: Components) -> Step:
     return Step("index", f"{len(reader)} entries, offset {entry.offset} at position {entry.position}{verdict}", facts)
 
 
-def _batch(view: LogView, segment: ReadableSegment, offset: int, parts: Components, partition: int) -> Iterator[Step]:
+def _batch(
+    view: LogView, segment: ReadableSegment, offset: int, components: Components, partition: int
+) -> Iterator[Step]:
     passed = 0
-    for chunk in chunks_from(segment, offset, parts):
+    for chunk in chunks_from(segment, offset, components):
         for table in chunk.tables:
             for row, last in enumerate(table.last_offset):
                 if last < offset:
@@ -132,7 +134,7 @@ def _batch(view: LogView, segment: ReadableSegment, offset: int, parts: Componen
                 position = chunk.position + batch.position
                 yield Step("scan", f"{passed} batches passed, up to position {position}", {"batches": passed})
                 yield _header(batch, position)
-                yield _record(view, segment, chunk, table.take(row, row + 1), offset, parts, partition)
+                yield _record(view, segment, chunk, table.take(row, row + 1), offset, components, partition)
                 return
     text = f"{passed} batches passed, none contains the offset: compaction removed it, or it was never written"
     yield Step("scan", text, {"batches": passed}, found=False)
@@ -167,17 +169,17 @@ def _record(
     chunk: Chunk,
     row: BatchTable,
     offset: int,
-    parts: Components,
+    components: Components,
     partition: int,
 ) -> Step:
     batch = row[0]
     if batch.is_control:
-        control = read_control(chunk.data, batch, parts)
+        control = read_control(chunk.data, batch, components)
         return Step("record", f"a control record, which readers never receive: {control}", {}, found=False)
     record = next(
         (
             record
-            for columns in decode(chunk, row, segment, parts, Fields.ALL)
+            for columns in decode(chunk, row, segment, components, Fields.ALL)
             for record in columns.iter_records(partition)
             if record.offset == offset
         ),
@@ -186,13 +188,13 @@ def _record(
     if record is None:
         text = "not in the batch: compaction removed it, or it was never written"
         return Step("record", text, {}, found=False)
-    return _visible(view, batch, record, parts)
+    return _visible(view, batch, record, components)
 
 
-def _visible(view: LogView, batch: RecordBatch, record: Record, parts: Components) -> Step:
+def _visible(view: LogView, batch: RecordBatch, record: Record, components: Components) -> Step:
     """Return the step of the record, with the isolation levels that see it."""
     offset = record.offset
-    gone = hidden_transactions(view, parts, offset, offset + 1) if batch.is_transactional else ()
+    gone = hidden_transactions(view, components, offset, offset + 1) if batch.is_transactional else ()
     aborted = any(
         found.producer_id == batch.producer_id and found.first_offset <= offset <= found.last_offset for found in gone
     )

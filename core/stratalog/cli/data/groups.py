@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import click
 
+from stratalog.cli.contents.positions import nearest_offset
 from stratalog.cli.options import LogPlace, confirm, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.cli.parameters import Start, start_of
-from stratalog.client.group_offsets import CommittedOffset
+from stratalog.client.group_offsets import CommittedOffset, CommittedOffsets, lag
 from stratalog.engine.engine import Engine
 from stratalog.errors import ConfigError
-from stratalog.log.read.log_reader import LogReader
 from stratalog.model.names import TopicPartition
+from stratalog.reading.reader import Reader
 
 _NAMED: Final = 10  # groups that the text of an error names
 
@@ -30,11 +32,15 @@ def groups() -> None:
 @place_options
 @json_option
 def list_groups(place: LogPlace, output: Output) -> None:
-    """List the groups, with the topics for which they have committed offsets."""
+    """List the groups, with the topics for which they have committed offsets.
+
+    Nothing is locked or changed, also while a broker or an engine is running.
+    """
     rows = []
-    with place.engine() as engine:
-        for group in engine.groups():
-            committed = engine.group_offsets(group)
+    with place.reader() as reader:
+        groups = CommittedOffsets(reader)
+        for group in groups.groups():
+            committed = groups.committed(group)
             topics = sorted({partition.topic for partition in committed})
             rows.append((group, ", ".join(topics), len(committed)))
     output.table("groups", ("group", "topics", "partitions"), rows)
@@ -45,19 +51,24 @@ def list_groups(place: LogPlace, output: Output) -> None:
 @place_options
 @json_option
 def describe_group(place: LogPlace, output: Output, group: str) -> None:
-    """Show the committed offsets of GROUP, and its lag behind the high watermark."""
-    with place.engine() as engine:
-        rows = [_described(engine, name, found) for name, found in _committed(engine, group).items()]
+    """Show the committed offsets of GROUP, and its lag behind the high watermark.
+
+    Nothing is locked or changed, also while a broker or an engine is running.
+    """
+    with place.reader() as reader:
+        groups = CommittedOffsets(reader)
+        committed = _checked(group, groups.committed(group), groups.groups())
+        rows = [_described(reader, name, found) for name, found in committed.items()]
     columns = ("topic", "partition", "committed", "log_start", "high_watermark", "lag", "metadata")
     output.table(group, columns, rows)
 
 
-def _described(engine: Engine, name: TopicPartition, committed: CommittedOffset) -> tuple[object, ...]:
-    if name not in engine.partitions():
+def _described(reader: Reader, name: TopicPartition, committed: CommittedOffset) -> tuple[object, ...]:
+    if name not in reader.partitions():
         return (*name, committed.offset, None, None, None, committed.metadata)
-    offsets = engine.log(*name).offsets()
-    lag = max(offsets.high_watermark - max(committed.offset, offsets.log_start), 0)
-    return (*name, committed.offset, offsets.log_start, offsets.high_watermark, lag, committed.metadata)
+    offsets = reader.log(*name).offsets()
+    behind = lag(offsets, committed.offset)
+    return (*name, committed.offset, offsets.log_start, offsets.high_watermark, behind, committed.metadata)
 
 
 @groups.command("reset")
@@ -85,23 +96,11 @@ def reset_group(
     with place.engine() as engine:
         names = _partitions(engine, topics) if topics else list(_committed(engine, group))
         old = engine.group_offsets(group)
-        new = {name: _offset(engine.log(*name), position) for name in names}
+        new = {name: nearest_offset(engine.log(*name), position) for name in names}
         if not dry_run:
             engine.alter_group_offsets(group, new)
     rows = [(*name, old[name].offset if name in old else None, offset) for name, offset in new.items()]
     output.table("would be reset" if dry_run else "reset", ("topic", "partition", "before", "committed"), rows)
-
-
-def _offset(log: LogReader, position: Start) -> int:
-    offsets = log.offsets()
-    found: int | None = position.offset
-    if position.back is not None:
-        found = offsets.high_watermark - position.back
-    elif position.time_ms is not None:
-        found = log.offset_for_timestamp(position.time_ms)
-    if found is None:  # no record has a later timestamp
-        return offsets.high_watermark
-    return min(max(found, offsets.log_start), offsets.high_watermark)
 
 
 @groups.command("delete")
@@ -110,7 +109,7 @@ def _offset(log: LogReader, position: Start) -> int:
 @place_options
 @json_option
 def delete_group(place: LogPlace, output: Output, group: str, *, yes: bool) -> None:
-    """Delete the committed offsets of GROUP; its consumers then begin as new ones."""
+    """Delete the committed offsets of GROUP; its consumers then begin by auto.offset.reset."""
     with place.engine() as engine:
         committed = _committed(engine, group)
         if not yes:
@@ -121,9 +120,14 @@ def delete_group(place: LogPlace, output: Output, group: str, *, yes: bool) -> N
 
 def _committed(engine: Engine, group: str) -> dict[TopicPartition, CommittedOffset]:
     """Return the committed offsets of a group, sorted; raise ConfigError if it has none."""
-    found = engine.group_offsets(group)
+    return _checked(group, engine.group_offsets(group), engine.groups())
+
+
+def _checked(
+    group: str, found: Mapping[TopicPartition, CommittedOffset], groups: Iterable[str]
+) -> dict[TopicPartition, CommittedOffset]:
     if not found:
-        known = engine.groups()
+        known = list(groups)
         others = f"groups: {', '.join(known[:_NAMED])}" if known else "no group has any"
         raise ConfigError(f"group {group} has no committed offsets; {others}")
     return dict(sorted(found.items()))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import select
+import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import BinaryIO, TypeAlias
@@ -18,7 +21,6 @@ from stratalog.cli.contents.values import bytes_of
 from stratalog.cli.options import LogPlace, choice_option, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.cli.parameters import split_setting, typed_bytes
-from stratalog.client.log_access import partitions_of
 from stratalog.client.partitioner import partition_of_key
 from stratalog.errors import InvalidRecordError, RecordBatchTooLargeError, StorageError
 from stratalog.log.append.commit import AppendResult
@@ -205,12 +207,15 @@ def produce(
     )
     done, ended = dict[int, AppendTotals](), False
     try:
-        with place.engine() as engine:
-            numbers = [name.partition for name in partitions_of(engine, topic)]
+        with place.engine() as engine, _progress(output, files) as appended:
+            numbers = [name.partition for name in engine.partitions() if name.topic == topic]
+            if not numbers:
+                engine.log(topic)  # raises UnknownTopicError, which names the directory
             for records in usual.records(files or (sys.stdin.buffer,), InputForm(form)):
                 for number, group in _by_partition(records, numbers, partition).items():
                     for result in _append(engine.log(topic, number), group, durability):
                         done.setdefault(number, AppendTotals()).add(result)
+                appended()
             engine.log(topic, numbers[0] if partition is None else partition)  # even if there are no lines
         ended = True
     finally:
@@ -222,6 +227,18 @@ def produce(
                 ("topic", "partition", "records", "first_offset", "last_offset"),
                 [(topic, number, found.records, found.first, found.last) for number, found in sorted(done.items())],
             )
+
+
+@contextmanager
+def _progress(output: Output, files: Sequence[BinaryIO]) -> Iterator[Callable[[], object]]:
+    """Show the bytes that are read of the files; yield the function that updates them. The size of a pipe is unknown."""
+    states = [os.fstat(file.fileno()) for file in files]
+    if not states or not all(stat.S_ISREG(state.st_mode) for state in states):
+        yield lambda: None
+        return
+    total_bytes = sum(state.st_size for state in states)
+    with output.bytes_progress("appending", "the rest was not appended") as progress:
+        yield lambda: progress(sum(file.tell() for file in files), total_bytes)
 
 
 def _append(log: Log, records: Sequence[Record], durability: str) -> Iterator[AppendResult]:

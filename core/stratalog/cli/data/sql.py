@@ -5,16 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from decimal import Decimal
 from importlib import import_module
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from stratalog.cli.contents.avro import avro_text
 from stratalog.cli.contents.values import Style, put_bytes
 from stratalog.cli.options import LogPlace, json_option
 from stratalog.cli.output import Output
@@ -125,7 +125,7 @@ def _add_values(connection: Any, given: str, topics: Mapping[str, object]) -> No
         raise UnknownTopicError(f"--values {given}: there is no topic {topic}")
     text = "decode(value)"
     if kind != "json":
-        connection.create_function(f"avro {topic}", _avro_text(Path(kind)), ["BLOB"], "VARCHAR")
+        connection.create_function(f"avro {topic}", avro_text(Path(kind), "sql"), ["BLOB"], "VARCHAR")
         text = f"{_name(f'avro {topic}')}(value)"
     parsed = f"try({text}::json)"
     sample = f"select {parsed} as j from {_name(_RAW + topic)} where value is not null limit {_SAMPLE_RECORDS}"  # noqa: S608 - quoted
@@ -140,26 +140,6 @@ def _add_values(connection: Any, given: str, topics: Mapping[str, object]) -> No
         f"create or replace view {_name(topic)} as select {chosen} "  # noqa: S608 - quoted
         f"from (select *, {transformed} from {_name(_RAW + topic)})"
     )
-
-
-def _avro_text(file: Path) -> Callable[[bytes], str | None]:
-    """Return a function that converts an Avro record to JSON; None for other bytes."""
-    try:
-        fastavro = import_module("fastavro")
-    except ImportError as error:
-        raise PluginImportError("Avro needs fastavro", "sql", "stratalog[avro]") from error
-    try:
-        schema = fastavro.parse_schema(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, fastavro.schema.SchemaParseException) as error:
-        raise ConfigError(f"{file} is no Avro schema: {error}") from error
-
-    def text(value: bytes) -> str | None:
-        try:
-            return json.dumps(fastavro.schemaless_reader(BytesIO(value), schema, None), default=str)
-        except Exception:  # noqa: BLE001 - any error: fastavro has no error class for bytes that do not fit the schema
-            return None
-
-    return text
 
 
 def _free(field: str) -> str:

@@ -1,4 +1,4 @@
-"""``stratalog doctor``: try a store or a log directory, and say what to change."""
+"""``stratalog doctor``: try a store or a log directory, and advise what to change."""
 
 from stratalog.cli.doctor.command import doctor
 

@@ -29,7 +29,7 @@ class Diagnosis:
 
 
 def tried(name: str, step: Callable[[], Diagnosis]) -> Diagnosis:
-    """Return the result of a step; its error is a wrong result, whose text says what to change."""
+    """Return the result of a step; its error is a wrong result, whose text advises what to change."""
     try:
         return step()
     except StorageError as error:

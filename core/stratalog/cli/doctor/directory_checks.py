@@ -125,7 +125,7 @@ class DirectoryChecks:
             try:
                 for number in range(_TIMES):
                     began_ns = clock.monotonic_ns()
-                    files.write(descriptor, number * _BLOCK_BYTES, [bytes(_BLOCK_BYTES)])
+                    files.write(descriptor, number * _BLOCK_BYTES, bytes(_BLOCK_BYTES))
                     files.sync(descriptor)
                     times.append((clock.monotonic_ns() - began_ns) / 1e6)
             finally:

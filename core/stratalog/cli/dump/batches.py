@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from stratalog.cli.contents.decoders import RecordDecoder, decoder_of
@@ -48,25 +49,30 @@ class _LogDump:
 
     def run(self) -> None:
         try:
-            for chunk in walk(self._segment, 0, self._context.parts):
-                for table in chunk.tables:
-                    for row in range(len(table)):
-                        self._batch(chunk, table.take(row, row + 1))
+            for chunk, table, row in islice(self._rows(), self._context.limit):
+                self._batch(chunk, table.take(row, row + 1))
         except CorruptBatchError as error:
             self._damage(error)
         finally:
             self._table.flush()
 
+    def _rows(self) -> Iterator[tuple[Chunk, BatchTable, int]]:
+        """Yield each batch: its chunk, its table, and its row in the table."""
+        for chunk in walk(self._segment, 0, self._context.components):
+            for table in chunk.tables:
+                for row in range(len(table)):
+                    yield chunk, table, row
+
     def _batch(self, chunk: Chunk, row: BatchTable) -> None:
         batch = row[0]
         head = self._item(batch, chunk.position + batch.position)
-        control = read_control(chunk.data, batch, self._context.parts) if batch.is_control else None
+        control = read_control(chunk.data, batch, self._context.components) if batch.is_control else None
         if control is not None:
             head["control_record"] = control_object(control)
         if not self._context.deep:
             self._show(batch, head)
             return
-        opened = arenas(chunk, row, self._segment, self._context.parts)
+        opened = arenas(chunk, row, self._segment, self._context.components)
         try:
             first = next(opened, None)
         except CorruptionError as error:
@@ -149,7 +155,7 @@ class _LogDump:
 
     def _codec(self, codec_id: int) -> str:
         try:
-            return self._context.parts.codecs.name_of(codec_id)
+            return self._context.components.codecs.name_of(codec_id)
         except UnsupportedCompressionError:
             return f"unknown ({codec_id})"
 
@@ -164,16 +170,16 @@ class _LogDump:
         else:
             head = self._damaged_header(error.position)
             if head is not None:
-                batch, said = head
-                more["batch"] = said
+                batch, fields = head
+                more["batch"] = fields
                 if not self._context.as_json:
-                    self._show(batch, said)
+                    self._show(batch, fields)
         self._table.flush()
         self._context.corrupt(self._segment.label, error, more)
 
     def _damaged_header(self, position: int) -> tuple[RecordBatch, dict[str, object]] | None:
         try:
-            chunk = next(walk(self._segment, position, self._context.parts, check_crc=False), None)
+            chunk = next(walk(self._segment, position, self._context.components, check_crc=False), None)
         except CorruptBatchError:
             return None
         if chunk is None:
@@ -206,22 +212,22 @@ def _span(first: object, last: object) -> str:
 
 def _notes(batch: RecordBatch, head: dict[str, object]) -> str:
     """Return the special properties of a batch as text."""
-    said = []
+    notes = []
     if not head["valid"]:
-        said.append("DAMAGED, do not trust the values")
+        notes.append("DAMAGED, do not trust the values")
     if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        said.append("LogAppendTime")
+        notes.append("LogAppendTime")
     if batch.producer_id >= 0:
-        said.append(f"producer {batch.producer_id}/{batch.producer_epoch}")
+        notes.append(f"producer {batch.producer_id}/{batch.producer_epoch}")
     if batch.base_sequence >= 0:
-        said.append(f"sequence {_span(batch.base_sequence, head['last_sequence'])}")
+        notes.append(f"sequence {_span(batch.base_sequence, head['last_sequence'])}")
     if batch.is_transactional and not batch.is_control:
-        said.append("transactional")
+        notes.append("transactional")
     if batch.is_control:
         record = head.get("control_record")
-        said.append(control_text(record) if isinstance(record, dict) else "control")
+        notes.append(control_text(record) if isinstance(record, dict) else "control")
     if batch.delete_horizon_ms is not None:
-        said.append(f"delete horizon {moment(batch.delete_horizon_ms)}")
+        notes.append(f"delete horizon {moment(batch.delete_horizon_ms)}")
     if "uncompressed_bytes" in head:
-        said.append(f"{head['uncompressed_bytes']} bytes uncompressed")
-    return ", ".join(said)
+        notes.append(f"{head['uncompressed_bytes']} bytes uncompressed")
+    return ", ".join(notes)

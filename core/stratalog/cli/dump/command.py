@@ -28,7 +28,7 @@ from stratalog.cli.dump.texts import (
     dump_topics,
 )
 from stratalog.cli.dump.tier import dump_manifest, dump_object, dump_page
-from stratalog.cli.options import json_option
+from stratalog.cli.options import count_option, json_option
 from stratalog.cli.output import Output
 from stratalog.cli.parameters import NamedPath
 from stratalog.config.settings_sources import Settings
@@ -74,6 +74,7 @@ _SMALL: Final = {
 @click.option(
     "--base-offset", type=click.IntRange(0), help="Base offset of the segment, if the file's name does not contain it."
 )
+@count_option("batches of a log, or N entries of an index; what follows is not checked")
 @json_option
 def dump(
     output: Output,
@@ -84,6 +85,7 @@ def dump(
     decoder: str | None,
     kind: str | None,
     base_offset: int | None,
+    limit: int | None,
 ) -> int:
     """Show the contents of FILES, or of the files in a folder.
 
@@ -109,7 +111,7 @@ def dump(
     wanted = None if kind is None else Kind(kind)
     failed: list[StorageError] = []
     with open_host(Settings(), (), None) as host:
-        context = Context(host, output, deep or shows_values, shows_values, chosen)
+        context = Context(host, output, deep or shows_values, shows_values, chosen, limit)
         for number, path in enumerate(_paths(output, files, everything=wanted is not None)):
             if number:
                 output.line("")

@@ -25,6 +25,7 @@ class Context:
         deep: True if records are shown.
         values: True if keys, values and headers of records are shown.
         decoder: decoder given by ``--decoder``; if None, the folder of each file selects one.
+        limit: maximum number of batches of a log, and of entries of an index; None shows all.
         wrong: True if a file is corrupt.
     """
 
@@ -33,12 +34,13 @@ class Context:
     deep: bool
     values: bool
     decoder: Decoder | None
+    limit: int | None = None
     wrong: bool = False
 
     @property
-    def parts(self) -> Components:
+    def components(self) -> Components:
         """Formats, codecs and indexes."""
-        return self.host.parts(TopicConfig())
+        return self.host.components(TopicConfig())
 
     @property
     def as_json(self) -> bool:
@@ -52,12 +54,12 @@ class Context:
     def content(self, source: Source, what: str) -> bytes:
         """Print the title of a small file, and return its content; raise errors as ``whole``."""
         self.title(source.label, f"{what}, {source.size_bytes} bytes")
-        return whole(source, self.parts.limits.checkpoint_bytes)
+        return whole(source, self.components.limits.checkpoint_bytes)
 
     def corrupt(self, label: str, error: CorruptionError, more: Mapping[str, object] | None = None) -> None:
         """Report a corrupt file; the exit code is 1 then."""
         self.wrong = True
         self.output.note(f"corrupt: {error}")
         if self.as_json:
-            said = {"corrupt": str(error), "position": error.position, **(more or {})}
-            item(self.output, label, "corrupt", said)
+            problem = {"corrupt": str(error), "position": error.position, **(more or {})}
+            item(self.output, label, "corrupt", problem)

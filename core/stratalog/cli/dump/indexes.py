@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from stratalog.cli.dump.context import Context
@@ -46,13 +47,14 @@ def dump_index(context: Context, source: Source, kind: Kind, base_offset: int | 
         CorruptIndexError: an entry contradicts an earlier one, or the file ends inside an entry.
     """
     role = _ROLES[kind]
-    index = context.parts.indexes[role]
+    index = context.components.indexes[role]
     shown = _ENTRIES[role]
     used = -(-zeros_from(source) // index.entry_bytes) * index.entry_bytes
     unused = source.size_bytes - used
     context.title(source.label, f"{kind}, {source.size_bytes} bytes, base offset {base_offset or 0}")
     with Sheet(context.output, source.label, shown.row, shown.columns) as sheet:
-        for entry in _entries(index, source, base_offset or 0, min(used, source.size_bytes)):
+        entries = _entries(index, source, base_offset or 0, min(used, source.size_bytes))
+        for entry in islice(entries, context.limit):
             sheet.row([getattr(entry, column) for column in shown.columns])
     if unused > 0:
         if context.as_json:

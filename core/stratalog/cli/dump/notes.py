@@ -24,10 +24,10 @@ def dump_tier_note(context: Context, source: Source) -> None:
     data = context.content(source, "note about a tier")
     found = _object(data, source.label)
     if "tier" in found:
-        said = {"version": found.get("version"), "tier": found["tier"]}
+        fields = {"version": found.get("version"), "tier": found["tier"]}
     else:
         note = parse_note(data, source.label)
-        said = {
+        fields = {
             "version": FORMAT_VERSION,
             "manifest_version": note.version,
             "log_start": note.log_start,
@@ -38,8 +38,8 @@ def dump_tier_note(context: Context, source: Source) -> None:
             "leader_epochs": [list(entry) for entry in note.leader_epochs],
         }
     if context.as_json:
-        item(context.output, source.label, "tier_note", said)
-    properties(context.output, said)
+        item(context.output, source.label, "tier_note", fields)
+    properties(context.output, fields)
 
 
 def dump_note(context: Context, source: Source) -> None:

@@ -45,14 +45,14 @@ class Arena:
         return len(self.columns.arena)
 
 
-def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, parts: Components) -> Iterator[Arena]:
+def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, components: Components) -> Iterator[Arena]:
     """Yield the records of one batch.
 
     Args:
         chunk: the bytes read.
         row: the batch, as a row of one of the chunk's tables.
         segment: the file, for error messages.
-        parts: formats and codecs.
+        components: formats and codecs.
 
     Raises:
         CorruptBatchError: the records do not fit the batch, or the codec is not installed.
@@ -60,12 +60,12 @@ def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, parts: Compo
     """
     batch = row[0]
     data = chunk.data[batch.position : batch.position + batch.size_bytes]  # an arena is the batch, not the chunk
-    found = parts.formats.of(row.magic, segment.label, chunk.position + batch.position)
+    found = components.formats.of(row.magic, segment.label, chunk.position + batch.position)
     alone = Chunk(data, chunk.position + batch.position, (found.scan(data, 0, len(data), check_crc=False),))
     is_wrapper = row.magic < 2 and batch.codec_id
     try:
-        for columns in decode(alone, alone.tables[0], segment, parts, Fields.ALL):
-            messages = _messages(columns.arena, parts) if is_wrapper else ()
+        for columns in decode(alone, alone.tables[0], segment, components, Fields.ALL):
+            messages = _messages(columns.arena, components) if is_wrapper else ()
             yield Arena(columns, messages if len(messages) == columns.count else ())
     except DecompressedSizeError as error:
         raise DecompressedSizeError(error.reason, segment.label, alone.position) from error
@@ -73,14 +73,14 @@ def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, parts: Compo
         raise CorruptBatchError(error.reason, segment.label, alone.position) from error
 
 
-def _messages(arena: Buffer, parts: Components) -> tuple[Message, ...]:
+def _messages(arena: Buffer, components: Components) -> tuple[Message, ...]:
     """Return the entries of a wrapper's set; a scan with CRC checks stops at a bad entry, and restarts after it."""
-    found = scan(parts.formats, arena, 0, len(arena), check_crc=False)
+    found = scan(components.formats, arena, 0, len(arena), check_crc=False)
     listed = [entry for table in found.tables for entry in table]
     good: set[int] = set()
     position = 0
     while position < len(arena):
-        checked = scan(parts.formats, arena, position, len(arena), check_crc=True)
+        checked = scan(components.formats, arena, position, len(arena), check_crc=True)
         good.update(start for table in checked.tables for start in table.position)
         if checked.stop is not ScanStop.CORRUPT:
             break

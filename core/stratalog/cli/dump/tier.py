@@ -48,7 +48,7 @@ def dump_object(context: Context, source: Source) -> None:
     """
     layout, stored = _discovered(context, source)
     info = stored.info
-    said = {
+    shown = {
         "topic": info.log.topic,
         "partition": info.log.partition,
         "topic_id": str(info.topic_id),
@@ -64,9 +64,9 @@ def dump_object(context: Context, source: Source) -> None:
         "key": stored.slices[FileKind.LOG].key,
     }
     if context.as_json:
-        item(context.output, source.label, "tier_object", said)
+        item(context.output, source.label, "tier_object", shown)
     context.title(source.label, f"tier object, {source.size_bytes} bytes, layout {stored.layout}")
-    properties(context.output, said, moments=("max_timestamp_ms", "modified_ms"))
+    properties(context.output, shown, moments=("max_timestamp_ms", "modified_ms"))
     _ObjectDump(context, source, layout, stored).run()
 
 
@@ -180,14 +180,14 @@ def dump_manifest(context: Context, source: Source) -> None:
         CorruptManifestError: the root is malformed, or belongs to another log or version than its path.
         UnknownComponentError: the root is of a later format.
     """
-    data = whole(source, context.parts.limits.manifest_bytes)
+    data = whole(source, context.components.limits.manifest_bytes)
     context.title(source.label, f"manifest root, {source.size_bytes} bytes")
     log, topic_id, version = _identity(data, source)
-    head = parse_root(data, log, topic_id, version, limit_bytes=context.parts.limits.manifest_bytes)
-    said = {**_root_item(head.root), "sha256": head.sha256}
+    head = parse_root(data, log, topic_id, version, limit_bytes=context.components.limits.manifest_bytes)
+    shown = {**_root_item(head.root), "sha256": head.sha256}
     if context.as_json:
-        item(context.output, source.label, "manifest", said)
-    properties(context.output, said, moments=("created_ms",))
+        item(context.output, source.label, "manifest", shown)
+    properties(context.output, shown, moments=("created_ms",))
     with Sheet(context.output, source.label, "page", _PAGE_COLUMNS) as sheet:
         sheet.rows(_pages(head.root.pages, head.root.prefix))
     with Sheet(context.output, source.label, "segment", _SEGMENT_COLUMNS) as sheet:
@@ -201,12 +201,12 @@ def dump_page(context: Context, source: Source) -> None:
         CorruptManifestError: the page is malformed.
         UnknownComponentError: the page is of another format.
     """
-    data = whole(source, context.parts.limits.manifest_bytes)
+    data = whole(source, context.components.limits.manifest_bytes)
     context.title(source.label, f"manifest page, {source.size_bytes} bytes")
     log, topic_id, items = read_page(data, source.label)
     pages = [item for item in items if isinstance(item, PageRef)]
     entries = [item for item in items if isinstance(item, StoredSegment)]
-    said = {
+    shown = {
         "topic": log.topic,
         "partition": log.partition,
         "topic_id": str(topic_id),
@@ -214,8 +214,8 @@ def dump_page(context: Context, source: Source) -> None:
         "sha256": sha256_of(data),
     }
     if context.as_json:
-        item(context.output, source.label, "manifest_page", said)
-    properties(context.output, said, moments=())
+        item(context.output, source.label, "manifest_page", shown)
+    properties(context.output, shown, moments=())
     with Sheet(context.output, source.label, "page", _PAGE_COLUMNS) as sheet:
         sheet.rows(_pages(pages, log_prefix(log, topic_id)))
     with Sheet(context.output, source.label, "segment", _SEGMENT_COLUMNS) as sheet:

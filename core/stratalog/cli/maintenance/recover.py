@@ -9,9 +9,8 @@ from pathlib import Path
 
 import click
 
-from stratalog.cli.options import check_directory, json_option
+from stratalog.cli.options import NamedDirectories, check_directory, directory_options, json_option
 from stratalog.cli.output import Output
-from stratalog.cli.parameters import NamedPath
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.open_engine import open_engine
@@ -48,18 +47,10 @@ class RecoveredLog:
 
 
 @click.command()
-@click.argument("arguments", metavar="[DIR]...", nargs=-1, type=NamedPath(path_type=Path))
-@click.option(
-    "--dir",
-    "-d",
-    "options",
-    multiple=True,
-    type=NamedPath(path_type=Path),
-    help="A log directory, as DIR; can be repeated.",
-)
+@directory_options("[DIR]...", "A log directory, as DIR; can be repeated.")
 @click.option("--dry-run", is_flag=True, help="Show the actions of recovery; write nothing.")
 @json_option
-def recover(output: Output, arguments: tuple[Path, ...], options: tuple[Path, ...], *, dry_run: bool) -> int:
+def recover(output: Output, directories: NamedDirectories, *, dry_run: bool) -> int:
     """Recover the logs of each DIR, a log directory, after a crash, and leave it as a clean stop does.
 
     Checks every batch from the recovery point to the end, truncates a log at its first bad batch, and rebuilds its
@@ -68,15 +59,13 @@ def recover(output: Output, arguments: tuple[Path, ...], options: tuple[Path, ..
 
     The exit code is 1 if a log could not be recovered; the other logs are recovered.
     """
-    directories = (*arguments, *options)
-    if not directories:
-        raise click.UsageError("no log directory is named: give DIR")
-    for directory in directories:
+    paths = [Path(path) for path in directories.paths]
+    for directory in paths:
         check_directory(directory)
         with _untouched(directory) as (_, store):
             check_log_directory(store)  # raises before anything is written to a folder that is no log directory
     with output.bytes_progress("recovering") as progress:
-        outcomes = _planned(directories, progress) if dry_run else _recovered(directories, progress)
+        outcomes = _planned(paths, progress) if dry_run else _recovered(paths, progress)
     output.table("would be recovered" if dry_run else "recovered", COLUMNS, (found.row() for found in outcomes))
     return 1 if any(found.error for found in outcomes) else 0
 
@@ -129,7 +118,7 @@ def _planned(directories: Sequence[Path], progress: Progress) -> list[RecoveredL
                 raise LogDirLockedError("another engine or a running broker holds the directory", str(directory))
             state = read_directory(store, live=False)
             found += (
-                _plan(name, store.open_log(folder), host.parts(TopicConfig()), state, summed.part())
+                _plan(name, store.open_log(folder), host.components(TopicConfig()), state, summed.part())
                 for name, folder in partition_folders(store).items()
                 if name.topic != CLUSTER_METADATA_TOPIC
             )
@@ -137,7 +126,7 @@ def _planned(directories: Sequence[Path], progress: Progress) -> list[RecoveredL
 
 
 def _plan(
-    name: TopicPartition, files: LogFiles, parts: Components, state: DirectoryState, progress: Progress
+    name: TopicPartition, files: LogFiles, components: Components, state: DirectoryState, progress: Progress
 ) -> RecoveredLog:
     log_start = state.log_starts.get(name)
     request = LoadRequest(
@@ -148,7 +137,7 @@ def _plan(
         writable=False,
     )
     try:
-        loaded = load(files, parts, TopicConfig(), request, progress)
+        loaded = load(files, components, TopicConfig(), request, progress)
     except StorageError as error:
         return RecoveredLog(name, error=str(error))
     first = loaded.segments[0].base_offset if loaded.segments else loaded.log_end

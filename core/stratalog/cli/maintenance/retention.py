@@ -18,7 +18,7 @@ from stratalog.model.names import TopicPartition
 def retention(place: LogPlace, output: Output, *, dry_run: bool) -> int:
     """Apply retention to local disk and the tier: by time, by size, by log start offset.
 
-    ``rolled``: the active segment was too old for local disk, and was closed to be offloaded.
+    The column ``rolled`` is true if the active segment was too old for local disk, and was closed to be offloaded.
 
     The exit code is 1 if a partition could not be opened; retention was applied to the others.
     """
@@ -52,7 +52,7 @@ def retention(place: LogPlace, output: Output, *, dry_run: bool) -> int:
         "reasons",
         "error",
     )
-    output.table("would go" if dry_run else "gone", columns, rows)
+    output.table("would be deleted" if dry_run else "deleted", columns, rows)
     return 1 if unopened else 0
 
 

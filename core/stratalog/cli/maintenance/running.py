@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from types import FrameType
 
 import click
 
 from stratalog.cli.options import LogPlace, json_option, place_options
 from stratalog.cli.output import Output
+from stratalog.spi.commands import stop_event
 
 _STATUS = ("duty", "runs", "failures", "error")
 
@@ -24,7 +20,7 @@ _STATUS = ("duty", "runs", "failures", "error")
 def run_engine(place: LogPlace, output: Output, *, metrics: bool) -> int:
     """Run the background duties of log directories (sync, roll, retention, compaction, offload) and services.
 
-    Service metrics answers http://127.0.0.1:9308/metrics for Prometheus, and /healthy; [plugins.metrics] sets the address.
+    The service `metrics` answers http://127.0.0.1:9308/metrics for Prometheus, and /healthy; [plugins.metrics] sets the address.
 
     Runs until Ctrl-C or SIGTERM, then shuts down cleanly. Prints one row for each duty; the exit code is 1 if the last
     run of a duty failed.
@@ -32,7 +28,7 @@ def run_engine(place: LogPlace, output: Output, *, metrics: bool) -> int:
     if metrics and find_spec("prometheus_client") is None:
         output.note("metrics are not served: pip install 'stratalog[metrics]', or --no-metrics")
         metrics = False
-    with _stop_event() as stop, place.engine(("metrics",) if metrics else ()) as engine:
+    with stop_event() as stop, place.engine(("metrics",) if metrics else ()) as engine:
         engine.start()
         output.note(f"{len(engine.partitions())} logs are open; press Ctrl-C to stop")
         stop.wait()
@@ -44,26 +40,3 @@ def run_engine(place: LogPlace, output: Output, *, metrics: bool) -> int:
         [(duty.name, duty.runs, duty.failures, duty.error if duty.failing else "") for duty in status],
     )
     return 1 if any(duty.failing for duty in status) else 0
-
-
-@contextlib.contextmanager
-def _stop_event() -> Iterator[threading.Event]:
-    """Yield an event that the first SIGINT or SIGTERM sets; a second signal has its usual effect.
-
-    A clean shutdown may take long, and a second signal ends the process without it.
-    """
-    stop = threading.Event()
-    before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
-
-    def obey(number: int, frame: FrameType | None) -> None:
-        del frame
-        signal.signal(number, before[number])
-        stop.set()
-
-    for wanted in (signal.SIGINT, signal.SIGTERM):
-        before[wanted] = signal.signal(wanted, obey)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -173,7 +173,7 @@ class _Verification:
     def _log(self, name: TopicPartition, folder: str, on_bytes: OnBytes) -> None:
         files = self._store.open_log(folder)
         config = self._topics.config(name.topic)
-        components = self._host.parts(replace(config, index_extra=()))  # no extra index is built here
+        components = self._host.components(replace(config, index_extra=()))  # no extra index is built here
         checkpoints = [
             CheckpointOffset(self._store.path(file), f"{what} of {name}", self._checkpoints[file].get(name, 0))
             for file, what in CHECKPOINTS.items()

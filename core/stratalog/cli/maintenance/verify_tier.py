@@ -131,7 +131,7 @@ class TierCheck:
             tier = opened.enter_context(
                 open_tier(host, self.place.uri, self.place.tier_options, read_only=not self.repair)
             )
-            return _Run(output, self, tier, host.parts(TopicConfig()), state, stores).run()
+            return _Run(output, self, tier, host.components(TopicConfig()), state, stores).run()
 
 
 class _Run:

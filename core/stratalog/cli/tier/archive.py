@@ -101,7 +101,7 @@ def archive(
             progress=None if follow else opened.enter_context(output.bytes_progress("archiving")),
         )
         tier = opened.enter_context(open_tier(host, place.uri, place.tier_options, read_only=False))
-        archiver = Archiver(stores, tier, host.parts(TopicConfig()), plan)
+        archiver = Archiver(stores, tier, host.components(TopicConfig()), plan)
         run = _Run(output, archiver, host.env.clock, settings.engine)
         return run.follow(round(interval * 1000)) if follow else run.once()
 

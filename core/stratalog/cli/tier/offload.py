@@ -19,9 +19,9 @@ from stratalog.model.names import TopicPartition
 @place_options
 @json_option
 def offload(place: LogPlace, output: Output, *, roll: bool) -> int:
-    """Move every closed segment to the tier. Local files stay until `stratalog retention` lets them go.
+    """Move every closed segment to the tier. `stratalog retention` evicts the local files later.
 
-    The exit code is 1 if a partition failed; the others have had their turn.
+    The exit code is 1 if a partition failed; the other partitions were offloaded.
     """
     rows: list[tuple[object, ...]] = []
     failed = False

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import click
 
-from stratalog.cli.options import TierPlace, json_option, uri_options
+from stratalog.cli.options import NamedDirectories, TierPlace, directory_options, json_option, uri_options
 from stratalog.cli.output import Output
-from stratalog.cli.parameters import NamedPath, partition_offset, time_ms
+from stratalog.cli.parameters import partition_offset, time_ms
 from stratalog.engine.restore.restore import RestoreRequest, restore
 from stratalog.model.names import TopicPartition
 from stratalog.model.timestamps import from_unix_ms
+from stratalog.spi.commands import option_group
 
 COLUMNS = (
     "topic", "partition", "restored_as", "version", "log_start", "log_end", "segments", "bytes", "requests", "copied",
@@ -28,64 +31,60 @@ def _names(_context: click.Context, _parameter: click.Parameter, given: tuple[st
     return {old: new for old, _, new in pairs}
 
 
+def _topics(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...] | None:
+    return given or None
+
+
+def _time(_context: click.Context, _parameter: click.Parameter, given: int | None) -> datetime | None:
+    return None if given is None else from_unix_ms(given)
+
+
+_request_options = option_group(
+    "request",
+    RestoreRequest,
+    click.option(
+        "--overwrite", multiple=True, metavar="TOPIC",
+        help="Replace the records of this topic in DIR; can be repeated.",
+    ),
+    click.option(
+        "--as", "rename", multiple=True, callback=_names, metavar="OLD=NEW",
+        help="Restore topic OLD under the name NEW; can be repeated.",
+    ),
+    click.option(
+        "--to-time", type=time_ms, callback=_time, metavar="TIME",
+        help="End each log before the first record with this timestamp or a later one: ISO 8601, or ms since 1970.",
+    ),
+    click.option(
+        "--to-offset", "to_offsets", multiple=True, callback=_offsets, metavar="TOPIC-PARTITION:OFFSET",
+        help="Exclusive end offset of the restored log; can be repeated.",
+    ),
+    click.option(
+        "--topic", "topics", multiple=True, callback=_topics,
+        help="Only this topic, or TOPIC-ID of the tier; can be repeated.",
+    ),
+)  # fmt: skip
+
+
 @click.command("restore")
 @uri_options
-@click.argument("directory", type=NamedPath())
-@click.option("--topic", "topics", multiple=True, help="Only this topic, or TOPIC-ID of the tier; can be repeated.")
-@click.option(
-    "--to-offset", "to_offsets", multiple=True, callback=_offsets, metavar="TOPIC-PARTITION:OFFSET",
-    help="Exclusive end offset of the restored log; can be repeated.",
-)  # fmt: skip
-@click.option(
-    "--to-time", type=time_ms, metavar="TIME",
-    help="End each log before the first record with this timestamp or a later one: ISO 8601, or ms since 1970.",
-)  # fmt: skip
-@click.option(
-    "--as",
-    "rename",
-    multiple=True,
-    callback=_names,
-    metavar="OLD=NEW",
-    help="Restore topic OLD under the name NEW; can be repeated.",
-)
-@click.option(
-    "--overwrite",
-    multiple=True,
-    metavar="TOPIC",
-    help="Replace the records of this topic in DIRECTORY; can be repeated.",
-)
+@directory_options("[DIR]", "The log directory, instead of DIR.")
+@_request_options
 @click.option("--dry-run", is_flag=True, help="Show which logs would be copied; write nothing.")
 @json_option
 def restore_command(
-    output: Output,
-    place: TierPlace,
-    directory: str,
-    topics: tuple[str, ...],
-    to_offsets: dict[TopicPartition, int],
-    to_time: int | None,
-    rename: dict[str, str],
-    overwrite: tuple[str, ...],
-    *,
-    dry_run: bool,
+    output: Output, place: TierPlace, directories: NamedDirectories, request: RestoreRequest, *, dry_run: bool
 ) -> int:
-    """Copy the logs in the tier at URI into DIRECTORY, where an engine or a Kafka broker can open them.
+    """Copy the logs in the tier at URI into DIR, where an engine or a Kafka broker can open them.
 
-    The command does not change the tier. DIRECTORY can be that of a stopped broker; create the topics in its cluster
+    The command does not change the tier. DIR can be that of a stopped broker; create the topics in its cluster
     first, and they keep the ids that the cluster gave. Run the command again if it was interrupted: it copies only
     missing files.
     """
-    wanted = RestoreRequest(
-        topics=topics or None,
-        to_offsets=to_offsets,
-        to_time=None if to_time is None else from_unix_ms(to_time),
-        rename=rename,
-        overwrite=overwrite,
-    )
     with output.bytes_progress("restoring") as progress:
         found = restore(
             place.uri,
-            directory,
-            wanted,
+            directories.path,
+            request,
             dry_run=dry_run,
             tier_options=place.tier_options,
             config=place.config,
@@ -107,7 +106,7 @@ def restore_command(
     )
     output.table("would be restored" if dry_run else "restored", COLUMNS, rows)
     for log in found:
-        wanted_end = to_offsets.get(log.source, log.log_end)
+        wanted_end = (request.to_offsets or {}).get(log.source, log.log_end)
         if log.log_end < wanted_end:
             output.note(
                 f"{log.log} ends at {log.log_end}, not at {wanted_end}: the batch at offset {log.log_end} contains "

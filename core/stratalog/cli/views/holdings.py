@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, cast
+from typing import Final
 
 from stratalog.cleaning.explain.explain import Fate, RangeFate
 from stratalog.cleaning.explain.forecast import forecast
 from stratalog.cli.tier.cost import log_bill
-from stratalog.client.group_offsets import GroupOffsets
+from stratalog.client.group_offsets import CommittedOffsets, lag
 from stratalog.config.topic import TopicConfig
 from stratalog.env.clock import Clock
-from stratalog.errors import ReadOnlyError, StorageError
-from stratalog.log.log import Log
-from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC
+from stratalog.errors import StorageError
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import EpochEntry, LogOffsets
 from stratalog.reading.reader import Reader, StaticLog
@@ -235,7 +233,7 @@ def collect(reader: Reader, clock: Clock, detail: Detail | None = None) -> Holdi
         reader.release(name)
     groups, error = tuple[GroupLag, ...](), ""
     try:
-        groups = group_lags(reader, clock, {log.name: log.offsets for log in logs if not log.error})
+        groups = group_lags(CommittedOffsets(reader), {log.name: log.offsets for log in logs if not log.error})
     except StorageError as found:
         error = str(found)
     tier_uri = "" if reader.tier is None else reader.tier.uri
@@ -365,45 +363,21 @@ def _tier_state(reader: Reader, log: StaticLog, detail: Detail) -> TierState | N
 
 
 def _orphans(remote: TierLog, log: StaticLog) -> int:
-    check = TierLogCheck(remote, log.parts, contents=False)
+    check = TierLogCheck(remote, log.components, contents=False)
     for found in (check.roots(), check.segments()):
         for _ in found:  # damage is for `stratalog verify`; these steps gather the named objects
             pass
     return sum(1 for finding in check.orphans() if finding.kind is FindingKind.ORPHAN)
 
 
-class _ReadLogs:
-    """The logs of a reader, for code that reads the topics of an engine."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def partitions(self) -> tuple[TopicPartition, ...]:
-        return self._reader.partitions()
-
-    def log(self, topic: str, partition: int) -> Log:
-        return cast(Log, self._reader.log(topic, partition))  # only read: nothing here commits offsets
-
-    def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> object:
-        del partitions, config
-        raise ReadOnlyError(f"topic {name} cannot be created, because the place is only read", self._reader.location)
-
-
-def group_lags(reader: Reader, clock: Clock, offsets: Mapping[TopicPartition, LogOffsets]) -> tuple[GroupLag, ...]:
+def group_lags(groups: CommittedOffsets, offsets: Mapping[TopicPartition, LogOffsets]) -> tuple[GroupLag, ...]:
     """Return the committed offsets of all groups, sorted, with the lag behind the high watermark.
 
     Raises:
         StorageError: the topic of committed offsets cannot be read.
     """
-    if not any(name.topic == OFFSETS_TOPIC for name in reader.partitions()):
-        return ()
-    groups = GroupOffsets(_ReadLogs(reader), clock)
     return tuple(
-        GroupLag(group, name, committed.offset, _lag(offsets.get(name), committed.offset))
+        GroupLag(group, name, committed.offset, lag(offsets[name], committed.offset) if name in offsets else None)
         for group in groups.groups()
         for name, committed in sorted(groups.committed(group).items())
     )
-
-
-def _lag(offsets: LogOffsets | None, committed: int) -> int | None:
-    return None if offsets is None else max(offsets.high_watermark - max(committed, offsets.log_start), 0)

@@ -133,7 +133,7 @@ def _environment() -> Any:
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     safe = import_module("markupsafe").Markup
-    found.filters |= {"size": size_text, "time": time_text, "age": age_text, "printable": printable}
+    found.filters |= {"size": size_text, "time": time_text, "age": age_text, "printable": printable, "moment": moment}
     found.filters["count"] = lambda number: f"{number:,}"
     found.globals |= {
         "chart_style": safe(STYLE),

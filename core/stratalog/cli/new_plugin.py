@@ -1,0 +1,29 @@
+"""``stratalog new-plugin``: write the skeleton of a plugin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stratalog.cli.options import json_option
+from stratalog.cli.output import Output
+
+
+@click.command("new-plugin")
+@click.argument("kind")
+@click.argument("name")
+@click.option(
+    "--into", type=click.Path(path_type=Path), default=".", show_default=True, help="Where to make its folder."
+)
+@json_option
+def new(output: Output, kind: str, name: str, into: Path) -> int:
+    """Write a plugin that can be installed, with one component NAME of a KIND such as cleanup-policy or codec.
+
+    Its methods raise an error that says what to write, and its tests are the contract of the kind.
+    """
+    from stratalog.testing.new_plugin import new_plugin  # noqa: PLC0415 - other commands do without pytest
+
+    rows = [(str(path),) for path in new_plugin(kind, name, into)]
+    output.table(f"new plugin {name}", ("file",), rows)
+    return 0

@@ -1,0 +1,167 @@
+"""Activity of a place over time: samples of its topics and groups, and the rates between samples."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.cleaning.explain.explain import Fate
+from stratalog.cli.output import moment, size_text
+from stratalog.cli.views.holdings import Detail, LogHolding, collect_log, group_lags
+from stratalog.client.group_offsets import CommittedOffsets
+from stratalog.env.clock import Clock
+from stratalog.errors import StorageError
+from stratalog.model.names import TopicPartition
+from stratalog.reading.reader import Reader
+
+WINDOW_MS: Final = 30_000  # of a rate: writers checkpoint the high watermark every few seconds only
+
+
+@dataclass(frozen=True, slots=True)
+class TopicActivity:
+    """State of one topic.
+
+    Attributes:
+        topic: its name.
+        partitions: number of its partitions.
+        log_end: sum of the partitions' log end offsets.
+        high_watermark: sum of their high watermarks.
+        rate: offsets a second by which the sum of high watermarks has grown; None before the second sample.
+        local_bytes: size on local disk.
+        tier_bytes: size in the tier.
+        tier_lag_bytes: size of the closed segments that are not in the tier yet.
+        next: next actions of retention and compaction; "" if nothing is planned.
+        error: reason why a partition cannot be read, or "".
+    """
+
+    topic: str
+    partitions: int
+    log_end: int
+    high_watermark: int
+    rate: float | None
+    local_bytes: int
+    tier_bytes: int
+    tier_lag_bytes: int
+    next: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupActivity:
+    """Lag of one group in one topic: the sum over the partitions, None if the topic is not here."""
+
+    group: str
+    topic: str
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ActivitySample:
+    """State of a place at ``time_ms``. ``group_error`` is the reason why groups cannot be read, or ""."""
+
+    time_ms: int
+    topics: tuple[TopicActivity, ...]
+    groups: tuple[GroupActivity, ...]
+    group_error: str = ""
+
+
+class Activity:
+    """Samples of the logs of a reader. A log that has not changed since the last sample is not read again.
+
+    Args:
+        reader: the logs; they stay open between samples.
+        clock: clock for times and rates.
+    """
+
+    def __init__(self, reader: Reader, clock: Clock) -> None:
+        self._reader, self._clock = reader, clock
+        self._groups = CommittedOffsets(reader)
+        self._logs: dict[TopicPartition, LogHolding] = {}
+        self._ends: deque[tuple[int, Mapping[str, int]]] = deque()  # time (ns) and high watermarks by topic
+
+    def sample(self) -> ActivitySample:
+        """Refresh the reader, and return the state of its logs.
+
+        Raises:
+            StorageError: the place itself cannot be read.
+        """
+        self._refresh()
+        now_ms, topics = self._clock.now_ms(), dict[str, list[LogHolding]]()
+        for name in self._reader.partitions():
+            if name not in self._logs:
+                self._logs[name] = collect_log(self._reader, name, now_ms, Detail())
+            topics.setdefault(name.topic, []).append(self._logs[name])
+        rates = self._rates({topic: sum(log.offsets.high_watermark for log in logs) for topic, logs in topics.items()})
+        found = tuple(_activity(topic, logs, rates.get(topic)) for topic, logs in topics.items())
+        try:
+            return ActivitySample(now_ms, found, self._group_activity())
+        except StorageError as error:
+            return ActivitySample(now_ms, found, (), str(error))
+
+    def _refresh(self) -> None:
+        """Forget logs that have changed, and those that wait for an offload: only the tier shows the offload."""
+        for name, log in list(self._logs.items()):
+            if log.waiting_bytes or log.error:
+                self._reader.release(name)
+                del self._logs[name]
+        for name in self._reader.refresh():
+            self._logs.pop(name, None)
+        for name in self._logs.keys() - set(self._reader.partitions()):
+            del self._logs[name]
+
+    def _rates(self, ends: Mapping[str, int]) -> dict[str, float]:
+        """Return the growth a second over the window; a topic that is created again has no rate until it has grown."""
+        now_ns = self._clock.monotonic_ns()
+        self._ends.append((now_ns, ends))
+        while len(self._ends) > 2 and now_ns - self._ends[1][0] >= WINDOW_MS * 1_000_000:
+            self._ends.popleft()
+        began_ns, before = self._ends[0]
+        seconds = (now_ns - began_ns) / 1e9
+        return {topic: max(end - before.get(topic, 0), 0) / seconds for topic, end in ends.items()} if seconds else {}
+
+    def _group_activity(self) -> tuple[GroupActivity, ...]:
+        offsets = {name: log.offsets for name, log in self._logs.items() if not log.error}
+        lags: dict[tuple[str, str], int | None] = {}
+        for found in group_lags(self._groups, offsets):
+            key = (found.group, found.name.topic)
+            if found.lag is not None:
+                lags[key] = (lags.get(key) or 0) + found.lag
+            else:
+                lags.setdefault(key, None)
+        return tuple(GroupActivity(group, topic, lag) for (group, topic), lag in lags.items())
+
+
+def _activity(topic: str, logs: list[LogHolding], rate: float | None) -> TopicActivity:
+    return TopicActivity(
+        topic,
+        len(logs),
+        sum(log.offsets.log_end for log in logs),
+        sum(log.offsets.high_watermark for log in logs),
+        rate,
+        sum(log.local_bytes for log in logs),
+        sum(log.tier_bytes for log in logs),
+        sum(log.waiting_bytes for log in logs),
+        next_text(logs),
+        next((f"{log.name}: {log.error}" for log in logs if log.error), ""),
+    )
+
+
+def next_text(logs: Iterable[LogHolding]) -> str:
+    """Return the next actions of retention and compaction on one line: those of the next passes, or the next deletion."""
+    spans = [span for log in logs for span in log.spans if span.start < span.end]
+    actions = []
+    for fate in (Fate.DELETE, Fate.EVICT, Fate.COMPACT):
+        wanted = [span for span in spans if span.fate is fate]
+        if wanted:
+            size_bytes, count = sum(span.size_bytes for span in wanted), sum(span.segments for span in wanted)
+            actions.append(f"{fate} {count} ({size_text(size_bytes)})")
+    times = [span.when_ms for span in spans if span.when_ms is not None]
+    return ", ".join(actions) or (f"delete at {_minute(min(times))}" if times else "")
+
+
+def _minute(timestamp_ms: int) -> str:
+    """Return a timestamp without seconds, for the narrow columns of a terminal."""
+    text = moment(timestamp_ms)
+    return f"{text[:-8]}Z" if text.endswith("Z") else text

@@ -1,0 +1,165 @@
+"""One page of the records of a log, of bounded size: at most ``PAGE_RECORDS`` records out of about ``PAGE_BYTES`` of log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from typing import Final
+
+from stratalog.cli.contents.decoders import decoder_of
+from stratalog.cli.contents.positions import nearest_offset
+from stratalog.cli.contents.values import Style, shown
+from stratalog.cli.output import printable
+from stratalog.cli.parameters import Start
+from stratalog.log.read.log_reader import LogReader
+from stratalog.log.read.view import LogView
+from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC
+from stratalog.model.messages.transactions_topic import TRANSACTIONS_TOPIC
+from stratalog.model.offsets import Isolation
+from stratalog.model.records import Record
+
+PAGE_RECORDS: Final = 50
+PAGE_BYTES: Final = 32 << 20  # of the log, before decompression
+_PAGE_SEGMENTS: Final = 1000
+_BRIEF_CHARACTERS: Final = 300  # of a key or a value in a list
+_FULL_CHARACTERS: Final = 1 << 17  # of a single record
+_DECODED_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+
+
+class Shape(StrEnum):
+    """Forms of keys and values on a page: those of ``consume --decoder``, and Avro."""
+
+    TEXT = "text"
+    JSON = "json"
+    HEX = "hex"
+    BASE64 = "base64"
+    AVRO = "avro"
+
+
+AvroText = Callable[[bytes], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Records to show.
+
+    Attributes:
+        start: position of the first record.
+        key: only records with this key; None for all.
+        isolation: bound of the read.
+    """
+
+    start: Start
+    key: bytes | None = None
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPage:
+    """Records of a log with offsets in [start, end).
+
+    Attributes:
+        records: the records, in order.
+        start: first offset of the page.
+        end: end offset of the page: all records below were read.
+        log_start: first offset of the log.
+        log_end: end offset of the log for the isolation level.
+    """
+
+    records: tuple[Record, ...]
+    start: int
+    end: int
+    log_start: int
+    log_end: int
+
+    @property
+    def next_start(self) -> int | None:
+        """First offset of the next page; None if there is none."""
+        return self.end if self.end < self.log_end else None
+
+    @property
+    def previous_start(self) -> int | None:
+        """First offset of the page before; None if there is none."""
+        return max(self.start - PAGE_RECORDS, self.log_start) if self.start > self.log_start else None
+
+
+def read_page(log: LogReader, query: Query) -> RecordPage:
+    """Return a page of records.
+
+    Raises:
+        StorageError: the records cannot be read.
+    """
+    log_end, log_start = log.offsets().bound(query.isolation), log.offsets().log_start
+    start = nearest_offset(log, query.start, query.isolation)
+    end = bounded_end(log.view(), start, log_end)
+    found = list(islice(_records(log, query, start, end), PAGE_RECORDS)) if start < end else []
+    if len(found) == PAGE_RECORDS:
+        end = found[-1].offset + 1
+    return RecordPage(tuple(found), start, end, log_start, log_end)
+
+
+def _records(log: LogReader, query: Query, start: int, end: int) -> Iterator[Record]:
+    if query.key is None:
+        return log.records(start, end, query.isolation)
+    return log.records_with_key(query.key, start, end, query.isolation)
+
+
+def bounded_end(view: LogView, start: int, end: int) -> int:
+    """Return an end offset, at most ``end``, so that a read from ``start`` reads about ``PAGE_BYTES``.
+
+    The bytes of a part of a segment are estimated from its size.
+    """
+    left_bytes, offset = PAGE_BYTES, start
+    for segment in islice(view.readable_from(start), _PAGE_SEGMENTS):
+        offset = max(offset, segment.base_offset)
+        count = max(segment.end_offset - segment.base_offset, 1)
+        size_bytes = segment.size_bytes * (segment.end_offset - offset) // count
+        if size_bytes > left_bytes:
+            return min(offset + max(left_bytes * count // segment.size_bytes, 1), end)
+        left_bytes, offset = left_bytes - size_bytes, segment.end_offset
+        if offset >= end:
+            return end
+    return min(max(offset, start + 1), end)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRecord:
+    """A record as text. Contents of Kafka's internal topics are in ``value`` alone."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+    key: str
+    value: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def show_record(topic: str, record: Record, shape: Shape, avro: AvroText | None, *, full: bool = False) -> ShownRecord:
+    """Return a record as text, cut unless ``full``. A value that does not fit ``shape`` is shown as text or hex digits."""
+    most = _FULL_CHARACTERS if full else _BRIEF_CHARACTERS
+    head = (record.offset, record.timestamp_ms, record.leader_epoch)
+    if topic in _DECODED_TOPICS:
+        lines = "\n".join(decoder_of(topic, None)(record).lines())
+        return ShownRecord(*head, "", lines if len(lines) <= most else f"{lines[:most]}...")
+    is_structured = shape in {Shape.JSON, Shape.AVRO}
+    style = Style.TEXT if is_structured else Style(shape)
+    headers = tuple((printable(name), shown(value, style, _BRIEF_CHARACTERS)) for name, value in record.headers)
+    value = _structured(record.value, shape, avro, most) if is_structured else shown(record.value, style, most)
+    return ShownRecord(*head, shown(record.key, style, most), value, headers)
+
+
+def _structured(value: bytes | None, shape: Shape, avro: AvroText | None, most: int) -> str:
+    """Return a JSON or Avro value as JSON, on several lines if that is not cut."""
+    if value is None:
+        return "null"
+    text: str | bytes | None = value if shape is Shape.JSON else avro(value) if avro is not None else None
+    try:
+        brief = json.dumps(json.loads(text or ""), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return f"{shown(value, Style.TEXT, most)} (not {'JSON' if shape is Shape.JSON else 'of the Avro schema'})"
+    if len(brief) > most:
+        return f"{brief[:most]}... ({len(value):,} bytes)"
+    return json.dumps(json.loads(brief), ensure_ascii=False, indent=2) if most == _FULL_CHARACTERS else brief

@@ -1,0 +1,89 @@
+"""``stratalog console``: a read-only web page about a log directory or a tier, on this machine."""
+
+from __future__ import annotations
+
+import threading
+import webbrowser
+from pathlib import Path
+from typing import Final
+
+import click
+
+from stratalog.cli.contents.avro import avro_text
+from stratalog.cli.options import LogPlace
+from stratalog.cli.output import Output
+from stratalog.cli.views.browse import AvroText
+from stratalog.cli.views.console_pages import ConsolePages
+from stratalog.cli.views.console_server import ConsoleServer, Listener, listener
+from stratalog.cli.views.console_web import web_application
+from stratalog.cli.views.report import view_options
+from stratalog.env.clock import SystemClock
+from stratalog.errors import ConfigError
+from stratalog.spi.commands import stop_event
+
+_POLL_S: Final = 0.2
+
+
+@click.command()
+@click.option(
+    "--listen",
+    "address",
+    default="127.0.0.1:8088",
+    show_default=True,
+    type=listener,
+    metavar="HOST:PORT",
+    help="Address of the page; port 0 chooses a free one.",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Allow an address that other machines reach. The page has no login and no encryption, and shows all records.",
+)
+@click.option(
+    "--avro",
+    "schemas",
+    metavar="TOPIC=FILE.avsc",
+    multiple=True,
+    help="Schema of the Avro values of a topic; can be repeated.",
+)
+@click.option("--browser", is_flag=True, help="Open the page in a browser.")
+@view_options
+def console(place: LogPlace, address: Listener, schemas: tuple[str, ...], *, insecure: bool, browser: bool) -> None:
+    """Serve a read-only web page about a log directory or a tier: topics, segments, records, groups, history.
+
+    Runs until Ctrl-C. Nothing is locked or changed, also while a broker or an engine is running. Every user of
+    this machine can open the page, and no other machine. The page loads nothing from a network.
+    """
+    if not (address.is_loopback or insecure):
+        raise ConfigError(
+            f"other machines could read all records at {address.host}: listen at 127.0.0.1, or add --insecure"
+        )
+    output = Output(as_json=False)
+    with stop_event() as stop, place.reader() as reader:
+        pages = ConsolePages(reader, SystemClock(), dict(map(_schema, schemas)))
+        try:
+            server = ConsoleServer(address, web_application(pages))
+        except OSError as error:
+            raise ConfigError(
+                f"the console cannot listen at {address.host}:{address.port}: {error.strerror or error}; choose another "
+                "address with --listen HOST:PORT"
+            ) from error
+        with server:
+            thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), name="stratalog-console")
+            thread.start()
+            url = address.url(server.server_port)
+            output.line(f"{reader.location} is shown at {url}; press Ctrl-C to stop")
+            output.flush()
+            if browser:
+                webbrowser.open(url)
+            stop.wait()
+            server.shutdown()
+            thread.join()
+        pages.close()
+
+
+def _schema(given: str) -> tuple[str, AvroText]:
+    topic, is_pair, file = given.partition("=")
+    if not is_pair or not topic:
+        raise click.UsageError(f"--avro {given}: give TOPIC=FILE.avsc")
+    return topic, avro_text(Path(file), "console")

@@ -1,0 +1,215 @@
+"""Pages of the console. Each page reads a bounded part of the logs, in the state at its request."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from stratalog import __version__
+from stratalog.cli.views.browse import AvroText, Query, Shape, read_page, show_record
+from stratalog.cli.views.holdings import Detail, GroupLag, collect_log, tier_log
+from stratalog.cli.views.page import offset_bounds, render, time_bounds
+from stratalog.client.group_offsets import CommittedOffsets, lag
+from stratalog.env.clock import Clock
+from stratalog.errors import ConfigError
+from stratalog.model.names import TopicPartition, unknown_topic
+from stratalog.reading.reader import Reader
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.tier_diff import SegmentDifference, differences
+
+T = TypeVar("T")
+
+_TOPICS: Final = 100  # on one page
+_PARTITIONS: Final = 10
+_GROUP_ROWS: Final = 100
+_COMMITS: Final = 50
+_DIFFERENCES: Final = 500
+_REFRESH_PAUSE: Final = 10  # times the duration of a refresh, until the next one: a listing of a large tier takes long
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one page of a long list. ``number`` is the page, from 0."""
+
+    rows: Sequence[Any]
+    number: int
+    total: int
+    size: int
+
+    @property
+    def has_next(self) -> bool:
+        """True if a page follows."""
+        return (self.number + 1) * self.size < self.total
+
+
+def part_of(rows: Sequence[T], number: int, size: int) -> Part:
+    """Return the page ``number`` of a list."""
+    return Part(rows[number * size : (number + 1) * size], number, len(rows), size)
+
+
+class ConsolePages:
+    """Pages of one reader. Thread-safe: a lock lets one request read at a time.
+
+    Args:
+        reader: the logs; each request refreshes the reader, and closes the logs that it has opened.
+        clock: clock for ages and next actions.
+        avro: for each topic with Avro values, a function that converts a value to JSON.
+    """
+
+    def __init__(self, reader: Reader, clock: Clock, avro: Mapping[str, AvroText]) -> None:
+        self._reader, self._clock, self._avro = reader, clock, avro
+        self._lock, self._closed = threading.Lock(), False
+        self._groups, self._refresh_ns = CommittedOffsets(reader), 0
+
+    def close(self) -> None:
+        """Wait for the request in progress, and refuse others."""
+        with self._lock:
+            self._closed = True
+
+    @contextmanager
+    def _refreshed(self) -> Iterator[Reader]:
+        with self._lock:
+            if self._closed:
+                raise ConfigError("the console is stopping")
+            began_ns = self._clock.monotonic_ns()
+            if began_ns >= self._refresh_ns:
+                self._reader.refresh()
+                ended_ns = self._clock.monotonic_ns()
+                self._refresh_ns = ended_ns + _REFRESH_PAUSE * (ended_ns - began_ns)
+            try:
+                yield self._reader
+            finally:
+                for name in self._reader.partitions():
+                    self._reader.release(name)
+
+    def _render(self, template: str, title: str, **values: object) -> str:
+        place = {"location": self._reader.location, "now_ms": self._clock.now_ms(), "version": __version__}
+        return render(template, title=f"{title} - stratalog console", **place, **values)
+
+    def topics(self, number: int) -> str:
+        """Return the list of topics."""
+        with self._refreshed() as reader:
+            found = reader.topics()
+            names = sorted(found, key=lambda topic: (topic.startswith("__"), topic))
+            listed = part_of([found[name] for name in names], number, _TOPICS)
+            tier_uri = "" if reader.tier is None else reader.tier.uri
+        is_tier = reader.location == tier_uri  # its manifests have the settings, one for each log
+        return self._render("console_topics.html", "topics", part=listed, tier_uri=tier_uri, is_tier=is_tier)
+
+    def topic(self, topic: str, number: int) -> str:
+        """Return the partitions of a topic."""
+        with self._refreshed() as reader:
+            found = reader.topics().get(topic)
+            if found is None:
+                raise unknown_topic(topic, reader.topics(), reader.location)
+            listed = part_of([TopicPartition(topic, one) for one in found.partitions], number, _PARTITIONS)
+            logs = [collect_log(reader, name, self._clock.now_ms(), Detail()) for name in listed.rows]
+        bounds = (offset_bounds(logs), time_bounds(logs))
+        return self._render("console_topic.html", topic, topic=found, part=listed, logs=logs, bounds=bounds)
+
+    def partition(self, name: TopicPartition) -> str:
+        """Return the segments of both tiers, epochs and transactions of a log."""
+        with self._refreshed() as reader:
+            reader.log(*name)
+            log = collect_log(reader, name, self._clock.now_ms(), Detail())
+        bounds = (offset_bounds([log]), time_bounds([log]))
+        form = self._form(name, {}, self._shape(name.topic, ""))
+        return self._render("console_partition.html", str(name), log=log, bounds=bounds, **form)
+
+    def records(self, name: TopicPartition, query: Query, shape: str, given: Mapping[str, str]) -> str:
+        """Return a page of records; ``given`` is the query as text, for links and the form."""
+        chosen = self._shape(name.topic, shape)
+        with self._refreshed() as reader:
+            found = read_page(reader.log(*name), query)
+        shown = [show_record(name.topic, record, chosen, self._avro.get(name.topic)) for record in found.records]
+        form = self._form(name, given, chosen)
+        return self._render("console_records.html", f"records of {name}", found=found, rows=shown, **form)
+
+    def record(self, name: TopicPartition, offset: int, shape: str) -> str:
+        """Return one record in full."""
+        chosen = self._shape(name.topic, shape)
+        with self._refreshed() as reader:
+            log = reader.log(*name)
+            record = next(log.records(offset, offset + 1), None)
+        if record is None:
+            raise ConfigError(
+                f"{name} has no record at offset {offset}: compaction removed it, or it is a control record"
+            )
+        row = show_record(name.topic, record, chosen, self._avro.get(name.topic), full=True)
+        return self._render(
+            "console_record.html",
+            f"record {offset} of {name}",
+            name=name,
+            row=row,
+            shapes=self._shapes(name.topic),
+            chosen=chosen,
+        )
+
+    def groups(self, number: int) -> str:
+        """Return committed offsets and the lag of consumer groups."""
+        with self._refreshed() as reader:
+            rows = [
+                (group, name, committed.offset)
+                for group in self._groups.groups()
+                for name, committed in sorted(self._groups.committed(group).items())
+            ]
+            listed = part_of(rows, number, _GROUP_ROWS)
+            known = frozenset(reader.partitions())
+            found = [
+                GroupLag(group, name, offset, lag(reader.log(*name).offsets(), offset) if name in known else None)
+                for group, name, offset in listed.rows
+            ]
+        return self._render("console_groups.html", "groups", part=listed, groups=found)
+
+    def history(self, name: TopicPartition) -> str:
+        """Return the newest commits of a log in the tier."""
+        with self._refreshed() as reader:
+            roots = list(islice(self._tier_log(reader, name).history(), _COMMITS))
+        return self._render("console_history.html", f"history of {name}", name=name, roots=roots, most=_COMMITS)
+
+    def changes(self, name: TopicPartition, older: int, newer: int) -> str:
+        """Return the segments that differ between two versions of a log in the tier."""
+        with self._refreshed() as reader:
+            log = self._tier_log(reader, name)
+            found: list[SegmentDifference] = list(
+                islice(differences(log.view_as_of(older).segments, log.view_as_of(newer).segments), _DIFFERENCES + 1)
+            )
+        return self._render(
+            "console_changes.html",
+            f"changes of {name}",
+            name=name,
+            older=older,
+            newer=newer,
+            rows=found[:_DIFFERENCES],
+            is_cut=len(found) > _DIFFERENCES,
+        )
+
+    def failure(self, status: str, text: str) -> str:
+        """Return a page about an error."""
+        return self._render("console_error.html", status, status=status, text=text)
+
+    def _form(self, name: TopicPartition, given: Mapping[str, str], chosen: Shape) -> dict[str, object]:
+        """Return the values of the form for records, as they were given."""
+        fields = {field: given.get(field, "") for field in ("from", "key", "hex", "isolation")}
+        return {"name": name, "given": fields, "shapes": self._shapes(name.topic), "chosen": chosen}
+
+    def _shapes(self, topic: str) -> list[Shape]:
+        return [shape for shape in Shape if shape is not Shape.AVRO or topic in self._avro]
+
+    def _shape(self, topic: str, given: str) -> Shape:
+        if not given:
+            return Shape.AVRO if topic in self._avro else Shape.TEXT
+        if given not in self._shapes(topic):
+            raise ConfigError(f"{given!r} is not a decoder: use one of {', '.join(self._shapes(topic))}")
+        return Shape(given)
+
+    @staticmethod
+    def _tier_log(reader: Reader, name: TopicPartition) -> TierLog:
+        found = tier_log(reader, reader.log(*name))
+        if found is None:
+            raise ConfigError(f"{name} has no tier here: start the console with --tier URI")
+        return found

@@ -1,0 +1,143 @@
+"""HTTP server of the console: GET requests on one address, for one host name, with headers that forbid scripts."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+import socket
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+import click
+
+Answer = Callable[..., Any]  # the start_response of a WSGI server
+Application = Callable[[dict[str, Any], Answer], Iterable[bytes]]
+
+CONTENT_POLICY: Final = (
+    "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = (
+    ("Content-Security-Policy", CONTENT_POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cache-Control", "no-store"),
+)
+_LISTEN: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+):([0-9]{1,5})")
+_LOCALHOST: Final = "localhost"
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Address of a server. Port 0 chooses a free port."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if only programs of this machine can connect."""
+        address = _address(self.host)
+        return self.host == _LOCALHOST if address is None else address.is_loopback
+
+    def url(self, port: int) -> str:
+        """Return the URL of the server, which listens at ``port``."""
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{port}/"
+
+
+def listener(text: str) -> Listener:
+    """Return the address of ``HOST:PORT``, or raise BadParameter."""
+    found = _LISTEN.fullmatch(text)
+    if found is None or int(found[2]) > 0xFFFF:
+        raise click.BadParameter(f"{text!r} is not of the form HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080")
+    return Listener(found[1].strip("[]"), int(found[2]))
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+class GuardedApplication:
+    """Application that answers GET requests for its own address only, and adds the headers that protect a page.
+
+    A page of another site can let its own name resolve to this machine (DNS rebinding), and would then read the answers.
+    The Host header still has that name: requests for other names than localhost, the listener's name and IP addresses are
+    refused.
+    """
+
+    def __init__(self, application: Application, own: Listener) -> None:
+        self._application, self._own = application, own
+
+    def __call__(self, environ: dict[str, Any], start_response: Answer) -> Iterable[bytes]:
+        """Answer one request."""
+
+        def start(status: str, headers: list[tuple[str, str]], *others: Any) -> Any:
+            return start_response(status, [*headers, *_HEADERS], *others)
+
+        if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
+            return _refuse(
+                start, "405 Method Not Allowed", "The console only reads: use GET.", [("Allow", "GET, HEAD")]
+            )
+        if not self._is_own(str(environ.get("HTTP_HOST", ""))):
+            return _refuse(start, "421 Misdirected Request", "Open the console at the address that it prints.", [])
+        return self._application(environ, start)
+
+    def _is_own(self, given: str) -> bool:
+        host = given.rpartition(":")[0] if re.search(r":[0-9]+$", given) else given
+        host = host.strip("[]").lower()
+        address = _address(host)
+        if address is not None:
+            return address.is_loopback or not self._own.is_loopback
+        return host in {_LOCALHOST, self._own.host.lower()}
+
+
+def _refuse(start: Answer, status: str, text: str, headers: list[tuple[str, str]]) -> Iterable[bytes]:
+    start(status, [("Content-Type", "text/plain; charset=utf-8"), *headers])
+    return [f"{text}\n".encode()]
+
+
+class ConsoleServer(ThreadingMixIn, WSGIServer):
+    """Server with a thread for each connection: a connection without a request delays no other one.
+
+    Raises:
+        OSError: the address cannot be used.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, own: Listener, application: Application) -> None:
+        if ":" in own.host:
+            self.address_family = socket.AF_INET6
+        super().__init__((own.host, own.port), _Handler)
+        self.set_app(GuardedApplication(application, own))
+
+    def server_bind(self) -> None:
+        """Bind the socket, without a lookup of the host's name in DNS."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log the error of a connection, such as a browser that leaves before the answer."""
+        del request
+        _LOGGER.debug("a connection failed client=%s error=%r", client_address, sys.exception())
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = 10  # seconds for the request: browsers open connections in advance
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parameter's name in the standard library
+        """Log nothing: the command's output stays short."""
+
+    def address_string(self) -> str:
+        return str(self.client_address[0])

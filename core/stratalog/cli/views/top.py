@@ -1,0 +1,99 @@
+"""``stratalog top``: the topics of a log directory or a tier, live in the terminal."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from stratalog.cli.options import LogPlace, json_option
+from stratalog.cli.output import Output, TitledTable, moment, size_text
+from stratalog.cli.views.activity import Activity, ActivitySample
+from stratalog.cli.views.report import view_options
+from stratalog.env.clock import SystemClock
+from stratalog.spi.commands import stop_event
+
+_TOPICS: Final = ("topic", "parts", "rate/s", "HW", "log end", "local", "tier", "tier lag", "next")
+_GROUPS: Final = ("group", "topic", "lag")
+_WIDTHS: Final = (
+    (110, _TOPICS),
+    (80, ("topic", "rate/s", "HW", "local", "tier", "tier lag", "next")),
+    (0, ("topic", "rate/s", "HW", "tier lag")),
+)  # characters of a terminal, and the columns that fit into it
+_JSON_TOPICS: Final = (
+    "topic", "partitions", "rate", "high_watermark", "log_end", "local_bytes", "tier_bytes", "tier_lag_bytes", "next",
+    "error",
+)  # fmt: skip
+_SECOND_MS: Final = 1000
+
+
+@click.command()
+@click.option(
+    "--interval",
+    default=2.0,
+    show_default=True,
+    type=click.FloatRange(0.1, 3600),
+    metavar="SECONDS",
+    help="Time between two samples.",
+)
+@click.option("--once", is_flag=True, help="Print one table, and exit; a rate needs a second sample, and is left out.")
+@view_options
+@json_option
+def top(place: LogPlace, output: Output, *, interval: float, once: bool) -> int:
+    """Show the topics of a log directory or a tier: rates, offsets, sizes of both tiers, next actions, lag of groups.
+
+    Runs until Ctrl-C. Nothing is locked or changed, also while a broker or an engine is running; behind a running writer,
+    records are counted up to its last high watermark checkpoint. A rate is the mean of the last 30 seconds. Tier lag is
+    the size of closed segments that are not in the tier yet. The exit code is 1 if a log cannot be read at the end.
+    """
+    clock = SystemClock()
+    with stop_event() as stop, place.reader() as reader, output.live() as show:
+        activity = Activity(reader, clock)
+        while True:
+            sample = activity.sample()
+            if output.as_json:
+                _print_json(output, sample)
+            else:
+                show(f"{reader.location}  {moment(sample.time_ms)}", _tables(sample, output.width))
+            if once or clock.wait(stop, round(interval * _SECOND_MS)):
+                break
+    return 1 if any(topic.error for topic in sample.topics) or sample.group_error else 0
+
+
+def _tables(sample: ActivitySample, width: int) -> list[TitledTable]:
+    """Return the tables of a sample, with the columns that fit into ``width``; the busiest topics are first, and Kafka's internal topics last."""
+    topics = sorted(sample.topics, key=lambda topic: (topic.topic.startswith("__"), -(topic.rate or 0), topic.topic))
+    rows = [
+        (
+            topic.topic,
+            topic.partitions,
+            topic.rate,
+            topic.high_watermark,
+            topic.log_end,
+            size_text(topic.local_bytes),
+            size_text(topic.tier_bytes),
+            size_text(topic.tier_lag_bytes),
+            f"cannot be read: {topic.error}" if topic.error else topic.next,
+        )
+        for topic in topics
+    ]
+    groups = sorted(sample.groups, key=lambda group: (-(group.lag or 0), group.group, group.topic))
+    columns = next(columns for least, columns in _WIDTHS if width >= least)
+    fitting = [[row[_TOPICS.index(column)] for column in columns] for row in rows]
+    tables: list[TitledTable] = [("topics", columns, fitting)]
+    if groups:
+        lags = [(group.group, group.topic, group.lag) for group in groups]
+        tables.append(("groups", _GROUPS, lags))
+    if sample.group_error:
+        tables.append(("groups", ("error",), [(sample.group_error,)]))
+    return tables
+
+
+def _print_json(output: Output, sample: ActivitySample) -> None:
+    for topic in sample.topics:
+        output.item({"time_ms": sample.time_ms, **{name: getattr(topic, name) for name in _JSON_TOPICS}})
+    for group in sample.groups:
+        output.item({"time_ms": sample.time_ms, **{name: getattr(group, name) for name in _GROUPS}})
+    if sample.group_error:
+        output.item({"time_ms": sample.time_ms, "error": sample.group_error})
+    output.flush()
