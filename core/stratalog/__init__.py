@@ -9,9 +9,12 @@ if TYPE_CHECKING:
     from stratalog import aio as aio
     from stratalog import errors as errors
     from stratalog.client.consumer import Consumer
+    from stratalog.client.coordinator import TransactionCoordinator
     from stratalog.client.group_offsets import CommittedOffset
     from stratalog.client.pending import RecordMetadata
     from stratalog.client.producer import Producer, ProducerOptions
+    from stratalog.client.sequences import ProducerId
+    from stratalog.client.serializers import DeserializedRecord
     from stratalog.engine.engine import Engine
     from stratalog.engine.open_engine import open_engine
     from stratalog.env.progress import Progress
@@ -21,12 +24,14 @@ if TYPE_CHECKING:
     from stratalog.log.read.log_reader import LogReader
     from stratalog.log.read.transfer import Transfer
     from stratalog.model.batches import TimestampType
+    from stratalog.model.messages.transactions_topic import TransactionState
     from stratalog.model.metrics import HistogramSample, Metric, MetricKind, Sample
     from stratalog.model.names import TopicId, TopicPartition
     from stratalog.model.offsets import Durability, EpochEnd, Isolation, LogOffsets
     from stratalog.model.records import Record, RecordColumns
     from stratalog.reading.open_reader import open_reader
     from stratalog.reading.reader import Reader, TopicInfo
+    from stratalog.reading.topic_table import TopicSetting
     from stratalog.segment.down_convert import Converted
 
 __version__ = "0.1.0"
@@ -36,6 +41,7 @@ __all__ = [
     "CommittedOffset",
     "Consumer",
     "Converted",
+    "DeserializedRecord",
     "Durability",
     "Engine",
     "EpochEnd",
@@ -48,6 +54,7 @@ __all__ = [
     "Metric",
     "MetricKind",
     "Producer",
+    "ProducerId",
     "ProducerOptions",
     "Progress",
     "Reader",
@@ -59,6 +66,9 @@ __all__ = [
     "TopicId",
     "TopicInfo",
     "TopicPartition",
+    "TopicSetting",
+    "TransactionCoordinator",
+    "TransactionState",
     "Transfer",
     "open_engine",
     "open_reader",
@@ -66,12 +76,15 @@ __all__ = [
 
 _HOMES: Final = {
     "stratalog.client.consumer": ("Consumer",),
+    "stratalog.client.coordinator": ("TransactionCoordinator",),
     "stratalog.client.group_offsets": ("CommittedOffset",),
     "stratalog.client.pending": ("RecordMetadata",),
     "stratalog.client.producer": (
         "Producer",
         "ProducerOptions",
     ),
+    "stratalog.client.sequences": ("ProducerId",),
+    "stratalog.client.serializers": ("DeserializedRecord",),
     "stratalog.engine.engine": ("Engine",),
     "stratalog.engine.open_engine": ("open_engine",),
     "stratalog.log.read.fetch": ("Fetched",),
@@ -80,6 +93,7 @@ _HOMES: Final = {
     "stratalog.log.read.transfer": ("Transfer",),
     "stratalog.log.append.commit": ("AppendResult",),
     "stratalog.model.batches": ("TimestampType",),
+    "stratalog.model.messages.transactions_topic": ("TransactionState",),
     "stratalog.model.metrics": (
         "HistogramSample",
         "Metric",
@@ -106,6 +120,7 @@ _HOMES: Final = {
         "Reader",
         "TopicInfo",
     ),
+    "stratalog.reading.topic_table": ("TopicSetting",),
     "stratalog.segment.down_convert": ("Converted",),
 }
 

@@ -18,9 +18,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Final, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from stratalog.client.consumer import Consumer
+from stratalog.client.consumer import Consumer, RecordType
 from stratalog.client.group_offsets import Committable, CommittedOffset
 from stratalog.client.pending import RecordMetadata
 from stratalog.client.producer import Producer
@@ -88,8 +88,8 @@ class AsyncProducer(_Calls):
         self,
         topic: str,
         *,
-        key: bytes | None = None,
-        value: bytes | None = None,
+        key: Any = None,
+        value: Any = None,
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int = NO_TIMESTAMP,
         partition: int | None = None,
@@ -127,22 +127,24 @@ class AsyncProducer(_Calls):
         await self._call(self._producer.abort_transaction)
 
 
-class AsyncConsumer(_Calls):
+class AsyncConsumer(_Calls, Generic[RecordType]):
     """A consumer for coroutines.
 
     Args:
         consumer: closed with this object.
     """
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer[RecordType]) -> None:
         super().__init__(consumer)
         self._consumer = consumer
 
-    async def poll(self, max_records: int = _CHUNK_RECORDS, timeout_ms: int = 0) -> dict[TopicPartition, list[Record]]:
+    async def poll(
+        self, max_records: int = _CHUNK_RECORDS, timeout_ms: int = 0
+    ) -> dict[TopicPartition, list[RecordType]]:
         """See ``Consumer.poll``."""
         return await self._call(self._consumer.poll, max_records, timeout_ms)
 
-    async def records(self, timeout_ms: int = 0) -> AsyncIterator[tuple[TopicPartition, Record]]:
+    async def records(self, timeout_ms: int = 0) -> AsyncIterator[tuple[TopicPartition, RecordType]]:
         """Iterate over records, each with its partition; end if there is none for ``timeout_ms``.
 
         Records are polled one by one: the positions are those of ``Consumer.records``.

@@ -6,13 +6,14 @@ import contextlib
 import re
 import threading
 from collections.abc import Iterable
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from stratalog.client.consumer import Consumer
-from stratalog.client.coordinator import Coordinator
+from stratalog.client.coordinator import NEVER_MS, TransactionCoordinator
 from stratalog.client.group_offsets import GroupOffsets
 from stratalog.client.log_access import Logs
 from stratalog.client.producer import Producer, ProducerOptions
+from stratalog.client.serializers import Deserializer, Deserializers, Serializer
 from stratalog.client.statetopic import Compact
 from stratalog.client.transaction import Transaction
 from stratalog.errors import ClosedError, ConfigError
@@ -31,6 +32,8 @@ class ProducerKeywords(TypedDict, total=False):
     durability: str | None
     delivery_timeout_ms: int
     transaction_timeout_ms: int
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
 
 
 class Clients:
@@ -38,17 +41,20 @@ class Clients:
 
     Args:
         logs: the engine.
-        parts: formats, codecs and environment of the engine.
+        components: formats, codecs and environment of the engine.
         compact: compacts a log that stores the state of clients; see ``StateTopic``.
+        expiration_ms: as in ``TransactionCoordinator``.
     """
 
-    def __init__(self, logs: Logs, parts: Components, compact: Compact | None = None) -> None:
-        self._logs, self._parts = logs, parts
+    def __init__(
+        self, logs: Logs, components: Components, compact: Compact | None = None, expiration_ms: int = NEVER_MS
+    ) -> None:
+        self._logs, self._components = logs, components
         self._lock = threading.Lock()
         self._producers: set[Producer] = set()
         self._closed = False
-        self.offsets = GroupOffsets(logs, parts.env.clock, compact)
-        self.coordinator = Coordinator(logs, parts.env, compact)
+        self.offsets = GroupOffsets(logs, components.env.clock, compact)
+        self.coordinator = TransactionCoordinator(logs, components.env, self.offsets, compact, expiration_ms)
 
     def producer(self, *, transactional_id: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
         """Create a producer; see ``ProducerOptions`` for its options.
@@ -63,7 +69,7 @@ class Clients:
             StorageError: the open transaction of an older producer cannot be aborted.
         """
         chosen = ProducerOptions(**options)
-        chosen.codec(self._parts)
+        chosen.codec(self._components)
         transaction = None
         if transactional_id is not None:
             _check_transactional(transactional_id, chosen)
@@ -72,14 +78,14 @@ class Clients:
                 transactional_id,
                 chosen.transaction_timeout_ms,
                 chosen.durability,
-                self._parts.env.chance,
+                self._components.env.chance,
             )
         with self._lock:
             if self._closed:
                 raise ClosedError("the engine is closed")
             made = Producer(
                 self._logs,
-                self._parts,
+                self._components,
                 chosen,
                 offsets=self.offsets,
                 transaction=transaction,
@@ -95,17 +101,21 @@ class Clients:
         group: str | None = None,
         isolation: str = "read_uncommitted",
         auto_offset_reset: str = "latest",
-    ) -> Consumer:
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+    ) -> Consumer[Any]:
         """Create a consumer of all partitions of ``topics``; arguments and errors are those of ``Consumer``."""
         self.coordinator.recover()
+        has_deserializers = key_deserializer is not None or value_deserializer is not None
         return Consumer(
             self._logs,
-            self._parts.env.clock,
+            self._components.env.clock,
             self.offsets,
             topics=topics,
             group=group,
             isolation=isolation,
             auto_offset_reset=auto_offset_reset,
+            deserializers=Deserializers(key_deserializer, value_deserializer) if has_deserializers else None,
         )
 
     def close(self) -> None:

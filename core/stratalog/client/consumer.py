@@ -10,12 +10,13 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final, Generic
 
 from stratalog.client.cursor import Cursor
 from stratalog.client.delivery import NS_IN_MS
 from stratalog.client.group_offsets import Committable, CommittedOffset, GroupOffsets
 from stratalog.client.log_access import Logs, partitions_of
+from stratalog.client.serializers import Deserializers
 from stratalog.env.clock import Clock
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
@@ -24,6 +25,15 @@ from stratalog.model.arguments import CheckedArguments, NotNegative, Positive
 from stratalog.model.names import INTERNAL_TOPICS, TopicPartition
 from stratalog.model.offsets import Isolation
 from stratalog.model.records import Record
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    RecordType = TypeVar("RecordType", default=Record)
+else:
+    from typing import TypeVar
+
+    RecordType = TypeVar("RecordType")  # its default is for type checkers, and needs Python 3.13
 
 MAX_POLL_RECORDS: Final = 500
 LOOK_AGAIN_MS: Final = 100  # a log notifies of new records, but not of its replacement by another log
@@ -45,7 +55,7 @@ class OffsetReset(StrEnum):
             raise ConfigError(f"auto_offset_reset {value!r} is not one of {', '.join(cls)}") from None
 
 
-class Consumer(CheckedArguments, Closeable):
+class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     """A reader of an engine's topics. A context manager; for one thread at a time. Created by ``Engine.consumer``.
 
     The constructor sets the positions to the group's committed offsets. A partition without a committed offset starts
@@ -61,6 +71,7 @@ class Consumer(CheckedArguments, Closeable):
         group: group whose offsets are used and committed; None for no group.
         isolation: ``read_uncommitted`` or ``read_committed``.
         auto_offset_reset: ``earliest``, ``latest`` or ``none``.
+        deserializers: convert keys and values; the records are then of the type ``DeserializedRecord``. None leaves bytes.
 
     Raises:
         UnknownTopicError: one of the topics does not exist here.
@@ -77,10 +88,11 @@ class Consumer(CheckedArguments, Closeable):
         group: str | None,
         isolation: str,
         auto_offset_reset: str,
+        deserializers: Deserializers | None = None,
     ) -> None:
         if group == "":
             raise ConfigError("group must not be empty: use None for a consumer without a group")
-        self._clock, self._offsets, self._group = clock, offsets, group
+        self._clock, self._offsets, self._group, self._deserializers = clock, offsets, group, deserializers
         self._reset = OffsetReset.of(auto_offset_reset)
         seen = Isolation.of(isolation)
         self._logs, self._isolation = logs, seen
@@ -123,7 +135,11 @@ class Consumer(CheckedArguments, Closeable):
 
     def _add(self, names: Iterable[TopicPartition]) -> None:
         """Read these partitions too, from the positions where a new consumer begins."""
-        added = {name: Cursor(self._logs, name, self._isolation) for name in names if name not in self._cursors}
+        added = {
+            name: Cursor(self._logs, name, self._isolation, self._deserializers)
+            for name in names
+            if name not in self._cursors
+        }
         self._cursors |= added
         committed = self.committed() if self._group is not None and added else {}
         for cursor in added.values():
@@ -143,7 +159,9 @@ class Consumer(CheckedArguments, Closeable):
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def poll(self, max_records: Positive = MAX_POLL_RECORDS, timeout_ms: int = 0) -> dict[TopicPartition, list[Record]]:
+    def poll(
+        self, max_records: Positive = MAX_POLL_RECORDS, timeout_ms: int = 0
+    ) -> dict[TopicPartition, list[RecordType]]:
         """Return the next records by partition, in offset order within each. Partitions are read in turn.
 
         Args:
@@ -159,13 +177,14 @@ class Consumer(CheckedArguments, Closeable):
                 below the committed offset.
             UnknownTopicError: a topic was deleted.
             CorruptBatchError: a partition is damaged at its position; all good records before it have been returned.
+            SerializationError: a deserializer failed; all records before it have been returned, and its offset is the position.
         """
         self._check_open()
         self._look_for_topics()
         found = self._take(max_records)
         return found if found or timeout_ms <= 0 else self._wait(max_records, timeout_ms)
 
-    def _wait(self, max_records: int, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
+    def _wait(self, max_records: int, timeout_ms: int) -> dict[TopicPartition, list[RecordType]]:
         """Wait until a log has records, and return them; return an empty mapping when the time is over."""
         end_ns = self._clock.monotonic_ns() + timeout_ms * NS_IN_MS
         moved = threading.Event()
@@ -181,8 +200,8 @@ class Consumer(CheckedArguments, Closeable):
                 moved.clear()
         return found
 
-    def _take(self, max_records: int) -> dict[TopicPartition, list[Record]]:
-        found: dict[TopicPartition, list[Record]] = {}
+    def _take(self, max_records: int) -> dict[TopicPartition, list[RecordType]]:
+        found: dict[TopicPartition, list[RecordType]] = {}
         cursors = list(self._cursors.values())
         first, left = self._turn, max_records
         for number in range(len(cursors)):
@@ -200,7 +219,7 @@ class Consumer(CheckedArguments, Closeable):
                 break
         return found
 
-    def __iter__(self) -> Iterator[tuple[TopicPartition, Record]]:
+    def __iter__(self) -> Iterator[tuple[TopicPartition, RecordType]]:
         """Iterate over all available records, each with its partition; end where ``poll`` would return nothing.
 
         ``position`` is always one past the last record that was returned.
@@ -219,7 +238,7 @@ class Consumer(CheckedArguments, Closeable):
                     found = True
                     yield cursor.name, records[0]
 
-    def records(self, timeout_ms: int = 0) -> Iterator[tuple[TopicPartition, Record]]:
+    def records(self, timeout_ms: int = 0) -> Iterator[tuple[TopicPartition, RecordType]]:
         """Iterate over records as ``iter`` does, but wait for more; end if there is none for ``timeout_ms``.
 
         Args:

@@ -1,326 +1,324 @@
-"""Transaction coordinator: the state of transactions in ``__transaction_state``, and the end markers in the logs.
+"""Transaction coordinator: transactions of all producers of an engine, and the end markers in the logs.
 
 A transaction ends in three steps. First PREPARE is stored, which decides the outcome. Then markers are appended to
-every partition. Last, COMPLETE is stored. A crash may follow each step; after a crash, unfinished transactions are
-ended before anything else is done.
+every partition. Last, COMPLETE is stored. A crash may follow each step; after a crash, prepared transactions are
+completed.
 
-Source: apache/kafka TransactionCoordinator, TransactionMetadata, TransactionStateManager.
+Source: apache/kafka TransactionCoordinator, TransactionStateManager, TransactionMarkerChannelManager.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
-import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from stratalog.client.group_offsets import CommittedOffset, GroupOffsets
 from stratalog.client.log_access import Logs
-from stratalog.client.sequences import LAST_EPOCH, ProducerId, is_ours, new_producer_id
-from stratalog.client.statetopic import Compact, StateTopic
-from stratalog.env import Env
-from stratalog.errors import InvalidTxnStateError, ProducerFencedError, StorageError, UnknownTopicError
-from stratalog.log.log import Log
-from stratalog.model.messages.transactions_topic import (
-    TRANSACTIONS_TOPIC,
-    TransactionPartitions,
-    TransactionState,
-    TransactionStatus,
-    parse_transaction_record,
-    transaction_key,
-    transaction_value,
+from stratalog.client.sequences import ProducerId, is_kept, is_ours, new_kept_id, new_producer_id
+from stratalog.client.statetopic import Compact
+from stratalog.client.transaction_ends import TransactionEnds
+from stratalog.client.transaction_log import TransactionLog
+from stratalog.client.transaction_states import (
+    COMPLETED,
+    EPOCH_RAISING,
+    PREPARED,
+    Known,
+    check_contains,
+    check_expected,
+    ended,
+    ended_with_next_epoch,
+    fenced,
+    initialized,
+    with_partitions,
 )
+from stratalog.env import Env
+from stratalog.errors import (
+    ConcurrentTransactionsError,
+    InvalidProducerIdMappingError,
+    ProducerFencedError,
+    StorageError,
+)
+from stratalog.model.messages.transactions_topic import TransactionState, TransactionStatus
 from stratalog.model.names import TopicPartition
-from stratalog.model.records import Record
 
-VALUE_VERSION: Final = 0  # every release reads it
+NEVER_MS: Final = 1 << 62
+_UNFINISHED: Final = {TransactionStatus.ONGOING, *PREPARED}
 _LOGGER: Final = logging.getLogger("stratalog.client")
-_PREPARED: Final = {
-    TransactionStatus.PREPARE_COMMIT: TransactionStatus.COMPLETE_COMMIT,
-    TransactionStatus.PREPARE_ABORT: TransactionStatus.COMPLETE_ABORT,
-}
 
 
-class Coordinator:
-    """Coordinator of the transactional producers of an engine. Thread-safe.
+class TransactionCoordinator:
+    """Coordinator of the transactional producers of an engine. Thread-safe; each transactional id has its own locks.
+
+    Producers of the engine wait while a transaction is being ended. Producers outside the process, such as clients of a
+    gateway, get a ConcurrentTransactionsError instead.
 
     Args:
         logs: logs of the engine.
         env: clock and random source.
+        offsets: committed offsets of all groups.
         compact: as in ``StateTopic``.
+        expiration_ms: time after its last use at which a transactional id without an open transaction is forgotten.
     """
 
-    def __init__(self, logs: Logs, env: Env, compact: Compact | None = None) -> None:
-        self._logs, self._env = logs, env
-        self._topic = _TransactionsTopic(logs, compact)
-        self._lock = threading.RLock()
-        self._recovered = False
+    def __init__(
+        self, logs: Logs, env: Env, offsets: GroupOffsets, compact: Compact | None = None, expiration_ms: int = NEVER_MS
+    ) -> None:
+        self._env, self._offsets = env, offsets
+        self._log = TransactionLog(logs, compact)
+        self._ends = TransactionEnds(logs, self._log, env.clock, expiration_ms)
 
-    # --- for producers -----------------------------------------------------------------------------------------------
+    # --- for producers of the engine ---------------------------------------------------------------------------------
 
     def open(self, transactional_id: str, timeout_ms: int) -> ProducerId:
-        """Return the id and epoch for a new producer, and fence older producers with the same transactional id.
+        """Return the id and epoch for a new producer of this engine, and fence older producers with the same id.
 
         The open transaction of an older producer is aborted.
 
         Raises:
             StorageError: a log cannot be written.
         """
-        with self._lock:
-            self.recover()
-            state = self._settled(transactional_id)
-            if state is None or state.producer_epoch >= LAST_EPOCH - 1:
-                identity = new_producer_id(self._env.chance)
-            else:
-                identity = ProducerId(state.producer_id, state.producer_epoch + 1)
-            opened = TransactionState(
-                producer_id=identity.producer_id,
-                producer_epoch=identity.epoch,
-                timeout_ms=timeout_ms,
-                status=TransactionStatus.EMPTY,
-                partitions=None,
-                last_update_timestamp_ms=self._env.clock.now_ms(),
-                start_timestamp_ms=-1,
-            )
-            self.store(transactional_id, opened)
-            return identity
+        self.recover()
+        return self._open(transactional_id, timeout_ms, None, outlives=False)
 
-    def add_partitions(self, transactional_id: str, identity: ProducerId, names: Iterable[TopicPartition]) -> None:
-        """Store that a transaction writes to partitions, before the write. The first call begins the transaction.
-
-        Raises:
-            ProducerFencedError: another producer has the transactional id now.
-            InvalidTxnStateError: the end of the transaction has started.
-        """
-        with self._lock:
-            state = self._state_of(transactional_id, identity)
-            if state.status in _PREPARED:
-                raise InvalidTxnStateError(
-                    f"the end of the transaction has started transactional_id={transactional_id}"
-                )
-            now = self._env.clock.now_ms()
-            begins = state.status != TransactionStatus.ONGOING
-            before = set() if begins else set(partitions_in(state))
-            wanted = before | set(names)
-            if wanted == before:
-                return
-            changed = dataclasses.replace(
-                state,
-                status=TransactionStatus.ONGOING,
-                partitions=_grouped(wanted),
-                last_update_timestamp_ms=now,
-                start_timestamp_ms=now if begins else state.start_timestamp_ms,
-            )
-            self.store(transactional_id, changed)
-
-    def end(self, transactional_id: str, identity: ProducerId, *, commit: bool, durability: str | None = None) -> None:
-        """End a transaction. If the call fails, a repeated call continues at the failed step.
-
-        With the durability ``durable`` each step is on disk before the next step.
-
-        Raises:
-            ProducerFencedError: another producer has the transactional id now.
-            InvalidTxnStateError: no transaction is open, or its end has started with the opposite outcome.
-        """
-        wanted = TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT
-        with self._lock:
-            state = self._state_of(transactional_id, identity)
-            if state.status == TransactionStatus.ONGOING:
-                state = self.prepared(transactional_id, state, wanted, durability)
-            elif state.status == _PREPARED[wanted]:
-                return  # an earlier call has completed it
-            elif state.status != wanted:
-                found = TransactionStatus(state.status).name
-                raise InvalidTxnStateError(
-                    f"the transaction is {found}, not ONGOING transactional_id={transactional_id}"
-                )
-            self._complete(transactional_id, state, durability)
-
-    def is_committing(self, transactional_id: str, identity: ProducerId) -> bool:
+    def is_committing(self, transactional_id: str, producer: ProducerId) -> bool:
         """Return True if the transaction is prepared for commit, or committed. An abort is no longer possible then.
 
         Raises:
             ProducerFencedError: another producer has the transactional id now.
         """
-        with self._lock:
-            status = self._state_of(transactional_id, identity).status
-            return status in {TransactionStatus.PREPARE_COMMIT, TransactionStatus.COMPLETE_COMMIT}
+        known = self._required(transactional_id)
+        if known.producer != producer:
+            raise ProducerFencedError(f"another producer has taken over transactional_id={transactional_id}")
+        return known.status in {TransactionStatus.PREPARE_COMMIT, TransactionStatus.COMPLETE_COMMIT}
 
-    # --- unfinished transactions
-    # ---------------------------------------------------------------------------------------
+    # --- for all producers -------------------------------------------------------------------------------------------
+
+    def init_producer(self, transactional_id: str, timeout_ms: int, expected: ProducerId | None = None) -> ProducerId:
+        """Return the id and epoch for a producer outside the process, and fence older producers with the same id.
+
+        The open transaction of an older producer is aborted. The producer's transactions outlive the engine: they
+        continue after a restart, until their timeout.
+
+        Args:
+            transactional_id: id of the producer.
+            timeout_ms: how long a transaction may be open.
+            expected: id and epoch of a producer that continues after an error (KIP-360).
+
+        Raises:
+            ProducerFencedError: another producer has the transactional id now.
+            ConcurrentTransactionsError: a transaction of the id is being ended.
+            StorageError: a log cannot be written.
+        """
+        return self._open(transactional_id, timeout_ms, expected, outlives=True)
+
+    def add_partitions(
+        self, transactional_id: str, producer: ProducerId, names: Collection[TopicPartition], *, version: int = 0
+    ) -> None:
+        """Store that a transaction writes to partitions, before the write. The first call begins the transaction.
+
+        Args:
+            transactional_id: id of the producer.
+            producer: its producer id and epoch.
+            names: partitions; they need not exist.
+            version: 2 for transactions that raise the epoch (KIP-890), else 0.
+
+        Raises:
+            ProducerFencedError: another producer has the transactional id now.
+            ConcurrentTransactionsError: the end of the transaction has started.
+        """
+        with self._ends.changing(transactional_id):
+            self._add(transactional_id, producer, names, version)
+
+    def add_offsets(self, transactional_id: str, producer: ProducerId, group: str) -> None:
+        """Add the partition with the offsets of a group to a transaction; errors as ``add_partitions``."""
+        self.add_partitions(transactional_id, producer, [self._offsets.place(group)])
+
+    def check_partitions(self, transactional_id: str, producer: ProducerId, names: Collection[TopicPartition]) -> None:
+        """Check that a transaction contains partitions.
+
+        Raises:
+            ProducerFencedError: another producer has the transactional id now.
+            ConcurrentTransactionsError: the end of the transaction has started.
+            InvalidTxnStateError: a partition was not added to the transaction, or no transaction is open.
+        """
+        with self._ends.changing(transactional_id):
+            check_contains(self._required(transactional_id), producer, names)
+
+    @contextlib.contextmanager
+    def writing(
+        self, transactional_id: str, producer: ProducerId, name: TopicPartition, *, version: int = 0
+    ) -> Iterator[None]:
+        """Return a context manager for the append of a transactional batch. The transaction cannot end inside.
+
+        With ``version`` 2 the partition is added if it is missing (KIP-890). Errors are those of ``check_partitions``.
+        """
+        with self._ends.changing(transactional_id):
+            if version >= EPOCH_RAISING:
+                self._add(transactional_id, producer, [name], version)
+            else:
+                check_contains(self._required(transactional_id), producer, [name])
+            yield
+
+    def commit_offsets(
+        self,
+        transactional_id: str,
+        producer: ProducerId,
+        group: str,
+        offsets: Mapping[TopicPartition, int | CommittedOffset],
+        *,
+        version: int = 0,
+    ) -> None:
+        """Append offsets of a group that are committed when the transaction is committed.
+
+        With ``version`` 2 the partition of the offsets is added if it is missing; else ``add_offsets`` comes first.
+
+        Raises:
+            ConfigError: an offset is negative.
+            UnknownTopicError: a partition does not exist here.
+            ProducerFencedError, ConcurrentTransactionsError, InvalidTxnStateError: as ``check_partitions``.
+            StorageError: the offsets could not be appended.
+        """
+        name, records = self._offsets.records(group, offsets)
+        with self.writing(transactional_id, producer, name, version=version):
+            self._offsets.append_in_transaction(name, records, producer)
+
+    def end(
+        self,
+        transactional_id: str,
+        producer: ProducerId,
+        *,
+        commit: bool,
+        version: int = 0,
+        durability: str | None = None,
+    ) -> ProducerId:
+        """End a transaction. If the call fails, a repeated call continues at the failed step.
+
+        With the durability ``durable`` each step is on disk before the next step.
+
+        Args:
+            transactional_id: id of the producer.
+            producer: its producer id and epoch.
+            commit: outcome of the transaction.
+            version: 2 raises the epoch (KIP-890). An abort is then allowed without an open transaction.
+            durability: ``written`` or ``durable``; None is the engine's setting.
+
+        Returns:
+            The producer id and epoch of the next transaction.
+
+        Raises:
+            ProducerFencedError: another producer has the transactional id now.
+            InvalidTxnStateError: no transaction is open, or its end has started with the opposite outcome.
+            StorageError: the outcome is not decided, or a marker is missing: see ``states``.
+        """
+        turns, now_ms = self._ends.turns(transactional_id), self._env.clock.now_ms()
+        with turns.changing:
+            known = self._required(transactional_id)
+            if version >= EPOCH_RAISING:
+                after = ended_with_next_epoch(known, producer, now_ms, self._kept_id, commit=commit)
+            else:
+                after = ended(known, producer, now_ms, commit=commit)
+            if after is not known:
+                self._log.store(transactional_id, after, durability)
+        if after.status not in COMPLETED:
+            with turns.ending:
+                self._ends.complete(transactional_id, turns, durability)
+        return after.producer
+
+    def end_decided(self, transactional_id: str, producer: ProducerId, *, commit: bool, version: int = 0) -> ProducerId:
+        """End a transaction of a producer outside the process; arguments and result are those of ``end``.
+
+        A failure after the outcome is decided is logged, and the background duties retry, as in Kafka.
+
+        Raises:
+            ConcurrentTransactionsError: another thread is ending the same transaction.
+            ProducerFencedError, InvalidTxnStateError, StorageError: as ``end``; the outcome is not decided.
+        """
+        turns = self._ends.turns(transactional_id)
+        if turns.ending.locked():
+            raise ConcurrentTransactionsError(f"the transaction is being ended transactional_id={transactional_id}")
+        try:
+            return self.end(transactional_id, producer, commit=commit, version=version)
+        except StorageError:
+            known = self._log.known(transactional_id)
+            if known is None or known.status not in PREPARED:
+                raise
+            _LOGGER.exception("a decided transaction is not complete yet transactional_id=%s", transactional_id)
+            return known.producer
+
+    # --- states ------------------------------------------------------------------------------------------------------
+
+    def state(self, transactional_id: str) -> TransactionState | None:
+        """Return the state of a producer, or None if the id is unknown."""
+        known = self._log.known(transactional_id)
+        return None if known is None else known.state
+
+    def states(self) -> dict[str, TransactionState]:
+        """Return the state of each transactional producer, by transactional id."""
+        return self._log.states()
 
     def recover(self) -> None:
         """End the transactions that an earlier engine left unfinished; later calls do nothing.
 
-        Prepared transactions get their decided outcome. Open transactions of stratalog's producers are aborted, because
-        those producers ended with their engine. Open transactions of a broker's clients continue until their timeout.
+        Prepared transactions get their decided outcome. Open transactions of producers of an engine are aborted, because
+        those producers ended with their engine. Open transactions of other clients continue until their timeout.
         """
-        with self._lock:
-            if self._recovered:
-                return
-            self._recovered = True
-            self._topic.refresh_readable()
-            for transactional_id, state in list(self._topic.states.items()):
-                is_left = state.status == TransactionStatus.ONGOING and is_ours(state.producer_id)
-                if is_left or state.status in _PREPARED:
-                    self._settle(transactional_id)
-            for name in self._logs.partitions():
-                self._abort_unknown(name)
-            self.abort_expired()
-
-    def _abort_unknown(self, name: TopicPartition) -> None:
-        """Abort transactions of stratalog's producers that are open in a log but missing in the state.
-
-        A power failure can lose their state.
-        """
-        try:
-            log = self._logs.log(*name)
-            for found in log.open_transactions():
-                if is_ours(found.producer_id):
-                    epoch = min(found.producer_epoch + 1, LAST_EPOCH)
-                    known = max(found.coordinator_epoch, 0)  # an epoch below that of the last marker is fenced
-                    log.end_transaction(found.producer_id, epoch, commit=False, coordinator_epoch=known)
-        except StorageError:
-            _LOGGER.exception("an unknown transaction could not be aborted log=%s", name)
+        self._ends.recover()
 
     def abort_expired(self) -> tuple[str, ...]:
-        """Abort transactions that are open longer than their timeout, and fence their producers.
+        """Abort the transactions that exceed their timeout, and do the other work of the background duty.
 
-        Prepared transactions whose end failed earlier, for instance because the disk was full, are completed.
+        Prepared transactions whose end failed earlier are completed, and unused transactional ids are forgotten.
 
         Returns:
             The transactional ids of the aborted transactions, sorted.
         """
-        with self._lock:
-            self.recover()
-            self._topic.refresh_readable()
-            now, ended = self._env.clock.now_ms(), []
-            for transactional_id, state in list(self._topic.states.items()):
-                if state.status in _PREPARED:
-                    self._settle(transactional_id)
-                elif state.status == TransactionStatus.ONGOING and now - state.start_timestamp_ms > state.timeout_ms:
-                    self._settle(transactional_id)
-                    ended.append(transactional_id)
-            return tuple(sorted(ended))
-
-    def _settle(self, transactional_id: str) -> None:
-        """End the unfinished transaction of one id. If a log fails, log the error and leave it for the next attempt."""
-        try:
-            self._settled(transactional_id)
-        except StorageError:
-            _LOGGER.exception("a transaction could not be ended transactional_id=%s", transactional_id)
-
-    def states(self) -> dict[str, TransactionState]:
-        """Return the state of each transactional producer, by transactional id."""
-        with self._lock:
-            self._topic.refresh_all()
-            return dict(self._topic.states)
+        return self._ends.abort_expired()
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _settled(self, transactional_id: str) -> TransactionState | None:
-        """Complete a prepared transaction or abort an open one, and return the state; None if the id is unknown."""
-        state = self._topic.state(transactional_id)
-        if state is None:
-            return None
-        if state.status in _PREPARED:
-            return self._complete(transactional_id, state)
-        if state.status == TransactionStatus.ONGOING:
-            return self._abort(transactional_id, state)
-        return state
+    def _kept_id(self) -> int:
+        return new_kept_id(self._env.chance)
 
-    def _state_of(self, transactional_id: str, identity: ProducerId) -> TransactionState:
-        state = self._topic.state(transactional_id)
-        if state is None or (state.producer_id, state.producer_epoch) != identity:
-            raise ProducerFencedError(f"another producer has taken over transactional_id={transactional_id}")
-        return state
+    def _own_id(self) -> int:
+        return new_producer_id(self._env.chance).producer_id
 
-    def _abort(self, transactional_id: str, state: TransactionState) -> TransactionState:
-        """Abort with the next producer epoch, which fences the producer that began the transaction."""
-        fencing = dataclasses.replace(state, producer_epoch=min(state.producer_epoch + 1, LAST_EPOCH))
-        prepared = self.prepared(transactional_id, fencing, TransactionStatus.PREPARE_ABORT)
-        return self._complete(transactional_id, prepared)
+    def _required(self, transactional_id: str) -> Known:
+        known = self._log.known(transactional_id)
+        if known is None:
+            raise InvalidProducerIdMappingError(f"there is no producer with transactional_id={transactional_id}")
+        return known
 
-    def prepared(
-        self,
-        transactional_id: str,
-        state: TransactionState,
-        status: TransactionStatus,
-        durability: str | None = None,
-    ) -> TransactionState:
-        """Store a transaction with another status, and return it."""
-        changed = dataclasses.replace(state, status=status, last_update_timestamp_ms=self._env.clock.now_ms())
-        self.store(transactional_id, changed, durability)
-        return changed
+    def _open(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerId | None, *, outlives: bool
+    ) -> ProducerId:
+        """Return the id and epoch for a producer, which ``outlives`` the engine or not."""
+        turns = self._ends.turns(transactional_id)
+        if not turns.ending.acquire(blocking=not outlives):
+            raise ConcurrentTransactionsError(f"a transaction is being ended transactional_id={transactional_id}")
+        try:
+            while True:
+                with turns.changing:
+                    known, now_ms = self._log.known(transactional_id), self._env.clock.now_ms()
+                    if known is None or known.status not in _UNFINISHED:
+                        rotates = known is not None and (is_ours if outlives else is_kept)(known.state.producer_id)
+                        new_id = self._kept_id if outlives else self._own_id
+                        opened = initialized(known, timeout_ms, now_ms, expected, new_id, rotates=rotates)
+                        self._log.store(transactional_id, opened)
+                        return opened.producer
+                    check_expected(known, expected)
+                    if known.status == TransactionStatus.ONGOING:
+                        self._log.store(transactional_id, fenced(known, now_ms))
+                        expected = None  # the abort raises the epoch
+                self._ends.complete(transactional_id, turns)
+        finally:
+            turns.ending.release()
 
-    def _complete(
-        self, transactional_id: str, state: TransactionState, durability: str | None = None
-    ) -> TransactionState:
-        status = TransactionStatus(state.status)
-        coordinator_epoch = self._topic.log_of(transactional_id).leader_epoch
-        for name in partitions_in(state):
-            with contextlib.suppress(UnknownTopicError):  # deleted meanwhile
-                self._logs.log(*name).end_transaction(
-                    state.producer_id,
-                    state.producer_epoch,
-                    commit=status is TransactionStatus.PREPARE_COMMIT,
-                    coordinator_epoch=coordinator_epoch,
-                    durability=durability,
-                )
-        changed = dataclasses.replace(
-            state, status=_PREPARED[status], partitions=(), last_update_timestamp_ms=self._env.clock.now_ms()
-        )
-        self.store(transactional_id, changed, durability)
-        return changed
-
-    def store(self, transactional_id: str, state: TransactionState, durability: str | None = None) -> None:
-        """Append the state of a transaction to the topic of transactions."""
-        record = Record(
-            timestamp_ms=state.last_update_timestamp_ms,
-            key=transaction_key(transactional_id),
-            value=transaction_value(state, VALUE_VERSION),
-        )
-        self._topic.append(self._topic.partition_of(transactional_id), [record], durability)
-
-
-def partitions_in(state: TransactionState) -> list[TopicPartition]:
-    """Return the partitions of a transaction."""
-    return [
-        TopicPartition(found.topic, partition) for found in state.partitions or () for partition in found.partitions
-    ]
-
-
-def _grouped(names: Iterable[TopicPartition]) -> tuple[TransactionPartitions, ...]:
-    topics: dict[str, list[int]] = {}
-    for name in sorted(names):
-        topics.setdefault(name.topic, []).append(name.partition)
-    return tuple(TransactionPartitions(topic=topic, partitions=tuple(found)) for topic, found in topics.items())
-
-
-class _TransactionsTopic(StateTopic):
-    def __init__(self, logs: Logs, compact: Compact | None) -> None:
-        super().__init__(logs, TRANSACTIONS_TOPIC, compact)
-        self.states: dict[str, TransactionState] = {}
-
-    def state(self, transactional_id: str) -> TransactionState | None:
-        """Return the state of a producer, or None if the id is unknown."""
-        self.refresh(self.partition_of(transactional_id))
-        return self.states.get(transactional_id)
-
-    def log_of(self, transactional_id: str) -> Log:
-        """Return the log that stores a producer's state."""
-        return self.log(self.partition_of(transactional_id))
-
-    def apply(self, partition: int, record: Record) -> None:
-        del partition  # place_of computes it from the id
-        parsed = parse_transaction_record(record.key, record.value)
-        if parsed is None:
-            return
-        if parsed.value is None:
-            self.states.pop(parsed.key.transactional_id, None)
-        else:
-            self.states[parsed.key.transactional_id] = parsed.value
-
-    def forget(self, partition: int) -> None:
-        self.states = {found: state for found, state in self.states.items() if self.place_of(found) != partition}
+    def _add(
+        self, transactional_id: str, producer: ProducerId, names: Collection[TopicPartition], version: int
+    ) -> None:
+        known = self._required(transactional_id)
+        after = with_partitions(known, producer, names, self._env.clock.now_ms(), version)
+        if after is not known:
+            self._log.store(transactional_id, after)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
+from typing import Any
 
 from stratalog.client.log_access import Logs
+from stratalog.client.serializers import Deserializers
 from stratalog.errors import StorageError
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import Isolation
-from stratalog.model.records import Record
 
 
 class Cursor:
@@ -23,6 +25,7 @@ class Cursor:
         logs: logs of the engine.
         name: name of the partition.
         isolation: isolation level, which bounds the readable records.
+        deserializers: converts the records; None leaves them as they are.
 
     Attributes:
         name: name of the partition.
@@ -33,13 +36,16 @@ class Cursor:
         paused: True if polls skip the partition.
     """
 
-    def __init__(self, logs: Logs, name: TopicPartition, isolation: Isolation) -> None:
+    def __init__(
+        self, logs: Logs, name: TopicPartition, isolation: Isolation, deserializers: Deserializers | None
+    ) -> None:
         self.name = name
         self.position: int | None = None
         self.leader_epoch, self.paused = NO_EPOCH, False
         self.cut_at: int | None = None
         self._logs, self._isolation = logs, isolation
-        self._records: Iterator[Record] | None = None
+        self._deserializers = deserializers
+        self._records: Iterator[Any] | None = None  # records, deserialized if there are deserializers
         self._source: LogReader | None = None  # log that _records reads
         self._end = 0  # exclusive end offset of _records
 
@@ -83,7 +89,7 @@ class Cursor:
         offsets = self._log.offsets()
         return self.position is not None and offsets.log_start <= self.position <= offsets.log_end
 
-    def read(self, limit: int) -> list[Record]:
+    def read(self, limit: int) -> list[Any]:
         """Return the next records, at most ``limit``; fewer if no more are available.
 
         Raises:
@@ -99,7 +105,9 @@ class Cursor:
                 self._check_damage()
                 return []
             self._records = log.records(self.position, self._end, self._isolation)
-        found: list[Record] = []
+            if self._deserializers is not None:
+                self._records = map(partial(self._deserializers.record, self.name.topic), self._records)
+        found: list[Any] = []
         try:
             found.extend(islice(self._records, limit))
         except StorageError:
@@ -119,7 +127,7 @@ class Cursor:
         if view.damage is not None and self.position == view.offsets.log_end:
             raise view.damage.with_traceback(None)
 
-    def _pass(self, found: list[Record]) -> None:
+    def _pass(self, found: list[Any]) -> None:
         if found:
             self.position, self.leader_epoch = found[-1].offset + 1, found[-1].leader_epoch
 

@@ -55,7 +55,7 @@ class Delivery:
 
     Args:
         logs: logs of the engine.
-        parts: formats, and the clock.
+        components: formats, and the clock.
         options: options of the delivery.
         sequences: sequence numbers; None for a producer that is not idempotent.
         failed: called with each error of an append, and with True if the records may have been written in spite of it.
@@ -64,13 +64,13 @@ class Delivery:
     def __init__(
         self,
         logs: Logs,
-        parts: Components,
+        components: Components,
         options: DeliveryOptions,
         sequences: Sequences | None,
         failed: Callable[[BaseException, bool], None],
     ) -> None:
-        self._logs, self._clock, self._options = logs, parts.env.clock, options
-        self._format = parts.formats.of(MAGIC, "", 0)
+        self._logs, self._clock, self._options = logs, components.env.clock, options
+        self._format = components.formats.of(MAGIC, "", 0)
         self._sequences, self._failed = sequences, failed
 
     def __call__(self, batch: PendingBatch) -> None:

@@ -1,4 +1,4 @@
-"""Committed offsets of groups, in ``__consumer_offsets``.
+"""Committed offsets and stored states of groups, in ``__consumer_offsets``.
 
 Source: apache/kafka OffsetMetadataManager, GroupCoordinatorRecordHelpers.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from stratalog.client.log_access import Logs
-from stratalog.client.statetopic import Compact, StateTopic
+from stratalog.client.log_access import Logs, ReadableLogs
+from stratalog.client.sequences import ProducerId
+from stratalog.client.statetopic import Compact, StateTopic, create_state_topic
 from stratalog.env.clock import Clock
 from stratalog.errors import ConfigError, InvalidRecordError, StorageError, UnknownTopicError
 from stratalog.model.arguments import CheckedArguments
@@ -20,15 +21,21 @@ from stratalog.model.batches import NO_EPOCH
 from stratalog.model.messages.offsets_topic import (
     OFFSETS_TOPIC,
     CommitKey,
+    GroupMetadata,
     OffsetCommit,
+    OffsetsKey,
+    OffsetsRecord,
     OffsetsType,
     offsets_key,
     offsets_value,
     parse_offsets_record,
 )
 from stratalog.model.names import TopicPartition
+from stratalog.model.offsets import LogOffsets
 from stratalog.model.records import Record
+from stratalog.spi.formats import BatchHeader
 
+_MAGIC: Final = 2  # of batches of transactions
 VALUE_VERSION: Final = 3  # the version that brokers write; brokers from 2.1 on read it
 _LOGGER: Final = logging.getLogger("stratalog.client")
 
@@ -47,20 +54,31 @@ Committable = Mapping[TopicPartition, int | CommittedOffset]
 class _Found(NamedTuple):
     position: int  # offset in the offsets topic
     committed: CommittedOffset
+    commit_ms: int
+    expire_ms: int  # -1 unless the client of an old release chose a time
+
+    def is_expired(self, since_ms: int, retention_ms: int, now_ms: int) -> bool:
+        """Return True if the offset may be deleted. Source: apache/kafka OffsetExpirationConditionImpl."""
+        if self.expire_ms >= 0:
+            return now_ms >= self.expire_ms
+        return now_ms - (self.commit_ms if since_ms < 0 else since_ms) >= retention_ms
 
 
-class GroupOffsets(CheckedArguments):
-    """The committed offsets of all groups. Thread-safe.
+def lag(offsets: LogOffsets, committed: int) -> int:
+    """Return the number of offsets from a committed offset to the high watermark; deleted records do not count."""
+    return max(offsets.high_watermark - max(committed, offsets.log_start), 0)
+
+
+class CommittedOffsets(CheckedArguments):
+    """The committed offsets of all groups, for reading. Thread-safe.
 
     Args:
-        logs: logs of the engine.
-        clock: clock for the timestamps of commits.
+        logs: logs of an engine or of a reader.
         compact: as in ``StateTopic``.
     """
 
-    def __init__(self, logs: Logs, clock: Clock, compact: Compact | None = None) -> None:
-        self._logs, self._topic, self._clock = logs, _OffsetsTopic(logs, compact), clock
-        self._lock = threading.Lock()
+    def __init__(self, logs: ReadableLogs, compact: Compact | None = None) -> None:
+        self._topic, self._lock = _OffsetsTopic(logs, compact), threading.Lock()
 
     def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         """Return the committed offsets of a group, by partition. Offsets in open transactions are not included."""
@@ -76,20 +94,110 @@ class GroupOffsets(CheckedArguments):
             self._topic.refresh_all()
             return tuple(sorted(self._topic.groups))
 
+
+class GroupOffsets(CommittedOffsets):
+    """The committed offsets of all groups. Thread-safe.
+
+    Args:
+        logs: logs of the engine.
+        clock: clock for the timestamps of commits.
+        compact: as in ``StateTopic``.
+    """
+
+    def __init__(self, logs: Logs, clock: Clock, compact: Compact | None = None) -> None:
+        super().__init__(logs, compact)
+        self._logs, self._clock = logs, clock
+
     def commit(
-        self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset | None], durability: str | None = None
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int | CommittedOffset | None],
+        durability: str | None = None,
+        *,
+        must_exist: bool = True,
     ) -> None:
         """Store offsets in one batch; None deletes an offset.
 
         Raises:
             ConfigError: an offset is negative.
-            UnknownTopicError: a partition does not exist here; nothing was stored.
+            UnknownTopicError: a partition does not exist here, and ``must_exist`` is set; nothing was stored.
             InvalidRecordError: a text does not fit Kafka's schema.
             StorageError: the offsets could not be appended.
         """
         if offsets:
-            name, records = self.records(group, offsets)
-            self._topic.append(name.partition, records, durability)
+            name, records = self.records(group, offsets, must_exist=must_exist)
+            self._logs.log(*name).append(records, durability)
+
+    def states(self, group: str) -> tuple[OffsetsRecord, ...]:
+        """Return the latest records of a group's state: all but those of committed offsets. None of them is a tombstone."""
+        with self._lock:
+            if not self._topic.exists():
+                return ()
+            self._topic.refresh(self._topic.place_of(group))
+            return tuple(self._topic.states.get(group, {}).values())
+
+    def groups_with_state(self) -> tuple[str, ...]:
+        """Return all groups that have a stored state, sorted."""
+        with self._lock:
+            self._topic.refresh_all()
+            return tuple(sorted(self._topic.states))
+
+    def store_states(self, group: str, records: Iterable[OffsetsRecord], durability: str | None = None) -> None:
+        """Store records of a group's state in one batch. A record without a value deletes the one with its key.
+
+        Raises:
+            InvalidRecordError: a record does not fit Kafka's schema.
+            StorageError: the records could not be appended.
+        """
+        now = self._clock.now_ms()
+        made = [
+            Record(
+                timestamp_ms=now,
+                key=offsets_key(found.kind, found.key),
+                value=found.value
+                if found.value is None or isinstance(found.value, bytes)
+                else offsets_value(found.kind, found.value, found.value_version or 0),
+            )
+            for found in records
+        ]
+        if made:
+            self._logs.log(*self.place(group)).append(made, durability)
+
+    def delete(self, group: str, durability: str | None = None) -> bool:
+        """Delete all committed offsets and the stored state of a group. Return False if it has neither."""
+        offsets, states = self.committed(group), self.states(group)
+        self.commit(group, dict.fromkeys(offsets), durability)
+        self.store_states(group, _tombstones(states), durability)
+        return bool(offsets or states)
+
+    def expire(self, group: str, retention_ms: int) -> bool:
+        """Delete the expired offsets of a group without members, and its state if no offset is left.
+
+        An offset expires ``retention_ms`` after the last member left, or after its commit if that is not stored. An
+        offset that an open transaction would replace is kept.
+
+        Returns:
+            True if nothing of the group is left.
+
+        Source: apache/kafka OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup.offsetExpirationCondition.
+        """
+        states, now = self.states(group), self._clock.now_ms()
+        since_ms = max(
+            (found.value.state_timestamp_ms for found in states if isinstance(found.value, GroupMetadata)), default=-1
+        )
+        with self._lock:
+            offsets = dict(self._topic.groups.get(group, {}))
+            kept = {name for pending, name in self._topic.pending_names() if pending == group}
+        gone = [
+            name
+            for name, found in offsets.items()
+            if name not in kept and found.is_expired(since_ms, retention_ms, now)
+        ]
+        self.commit(group, dict.fromkeys(gone))
+        if len(gone) < len(offsets) or kept:
+            return False
+        self.store_states(group, _tombstones(states))
+        return True
 
     def forget_topic(self, topic: str) -> None:
         """Delete durably the committed offsets of all groups for a topic that is deleted.
@@ -117,27 +225,49 @@ class GroupOffsets(CheckedArguments):
                 )
 
     def records(
-        self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset | None]
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int | CommittedOffset | None],
+        *,
+        must_exist: bool = True,
     ) -> tuple[TopicPartition, list[Record]]:
         """Return the partition to append to, and the records that commit offsets. Creates the topic if necessary."""
         for wanted, given in offsets.items():
-            if given is not None:
+            if given is not None and must_exist:
                 self._check_here(TopicPartition(*wanted))
-        partition, now = self._partition_of(group), self._clock.now_ms()
-        return self._topic.name(partition), [
-            commit_record(group, TopicPartition(*name), given, now) for name, given in offsets.items()
-        ]
+        place, now = self.place(group), self._clock.now_ms()
+        return place, [commit_record(group, TopicPartition(*name), given, now) for name, given in offsets.items()]
 
-    def _partition_of(self, group: str) -> int:
-        """Return the partition of a group's offsets; create the topic if necessary.
+    def append_in_transaction(self, place: TopicPartition, records: Sequence[Record], producer: ProducerId) -> None:
+        """Append the result of ``records`` as a batch of a transaction; it has no sequence number, as in Kafka.
+
+        Raises:
+            InvalidProducerEpochError: a newer epoch of the producer has already written.
+            StorageError: the offsets could not be appended.
+        """
+        log = self._logs.log(*place)
+        header = BatchHeader(producer_id=producer.producer_id, producer_epoch=producer.epoch, transactional=True)
+        data = log.components.formats.of(_MAGIC, str(place), 0).encode(records, header, None, None)
+        log.append_as_leader(data, origin="coordinator")
+
+    def pending(self, group: str) -> frozenset[TopicPartition]:
+        """Return the partitions whose offsets an open transaction commits for a group."""
+        with self._lock:
+            if not self._topic.exists():
+                return frozenset()
+            self._topic.refresh(self._topic.place_of(group))
+            return frozenset(name for found, name in self._topic.pending_names() if found == group)
+
+    def place(self, group: str) -> TopicPartition:
+        """Return the partition of ``__consumer_offsets`` that stores a group's offsets; create the topic if necessary.
 
         The lock is released before the topic is created, because the engine's lock must be taken before this lock.
         """
         while True:
             with self._lock:
                 if self._topic.exists():
-                    return self._topic.place_of(group)
-            self._topic.create()
+                    return self._topic.name(self._topic.place_of(group))
+            create_state_topic(self._logs, OFFSETS_TOPIC)
 
     def _check_here(self, name: TopicPartition) -> None:
         """Raise UnknownTopicError if the log does not exist. A log that cannot be opened exists."""
@@ -147,6 +277,11 @@ class GroupOffsets(CheckedArguments):
             raise
         except StorageError:
             return
+
+
+def _tombstones(states: Iterable[OffsetsRecord]) -> list[OffsetsRecord]:
+    """Return the tombstones of a group's state in an order that brokers accept: records of members before the group's."""
+    return [found.tombstone() for found in sorted(states, key=lambda found: -found.kind)]
 
 
 def commit_record(group: str, name: TopicPartition, given: int | CommittedOffset | None, now_ms: int) -> Record:
@@ -165,28 +300,43 @@ def commit_record(group: str, name: TopicPartition, given: int | CommittedOffset
 
 
 class _OffsetsTopic(StateTopic):
-    def __init__(self, logs: Logs, compact: Compact | None) -> None:
+    def __init__(self, logs: ReadableLogs, compact: Compact | None) -> None:
         super().__init__(logs, OFFSETS_TOPIC, compact)
         self.groups: dict[str, dict[TopicPartition, _Found]] = {}
+        self.states: dict[str, dict[tuple[OffsetsType, OffsetsKey], OffsetsRecord]] = {}
         self._of_partition: dict[int, set[str]] = {}
 
     def apply(self, partition: int, record: Record) -> None:
         parsed = parse_offsets_record(record.key, record.value)
-        if parsed is None or not isinstance(parsed.key, CommitKey):
+        if parsed is None:
             return
-        group, name = parsed.key.group, TopicPartition(parsed.key.topic, parsed.key.partition)
-        offsets = self.groups.setdefault(group, {})
+        group = parsed.key.group
         self._of_partition.setdefault(partition, set()).add(group)
+        if not isinstance(parsed.key, CommitKey):
+            self._apply_state(group, parsed)
+            return
+        name = TopicPartition(parsed.key.topic, parsed.key.partition)
+        offsets = self.groups.setdefault(group, {})
         before = offsets.get(name)
         if before is not None and before.position > record.offset:
             return  # this record's transaction ended late; the offset that was committed after the record is newer
         if isinstance(parsed.value, OffsetCommit):
             found = parsed.value
-            offsets[name] = _Found(record.offset, CommittedOffset(found.offset, found.leader_epoch, found.metadata))
+            committed = CommittedOffset(found.offset, found.leader_epoch, found.metadata)
+            offsets[name] = _Found(record.offset, committed, found.commit_timestamp_ms, found.expire_timestamp_ms)
         else:
             offsets.pop(name, None)
         if not offsets:
             del self.groups[group]
+
+    def _apply_state(self, group: str, found: OffsetsRecord) -> None:
+        states = self.states.setdefault(group, {})
+        if found.value is None:
+            states.pop((found.kind, found.key), None)
+        else:
+            states[found.kind, found.key] = found
+        if not states:
+            del self.states[group]
 
     def pending_names(self) -> Iterator[tuple[str, TopicPartition]]:
         """Iterate over the groups and partitions whose offsets open transactions would commit."""
@@ -199,3 +349,4 @@ class _OffsetsTopic(StateTopic):
     def forget(self, partition: int) -> None:
         for group in self._of_partition.pop(partition, ()):
             self.groups.pop(group, None)
+            self.states.pop(group, None)

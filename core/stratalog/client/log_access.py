@@ -1,4 +1,4 @@
-"""Interface through which producers and consumers use an engine's logs."""
+"""Interfaces through which clients use logs: those of an engine, or those of a reader for reading only."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from stratalog.log.log import Log
+from stratalog.log.read.log_reader import LogReader
 from stratalog.model.names import TopicPartition, unknown_topic
 
 
-class Logs(Protocol):
-    """The logs of an engine. The methods of ``Engine`` with the same names have the full descriptions."""
+class ReadableLogs(Protocol):
+    """Logs for reading: those of an ``Engine`` or of a ``Reader``, whose methods have the full descriptions."""
 
     def partitions(self) -> tuple[TopicPartition, ...]:
         """Return the names of all logs, sorted."""
+
+    def log(self, topic: str, partition: int) -> LogReader:
+        """Return one log, or raise UnknownTopicError if it does not exist here."""
+
+
+class Logs(ReadableLogs, Protocol):
+    """The logs of an engine. The methods of ``Engine`` with the same names have the full descriptions."""
 
     def log(self, topic: str, partition: int) -> Log:
         """Return one log, or raise UnknownTopicError if it does not exist here."""
@@ -22,7 +30,7 @@ class Logs(Protocol):
         """Create a topic, or raise TopicExistsError if it exists."""
 
 
-def partitions_of(logs: Logs, topic: str) -> tuple[TopicPartition, ...]:
+def partitions_of(logs: ReadableLogs, topic: str) -> tuple[TopicPartition, ...]:
     """Return the partitions of a topic, sorted.
 
     Raises:

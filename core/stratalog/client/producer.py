@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from stratalog.client.delivery import NS_IN_MS, Delivery, DeliveryOptions
 from stratalog.client.group_offsets import Committable, GroupOffsets
@@ -18,6 +18,7 @@ from stratalog.client.partitioner import StickyPartitioner, partition_of_key
 from stratalog.client.pending import Accumulator, RecordMetadata
 from stratalog.client.sender import Sender
 from stratalog.client.sequences import Sequences, new_producer_id
+from stratalog.client.serializers import Serializer, serialized
 from stratalog.client.transaction import Transaction
 from stratalog.config.keys import INT_MAX
 from stratalog.env.closing import Closeable
@@ -35,6 +36,7 @@ from stratalog.spi.codecs import Codec
 UNCOMPRESSED: Final = "none"
 RECORD_OVERHEAD_BYTES: Final = 21  # of a record whose varints have their usual sizes
 HEADER_OVERHEAD_BYTES: Final = 4
+_NO_SERIALIZERS: Final = (None, None)
 
 
 @checked
@@ -52,6 +54,8 @@ class ProducerOptions:
         durability: ``written`` or ``durable``; None is the engine's setting.
         delivery_timeout_ms: how long a failed append is retried if it may succeed later.
         transaction_timeout_ms: how long a transaction may be open before the coordinator aborts it.
+        key_serializer: returns the bytes of a key that is not None; without it, keys are bytes.
+        value_serializer: the same for values.
     """
 
     batch_size_bytes: Positive = 16_384
@@ -63,14 +67,16 @@ class ProducerOptions:
     durability: str | None = None
     delivery_timeout_ms: NotNegative = 120_000
     transaction_timeout_ms: Annotated[int, Between(1, INT_MAX)] = 60_000  # its field in __transaction_state has 32 bits
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
 
     def __post_init__(self) -> None:
         if self.durability is not None:
             Durability.of(self.durability)
 
-    def codec(self, parts: Components) -> Codec | None:
+    def codec(self, components: Components) -> Codec | None:
         """Return the codec, None for no compression; raise UnsupportedCompressionError if it is not installed."""
-        return None if self.compression == UNCOMPRESSED else parts.codecs.by_name(self.compression)
+        return None if self.compression == UNCOMPRESSED else components.codecs.by_name(self.compression)
 
 
 class Producer(CheckedArguments, Closeable):
@@ -78,7 +84,7 @@ class Producer(CheckedArguments, Closeable):
 
     Args:
         logs: logs of the engine.
-        parts: formats, codecs and the clock.
+        components: formats, codecs and the clock.
         options: options of the producer.
         offsets: committed offsets of all groups.
         transaction: transaction state of a transactional producer, None for others.
@@ -88,29 +94,30 @@ class Producer(CheckedArguments, Closeable):
     def __init__(
         self,
         logs: Logs,
-        parts: Components,
+        components: Components,
         options: ProducerOptions,
         *,
         offsets: GroupOffsets,
         transaction: Transaction | None,
         closed: Callable[[Producer], None],
     ) -> None:
-        self._logs, self._clock, self._offsets = logs, parts.env.clock, offsets
+        self._logs, self._clock, self._offsets = logs, components.env.clock, offsets
         self._transaction, self._on_close = transaction, closed
         # Not the system's random source: a call to it switches to another thread, which costs milliseconds.
-        chance = random.Random(parts.env.chance.getrandbits(64))  # noqa: S311 - a partition is no secret
+        chance = random.Random(components.env.chance.getrandbits(64))  # noqa: S311 - a partition is no secret
         self._partitioner = StickyPartitioner(options.batch_size_bytes, chance)
+        self._serializers = options.key_serializer, options.value_serializer
         self._partitions: dict[str, tuple[TopicPartition, ...]] = {}
         sequences = None
         if transaction is not None:
             sequences = transaction.sequences
         elif options.idempotent:
-            sequences = Sequences(new_producer_id(parts.env.chance), parts.env.chance)
+            sequences = Sequences(new_producer_id(components.env.chance), components.env.chance)
         delivery = Delivery(
             logs,
-            parts,
+            components,
             DeliveryOptions(
-                options.codec(parts), options.durability, options.delivery_timeout_ms, transaction is not None
+                options.codec(components), options.durability, options.delivery_timeout_ms, transaction is not None
             ),
             sequences,
             self._failed,
@@ -136,8 +143,8 @@ class Producer(CheckedArguments, Closeable):
         self,
         topic: str,
         *,
-        key: bytes | None = None,
-        value: bytes | None = None,
+        key: Any = None,
+        value: Any = None,
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int = NO_TIMESTAMP,
         partition: int | None = None,
@@ -149,14 +156,16 @@ class Producer(CheckedArguments, Closeable):
 
         Args:
             topic: topic of the record.
-            key: records with equal keys go to the same partition, which is also the one that Kafka's clients choose.
-            value: None is a tombstone in a compacted topic.
+            key: bytes or None, or what ``key_serializer`` accepts. Records with equal keys go to the same partition, which is
+                also the one that Kafka's clients choose.
+            value: bytes, or what ``value_serializer`` accepts; None is a tombstone in a compacted topic.
             headers: pairs of name and value.
             timestamp_ms: -1 is the clock's time.
             partition: partition of the record; None chooses one by the key.
 
         Raises:
             UnknownTopicError: the topic or partition does not exist.
+            SerializationError: a serializer failed; an open transaction is not affected.
             InvalidTxnStateError: the producer is transactional, and no transaction is open, or its end has started.
             TransactionAbortedError: an earlier record of the transaction was not appended.
             ProducerFencedError: another producer has the transactional id now.
@@ -167,6 +176,9 @@ class Producer(CheckedArguments, Closeable):
             raise wrong_type("topic of send()", "text", topic)
         if partition is not None and type(partition) is not int:
             partition = integer("partition of send()", partition)
+        if self._serializers != _NO_SERIALIZERS:
+            key = serialized(self._serializers[0], "key", key, topic)
+            value = serialized(self._serializers[1], "value", value, topic)
         stamp = self._clock.now_ms() if timestamp_ms == NO_TIMESTAMP else timestamp_ms
         record = Record(timestamp_ms=stamp, key=key, value=value, headers=headers)
         size_bytes = _size(record)

@@ -13,7 +13,8 @@ from stratalog.model.names import TopicPartition
 
 LAST_EPOCH: Final = (1 << 15) - 1
 _SEQUENCES: Final = 1 << 31
-_FIRST_ID: Final = 1 << 62
+_FIRST_ID: Final = 1 << 62  # of the producers of an engine, which end with it
+_FIRST_KEPT_ID: Final = 1 << 61  # of producers outside the process, which outlive the engine
 
 
 class ProducerId(NamedTuple):
@@ -31,9 +32,22 @@ def new_producer_id(chance: random.Random) -> ProducerId:
     return ProducerId(_FIRST_ID | chance.getrandbits(62), 0)
 
 
+def new_kept_id(chance: random.Random) -> int:
+    """Return a random unused id for a transactional producer outside the process.
+
+    Such a producer may continue its transaction after a restart of the engine. Kafka's ids are smaller.
+    """
+    return _FIRST_KEPT_ID | chance.getrandbits(61)
+
+
 def is_ours(producer_id: int) -> bool:
     """Return True if ``new_producer_id`` created the id, and not a broker."""
     return producer_id >= _FIRST_ID
+
+
+def is_kept(producer_id: int) -> bool:
+    """Return True if ``new_kept_id`` created the id."""
+    return _FIRST_KEPT_ID <= producer_id < _FIRST_ID
 
 
 @dataclass(slots=True)

@@ -11,17 +11,15 @@ from __future__ import annotations
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from stratalog.client.log_access import Logs, partitions_of
+from stratalog.client.log_access import Logs, ReadableLogs, partitions_of
 from stratalog.client.partitioner import partition_of_name
 from stratalog.errors import CorruptBatchError, InvalidRecordError, StorageError, TopicExistsError, UnknownTopicError
-from stratalog.log.append.commit import AppendResult
-from stratalog.log.log import Log
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.batches import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer, ScanStop
 from stratalog.model.messages.control import ControlType, EndMarker
@@ -42,7 +40,13 @@ _LOGGER: Final = logging.getLogger("stratalog.client")
 CONFIG: Final = {"cleanup.policy": "compact", "segment.bytes": 100 << 20}
 
 
-Compact = Callable[[Log], object]
+Compact = Callable[[TopicPartition], object]
+
+
+def create_state_topic(logs: Logs, topic: str) -> None:
+    """Create a state topic if it does not exist. Takes the engine's lock, which the deletion of a topic also holds."""
+    with contextlib.suppress(TopicExistsError):
+        logs.create_topic(topic, partitions=PARTITIONS, config=CONFIG)
 
 
 @dataclass(slots=True)
@@ -65,15 +69,15 @@ class _Read:
 
 
 class StateTopic(ABC):
-    """Base class of one state topic. Not thread-safe: its owner has a lock.
+    """Base class for the state in one state topic. Not thread-safe: its owner has a lock.
 
     Args:
-        logs: logs of the engine.
+        logs: logs of an engine or of a reader; they are only read.
         topic: name of the topic.
-        compact: compacts one of its logs, including the active segment; None for no compaction by this class.
+        compact: compacts one of the topic's logs, including the active segment; None for no compaction by this class.
     """
 
-    def __init__(self, logs: Logs, topic: str, compact: Compact | None = None) -> None:
+    def __init__(self, logs: ReadableLogs, topic: str, compact: Compact | None = None) -> None:
         self._logs, self._topic, self._compact = logs, topic, compact
         self._count = 0
         self._read: dict[int, _Read] = {}
@@ -113,29 +117,9 @@ class StateTopic(ABC):
         except StorageError:
             return  # the log exists, but cannot be opened
 
-    def partition_of(self, name: str) -> int:
-        """Return the partition for the state of a group or a transactional id; create the topic if it is missing."""
-        if not self.exists():
-            self.create()
-        assert self.exists()
-        return self.place_of(name)
-
     def place_of(self, name: str) -> int:
-        """Return the partition as ``partition_of`` does, for a topic that exists."""
+        """Return the partition for the state of a group or a transactional id. The topic must exist."""
         return partition_of_name(name, self._count)
-
-    def create(self) -> None:
-        """Create the topic if it does not exist. Takes the engine's lock, which the deletion of a topic also holds."""
-        with contextlib.suppress(TopicExistsError):
-            self._logs.create_topic(self._topic, partitions=PARTITIONS, config=CONFIG)
-
-    def append(self, partition: int, records: Sequence[Record], durability: str | None) -> AppendResult:
-        """Append records to a partition."""
-        return self.log(partition).append(records, durability)
-
-    def log(self, partition: int) -> Log:
-        """Return the log of a partition."""
-        return self._logs.log(self._topic, partition)
 
     def name(self, partition: int) -> TopicPartition:
         """Return the name of a partition."""
@@ -150,13 +134,20 @@ class StateTopic(ABC):
         for name in self.names():
             self.refresh(name.partition)
 
-    def refresh_readable(self) -> None:
-        """Refresh as ``refresh_all`` does, but log the error of a partition that cannot be read, and continue."""
-        for name in self.names():
+    def refresh_readable(self) -> bool:
+        """Refresh as ``refresh_all`` does, but log the error of a partition that cannot be read, and continue.
+
+        Return True if all partitions were read.
+        """
+        names = self.names()
+        is_whole = len(names) == self._count
+        for name in names:
             try:
                 self.refresh(name.partition)
             except StorageError:
+                is_whole = False
                 _LOGGER.exception("the stored state of clients cannot be read log=%s", name)
+        return is_whole
 
     def pending(self) -> Iterator[Record]:
         """Iterate over the records of open transactions that were read so far."""
@@ -170,7 +161,7 @@ class StateTopic(ABC):
         Raises:
             StorageError: the log cannot be read.
         """
-        log, read = self.log(partition), self._read.setdefault(partition, _Read())
+        log, read = self._logs.log(self._topic, partition), self._read.setdefault(partition, _Read())
         offsets = log.offsets()
         if read.position > offsets.log_end:  # truncated
             self.forget(partition)
@@ -183,38 +174,38 @@ class StateTopic(ABC):
                 return
         if read.records >= max(COMPACT_RECORDS, _REPLACED * len(read.keys)):
             read.records = len(read.keys)
-            self._compact_unless_it_fails(log)
+            self._compact_unless_it_fails(log.name)
 
-    def _compact_unless_it_fails(self, log: Log) -> None:
+    def _compact_unless_it_fails(self, name: TopicPartition) -> None:
         try:
             if self._compact is not None:
-                self._compact(log)
+                self._compact(name)
         except StorageError:
-            _LOGGER.exception("the stored state of clients could not be compacted log=%s", log.name)
+            _LOGGER.exception("the stored state of clients could not be compacted log=%s", name)
 
     def _step(self, log: LogReader, partition: int, read: _Read) -> int:
         """Read some batches. Return the offset of the next step."""
         with log.fetch(read.position, READ_BYTES, Isolation.LOG_END) as fetched:
-            data, parts = fetched.read(), fetched.parts
-            found = scan(parts.formats, data, 0, len(data), check_crc=True)
+            data, components = fetched.read(), fetched.components
+            found = scan(components.formats, data, 0, len(data), check_crc=True)
             if found.stop is not ScanStop.END:
                 raise CorruptBatchError(found.reason, str(log.name), found.stop_position)
             read.gathered.clear()
             for table in found.tables:
-                self._read_table(data, table, read, parts, partition)
+                self._read_table(data, table, read, components, partition)
             self._apply_gathered(partition, read)
             return fetched.next_offset
 
-    def _read_table(self, data: Buffer, table: BatchTable, read: _Read, parts: Components, partition: int) -> None:
+    def _read_table(self, data: Buffer, table: BatchTable, read: _Read, components: Components, partition: int) -> None:
         """Gather the records of a table: of all batches at once, unless some of them belong to transactions."""
-        form = parts.formats.of(table.magic, str(self.name(partition)), 0)
-        decode = partial(form.decode, data, fields=Fields.ALL, limit_bytes=parts.limits.decompressed_bytes)
+        form = components.formats.of(table.magic, str(self.name(partition)), 0)
+        decode = partial(form.decode, data, fields=Fields.ALL, limit_bytes=components.limits.decompressed_bytes)
         if not any(map((CONTROL_BIT | TRANSACTIONAL_BIT).__and__, table.attributes)):
             for columns in decode(batches=table):
                 self._take(read, None, columns.iter_records(partition))
             return
         for row, batch in enumerate(table):
-            marker = read_control(data, batch, parts) if batch.is_control else None
+            marker = read_control(data, batch, components) if batch.is_control else None
             if isinstance(marker, EndMarker):
                 self._end(read, batch.producer_id, marker)
             elif not batch.is_control:

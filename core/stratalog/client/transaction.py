@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from enum import StrEnum
 
-from stratalog.client.coordinator import Coordinator
+from stratalog.client.coordinator import TransactionCoordinator
 from stratalog.client.sequences import Sequences
 from stratalog.errors import (
     InvalidProducerEpochError,
@@ -45,7 +45,7 @@ class Transaction:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        coordinator: TransactionCoordinator,
         transactional_id: str,
         timeout_ms: int,
         durability: str | None,

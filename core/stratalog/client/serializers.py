@@ -1,0 +1,102 @@
+"""Functions of callers that convert keys and values: to bytes for a producer, from bytes for a consumer.
+
+Source: apache/kafka Serializer, Deserializer, RecordDeserializationException.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from stratalog.errors import SerializationError
+from stratalog.model.batches import TimestampType
+from stratalog.model.records import Headers, Record
+
+Serializer: TypeAlias = Callable[[Any], bytes | None]
+"""Returns the bytes of a key or of a value. None is never passed: it stays None."""
+Deserializer: TypeAlias = Callable[[bytes], Any]
+"""Returns the object that a key or a value contains. None is never passed: it stays None."""
+
+
+class DeserializedRecord(NamedTuple):
+    """One record of a consumer with deserializers. It has the fields of ``Record``.
+
+    Attributes:
+        offset: offset of the record.
+        timestamp_ms: -1 is "no timestamp".
+        timestamp_type: NONE, CREATE_TIME or LOG_APPEND_TIME.
+        key: result of the key's deserializer; None for a record without a key; bytes without a deserializer.
+        value: result of the value's deserializer; None for a tombstone; bytes without a deserializer.
+        headers: pairs of name and value, in order.
+        leader_epoch: epoch of the batch, -1 if the format has none.
+        partition: partition of the log.
+    """
+
+    offset: int
+    timestamp_ms: int
+    timestamp_type: TimestampType
+    key: Any
+    value: Any
+    headers: Headers
+    leader_epoch: int
+    partition: int
+
+
+def serialized(function: Serializer | None, part: str, content: Any, topic: str) -> bytes | None:
+    """Return the bytes of a key or a value (``part``); the content itself without a function, which must then be bytes.
+
+    Raises:
+        SerializationError: the function raised an error, or its result is not bytes.
+    """
+    if function is None or content is None:
+        found: bytes | None = content  # a record refuses anything but bytes
+        return found
+    try:
+        found = function(content)
+    except Exception as error:
+        raise SerializationError(f"the {part} cannot be serialized: {_described(error)}", topic) from error
+    if found is not None and not isinstance(found, bytes):
+        raise SerializationError(f"{part}_serializer returned {type(found).__name__} instead of bytes", topic)
+    return found
+
+
+class Deserializers(NamedTuple):
+    """The deserializers of one consumer, of which at least one is not None."""
+
+    key: Deserializer | None
+    value: Deserializer | None
+
+    def record(self, topic: str, record: Record) -> DeserializedRecord:
+        """Return the record with its key and its value deserialized.
+
+        Raises:
+            SerializationError: a deserializer raised an error. The error names the record.
+        """
+        key, value = self._part("key", topic, record), self._part("value", topic, record)
+        return DeserializedRecord(
+            record.offset,
+            record.timestamp_ms,
+            record.timestamp_type,
+            key,
+            value,
+            record.headers,
+            record.leader_epoch,
+            record.partition,
+        )
+
+    def _part(self, part: str, topic: str, record: Record) -> Any:
+        content: bytes | None = getattr(record, part)
+        function: Deserializer | None = getattr(self, part)
+        if content is None or function is None:
+            return content
+        try:
+            return function(content)
+        except Exception as error:
+            reason = f"the {part} cannot be deserialized: {_described(error)}"
+            raise SerializationError(reason, topic, record.partition, record.offset).advised(
+                "correct the deserializer, or continue behind the record with seek"
+            ) from error
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,212 @@
+"""Ends of transactions: markers in the logs, and the transactions that nobody else ends.
+
+Source: apache/kafka TransactionMarkerChannelManager, TransactionCoordinator.abortTimedOutTransactions,
+TransactionStateManager.removeExpiredTransactionalIds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import weakref
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from stratalog.client.log_access import Logs
+from stratalog.client.sequences import LAST_EPOCH, ProducerId, is_kept, is_ours
+from stratalog.client.transaction_log import TransactionLog
+from stratalog.client.transaction_states import PREPARED, completed, fenced, is_expired, is_overdue, partitions_in
+from stratalog.env.clock import Clock
+from stratalog.errors import StorageError, UnknownTopicError
+from stratalog.model.messages.transactions_topic import TransactionStatus
+from stratalog.model.names import TopicPartition
+
+_LOGGER: Final = logging.getLogger("stratalog.client")
+
+
+class Turns:
+    """Locks of one transactional id: ``changing`` while its state changes, ``ending`` while markers are written.
+
+    ``ending`` is taken before ``changing``.
+    """
+
+    __slots__ = ("__weakref__", "changing", "ending")
+
+    def __init__(self) -> None:
+        self.changing, self.ending = threading.Lock(), threading.Lock()
+
+
+class TransactionEnds:
+    """Completion of prepared transactions, and abort of those that were left open. Thread-safe.
+
+    Args:
+        logs: logs of the engine.
+        states: states of all producers.
+        clock: clock for timeouts.
+        expiration_ms: time after its last use at which a transactional id without an open transaction is forgotten.
+    """
+
+    def __init__(self, logs: Logs, states: TransactionLog, clock: Clock, expiration_ms: int) -> None:
+        self._logs, self._states, self._clock, self._expiration_ms = logs, states, clock, expiration_ms
+        self._lock = threading.Lock()  # over _turns
+        self._turns: weakref.WeakValueDictionary[str, Turns] = weakref.WeakValueDictionary()
+        self._marked: dict[str, tuple[ProducerId, set[TopicPartition]]] = {}  # markers of ends that failed half way
+        self._recovering = threading.RLock()
+        self._recovered = False
+
+    def turns(self, transactional_id: str) -> Turns:
+        """Return the locks of a transactional id. They exist while a caller keeps them."""
+        with self._lock:
+            found = self._turns.get(transactional_id)
+            if found is None:
+                found = self._turns[transactional_id] = Turns()
+            return found
+
+    @contextlib.contextmanager
+    def changing(self, transactional_id: str) -> Iterator[None]:
+        """Return a context manager that holds the lock ``changing`` of a transactional id."""
+        turns = self.turns(transactional_id)  # the name keeps the locks: others would get new ones
+        with turns.changing:
+            yield
+
+    def complete(self, transactional_id: str, turns: Turns, durability: str | None = None) -> None:
+        """Write the markers of a prepared transaction, and store its completion. The caller holds ``ending``.
+
+        A log that cannot be written does not keep the other logs from their markers.
+
+        Raises:
+            StorageError: error of the first log that failed. A repeated call writes the missing markers.
+        """
+        known = self._states.known(transactional_id)
+        if known is None or known.status not in PREPARED:
+            return
+        state, coordinator_epoch = known.state, self._states.log_of(transactional_id).leader_epoch
+        which = ProducerId(state.producer_id, state.producer_epoch)
+        before, done = self._marked.pop(transactional_id, (which, set[TopicPartition]()))
+        if before != which:
+            done = set()
+        failed: StorageError | None = None
+        for name in partitions_in(state):
+            if name in done:
+                continue
+            try:
+                self._logs.log(*name).end_transaction(
+                    state.producer_id,
+                    state.producer_epoch,
+                    commit=state.status == TransactionStatus.PREPARE_COMMIT,
+                    coordinator_epoch=coordinator_epoch,
+                    durability=durability,
+                )
+                done.add(name)
+            except UnknownTopicError:
+                continue  # deleted meanwhile
+            except StorageError as error:
+                failed = failed or error
+        if failed is not None:
+            self._marked[transactional_id] = which, done
+            raise failed
+        with turns.changing:
+            self._states.store(transactional_id, completed(known, self._clock.now_ms()), durability)
+
+    def recover(self) -> None:
+        """End the transactions that an earlier engine left unfinished; later calls do nothing.
+
+        Prepared transactions get their decided outcome. Open transactions of stratalog's producers are aborted, because
+        those producers ended with their engine. Open transactions of other clients continue until their timeout.
+        """
+        with self._recovering:
+            if self._recovered:
+                return
+            self._recovered = True
+            states, _ = self._states.readable()
+            for transactional_id, state in states.items():
+                is_left = state.status == TransactionStatus.ONGOING and is_ours(state.producer_id)
+                if is_left or state.status in PREPARED:
+                    self._settle(transactional_id)
+            states, is_whole = self._states.readable()
+            unfinished = {TransactionStatus.ONGOING, *PREPARED}
+            known = {state.producer_id for state in states.values() if state.status in unfinished}
+            for name in self._logs.partitions():
+                self._abort_unknown(name, known, is_whole=is_whole)
+            self.abort_expired()
+
+    def _abort_unknown(self, name: TopicPartition, known: Collection[int], *, is_whole: bool) -> None:
+        """Abort transactions of stratalog's ids that are open in a log but missing in the states.
+
+        A power failure can lose their states. A kept id counts only if all states could be read.
+        """
+        try:
+            log = self._logs.log(*name)
+            for found in log.open_transactions():
+                is_lost = is_ours(found.producer_id) or (is_whole and is_kept(found.producer_id))
+                if is_lost and found.producer_id not in known:
+                    epoch = min(found.producer_epoch + 1, LAST_EPOCH)
+                    coordinator_epoch = max(found.coordinator_epoch, 0)  # one below the last marker's is fenced
+                    log.end_transaction(found.producer_id, epoch, commit=False, coordinator_epoch=coordinator_epoch)
+        except StorageError:
+            _LOGGER.exception("an unknown transaction could not be aborted log=%s", name)
+
+    def abort_expired(self) -> tuple[str, ...]:
+        """Abort transactions that are open longer than their timeout, and fence their producers.
+
+        Prepared transactions whose end failed earlier, for instance because the disk was full, are completed.
+        Transactional ids that were not used for a long time are forgotten.
+
+        Returns:
+            The transactional ids of the aborted transactions, sorted.
+        """
+        self.recover()
+        now_ms, aborted = self._clock.now_ms(), []
+        states, _ = self._states.readable()
+        for transactional_id, state in states.items():
+            if state.status in PREPARED:
+                self._settle(transactional_id)
+            elif is_overdue(state, now_ms) and self._settle(transactional_id, overdue_ms=now_ms):
+                aborted.append(transactional_id)
+            elif is_expired(state, now_ms, self._expiration_ms):
+                self._forget(transactional_id, now_ms)
+        return tuple(sorted(aborted))
+
+    def _forget(self, transactional_id: str, now_ms: int) -> None:
+        with self.changing(transactional_id):
+            try:
+                known = self._states.known(transactional_id)
+                if known is not None and is_expired(known.state, now_ms, self._expiration_ms):
+                    self._states.forget(transactional_id, now_ms)
+            except StorageError:
+                _LOGGER.exception("an expired transactional id was not removed transactional_id=%s", transactional_id)
+
+    def _settle(self, transactional_id: str, *, overdue_ms: int | None = None) -> bool:
+        """End the unfinished transaction of one id. If a log fails, log the error and leave it for the next attempt.
+
+        Args:
+            transactional_id: id of the producer.
+            overdue_ms: current time, to abort only a transaction that exceeds its timeout; None aborts any.
+
+        Returns:
+            True if an open transaction was aborted. False if another thread is ending it.
+        """
+        turns = self.turns(transactional_id)
+        if not turns.ending.acquire(blocking=False):
+            return False
+        try:
+            is_aborted = self._is_fenced(transactional_id, turns, overdue_ms)
+            self.complete(transactional_id, turns)
+        except StorageError:
+            _LOGGER.exception("a transaction could not be ended transactional_id=%s", transactional_id)
+            return False
+        finally:
+            turns.ending.release()
+        return is_aborted
+
+    def _is_fenced(self, transactional_id: str, turns: Turns, overdue_ms: int | None) -> bool:
+        """Prepare the abort of an open transaction; return False if there is none, or it is not overdue."""
+        with turns.changing:
+            known = self._states.known(transactional_id)
+            if known is None or known.status != TransactionStatus.ONGOING:
+                return False
+            if overdue_ms is not None and not is_overdue(known.state, overdue_ms):
+                return False
+            self._states.store(transactional_id, fenced(known, self._clock.now_ms()))
+            return True

@@ -1,0 +1,110 @@
+"""The stored states of transactional producers: Kafka's topic ``__transaction_state``.
+
+Source: apache/kafka TransactionStateManager, TransactionLog.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from stratalog.client.log_access import Logs
+from stratalog.client.statetopic import Compact, StateTopic, create_state_topic
+from stratalog.client.transaction_states import EPOCH_RAISING, Known
+from stratalog.log.log import Log
+from stratalog.model.batches import NO_EPOCH, NO_PRODUCER
+from stratalog.model.messages.transactions_topic import (
+    TRANSACTIONS_TOPIC,
+    TransactionState,
+    parse_transaction_record,
+    transaction_key,
+    transaction_value,
+)
+from stratalog.model.records import Record
+
+_PLAIN_VERSION: Final = 0  # every release reads it
+_TAGGED_VERSION: Final = 1  # has the fields of transactions that raise the epoch; Kafka reads it from 3.5 on
+
+
+class TransactionLog:
+    """States by transactional id. Thread-safe; its lock is held only while new records are read.
+
+    Args:
+        logs: logs of the engine.
+        compact: as in ``StateTopic``.
+    """
+
+    def __init__(self, logs: Logs, compact: Compact | None = None) -> None:
+        self._logs, self._lock = logs, threading.Lock()
+        self._topic = _TransactionsTopic(logs, compact)
+        self._last_epochs: dict[str, int] = {}
+
+    def known(self, transactional_id: str) -> Known | None:
+        """Return the state of a producer, or None if the id is unknown."""
+        with self._lock:
+            if not self._topic.exists():
+                return None
+            self._topic.refresh(self._topic.place_of(transactional_id))
+            state = self._topic.states.get(transactional_id)
+            return None if state is None else Known(state, self._last_epochs.get(transactional_id, NO_EPOCH))
+
+    def states(self) -> dict[str, TransactionState]:
+        """Return all states; raise StorageError if a partition cannot be read."""
+        with self._lock:
+            self._topic.refresh_all()
+            return dict(self._topic.states)
+
+    def readable(self) -> tuple[dict[str, TransactionState], bool]:
+        """Return the states in partitions that can be read, and True if these are all. Errors are logged."""
+        with self._lock:
+            is_whole = self._topic.refresh_readable()
+            return dict(self._topic.states), is_whole
+
+    def store(self, transactional_id: str, known: Known, durability: str | None = None) -> None:
+        """Append a state."""
+        state = known.state
+        is_tagged = state.client_transaction_version >= EPOCH_RAISING or state.next_producer_id != NO_PRODUCER
+        value = transaction_value(state, _TAGGED_VERSION if is_tagged else _PLAIN_VERSION)
+        self._append(transactional_id, state.last_update_timestamp_ms, value, durability)
+        with self._lock:
+            if known.last_epoch == NO_EPOCH:
+                self._last_epochs.pop(transactional_id, None)
+            else:
+                self._last_epochs[transactional_id] = known.last_epoch
+
+    def forget(self, transactional_id: str, now_ms: int) -> None:
+        """Append a tombstone: the id is unknown afterwards."""
+        self._append(transactional_id, now_ms, None, None)
+        with self._lock:
+            self._last_epochs.pop(transactional_id, None)
+
+    def log_of(self, transactional_id: str) -> Log:
+        """Return the log that stores a producer's state; create the topic if it is missing."""
+        while True:
+            with self._lock:
+                if self._topic.exists():
+                    return self._logs.log(TRANSACTIONS_TOPIC, self._topic.place_of(transactional_id))
+            create_state_topic(self._logs, TRANSACTIONS_TOPIC)  # takes the engine's lock, so this lock is released
+
+    def _append(self, transactional_id: str, now_ms: int, value: bytes | None, durability: str | None) -> None:
+        record = Record(timestamp_ms=now_ms, key=transaction_key(transactional_id), value=value)
+        self.log_of(transactional_id).append([record], durability)
+
+
+class _TransactionsTopic(StateTopic):
+    def __init__(self, logs: Logs, compact: Compact | None) -> None:
+        super().__init__(logs, TRANSACTIONS_TOPIC, compact)
+        self.states: dict[str, TransactionState] = {}
+
+    def apply(self, partition: int, record: Record) -> None:
+        del partition  # place_of computes it from the id
+        parsed = parse_transaction_record(record.key, record.value)
+        if parsed is None:
+            return
+        if parsed.value is None:
+            self.states.pop(parsed.key.transactional_id, None)
+        else:
+            self.states[parsed.key.transactional_id] = parsed.value
+
+    def forget(self, partition: int) -> None:
+        self.states = {found: state for found, state in self.states.items() if self.place_of(found) != partition}

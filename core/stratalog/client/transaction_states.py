@@ -1,0 +1,329 @@
+"""Transitions of the state of a transactional producer. Functions without side effects, locks and clocks.
+
+A transaction of version 2 (KIP-890) raises the producer epoch when it ends. Then no late request of the transaction can
+change the next one.
+
+Source: apache/kafka TransactionMetadata, TransactionCoordinator; KIP-360, KIP-890.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, NamedTuple
+
+from stratalog.client.sequences import LAST_EPOCH, ProducerId
+from stratalog.errors import (
+    ConcurrentTransactionsError,
+    InvalidProducerIdMappingError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+)
+from stratalog.model.batches import NO_EPOCH, NO_PRODUCER
+from stratalog.model.messages.transactions_topic import TransactionPartitions, TransactionState, TransactionStatus
+from stratalog.model.names import TopicPartition
+
+EPOCH_RAISING: Final = 2  # first version of transactions that raises the epoch at each end
+_LAST_OF_CLIENTS: Final = LAST_EPOCH - 1  # no client gets the last epoch, so that every client can be fenced
+PREPARED: Final = {
+    TransactionStatus.PREPARE_COMMIT: TransactionStatus.COMPLETE_COMMIT,
+    TransactionStatus.PREPARE_ABORT: TransactionStatus.COMPLETE_ABORT,
+}
+COMPLETED: Final = frozenset(PREPARED.values())
+EXPIRABLE: Final = COMPLETED | {TransactionStatus.EMPTY}
+NewId = Callable[[], int]
+
+
+class Known(NamedTuple):
+    """State of one transactional producer.
+
+    Attributes:
+        state: the stored state.
+        last_epoch: epoch before the current one, if the current one is the result of a request that the same producer
+            may repeat; else -1. It is not stored, as in Kafka.
+    """
+
+    state: TransactionState
+    last_epoch: int = NO_EPOCH
+
+    @property
+    def status(self) -> int:
+        """A ``TransactionStatus``, or a number of a later release."""
+        return self.state.status
+
+    @property
+    def producer(self) -> ProducerId:
+        """Producer id and epoch that the producer continues with."""
+        if self.state.next_producer_id != NO_PRODUCER:
+            return ProducerId(self.state.next_producer_id, 0)
+        return ProducerId(self.state.producer_id, self.state.producer_epoch)
+
+
+def partitions_in(state: TransactionState) -> list[TopicPartition]:
+    """Return the partitions of a transaction."""
+    return [
+        TopicPartition(found.topic, partition) for found in state.partitions or () for partition in found.partitions
+    ]
+
+
+def check_expected(known: Known, expected: ProducerId | None) -> None:
+    """Raise ProducerFencedError unless a producer with this id and epoch may continue (KIP-360).
+
+    A repeated request may have the epoch before the current one, or the last epoch of the id before the current one.
+    """
+    if expected is None:
+        return
+    state = known.state
+    is_current = expected.producer_id == state.producer_id and expected.epoch in {
+        state.producer_epoch,
+        known.last_epoch,
+    }
+    is_rotated = (
+        expected.producer_id == state.previous_producer_id
+        and expected.epoch == known.last_epoch >= _LAST_OF_CLIENTS
+        and state.producer_epoch == 0
+    )
+    if expected.epoch < 0 or not (is_current or is_rotated):
+        raise ProducerFencedError(
+            f"the producer id and epoch are {state.producer_id} and {state.producer_epoch}, not "
+            f"{expected.producer_id} and {expected.epoch}"
+        )
+
+
+def initialized(
+    known: Known | None, timeout_ms: int, now_ms: int, expected: ProducerId | None, new_id: NewId, *, rotates: bool
+) -> Known:
+    """Return the state after InitProducerId: the next epoch, or epoch 0 of a new id.
+
+    Args:
+        known: state without an open transaction; None for a new transactional id.
+        timeout_ms: transaction timeout of the producer.
+        now_ms: current time.
+        expected: id and epoch of a producer that continues; None for a new producer.
+        new_id: returns an unused producer id.
+        rotates: True if the producer must get a new id.
+
+    Raises:
+        ProducerFencedError: another producer has the transactional id now.
+        ConcurrentTransactionsError: a transaction is open, or is being ended.
+    """
+    epoch, last_epoch, previous = 0, NO_EPOCH, NO_PRODUCER
+    if known is None:
+        producer_id = new_id()
+    else:
+        check_expected(known, expected)
+        state = known.state
+        if state.status == TransactionStatus.ONGOING or state.status in PREPARED:
+            raise ConcurrentTransactionsError("a transaction of the producer is open or is being ended")
+        producer_id, previous = state.producer_id, state.previous_producer_id
+        if expected is not None and expected.epoch != state.producer_epoch:  # a repeated request
+            epoch, last_epoch = state.producer_epoch, known.last_epoch
+        else:
+            last_epoch = NO_EPOCH if expected is None else state.producer_epoch
+            if rotates or state.producer_epoch >= _LAST_OF_CLIENTS:
+                producer_id, previous = new_id(), producer_id
+            else:
+                epoch = state.producer_epoch + 1
+    opened = TransactionState(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        timeout_ms=timeout_ms,
+        status=TransactionStatus.EMPTY,
+        partitions=None,
+        last_update_timestamp_ms=now_ms,
+        start_timestamp_ms=-1,
+        previous_producer_id=previous,
+    )
+    return Known(opened, last_epoch)
+
+
+def check_producer(known: Known, producer: ProducerId) -> None:
+    """Raise an error unless a producer may add to its transaction.
+
+    Raises:
+        InvalidProducerIdMappingError: the transactional id has another producer id now.
+        ProducerFencedError: the producer id has another epoch now.
+        ConcurrentTransactionsError: the transaction before is being ended.
+    """
+    state = known.state
+    if state.producer_id != producer.producer_id:
+        raise InvalidProducerIdMappingError(
+            f"the transactional id belongs to producer {state.producer_id}, not {producer.producer_id}"
+        )
+    if state.producer_epoch != producer.epoch:
+        raise ProducerFencedError(
+            f"producer {state.producer_id} has the epoch {state.producer_epoch}, not {producer.epoch}"
+        )
+    if state.status in PREPARED:
+        raise ConcurrentTransactionsError("the end of the transaction has started: the next one cannot begin yet")
+
+
+def check_contains(known: Known, producer: ProducerId, names: Iterable[TopicPartition]) -> None:
+    """Raise an error unless the open transaction of a producer contains partitions; errors as ``check_producer``.
+
+    Raises:
+        InvalidTxnStateError: the transaction lacks a partition, or none is open.
+    """
+    check_producer(known, producer)
+    added = set(partitions_in(known.state)) if known.status == TransactionStatus.ONGOING else set[TopicPartition]()
+    missing = next((name for name in names if name not in added), None)
+    if missing is not None:
+        raise InvalidTxnStateError(f"{missing} was not added to the transaction")
+
+
+def with_partitions(
+    known: Known, producer: ProducerId, names: Collection[TopicPartition], now_ms: int, version: int = 0
+) -> Known:
+    """Return the state after partitions are added, the same object if nothing changes; errors as ``check_producer``.
+
+    The first partition begins a transaction, of the given version.
+    """
+    check_producer(known, producer)
+    state, begins = known.state, known.status != TransactionStatus.ONGOING
+    before = set() if begins else set(partitions_in(state))
+    wanted = before | set(names)
+    if wanted == before:
+        return known
+    changed = dataclasses.replace(
+        state,
+        status=TransactionStatus.ONGOING,
+        partitions=_grouped(wanted),
+        last_update_timestamp_ms=now_ms,
+        start_timestamp_ms=now_ms if begins else state.start_timestamp_ms,
+        client_transaction_version=version if begins else state.client_transaction_version,
+    )
+    return known._replace(state=changed)
+
+
+def ended(known: Known, producer: ProducerId, now_ms: int, *, commit: bool) -> Known:
+    """Return the state after EndTxn of a producer that keeps its epoch: prepared, or unchanged if that was done before.
+
+    Raises:
+        InvalidProducerIdMappingError, ProducerFencedError: another producer has the transactional id now.
+        InvalidTxnStateError: no transaction is open, or it has the opposite outcome.
+    """
+    state = known.state
+    if state.producer_id != producer.producer_id:
+        raise InvalidProducerIdMappingError(
+            f"the transactional id belongs to producer {state.producer_id}, not {producer.producer_id}"
+        )
+    if state.producer_epoch != producer.epoch:
+        raise ProducerFencedError(
+            f"producer {state.producer_id} has the epoch {state.producer_epoch}, not {producer.epoch}"
+        )
+    if state.status == TransactionStatus.ONGOING:
+        prepared = dataclasses.replace(state, status=_wanted(commit=commit), last_update_timestamp_ms=now_ms)
+        return known._replace(state=prepared)
+    return _repeated(known, commit=commit)
+
+
+def ended_with_next_epoch(known: Known, producer: ProducerId, now_ms: int, new_id: NewId, *, commit: bool) -> Known:
+    """Return the state after EndTxn of version 2, which raises the epoch; errors as ``ended``.
+
+    An abort is allowed without an open transaction. A repeated request has the epoch before the current one.
+    """
+    state = known.state
+    is_rotated = (
+        state.previous_producer_id == producer.producer_id
+        and producer.epoch == _LAST_OF_CLIENTS
+        and state.producer_epoch == 0
+    )
+    if state.producer_id != producer.producer_id and not is_rotated:
+        raise InvalidProducerIdMappingError(
+            f"the transactional id belongs to producer {state.producer_id}, not {producer.producer_id}"
+        )
+    raised = state.client_transaction_version >= EPOCH_RAISING and state.producer_epoch == producer.epoch + 1
+    is_repeated = (state.status in PREPARED and raised) or (state.status in COMPLETED and (raised or is_rotated))
+    is_current = state.producer_epoch == producer.epoch <= _LAST_OF_CLIENTS and state.status not in PREPARED
+    if not is_repeated and not is_current:
+        raise ProducerFencedError(
+            f"producer {state.producer_id} has the epoch {state.producer_epoch}, not {producer.epoch}"
+        )
+    if is_repeated:
+        return _repeated(known, commit=commit)
+    begins = state.status != TransactionStatus.ONGOING
+    if begins and commit:
+        raise _not_ongoing(state)
+    prepared = dataclasses.replace(
+        state,
+        producer_epoch=state.producer_epoch + 1,
+        status=_wanted(commit=commit),
+        partitions=() if begins else state.partitions,
+        last_update_timestamp_ms=now_ms,
+        start_timestamp_ms=now_ms if begins else state.start_timestamp_ms,
+        next_producer_id=new_id() if state.producer_epoch >= _LAST_OF_CLIENTS else NO_PRODUCER,
+        client_transaction_version=EPOCH_RAISING,
+    )
+    return Known(prepared, state.producer_epoch)
+
+
+def fenced(known: Known, now_ms: int) -> Known:
+    """Return the state of an open transaction that is prepared for abort with the next epoch, which fences its producer.
+
+    A producer with transactions of version 2 may repeat its EndTxn, and continues with the next epoch, as in Kafka 4.1.
+    The last epoch belongs to no producer.
+    """
+    state = known.state
+    is_last = state.producer_epoch >= _LAST_OF_CLIENTS
+    prepared = dataclasses.replace(
+        state,
+        client_transaction_version=0 if is_last else state.client_transaction_version,
+        producer_epoch=min(state.producer_epoch + 1, LAST_EPOCH),
+        status=TransactionStatus.PREPARE_ABORT,
+        last_update_timestamp_ms=now_ms,
+    )
+    return Known(prepared)
+
+
+def completed(known: Known, now_ms: int) -> Known:
+    """Return the state after all markers of a prepared transaction are written."""
+    state = known.state
+    rotates = state.next_producer_id != NO_PRODUCER
+    done = dataclasses.replace(
+        state,
+        producer_id=state.next_producer_id if rotates else state.producer_id,
+        producer_epoch=0 if rotates else state.producer_epoch,
+        status=PREPARED[TransactionStatus(state.status)],
+        partitions=(),
+        last_update_timestamp_ms=now_ms,
+        previous_producer_id=state.producer_id if rotates else state.previous_producer_id,
+        next_producer_id=NO_PRODUCER,
+    )
+    return known._replace(state=done)
+
+
+def status_name(status: int) -> str:
+    """Return the name of a status; its number if a later release stored it."""
+    return TransactionStatus(status).name if status in set(TransactionStatus) else str(status)
+
+
+def is_overdue(state: TransactionState, now_ms: int) -> bool:
+    """Return True if a transaction is open longer than its timeout."""
+    return state.status == TransactionStatus.ONGOING and now_ms - state.start_timestamp_ms > state.timeout_ms
+
+
+def is_expired(state: TransactionState, now_ms: int, expiration_ms: int) -> bool:
+    """Return True if a transactional id has no open transaction and was not used for ``expiration_ms``."""
+    return state.status in EXPIRABLE and state.last_update_timestamp_ms <= now_ms - expiration_ms
+
+
+def _wanted(*, commit: bool) -> TransactionStatus:
+    return TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT
+
+
+def _repeated(known: Known, *, commit: bool) -> Known:
+    wanted = _wanted(commit=commit)
+    if known.status not in {wanted, PREPARED[wanted]}:
+        raise _not_ongoing(known.state)
+    return known
+
+
+def _not_ongoing(state: TransactionState) -> InvalidTxnStateError:
+    return InvalidTxnStateError(f"the transaction is {status_name(state.status)}, not ONGOING")
+
+
+def _grouped(names: Iterable[TopicPartition]) -> tuple[TransactionPartitions, ...]:
+    topics: dict[str, list[int]] = {}
+    for name in sorted(names):
+        topics.setdefault(name.topic, []).append(name.partition)
+    return tuple(TransactionPartitions(topic=topic, partitions=tuple(found)) for topic, found in topics.items())
