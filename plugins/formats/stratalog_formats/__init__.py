@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from stratalog.spi import Codec, IndexFormat, Provider, RecordFormat, TierLayout, hookimpl
+from stratalog.spi import Codec, ExtraIndex, IndexFormat, Provider, RecordFormat, TierLayout, hookimpl
 from stratalog_formats import codecs, indexes, layouts, records
 
 
@@ -25,6 +25,12 @@ def stratalog_codecs() -> Iterable[Provider[Codec]]:
 def stratalog_index_formats() -> Iterable[Provider[IndexFormat[Any]]]:  # Any: entries of three kinds
     """Return the providers of ``offset``, ``time`` and ``transaction``."""
     return indexes.PROVIDERS
+
+
+@hookimpl
+def stratalog_extra_indexes() -> Iterable[Provider[ExtraIndex]]:
+    """Return the provider of ``bloom``."""
+    return indexes.EXTRA_PROVIDERS
 
 
 @hookimpl

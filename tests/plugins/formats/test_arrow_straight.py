@@ -1,4 +1,4 @@
-"""Records straight into Arrow's buffers say what they say by way of columns, and so do bytes that are wrong."""
+"""Records decoded directly into Arrow's buffers equal those decoded through columns, wrong bytes included."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_buffers_are_as_large_as_what_is_in_them(compiled: Kernels) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(10, 100), (None, 5), (300, None), (0, 0)])
-def test_no_more_memory_is_held_than_is_used(compiled: Kernels, sizes: tuple[int | None, int | None]) -> None:
+def test_only_used_memory_is_held(compiled: Kernels, sizes: tuple[int | None, int | None]) -> None:
     """Before the columns' sizes are known each has room for all bytes."""
     key, value = (None if size is None else bytes(size) for size in sizes)
     data = written([Record(key=key, value=value, timestamp_ms=5)] * 4000)
@@ -141,12 +141,12 @@ def test_a_value_that_all_rows_share_is_in_memory_once(compiled: Kernels) -> Non
 
 @pytest.mark.parametrize("end", range(1, 40))
 def test_nothing_behind_the_bytes_is_read_into_the_columns(compiled: Kernels, end: int) -> None:
-    """The last records lie too near the end to be copied in pieces."""
+    """The last records are too near the end to be copied in pieces."""
     records = [Record(key=b"k" * (n % 3), value=bytes([n]) * (n % end), timestamp_ms=n) for n in range(40)]
     agrees(compiled, written(records))
 
 
-def test_headers_go_by_way_of_columns(compiled: Kernels) -> None:
+def test_headers_are_packed_through_columns(compiled: Kernels) -> None:
     data = written([Record(value=b"v")] * 5 + [Record(headers=(("h", b"x"),))]) + written([Record(value=b"w")])
     assert packed(compiled, data) is None
     found = BatchFormat(twins.TABLE, compiled).decode_arrow(data, scanned(data), partition=3, limit_bytes=LIMIT_BYTES)

@@ -68,7 +68,7 @@ class TestGzip(CodecContract):
         with pytest.raises(CorruptBatchError):
             codec.decompress(head + checksum[::-1] + rest, limit_bytes=LIMIT_BYTES, magic=2)
 
-    def test_members_of_one_size_are_not_taken_for_one(self, codec: Codec) -> None:
+    def test_members_of_equal_size_are_kept_apart(self, codec: Codec) -> None:
         """The last one has the size of the first one, and the fast library compares only sizes."""
         for other in (TEXT, TEXT[::-1]):
             packed = gzip.compress(TEXT) + gzip.compress(other)
@@ -198,7 +198,7 @@ class TestLz4(CodecContract):
             packed = codec.compress(data, level=None, magic=2)
             assert bytes(codec.decompress(packed, limit_bytes=len(data), magic=2)) == data
 
-    def test_every_level_but_the_default_is_the_high_compression(self, codec: Codec) -> None:
+    def test_each_level_except_the_default_is_the_high_compression(self, codec: Codec) -> None:
         """Kafka: 9 is its fast compressor, 1 and 2 are the high compression one as well."""
         data = random.Random(7).randbytes(3000).hex().encode() * 3  # noqa: S311 - the same bytes each time
         fast = codec.compress(data, level=9, magic=2)

@@ -1,4 +1,4 @@
-"""Entries that are whole, with a good CRC, and lie about something; and single bits that flip.
+"""Complete entries with a valid CRC and one wrong field, and single flipped bits.
 
 Mutants by the hundred thousand are in ``tests/fuzz``; here is what can be gone through one by one.
 """
@@ -47,7 +47,7 @@ def entry(name: str, label: str | None) -> bytes:
 
 
 def lies(data: bytes) -> Iterator[bytearray]:
-    """Each place of the header holds each lie once, 32 and 64 bits wide, with the CRC made right again."""
+    """Each place of the header gets each wrong value once, 32 and 64 bits wide, with a corrected CRC."""
     for pack, numbers in ((INT32, LIES_32), (INT64, LIES_64)):
         for at in range(17, min(len(data) - pack.size, LAST_HEADER_BYTE)):
             for number in numbers:
@@ -58,7 +58,7 @@ def lies(data: bytes) -> Iterator[bytearray]:
 
 
 @pytest.mark.parametrize(("name", "label"), PAIRS)
-def test_every_field_that_lies_is_survived_alike(name: str, label: str | None) -> None:
+def test_both_twins_survive_each_wrong_field_alike(name: str, label: str | None) -> None:
     forms = [twins.formats(kernels)[name] for kernels in twins.twins()]
     outcomes = set()
     for changed in lies(entry(name, label)):
@@ -73,7 +73,7 @@ def test_every_field_that_lies_is_survived_alike(name: str, label: str | None) -
 @pytest.mark.parametrize("twin", twins.TWINS)
 @pytest.mark.parametrize(("name", "label"), [(name, label) for name, label in PAIRS if label and name != "v2"])
 @pytest.mark.parametrize("field", [*LIES_64, 1 << 31])
-def test_wrappers_whose_offsets_lie_are_not_assigned(name: str, label: str, field: int, twin: str) -> None:
+def test_wrappers_with_wrong_offsets_get_no_offsets(name: str, label: str, field: int, twin: str) -> None:
     """An inner offset anywhere in 64 bits gave an entry an offset that it could not hold, with an untyped error."""
     form = twins.formats(twins.kernels_of(twin))[name]
     messages = entries_of(bytes(form.encode([Record()] * 3, BatchHeader(), None, None)))

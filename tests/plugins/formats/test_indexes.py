@@ -161,7 +161,7 @@ def test_aborted_transactions_are_written_as_kafka_writes_them() -> None:
     assert b"".join(made).hex() == vector["hex"]
 
 
-def test_an_index_preallocated_by_kafka_is_seen_to_lie() -> None:
+def test_zeros_of_an_index_that_kafka_preallocated_are_not_entries() -> None:
     entries = bytes.fromhex(FILES["offset_index_preallocated_83"]["hex"])
     with pytest.raises(CorruptIndexError) as caught:
         OffsetIndex().reader(entries, 100).check(200, 10_000)

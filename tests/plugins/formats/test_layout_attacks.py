@@ -159,7 +159,7 @@ def copy_another_logs_root(bucket: Path) -> None:
 
 
 def continue_the_chain(bucket: Path) -> None:
-    """Add a version that says what the head says."""
+    """Add a version with the content of the head."""
     head = heads(bucket)[-1]
     root = read_root(head)
     version = root["version"] + 1
@@ -253,7 +253,7 @@ def test_a_check_of_the_tier_finds_a_changed_root(bucket: Path, settings: dict[s
 def open_parts() -> Components:
     host = open_host(Settings(), (), None)
     host.close()
-    return host.parts(TopicConfig())
+    return host.components(TopicConfig())
 
 
 def test_a_mac_of_an_unknown_key_is_an_error_that_names_the_key_and_the_root(
@@ -372,7 +372,7 @@ def test_a_repair_brings_back_what_the_key_authenticates(bucket: Path, settings:
     assert "mac" in read_root(heads(bucket)[-1])
 
 
-def test_a_repair_does_not_take_plaintext_for_an_encrypted_segment_that_is_gone(
+def test_a_repair_does_not_replace_a_missing_encrypted_segment_by_plaintext(
     bucket: Path, settings: dict[str, Any]
 ) -> None:
     put_plaintext(bucket, keeps_mac=True)
@@ -388,7 +388,7 @@ def test_a_repair_does_not_take_plaintext_for_an_encrypted_segment_that_is_gone(
     assert b"forged" not in values(bucket, settings)
 
 
-def test_a_tier_that_is_open_refuses_to_go_back(bucket: Path, settings: dict[str, Any]) -> None:
+def test_an_open_tier_refuses_an_older_root(bucket: Path, settings: dict[str, Any]) -> None:
     clock = ManualClock()
     with tier_log(bucket, settings, clock=clock) as log:
         assert log.refresh().end_offset == 3
@@ -524,7 +524,7 @@ def tier_log(
         host.close()
 
 
-def test_rewrapping_makes_a_mac_of_the_new_key_and_lets_go_of_the_old_one(
+def test_rewrapping_replaces_the_mac_of_the_old_key_by_one_of_the_new_key(
     bucket: Path, keys: Path, settings: dict[str, Any]
 ) -> None:
     written(keys, f'active = "second"\n[keys]\nfirst = "{FIRST}"\nsecond = "{SECOND}"\n')

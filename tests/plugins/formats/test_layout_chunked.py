@@ -131,7 +131,7 @@ def with_index(stored: StoredSegment, objects: MemoryObjects, entries: list[int]
     "lie",
     ["sum", "zero", "larger than its content", "raw but smaller", "too few", "too many", "swapped", "raw"],
 )
-def test_a_chunk_index_that_lies_is_corrupt(layout: ChunkedLayout, objects: MemoryObjects, lie: str) -> None:
+def test_a_chunk_index_with_wrong_positions_is_corrupt(layout: ChunkedLayout, objects: MemoryObjects, lie: str) -> None:
     data = TEXT[: 3 * CHUNK] + NOISE[:CHUNK]
     stored = layout.write(a_segment(data=data, files={}), objects, None)
     place = log_slice(stored)

@@ -261,7 +261,7 @@ def test_a_rotation_needs_no_restart(
     assert joined(layout.read(new, 0, len(DATA), objects.fetch)) == DATA[::-1]
 
 
-def test_rewrapping_lets_go_of_the_old_key_without_touching_an_object(
+def test_rewrapping_replaces_the_old_key_without_changing_an_object(
     layout: EncryptedLayout, stored: StoredSegment, objects: MemoryObjects, keys: Path
 ) -> None:
     before = dict(objects.objects)
@@ -324,7 +324,7 @@ def test_no_key_is_in_a_frame_of_an_error(
     keys: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Some programs log with each error what local names stand for."""
+    """Some programs log the values of local variables with each error."""
 
     def shown(call: Callable[[], object]) -> str:
         with pytest.raises(StorageError) as caught:
@@ -344,7 +344,7 @@ def test_no_key_is_in_a_frame_of_an_error(
         assert secret not in text
 
 
-def test_no_key_file_is_said_at_the_first_write(objects: MemoryObjects, tmp_path: Path) -> None:
+def test_a_missing_key_file_is_reported_at_the_first_write(objects: MemoryObjects, tmp_path: Path) -> None:
     for path, said in (("", "keys.file"), (str(tmp_path / "none"), "cannot be read")):
         layout = EncryptedLayout(EncryptedSection(), KeyRing(path, Env().files), layout_table())
         with pytest.raises(ConfigError, match=said):

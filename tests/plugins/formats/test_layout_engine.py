@@ -28,7 +28,7 @@ def settings(tmp_path: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("layout", ["single", "plain", "chunked", "encrypted"])
+@pytest.mark.parametrize("layout", ["single", "plain", "chunked", "encrypted", "parquet"])
 def test_records_come_back_from_the_tier(tmp_path: Path, settings: dict[str, object], layout: str) -> None:
     tier = tmp_path / "tier"
     tier.mkdir()

@@ -108,13 +108,13 @@ def test_a_segment_that_reaches_too_far_is_read_as_kafka_reads_it(
         assert [(entry.epoch, entry.start_offset) for entry in log.view().epochs.entries] == [(0, 0), (4, FAR + 5)]
 
 
-def test_a_batch_far_ahead_is_believed_if_the_next_segment_lies_behind_it(tmp_path: Path, bed: LogBed) -> None:
+def test_a_batch_far_ahead_is_accepted_if_the_next_segment_begins_after_it(tmp_path: Path, bed: LogBed) -> None:
     put(tmp_path, 0, filled(bed, 0, FAR))
     put(tmp_path, FAR + 5, filled(bed, FAR + 5), "CCCCCCCCCCCCCCCCCCCCCA")
     assert offsets(tmp_path) == expected(0, FAR, FAR + 5)
 
 
-def test_a_batch_far_ahead_of_which_nothing_else_tells_is_damage(tmp_path: Path, bed: LogBed) -> None:
+def test_a_batch_far_ahead_without_a_matching_next_segment_is_damage(tmp_path: Path, bed: LogBed) -> None:
     put(tmp_path, 0, filled(bed, 0, FAR))
     with pytest.raises(CorruptBatchError, match="are not between"):
         offsets(tmp_path)

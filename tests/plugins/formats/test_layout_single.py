@@ -48,7 +48,7 @@ def only(objects: MemoryObjects) -> tuple[str, bytes]:
 
 
 def sealed(entry: object) -> bytes:
-    """A footer made by hand, as the format's description says."""
+    """A footer made by hand from the description of the format."""
     canonical = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
     value = {"entry": entry, "format": 1, "sha256": hashlib.sha256(canonical).hexdigest()}
     footer = json.dumps(value).encode()
@@ -60,7 +60,7 @@ def discovered(layout: SingleLayout, key: str, data: bytes) -> list[StoredSegmen
 
 
 def test_the_providers_name_layout_and_version() -> None:
-    own = ["single@1", "plain@1", "chunked@1", "encrypted@2"]
+    own = ["single@1", "plain@1", "chunked@1", "encrypted@2", "parquet@1"]
     assert [provider.label for provider in PROVIDERS] == [*own, "kafka_local_tiered@1"]
 
 
@@ -138,7 +138,7 @@ def test_a_range_outside_is_refused_before_anything_is_read(
 
 
 class Shrinking(OddChunks):
-    """A log that says more than it gives."""
+    """A log that yields fewer bytes than its size."""
 
     @property
     def size_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Objects of tier layouts, read by what docs/formats/tier.md says of them and by nothing of ours.
+"""Objects of tier layouts, read by docs/formats/tier.md alone, without the code of the layouts.
 
 What lies in buckets must be readable for ever. Readers and writers that change together pass every other test.
 """
@@ -17,12 +17,13 @@ import pytest
 import zstandard
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from stratalog.spi import Env, StoredSegment, TierLayout
+from stratalog.spi import CodecTable, Env, StoredSegment, TierLayout
 from stratalog.testing.contracts.made_segments import MemoryObjects
 from stratalog.testing.contracts.tier_layout import DATA, FILES, a_segment
 from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
 from stratalog_formats.layouts.encrypted import EncryptedLayout, EncryptedSection
 from stratalog_formats.layouts.keyring import KeyRing
+from stratalog_formats.layouts.parquet import ParquetLayout, ParquetSection
 from stratalog_formats.layouts.plain import PlainLayout
 from stratalog_formats.layouts.single import SingleLayout
 
@@ -32,12 +33,13 @@ BELOW: Final[dict[str, TierLayout]] = {
     "single": SingleLayout(5_000),
     "plain": PlainLayout(5_000),
     "chunked": ChunkedLayout(5_000, ChunkedSection(chunk_bytes=CHUNK)),
+    "parquet": ParquetLayout(CodecTable(), 1 << 20, ParquetSection(row_group_bytes=5 * CHUNK)),
 }
 ORDER: Final = ("index", "timeindex", "txnindex", "snapshot", "leader-epochs", "extra")  # of the small files
 
 
 class Lookup:
-    """The layouts below, as the host gives them to one that stands on another."""
+    """The table of layouts that the host passes to a layout over another layout."""
 
     def label(self, name: str) -> str:
         return f"{name}@1"
@@ -108,7 +110,37 @@ def check_chunked(objects: Mapping[str, bytes]) -> None:
     assert (log, position) == (DATA, len(chunks) - len(index))
 
 
-CHECKS: Final = {"single": check_single, "plain": check_plain, "chunked": check_chunked}
+def check_parquet(objects: Mapping[str, bytes]) -> None:
+    ((key, data),) = objects.items()
+    assert key.endswith(".parquet")
+    metadata_bytes = int.from_bytes(data[-8:-4], "little")
+    footer = data[-8 - metadata_bytes :]
+    assert data[:4] == footer[-4:] == b"PAR1"
+    before, entry = entry_in(data[: -8 - metadata_bytes])
+    notes, log = entry["extra"]["parquet"], before[: -len(small_files())]
+    assert before == log + small_files()
+    directory = log[-notes["directory_bytes"] :]
+    assert hashlib.sha256(directory).hexdigest() == notes["directory_sha256"]
+    listed = zstandard.ZstdDecompressor().decompress(directory, max_output_size=1 << 20)
+    (count,) = struct.unpack_from("<I", listed)
+    groups = list(struct.iter_unpack("<QQIII32s32s", listed[4 : 4 + 92 * count]))
+    between_bytes, between_sha256 = struct.unpack_from("<Q32s", listed, 4 + 92 * count)
+    assert listed[4 + 92 * count + 40 :] == footer
+    position = sum(group[1] for group in groups)
+    assert hashlib.sha256(log[position : position + between_bytes]).digest() == between_sha256
+    position += between_bytes
+    rebuilt = b""
+    for log_bytes, _, rows, frames_bytes, is_complete, _, sha256 in groups:
+        stored = log[position : position + frames_bytes]
+        assert (rows, is_complete, hashlib.sha256(stored).digest()) == (0, 0, sha256)
+        kind, size, skipped = struct.unpack_from("<BII", frames := zstandard.ZstdDecompressor().decompress(stored))
+        assert (kind, size, skipped) == (1, log_bytes, 0)
+        rebuilt += frames[9:]
+        position += frames_bytes
+    assert (rebuilt, position) == (DATA, len(log) - len(directory))
+
+
+CHECKS: Final = {"single": check_single, "plain": check_plain, "chunked": check_chunked, "parquet": check_parquet}
 
 
 def written(layout: TierLayout) -> tuple[StoredSegment, dict[str, bytes]]:

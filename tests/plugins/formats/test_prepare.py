@@ -157,7 +157,7 @@ def test_a_wrong_batch_is_left_to_the_slow_path(form: BatchFormat) -> None:
     assert refused > 1000
 
 
-def test_bytes_that_do_not_lie_behind_each_other_are_left_to_the_long_way(form: BatchFormat) -> None:
+def test_bytes_that_are_not_adjacent_use_the_general_path(form: BatchFormat) -> None:
     assert form.prepare_batches(memoryview(bytes(400))[::2], rules(), NOW_MS) is None
 
 

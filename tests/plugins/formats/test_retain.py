@@ -129,7 +129,7 @@ def test_an_emptied_batch_is_kafkas_to_the_byte() -> None:
 @pytest.mark.parametrize("codec", [None, *CODECS])
 @pytest.mark.parametrize("step_ms", [0, 1, 1_000_000, -7])
 def test_the_header_around_the_records_stays(codec: str | None, step_ms: int) -> None:
-    """Base and last offset, on which sequences stand, producer, epoch, flags and codec; time and count are new."""
+    """Base and last offset, producer, epoch, flags and codec stay; time and count are new."""
     given = some(step_ms=step_ms)
     data = V2.encode(given, HEADER, CODECS[codec] if codec else None, None)
     before, _ = only(data)
@@ -220,7 +220,7 @@ def test_neighbours_that_lose_nothing_are_one_piece_of_the_input() -> None:
 
 
 def test_batches_that_are_left_out_of_the_table_are_left_out() -> None:
-    """Rows of a scan, not all of them: nothing of what lies between is taken along."""
+    """Some rows of a scan: the bytes between them are not copied."""
     pieces = [bytes(V2.encode(some(2), BatchHeader(base_offset=offset), None, None)) for offset in range(0, 6, 2)]
     data = b"".join(pieces)
     table = V2.scan(data, 0, len(data), check_crc=True).keep([True, False, True])
@@ -229,7 +229,7 @@ def test_batches_that_are_left_out_of_the_table_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("codec", [None, "zstd"])
-def test_records_that_lie_are_corrupt_at_their_batch(codec: str | None) -> None:
+def test_inconsistent_records_are_corrupt_at_their_batch(codec: str | None) -> None:
     used = CODECS[codec] if codec else None
     first = bytes(V2.encode(some(2), BatchHeader(), None, None))
     second = bytearray(V2.encode(some(3), BatchHeader(base_offset=2), used, None))

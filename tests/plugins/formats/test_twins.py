@@ -1,4 +1,4 @@
-"""Each kernel does what its module says, whichever twin does it; the twins agree byte by byte on what records hold."""
+"""Both twins of each kernel do what its module describes, and agree byte by byte on the content of records."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_range_that_is_not_inside_the_bytes_is_an_error(kernels: Kernels, boun
         (0, INT64.pack((1 << 63) - 3), ScanStop.CORRUPT, "offset 9223372036854775805 + 3 overflows"),
     ],
 )
-def test_a_scan_stops_where_the_header_lies(
+def test_a_scan_stops_at_a_wrong_header(
     kernels: Kernels, position: int, lie: bytes, stop: ScanStop, reason: str
 ) -> None:
     first, data = bytes(batch(PYTHON)), batch(PYTHON)
@@ -170,7 +170,7 @@ def test_only_the_fields_that_were_asked_for_are_filled(kernels: Kernels, fields
     assert len(columns.header_key_size) == len(columns.header_value_position) == (3 if Fields.HEADERS in fields else 0)
 
 
-def test_bounds_say_where_the_records_are(kernels: Kernels) -> None:
+def test_bounds_show_the_place_of_the_records(kernels: Kernels) -> None:
     data = batch(PYTHON)
     table = kernels.scan_batches(data, 0, len(data), True)
     arena = b"abc" + bytes(data[61:]) + b"d"
@@ -199,7 +199,7 @@ def test_the_batch_that_cannot_hold_its_records_is_named_before_those_that_hold_
 
 
 def test_no_headers_begin_at_nought_however_that_is_written(kernels: Kernels) -> None:
-    """A count of no headers may be written in several bytes. One twin then said where the next headers begin."""
+    """A count of zero headers may take several bytes. One twin then returned the start of the next headers."""
     with_headers = bytes(batch(PYTHON, RECORDS[1:3]))[61:]
     body = with_headers + b"\x12\0\0\x06\1\1\x80\x80\x80\0" + with_headers
     data = bytearray(bytes(batch(PYTHON, RECORDS[1:3]))[:61] + body)
@@ -291,7 +291,7 @@ def _contiguous(columns: RecordColumns) -> RecordColumns:
         ("header_value_size", (0, 6), IndexError),
     ],
 )
-def test_columns_that_lie_are_refused(
+def test_inconsistent_columns_are_refused(
     kernels: Kernels, name: str, values: tuple[int, int], error: type[Exception]
 ) -> None:
     wide = {"offset": (0, 1), "timestamp_ms": (0, 0)}

@@ -25,9 +25,9 @@ STAGES = {"framing", "checksum/size check", "records"}
 
 
 @pytest.fixture(scope="module")
-def parts() -> Components:
+def components() -> Components:
     host = open_host(Settings(), (), None)
-    return host.parts(TopicConfig())
+    return host.components(TopicConfig())
 
 
 def named(vectors: list[dict[str, Any]]) -> list[Any]:
@@ -42,21 +42,21 @@ def header_pairs(record: dict[str, Any]) -> Headers:
     return tuple((name, raw(value)) for name, value in record["headers"])
 
 
-def decoded(parts: Components, data: bytes) -> list[Record]:
+def decoded(components: Components, data: bytes) -> list[Record]:
     """Every record of a set that scans to its end; errors as the formats raise them."""
-    found = scan(parts.formats, data, 0, len(data), check_crc=True)
+    found = scan(components.formats, data, 0, len(data), check_crc=True)
     if found.stop is ScanStop.CORRUPT:
         raise CorruptionError(found.reason, "vector", found.stop_position)
     records: list[Record] = []
     for table in found.tables:
-        form = parts.formats.of(table.magic, "vector", 0)
+        form = components.formats.of(table.magic, "vector", 0)
         for columns in form.decode(data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES):
             records += columns.to_records()
     return records
 
 
 @pytest.mark.parametrize("vector", named(SETS))
-def test_a_vector_decodes_to_its_inputs(parts: Components, vector: dict[str, Any]) -> None:
+def test_a_vector_decodes_to_its_inputs(components: Components, vector: dict[str, Any]) -> None:
     inputs = vector["inputs"]
     is_append_time = inputs["timestamp_type"] == "LogAppendTime"
     expected = [
@@ -70,7 +70,7 @@ def test_a_vector_decodes_to_its_inputs(parts: Components, vector: dict[str, Any
         for record in inputs["records"]
     ]
     for text in filter(None, (vector["hex"], vector.get("reference_writer_hex"))):
-        found = decoded(parts, bytes.fromhex(text))
+        found = decoded(components, bytes.fromhex(text))
         assert [(r.offset, r.timestamp_ms, r.key, r.value, r.headers) for r in found] == expected
         kinds = {"none": TimestampType.NONE, "CreateTime": TimestampType.CREATE_TIME}
         kind = kinds.get(inputs["timestamp_type"], TimestampType.LOG_APPEND_TIME)
@@ -87,7 +87,7 @@ def expressible(vector: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("vector", named([vector for vector in SETS if expressible(vector)]))
-def test_a_byte_exact_vector_is_encoded_to_the_same_bytes(parts: Components, vector: dict[str, Any]) -> None:
+def test_a_byte_exact_vector_is_encoded_to_the_same_bytes(components: Components, vector: dict[str, Any]) -> None:
     inputs = vector["inputs"]
     is_append_time = inputs["timestamp_type"] == "LogAppendTime"
     header = BatchHeader(
@@ -110,8 +110,8 @@ def test_a_byte_exact_vector_is_encoded_to_the_same_bytes(parts: Components, vec
         )
         for record in inputs["records"]
     ]
-    codec = None if inputs["compression"] == "none" else parts.codecs.by_name(inputs["compression"])
-    form = parts.formats.of(inputs["magic"], "vector", 0)
+    codec = None if inputs["compression"] == "none" else components.codecs.by_name(inputs["compression"])
+    form = components.formats.of(inputs["magic"], "vector", 0)
     assert form.encode(records, header, codec, None).hex() == vector["hex"]
 
 
@@ -124,9 +124,9 @@ def test_there_are_vectors_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("vector", named([vector for vector in MALFORMED if vector["expect"] == "reject"]))
-def test_batches_that_kafka_rejects_raise_a_typed_error(parts: Components, vector: dict[str, Any]) -> None:
+def test_batches_that_kafka_rejects_raise_a_typed_error(components: Components, vector: dict[str, Any]) -> None:
     data = bytes.fromhex(vector["hex"])
-    found = scan(parts.formats, data, 0, len(data), check_crc=True)
+    found = scan(components.formats, data, 0, len(data), check_crc=True)
     if vector["stage"] != "records":
         assert vector["error"] == "CorruptRecordException"
         assert found.stop is ScanStop.CORRUPT
@@ -135,24 +135,24 @@ def test_batches_that_kafka_rejects_raise_a_typed_error(parts: Components, vecto
     assert found.stop is ScanStop.END
     kind = UnsupportedCompressionError if "codec 5" in vector["name"].replace("_", " ") else CorruptBatchError
     with pytest.raises(kind):
-        decoded(parts, data)
+        decoded(components, data)
 
 
 @pytest.mark.parametrize("vector", named([vector for vector in MALFORMED if vector["expect"] == "accept"]))
-def test_batches_that_kafka_accepts_are_accepted(parts: Components, vector: dict[str, Any]) -> None:
+def test_batches_that_kafka_accepts_are_accepted(components: Components, vector: dict[str, Any]) -> None:
     data = bytes.fromhex(vector["hex"])
-    found = scan(parts.formats, data, 0, len(data), check_crc=True)
+    found = scan(components.formats, data, 0, len(data), check_crc=True)
     assert found.stop is ScanStop.END
-    assert [record.offset for record in decoded(parts, data)] == vector["offsets"]
+    assert [record.offset for record in decoded(components, data)] == vector["offsets"]
 
 
 @pytest.mark.parametrize("vector", named([vector for vector in MALFORMED if vector["expect"].startswith("ignored")]))
-def test_a_cut_entry_at_the_end_is_left_out(parts: Components, vector: dict[str, Any]) -> None:
+def test_a_cut_entry_at_the_end_is_left_out(components: Components, vector: dict[str, Any]) -> None:
     data = bytes.fromhex(vector["hex"])
-    found = scan(parts.formats, data, 0, len(data), check_crc=True)
+    found = scan(components.formats, data, 0, len(data), check_crc=True)
     assert found.stop is ScanStop.PARTIAL
-    assert sum(len(table) for table in found.tables) == len(decoded_batches(parts, data[: found.stop_position]))
+    assert sum(len(table) for table in found.tables) == len(decoded_batches(components, data[: found.stop_position]))
 
 
-def decoded_batches(parts: Components, data: bytes) -> list[object]:
-    return [batch for table in scan(parts.formats, data, 0, len(data), check_crc=True).tables for batch in table]
+def decoded_batches(components: Components, data: bytes) -> list[object]:
+    return [batch for table in scan(components.formats, data, 0, len(data), check_crc=True).tables for batch in table]

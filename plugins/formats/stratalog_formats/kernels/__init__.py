@@ -19,4 +19,6 @@ EXTENSIONS: Final = (
     "stratalog_formats.kernels.select_c",
     "stratalog_formats.kernels.search_c",
     "stratalog_formats.kernels.entries_c",
+    "stratalog_formats.kernels.rebuild_c",
+    "stratalog_formats.kernels.bloom_c",
 )

@@ -19,8 +19,9 @@ from stratalog.spi import (
     Rules,
     extension,
 )
-from stratalog_formats.kernels import EXTENSIONS, buffers, decode, encode, entries, scan, search
+from stratalog_formats.kernels import EXTENSIONS, bloom, buffers, decode, encode, entries, rebuild, scan, search
 from stratalog_formats.kernels.encode import Body
+from stratalog_formats.kernels.rebuild import RowBuffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +50,13 @@ class Kernels:
     ]
     offset_entries: Callable[[int, int, int, int, int], IndexBuilder]
     time_entries: Callable[[int, int, int, int, int, int], IndexBuilder]
+    rebuild_pieces: Callable[[Buffer, RowBuffers, int, int], bytearray]
+    hash_keys: Callable[[RecordColumns], bytes]
+    distinct: Callable[[Buffer], bytes]
+    fill_filter: Callable[[Buffer, int, int], bytearray]
+    may_hold: Callable[[Buffer, bytes, int], bool]
     expand_batches: Callable[[BatchTable, int, Callable[..., Any]], ArrowBuffers | None] | None = None
-    select_batches: (
-        Callable[
-            [Buffer, int, int, int, int, int | None, bool, int, int | None, int | None], tuple[int, int, int] | None
-        ]
-        | None
-    ) = None
+    select: Callable[..., tuple[int, int, int] | None] | None = None
     retain_plain: (
         Callable[[Buffer, BatchTable, Sequence[Buffer], int | None, Sequence[bool] | None], bytearray] | None
     ) = None
@@ -79,6 +80,11 @@ PYTHON: Final = Kernels(
     offsets_around=search.offsets_around,
     offset_entries=entries.OffsetEntries,
     time_entries=entries.TimeEntries,
+    rebuild_pieces=rebuild.rebuild_pieces,
+    hash_keys=bloom.hash_keys,
+    distinct=bloom.distinct,
+    fill_filter=bloom.fill_filter,
+    may_hold=bloom.may_hold,
 )
 
 
@@ -87,9 +93,20 @@ def _compiled() -> Kernels | None:
     modules = [extension(module) for module in EXTENSIONS]
     if None in modules:
         return None
-    scan_c, decode_c, pack_c, prepare_c, encode_c, buffers_c, retain_c, select_c, search_c, entries_c = cast(
-        list[ModuleType], modules
-    )
+    (
+        scan_c,
+        decode_c,
+        pack_c,
+        prepare_c,
+        encode_c,
+        buffers_c,
+        retain_c,
+        select_c,
+        search_c,
+        entries_c,
+        rebuild_c,
+        bloom_c,
+    ) = cast(list[ModuleType], modules)
     if encode_c.RECORD is not Record:
         return None
     return Kernels(
@@ -109,7 +126,12 @@ def _compiled() -> Kernels | None:
         offsets_around=search_c.offsets_around,
         offset_entries=entries_c.OffsetEntries,
         time_entries=entries_c.TimeEntries,
-        select_batches=select_c.select_batches,
+        select=select_c.select_batches,
+        rebuild_pieces=rebuild_c.rebuild_pieces,
+        hash_keys=bloom_c.hash_keys,
+        distinct=bloom_c.distinct,
+        fill_filter=bloom_c.fill_filter,
+        may_hold=bloom_c.may_hold,
         retain_plain=retain_c.retain_plain,
         prepare_batches=prepare_c.prepare_batches,
         prepare_records=encode_c.prepare_records,

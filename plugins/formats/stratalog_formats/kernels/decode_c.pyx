@@ -149,14 +149,17 @@ def decode_batches(data, batches, bounds, fields):
             i += section[row].count
     if bad >= 0:
         raise CorruptBatchError("the records do not fit their batch", "", batches.position[bad])
-    headers = uninitialised(16 * into.headers)
-    cdef int32_t* pairs = <int32_t*>at_start(headers)
-    cdef int changed = 0
+    cdef int32_t* pairs
+    cdef int changed
+    headers = EMPTY_NARROW
     if into.headers:
+        pairs_store = uninitialised(16 * into.headers)
+        pairs = <int32_t*>at_start(pairs_store)
         with nogil:
             changed = fill_headers(arena, size, count, &into, pairs)
-    if changed:
-        raise CorruptBatchError("the bytes changed while they were read", "", 0)
+        if changed:
+            raise CorruptBatchError("the bytes changed while they were read", "", 0)
+        headers = memoryview(pairs_store).cast("i")
     return columns_of(data, count, store, headers, into.headers, fields.value)
 
 
@@ -170,11 +173,10 @@ cdef void point(Columns* into, uint8_t* store, int64_t count) noexcept:
     into.headers = 0
 
 
-cdef object columns_of(data, int64_t count, store, headers, int64_t header_total, int fields):
+cdef object columns_of(data, int64_t count, store, flat_headers, int64_t header_total, int fields):
     """Return the requested columns."""
     whole = memoryview(store)
     wide, narrow = whole[: 8 * WIDE * count].cast("q"), whole[8 * WIDE * count :].cast("i")
-    flat_headers = memoryview(headers).cast("i")
     return RecordColumns(
         data,
         count,

@@ -14,6 +14,8 @@ cdef extern from "Python.h":
 cdef enum:
     OFFSET_ENTRY_BYTES = 8
 
+cdef object _made = tuple.__new__  # creates a named tuple without its class's own constructor
+
 
 cdef int64_t up_to(
     Cursor entries, int64_t count, int64_t entry_bytes, int64_t key_position, int key_bytes, object target
@@ -50,7 +52,7 @@ cdef object offset_entry(Cursor entries, int64_t count, int64_t index, object ba
     if not 0 <= index < count:
         return None
     cdef Cursor at = entries + index * OFFSET_ENTRY_BYTES
-    return tuple.__new__(OffsetPosition, (base_offset + <int32_t>big_32(at), <int32_t>big_32(at + 4)))
+    return _made(OffsetPosition, (base_offset + <int32_t>big_32(at), <int32_t>big_32(at + 4)))
 
 
 def offsets_around(entries, base_offset, target):

@@ -102,39 +102,40 @@ cdef int select(
 
 def select_batches(
     data,
+    *,
     int64_t base_offset,
     int64_t offset,
     int64_t max_bytes,
     int64_t bound,
-    indexed,
-    bint check_crc,
-    int64_t beyond,
+    indexed_offset,
+    bint check_crc=False,
+    int64_t beyond_bytes=0,
     since_ms=None,
     indexed_ms=None,
 ):
     """Select batches as ``RecordFormat.select`` documents."""
     cdef Selected found
     cdef int missing
-    if beyond < 0 or beyond >> 62:
-        raise ValueError(f"{beyond} bytes behind the data")
+    if beyond_bytes < 0 or beyond_bytes >> 62:
+        raise ValueError(f"{beyond_bytes} bytes behind the data")
     cdef int64_t known = 0, since = NO_LIMIT_MS if since_ms is None else since_ms
-    cdef bint is_indexed = indexed is not None, is_timed = indexed_ms is not None
+    cdef bint is_indexed = indexed_offset is not None, is_timed = indexed_ms is not None
     cdef int64_t known_ms = indexed_ms if is_timed else 0
     cdef Py_buffer view
     cdef int overflow = 0
     if is_indexed:
-        known = PyLong_AsLongLongAndOverflow(indexed, &overflow)
+        known = PyLong_AsLongLongAndOverflow(indexed_offset, &overflow)
         if overflow:
             return None  # no batch can end there
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     if check_crc:  # the check takes as long as reading the bytes
         with nogil:
             missing = select(
-                <Cursor>view.buf, view.len, beyond, base_offset, offset, max_bytes, bound, is_indexed, known, True, since, is_timed, known_ms, &found
+                <Cursor>view.buf, view.len, beyond_bytes, base_offset, offset, max_bytes, bound, is_indexed, known, True, since, is_timed, known_ms, &found
             )
     else:
         missing = select(
-            <Cursor>view.buf, view.len, beyond, base_offset, offset, max_bytes, bound, is_indexed, known, False, since, is_timed, known_ms, &found
+            <Cursor>view.buf, view.len, beyond_bytes, base_offset, offset, max_bytes, bound, is_indexed, known, False, since, is_timed, known_ms, &found
         )
     PyBuffer_Release(&view)
     return None if missing else (found.start, found.end, found.last_offset)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from stratalog.spi import OpenContext, Provider, TierLayout
-from stratalog_formats.layouts import chunked, encrypted, kafka_local, plain, single
+from stratalog_formats.kernels import EXTENSIONS
+from stratalog_formats.layouts import chunked, encrypted, kafka_local, parquet, plain, single
 
 
 def _open_single(context: OpenContext) -> TierLayout:
@@ -46,6 +47,14 @@ PROVIDERS: Final[tuple[Provider[TierLayout], ...]] = (
         open=encrypted.open_encrypted,
         engine_section=encrypted.EncryptedSection,
         capabilities=("AES-256-GCM over another layout", "rebuild"),
+    ),
+    Provider(
+        name=parquet.NAME,
+        version=parquet.VERSION,
+        open=parquet.open_parquet,
+        engine_section=parquet.ParquetSection,
+        capabilities=("one Parquet file a segment", "rebuild"),
+        extensions=EXTENSIONS,
     ),
     Provider(
         name=kafka_local.NAME,

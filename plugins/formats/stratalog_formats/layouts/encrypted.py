@@ -13,7 +13,7 @@ import hmac
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from stratalog.errors import CorruptObjectError, StorageError
 from stratalog.spi import (
@@ -49,6 +49,9 @@ from stratalog_formats.layouts.sealed import (
     wrap,
 )
 from stratalog_formats.layouts.sealed import VERSION as SEALED_VERSION
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - only for type checkers
 
 NAME: Final = "encrypted"
 VERSION: Final = SEALED_VERSION
@@ -96,6 +99,11 @@ class EncryptedLayout(TierLayout):
     def __init__(self, settings: EncryptedSection, ring: KeyRing, layouts: LayoutLookup) -> None:
         self._settings, self._ring, self._layouts = settings, ring, layouts
 
+    @property
+    def takes_uncompressed(self) -> bool:
+        """True if the inner layout does."""
+        return self._layouts.by_name(self._settings.over).takes_uncompressed
+
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         """Store a segment, encrypted by a new key.
 
@@ -128,6 +136,14 @@ class EncryptedLayout(TierLayout):
         notes = Notes(segment)
         reader = self._reader(notes, _identity(segment), fetch)
         return self._layouts.by_label(notes.over).read_index(notes.inner, kind, reader)
+
+    def read_arrow(
+        self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
+    ) -> Iterator[pyarrow.RecordBatch] | None:
+        """Return the records as the inner layout does; errors as ``read``."""
+        notes = Notes(segment)
+        reader = self._reader(notes, _identity(segment), fetch)
+        return self._layouts.by_label(notes.over).read_arrow(notes.inner, start, end, columns, reader)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments that the inner layouts find in the encrypted ones of ``objects``.

@@ -2,16 +2,17 @@
 
 ::
 
-    log | offset index | time index | transaction index | snapshot | leader epochs | footer
+    log | offset index | time index | transaction index | snapshot | leader epochs | footer | tail
 
-Missing files take no space. The object becomes visible only when it is complete. A crash during an upload leaves no
+Missing files take no space. Most layouts have no tail. The object becomes visible only when it is complete. A crash during an upload leaves no
 object, or parts that the store expires.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from stratalog.errors import CorruptObjectError, StorageError
 from stratalog.spi import (
@@ -28,9 +29,24 @@ from stratalog.spi import (
 from stratalog_formats.layouts.footer import TRAILER_BYTES, decode_footer, encode_footer, footer_start
 from stratalog_formats.layouts.pieces import FILE_HASHES, LogBody, exactly, file_hashes, small_files
 
+TailBytes: TypeAlias = Callable[[ObjectInfo, RangeReader], int | None]
+
+
+def no_tail(info: ObjectInfo, fetch: RangeReader) -> int:
+    """Return 0: the footer is at the end of the object."""
+    del info, fetch
+    return 0
+
 
 def put_whole(
-    label: str, source: SegmentSource, body: LogBody, sink: ObjectSink, extra: Mapping[str, object]
+    label: str,
+    source: SegmentSource,
+    body: LogBody,
+    sink: ObjectSink,
+    extra: Mapping[str, object],
+    *,
+    suffix: str = "seg",
+    tail: bytes = b"",
 ) -> StoredSegment:
     """Upload a segment as one object.
 
@@ -40,12 +56,14 @@ def put_whole(
         body: the log in its stored form.
         sink: receives the object, under the key that it returned before.
         extra: data of the layout, in addition to the hashes of the small files.
+        suffix: end of the key.
+        tail: the bytes after the footer.
 
     Raises:
         CorruptObjectError: the log returned more or fewer bytes than announced; nothing is visible.
     """
-    made = _WholeObject(label, source, body, sink.key(), extra)
-    info = sink.put(made)
+    made = _WholeObject(label, source, body, sink.key(suffix), extra, tail)
+    info = sink.put(made, suffix)
     stored = made.stored()
     if info.key != made.key or stored.sha256 == HashedLog.UNKNOWN_SHA256:
         raise StorageError(f"the object was stored under {info.key!r}, not under {made.key!r}, or incompletely")
@@ -55,13 +73,20 @@ def put_whole(
 class _WholeObject:
     """Byte source of the object. Each pass creates the bytes from the beginning, as a retry needs."""
 
-    def __init__(self, label: str, source: SegmentSource, body: LogBody, key: str, extra: Mapping[str, object]) -> None:
-        self._label, self._info, self._body, self.key = label, source.info, body, key
+    def __init__(
+        self,
+        label: str,
+        source: SegmentSource,
+        body: LogBody,
+        key: str,
+        extra: Mapping[str, object],
+        tail: bytes,
+    ) -> None:
+        self._label, self._info, self._body, self.key, self._tail = label, source.info, body, key, tail
         self._files = small_files(source)
         self._extra = {**extra, FILE_HASHES: file_hashes(self._files)}
-        self._size_bytes = (
-            body.size_bytes + sum(len(data) for _, data in self._files) + len(encode_footer(self.stored()))
-        )
+        small_bytes = sum(len(data) for _, data in self._files)
+        self._size_bytes = body.size_bytes + small_bytes + len(encode_footer(self.stored())) + len(tail)
 
     @property
     def size_bytes(self) -> int:
@@ -69,9 +94,9 @@ class _WholeObject:
         return self._size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield the log, the small files and the footer."""
+        """Yield the log, the small files, the footer and the tail."""
         yield from self._body.chunks(chunk_bytes)
-        for data in (*(data for _, data in self._files), encode_footer(self.stored())):
+        for data in (*(data for _, data in self._files), encode_footer(self.stored()), self._tail):
             for start in range(0, len(data), chunk_bytes):
                 yield memoryview(data)[start : start + chunk_bytes]
 
@@ -85,8 +110,12 @@ class _WholeObject:
         return StoredSegment(self._info, self._label, slices, self._body.sha256, extra=self._extra)
 
 
-def discover_whole(label: str, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
+def discover_whole(
+    label: str, objects: Sequence[ObjectInfo], fetch: RangeReader, tail_bytes: TailBytes = no_tail
+) -> Iterator[StoredSegment]:
     """Yield the segments of one layout whose footers are at the end of ``objects``, in two ranged reads each.
+
+    ``tail_bytes`` returns the size of the tail of an object, or None if the object has none of this layout.
 
     Objects without the magic and objects of other layouts are skipped. The entries have their layout set. An object
     whose key is "" was taken out of its tier; the key in its footer is accepted.
@@ -95,19 +124,21 @@ def discover_whole(label: str, objects: Sequence[ObjectInfo], fetch: RangeReader
         CorruptObjectError: an object has the magic but no valid footer. Pass objects one by one to continue after it.
     """
     for info in objects:
-        found = read_footer(info, fetch)
+        tail = tail_bytes(info, fetch)
+        found = None if tail is None else read_footer(info, fetch, tail)
         if found is not None and is_of(found[0], label):
             _check_tiles(*found, info)
             yield found[0]
 
 
-def read_footer(info: ObjectInfo, fetch: RangeReader) -> tuple[StoredSegment, int] | None:
+def read_footer(info: ObjectInfo, fetch: RangeReader, tail_bytes: int = 0) -> tuple[StoredSegment, int] | None:
     """Return the entry in the footer of an object and the footer's position, or None if it has no footer."""
-    if info.size_bytes < TRAILER_BYTES:
+    size_bytes = info.size_bytes - tail_bytes
+    if size_bytes < TRAILER_BYTES:
         return None
-    end = info.size_bytes - TRAILER_BYTES
-    whole = ObjectSlice(info.key, 0, info.size_bytes)
-    start = footer_start(exactly(fetch, whole, end, info.size_bytes), info.key, info.size_bytes)
+    end = size_bytes - TRAILER_BYTES
+    whole = ObjectSlice(info.key, 0, size_bytes)
+    start = footer_start(exactly(fetch, whole, end, size_bytes), info.key, size_bytes)
     if start is None:
         return None
     return decode_footer(exactly(fetch, whole, start, end), info.key, start), start

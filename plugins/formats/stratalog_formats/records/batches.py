@@ -27,7 +27,6 @@ from stratalog.spi import (
     RecordBatch,
     RecordFormat,
     arrow_batches,
-    arrow_fields,
 )
 from stratalog_formats.kernels.choice import KERNELS, Kernels
 from stratalog_formats.kernels.encode import Body
@@ -56,10 +55,10 @@ class BatchFormat(RecordFormat):
 
     def __init__(self, codecs: CodecTable, kernels: Kernels = KERNELS) -> None:
         self._codecs, self._kernels = codecs, kernels
-        for name in ("prepare_records", "prepare_batches", "assign"):
+        for name in ("prepare_records", "prepare_batches", "assign", "select"):
             kernel = getattr(kernels, name)
             if kernel is not None:
-                setattr(self, name, kernel)  # in the place of the method: an append costs three calls less
+                setattr(self, name, kernel)  # in the place of the method: an append costs three calls less, a fetch one
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -98,7 +97,7 @@ class BatchFormat(RecordFormat):
                 data, batches, partition=partition, limit_bytes=limit_bytes, columns=columns
             )
             return
-        allocate, fields = ArrowBuffers.allocator(), arrow_fields(columns)
+        allocate, fields = ArrowBuffers.allocator(), ArrowBuffers.needed_fields(columns)
         if columns is not None and _BATCH_COLUMNS.issuperset(columns):
             packed = kernels.expand_batches(batches, partition, allocate)
             if packed is not None:
@@ -171,37 +170,6 @@ class BatchFormat(RecordFormat):
             return memoryview(b"")  # an emptied batch: bytes after the header are ignored
         start, end = run.position[row] + BATCH_HEADER_BYTES, run.position[row] + run.size_bytes[row]
         return decompressed(self._codecs, run[row], view[start:end], limit_bytes)
-
-    def select(
-        self,
-        data: Buffer,
-        *,
-        base_offset: int,
-        offset: int,
-        max_bytes: int,
-        bound: int,
-        indexed_offset: int | None,
-        check_crc: bool = False,
-        beyond_bytes: int = 0,
-        since_ms: int | None = None,
-        indexed_ms: int | None = None,
-    ) -> tuple[int, int, int] | None:
-        """Return the selection of a compiled kernel, or None."""
-        select = self._kernels.select_batches
-        if select is None:
-            return None
-        return select(
-            data,
-            base_offset,
-            offset,
-            max_bytes,
-            bound,
-            indexed_offset,
-            check_crc,
-            beyond_bytes,
-            since_ms,
-            indexed_ms,
-        )
 
     # --- writing -----------------------------------------------------------------------------------------------------
 

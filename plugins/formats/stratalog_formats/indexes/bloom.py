@@ -1,0 +1,101 @@
+"""Extra index ``bloom``: a Bloom filter of the keys of a segment, with which readers skip segments without a key.
+
+docs/formats/bloom.md describes its bytes. The positions of a key follow from two halves of one hash: Kirsch and
+Mitzenmacher, Less Hashing, Same Performance (2006).
+"""
+
+from __future__ import annotations
+
+from math import log
+from struct import Struct
+from typing import Final
+
+from stratalog import RecordColumns
+from stratalog.errors import CorruptIndexError
+from stratalog.spi import Buffer, ExtraIndex, ExtraIndexBuilder, ExtraIndexReader, TopicConfig
+from stratalog_formats.indexes.bloom_section import NAME, BloomSection
+from stratalog_formats.kernels.choice import KERNELS, Kernels
+
+_HEAD: Final = Struct("<IB")  # size of the filter, positions of a key; the filter follows
+_HASH_BYTES: Final = 8
+_MOST_POSITIONS: Final = 30
+
+
+class BloomIndex(ExtraIndex):
+    """Filter of all keys of a segment that are not null.
+
+    Args:
+        kernels: functions of the twin to use.
+    """
+
+    def __init__(self, kernels: Kernels = KERNELS) -> None:
+        self._kernels = kernels
+
+    def builder(self, config: TopicConfig) -> ExtraIndexBuilder:
+        """Return a builder with the topic's settings."""
+        section = config.sections.get(NAME)
+        return BloomBuilder(section if isinstance(section, BloomSection) else BloomSection(), self._kernels)
+
+    def reader(self, data: Buffer) -> ExtraIndexReader:
+        """Return a reader. Raise CorruptIndexError if the header contradicts the size."""
+        return BloomReader(data, self._kernels)
+
+
+class BloomBuilder(ExtraIndexBuilder):
+    """Keeps a hash of each key until all are known: their number determines the size of the filter.
+
+    Args:
+        section: settings of the topic.
+        kernels: functions of the twin to use.
+    """
+
+    def __init__(self, section: BloomSection, kernels: Kernels) -> None:
+        self._section, self._kernels = section, kernels
+        self._hashes = bytearray()
+        self._is_full = False
+
+    def add(self, records: RecordColumns) -> None:
+        """Add the keys of records."""
+        if self._is_full:
+            return
+        self._hashes += self._kernels.hash_keys(records)
+        most_bytes = _HASH_BYTES * self._section.max_keys
+        if len(self._hashes) > 2 * most_bytes:
+            self._hashes = bytearray(self._kernels.distinct(self._hashes))
+            self._is_full = len(self._hashes) > most_bytes
+
+    def finish(self) -> bytes:
+        """Return the filter; empty if there are too many keys."""
+        hashes = self._kernels.distinct(self._hashes)
+        keys = len(hashes) // _HASH_BYTES
+        if self._is_full or keys > self._section.max_keys:
+            return b""
+        bits = self._section.bits_per_key
+        count = min(max(round(bits * log(2)), 1), _MOST_POSITIONS)
+        found = self._kernels.fill_filter(hashes, count, max(-(-keys * bits // 8), 1))
+        return _HEAD.pack(len(found), count) + found
+
+
+class BloomReader(ExtraIndexReader):
+    """Reader of a filter.
+
+    Args:
+        data: bytes that a builder made.
+        kernels: functions of the twin to use.
+
+    Raises:
+        CorruptIndexError: no builder makes such bytes.
+    """
+
+    def __init__(self, data: Buffer, kernels: Kernels = KERNELS) -> None:
+        view = memoryview(data)
+        if len(view) <= _HEAD.size:
+            raise CorruptIndexError("the index is shorter than the header of a filter", "", 0)
+        size_bytes, self._count = _HEAD.unpack_from(view)
+        if size_bytes != len(view) - _HEAD.size or not 1 <= self._count <= _MOST_POSITIONS:
+            raise CorruptIndexError(f"the header has {size_bytes} bytes and {self._count} positions", "", 0)
+        self._filter, self._may_hold = view[_HEAD.size :], kernels.may_hold
+
+    def may_hold_key(self, key: bytes) -> bool:
+        """Return False if the segment cannot contain the key."""
+        return self._may_hold(self._filter, key, self._count)

@@ -1,0 +1,60 @@
+"""Bloom filters of keys, in pure Python: Burton H. Bloom, Space/time trade-offs in hash coding (1970).
+
+docs/formats/bloom.md describes the hash and the positions.
+"""
+
+from __future__ import annotations
+
+from array import array
+from zlib import crc32
+
+from crc32c import crc32c
+
+from stratalog import RecordColumns
+from stratalog.spi import Buffer
+
+_ALL = (1 << 64) - 1
+_HALF = (1 << 32) - 1
+_FIRST, _SECOND = 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53  # of MurmurHash3's finalizer
+
+
+def hash_of(key: Buffer) -> int:
+    """Return the hash of a key: 64 bits of its two checksums, mixed."""
+    found = crc32c(bytes(key)) | crc32(key) << 32
+    found = (found ^ found >> 33) * _FIRST & _ALL
+    found = (found ^ found >> 33) * _SECOND & _ALL
+    return found ^ found >> 33
+
+
+def hash_keys(records: RecordColumns) -> bytes:
+    """Return the hashes of the keys that are not null, 8 bytes each, native, in any order; repeated keys may be left out."""
+    return array("Q", [hash_of(key) for key in set(records.keys()) if key is not None]).tobytes()
+
+
+def distinct(hashes: Buffer) -> bytes:
+    """Return hashes, ascending and each once; 8 bytes each, native."""
+    return array("Q", sorted(set(memoryview(hashes).cast("B").cast("Q")))).tobytes()
+
+
+def fill_filter(hashes: Buffer, count: int, size_bytes: int) -> bytearray:
+    """Return a filter of ``size_bytes`` with ``count`` positions of each hash."""
+    found, bits = bytearray(size_bytes), 8 * size_bytes
+    for hashed in memoryview(hashes).cast("B").cast("Q"):
+        position, step = hashed & _HALF, hashed >> 32 | 1
+        for _ in range(count):
+            at = position % bits
+            found[at >> 3] |= 1 << (at & 7)
+            position += step
+    return found
+
+
+def may_hold(found: Buffer, key: bytes, count: int) -> bool:
+    """Return False if a filter, which is not empty, has no such key."""
+    view, hashed = memoryview(found), hash_of(key)
+    position, step, bits = hashed & _HALF, hashed >> 32 | 1, 8 * len(view)
+    for _ in range(count):
+        at = position % bits
+        if not view[at >> 3] & 1 << (at & 7):
+            return False
+        position += step
+    return True

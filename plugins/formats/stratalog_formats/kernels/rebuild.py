@@ -1,0 +1,150 @@
+"""Log bytes from the rows of a columnar file and the frames of its batches, in pure Python.
+
+docs/formats/parquet.md describes the frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from stratalog.spi import TIMESTAMP_TYPE_BIT, Buffer
+from stratalog_formats.kernels.layout import (
+    BATCH_CHECKED_FROM,
+    BATCH_CRC_POSITION,
+    BATCH_HEADER_BYTES,
+    INT32,
+    INT64,
+    OVERHEAD_BYTES,
+)
+from stratalog_formats.kernels.varint import SMALL, varint
+
+BATCH_PIECE: Final = 0  # persistent, as the next one
+BYTES_PIECE: Final = 1
+BYTES_HEAD: Final = Struct("<BII")  # kind, size, rows
+_NULL: Final = varint(-1)
+_ATTRIBUTES_POSITION, _BASE_TIMESTAMP_POSITION, _COUNT_POSITION = 22, 27, 57
+
+
+class RowBuffers(NamedTuple):
+    """The columns of rows, as buffers in the layout of Arrow's columnar format, without an offset.
+
+    ``bits`` is a validity bitmap, or None if there are no nulls. ``ends`` are int32, one more than values, from 0 on.
+    Timestamps are int64, in ms, and -1 if there is none.
+    """
+
+    row_count: int
+    offsets: Buffer
+    stamps: Buffer
+    producer_stamps: Buffer
+    key_bits: Buffer | None
+    key_ends: Buffer
+    key_data: Buffer
+    value_bits: Buffer | None
+    value_ends: Buffer
+    value_data: Buffer
+    header_ends: Buffer
+    name_ends: Buffer
+    name_data: Buffer
+    content_bits: Buffer | None
+    content_ends: Buffer
+    content_data: Buffer
+
+
+def rebuild_pieces(frames: Buffer, rows: RowBuffers, first_row: int, log_bytes: int) -> bytearray:
+    """Return the bytes of the pieces that ``frames`` describes.
+
+    Args:
+        frames: whole pieces, one after the other.
+        rows: the columns.
+        first_row: row of the first record.
+        log_bytes: size of the result.
+
+    Raises:
+        ValueError: frames and rows make another number of bytes, or contradict each other.
+    """
+    reader, out = _Rows(rows), bytearray()
+    view, at, row = memoryview(frames).cast("B"), 0, first_row
+    while at < len(view):
+        if view[at] == BATCH_PIECE and len(view) - at > BATCH_HEADER_BYTES:
+            header = bytearray(view[at + 1 : at + 1 + BATCH_HEADER_BYTES])
+            at += 1 + BATCH_HEADER_BYTES
+            row = reader.append_batch(out, header, row, log_bytes)
+        elif view[at] == BYTES_PIECE and len(view) - at >= BYTES_HEAD.size:
+            _, size, skipped = BYTES_HEAD.unpack_from(view, at)
+            at += BYTES_HEAD.size
+            if size > len(view) - at or skipped > rows.row_count - row:
+                raise ValueError("a piece is not inside its frames")
+            out += view[at : at + size]
+            at, row = at + size, row + skipped
+        else:
+            raise ValueError("a piece is malformed")
+        if len(out) > log_bytes:
+            raise ValueError(f"the pieces make more than {log_bytes} bytes")
+    if len(out) != log_bytes:
+        raise ValueError(f"the pieces make {len(out)} bytes, not {log_bytes}")
+    return out
+
+
+class _Rows:
+    """Reader of the columns, row by row."""
+
+    def __init__(self, rows: RowBuffers) -> None:
+        self._count = rows.row_count
+        self._offsets, self._stamps, self._producer_stamps = (
+            memoryview(found).cast("B").cast("q") for found in (rows.offsets, rows.stamps, rows.producer_stamps)
+        )
+        self._header_ends = memoryview(rows.header_ends).cast("B").cast("i")
+        self._keys = _Values(rows.key_bits, rows.key_ends, rows.key_data)
+        self._values = _Values(rows.value_bits, rows.value_ends, rows.value_data)
+        self._names = _Values(None, rows.name_ends, rows.name_data)
+        self._contents = _Values(rows.content_bits, rows.content_ends, rows.content_data)
+
+    def append_batch(self, out: bytearray, header: bytearray, row: int, log_bytes: int) -> int:
+        """Append one batch to ``out``, and return the row after it."""
+        (base_offset,), (base_ms,) = INT64.unpack_from(header), INT64.unpack_from(header, _BASE_TIMESTAMP_POSITION)
+        count: int = INT32.unpack_from(header, _COUNT_POSITION)[0]
+        if not 0 < count <= self._count - row:
+            raise ValueError(f"a batch of {count} rows, {self._count - row} are left")
+        stamps = self._producer_stamps if header[_ATTRIBUTES_POSITION] & TIMESTAMP_TYPE_BIT else self._stamps
+        start = len(out)
+        out += header
+        for index in range(row, row + count):
+            parts: list[Buffer] = [b"\0", varint(stamps[index] - base_ms), varint(self._offsets[index] - base_offset)]
+            parts += [*self._keys.field(index), *self._values.field(index), *self._headers(index)]
+            size = sum(map(len, parts))
+            out += SMALL[size] if size < len(SMALL) else varint(size)
+            out += b"".join(parts)
+            if len(out) > log_bytes:
+                raise ValueError(f"the pieces make more than {log_bytes} bytes")
+        out[start + 8 : start + OVERHEAD_BYTES] = (len(out) - start - OVERHEAD_BYTES).to_bytes(4, "big")
+        crc = crc32c(bytes(out[start + BATCH_CHECKED_FROM :]))
+        out[start + BATCH_CRC_POSITION : start + BATCH_CHECKED_FROM] = crc.to_bytes(4, "big")
+        return row + count
+
+    def _headers(self, index: int) -> Iterator[Buffer]:
+        first, last = self._header_ends[index], self._header_ends[index + 1]
+        yield varint(last - first)
+        for number in range(first, last):
+            yield from self._names.field(number)
+            yield from self._contents.field(number)
+
+
+class _Values:
+    """Values of a column of variable width."""
+
+    def __init__(self, bits: Buffer | None, ends: Buffer, data: Buffer) -> None:
+        self._bits = None if bits is None else memoryview(bits).cast("B")
+        self._ends, self._data = memoryview(ends).cast("B").cast("i"), memoryview(data).cast("B")
+
+    def field(self, index: int) -> tuple[Buffer, ...]:
+        """Return a value with its length before it, as parts."""
+        if self._bits is not None and not self._bits[index >> 3] & 1 << (index & 7):
+            return (_NULL,)
+        start, end = self._ends[index], self._ends[index + 1]
+        if not 0 <= start <= end <= len(self._data):
+            raise ValueError("a value is not inside its column")
+        return varint(end - start), self._data[start:end]

@@ -1,0 +1,321 @@
+"""Layout ``parquet``: a segment as one Parquet file, which other programs read, and which gives the log's bytes back.
+
+::
+
+    PAR1 | row groups | page indexes | frames | directory | small files | footer | Parquet's footer
+
+docs/formats/parquet.md describes the parts. A range of the log is read by groups: a row group and its frames are fetched
+and rebuilt to the bytes of the log. Each part is checked by its hash before anything decodes it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from stratalog.errors import CorruptObjectError
+from stratalog.spi import (
+    ArrowBuffers,
+    BatchTable,
+    CodecTable,
+    FileKind,
+    HashedLog,
+    ObjectInfo,
+    ObjectSink,
+    ObjectSlice,
+    OpenContext,
+    RangeReader,
+    Section,
+    SegmentSource,
+    StoredSegment,
+    TierLayout,
+    key,
+)
+from stratalog_formats.kernels.choice import KERNELS, Kernels
+from stratalog_formats.layouts.parquet_directory import (
+    END_BYTES,
+    MAGIC,
+    Directories,
+    OpenDirectory,
+    checked_part,
+    directory_notes,
+    encode_directory,
+    unpacked,
+)
+from stratalog_formats.layouts.parquet_file import GroupWriter
+from stratalog_formats.layouts.parquet_rows import (
+    REBUILT_COLUMNS,
+    RowMaker,
+    imported_pyarrow,
+    row_buffers,
+    rows_between,
+)
+from stratalog_formats.layouts.pieces import check_range, exactly, hashed_pieces, place_of, read_small
+from stratalog_formats.layouts.spool import Spool
+from stratalog_formats.layouts.whole import discover_whole, put_whole
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - only for type checkers
+
+NAME: Final = "parquet"
+VERSION: Final = 1
+LABEL: Final = f"{NAME}@{VERSION}"
+SUFFIX: Final = "parquet"  # of the keys; persistent
+_CHUNK_BYTES: Final = 1 << 20
+_REBUILT_BYTES: Final = 32 << 20  # of all groups in the cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetSection(Section):
+    """Settings of ``[plugins.parquet]``."""
+
+    title: ClassVar[str] = "Tier layout parquet"
+
+    row_group_bytes: int = key(
+        "row.group.bytes",
+        4 << 20,
+        at_least=4 << 10,
+        at_most=256 << 20,
+        doc="Bytes of a log in one row group, which is fetched and rebuilt together.",
+    )
+    compressed_batches: str = key(
+        "compressed.batches",
+        "rewrite",
+        choices=("rewrite", "keep"),
+        doc="Batches that producers compressed: rewrite stores their records alone, and readers get uncompressed batches; keep "
+        "also stores the batches as they are.",
+    )
+    level: int = key("level", 3, at_least=1, at_most=22, doc="Level for zstd.")
+
+
+class ParquetLayout(TierLayout):
+    """Tier layout that stores each segment as a Parquet file.
+
+    Args:
+        codecs: codecs, for the rows of compressed batches.
+        limit_bytes: the largest allowed size of a decompressed batch.
+        settings: settings for writing.
+        kernels: functions of the twin to use.
+    """
+
+    def __init__(
+        self, codecs: CodecTable, limit_bytes: int, settings: ParquetSection | None = None, kernels: Kernels = KERNELS
+    ) -> None:
+        self._codecs, self._limit_bytes, self._kernels = codecs, limit_bytes, kernels
+        self._settings, self._directories = settings or ParquetSection(), Directories()
+        self._lock = threading.Lock()
+        self._rebuilt: OrderedDict[tuple[bytes, bytes], memoryview] = OrderedDict()  # under _lock, the latest last
+
+    @property
+    def takes_uncompressed(self) -> bool:
+        """True unless the settings keep compressed batches."""
+        return self._settings.compressed_batches == "rewrite"
+
+    def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
+        """Convert a segment to a Parquet file in temporary storage, then store it as one object.
+
+        Raises:
+            CorruptObjectError: the log returned more or fewer bytes than announced; nothing is visible.
+            PluginImportError: pyarrow is not installed.
+            StorageError: there is no room for the temporary file.
+        """
+        del section  # its settings are the engine's
+        maker = RowMaker(self._codecs, self._limit_bytes, self._kernels)
+        log = HashedLog.of(source.log, sink.key(SUFFIX))
+        with Spool() as spool, GroupWriter(spool, self._settings.level) as writer:
+            for data, tables in self._groups(log, maker):
+                writer.add(maker.group(data, tables, source.info.log.partition))
+            directory = writer.finish()
+            stored = encode_directory(directory)
+            spool.write(stored)
+            spool.sha256 = log.sha256
+            notes = directory_notes(stored)
+            return put_whole(LABEL, source, spool, sink, notes, suffix=SUFFIX, tail=directory.footer)
+
+    def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        """Yield bytes [start, end) of the ``.log`` file, one piece per group.
+
+        If the range is the whole file, its hash is checked, and the last piece is yielded only if the hash is right.
+
+        Raises:
+            ConfigError: the range is not inside the file.
+            CorruptObjectError: a part of the object is damaged.
+            PluginImportError: pyarrow is not installed.
+        """
+        place = place_of(segment, FileKind.LOG)
+        check_range(start, end, segment.info.size_bytes, place.key)
+        return hashed_pieces(self._pieces(segment, start, end, fetch), segment, start, end, place)
+
+    def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
+        """Return a small file, which is stored unchanged, after a check of its hash.
+
+        Raises:
+            CorruptObjectError: the store returned another number of bytes, or the hash is wrong.
+        """
+        return read_small(segment, kind, fetch)
+
+    def read_arrow(
+        self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
+    ) -> Iterator[pyarrow.RecordBatch] | None:
+        """Return the rows with offsets in [start, end), or None if records are missing in the rows.
+
+        Raises:
+            CorruptObjectError: a part of the object is damaged.
+            PluginImportError: pyarrow is not installed.
+        """
+        found, place = self._directories.of(segment, fetch), place_of(segment, FileKind.LOG)
+        numbers = found.with_offsets(start, end)
+        if numbers is None:
+            return None
+        schema = ArrowBuffers.schema(columns)
+        wanted = [name for name in dict.fromkeys(("offset", *schema.names)) if name != "partition"]
+        tables = (
+            _read_rows(found, number, _stored_rows(found, number, place, fetch), place, wanted) for number in numbers
+        )
+        return (
+            batch
+            for table in tables
+            for batch in rows_between(table, range(start, end), schema, segment.info.log.partition)
+        )
+
+    def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
+        """Yield the segments whose footers are before Parquet's footers; errors as ``discover_whole``."""
+        return discover_whole(LABEL, objects, fetch, _footer_bytes)
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def _groups(self, log: HashedLog, maker: RowMaker) -> Iterator[tuple[bytes, list[BatchTable]]]:
+        """Yield the log in groups of whole batches. Bytes that are no batches end the log's last groups."""
+        group_bytes, pending, has_batches = self._settings.row_group_bytes, bytearray(), True
+        wanted = group_bytes
+        for chunk in log.chunks(min(_CHUNK_BYTES, group_bytes)):
+            pending += chunk
+            if len(pending) < wanted:
+                continue
+            data = bytes(pending)
+            tables, has_batches = maker.whole_batches(data) if has_batches else ([], False)
+            end = tables[-1].stop_position if tables else 0
+            if end or not has_batches:
+                end = end or len(data)
+                yield data[:end], tables
+                del pending[:end]
+                wanted = group_bytes
+            else:  # the first batch is larger
+                wanted = 2 * len(pending)
+        if pending:
+            data = bytes(pending)
+            yield data, maker.whole_batches(data)[0] if has_batches else []
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def _pieces(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        if start == end:
+            return
+        place = place_of(segment, FileKind.LOG)
+        found = self._directories.of(segment, fetch)
+        if end - start == segment.info.size_bytes:
+            size, sha256 = found.directory.between_bytes, found.directory.between_sha256
+            checked_part(fetch, place, (found.between, found.between + size), sha256)
+        for number in found.numbers(start, end):
+            position = found.log_position(number)
+            yield self._group(found, number, place, fetch)[max(0, start - position) : end - position]
+
+    def _group(self, found: OpenDirectory, number: int, place: ObjectSlice, fetch: RangeReader) -> memoryview:
+        """Return the log's bytes of a group. Its stored bytes are always fetched and checked, and rebuilt once."""
+        group = found.directory.groups[number]
+        stored = _stored_rows(found, number, place, fetch)
+        frames = checked_part(fetch, place, found.frames_range(number), group.frames_sha256)
+        name = (group.sha256, group.frames_sha256)
+        with self._lock:
+            known = self._rebuilt.get(name)
+            if known is not None:
+                self._rebuilt.move_to_end(name)
+                return known
+        limit_bytes = 2 * group.log_bytes + _CHUNK_BYTES
+        rows = _read_rows(found, number, stored, place, REBUILT_COLUMNS) if group.rows else None
+        try:
+            data = self._kernels.rebuild_pieces(
+                unpacked(frames, limit_bytes, place), row_buffers(rows), 0, group.log_bytes
+            )
+        except ValueError as error:
+            raise CorruptObjectError(f"group {number} is damaged: {error}", place.key) from error
+        made = memoryview(data).toreadonly()
+        with self._lock:
+            self._rebuilt[name] = made
+            while len(self._rebuilt) > 1 and sum(map(len, self._rebuilt.values())) > _REBUILT_BYTES:
+                self._rebuilt.popitem(last=False)
+        return made
+
+
+def _stored_rows(found: OpenDirectory, number: int, place: ObjectSlice, fetch: RangeReader) -> bytes:
+    """Return the checked bytes of a row group."""
+    return checked_part(fetch, place, found.stored_range(number), found.directory.groups[number].sha256)
+
+
+def _read_rows(
+    found: OpenDirectory, number: int, stored: bytes, place: ObjectSlice, columns: Sequence[str]
+) -> Any:  # a pyarrow.Table
+    """Return columns of a row group whose bytes were checked."""
+    pa = imported_pyarrow()
+    region = StoredRegion(stored, found.stored_range(number)[0])
+    try:
+        file = pa.parquet.ParquetFile(pa.PythonFile(region, mode="r"), metadata=found.metadata)
+        return file.read_row_group(found.row_group(number), columns=list(columns), use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptObjectError(f"row group {number} cannot be read: {error}", place.key) from error
+
+
+class StoredRegion:
+    """A file of which only one region is at hand, for Parquet's reader, which reads nothing else of it.
+
+    Args:
+        data: the region.
+        start: its position in the file.
+    """
+
+    closed = False
+
+    def __init__(self, data: bytes, start: int) -> None:
+        self._data, self._start, self._at = data, start, 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Return bytes from the current position on."""
+        at = self._at - self._start
+        if at < 0:
+            raise OSError(f"bytes at {self._at} are not in the region from {self._start} on")
+        data = self._data[at:] if size < 0 else self._data[at : at + size]
+        self._at += len(data)
+        return data
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        """Set the position; ``whence`` as for files."""
+        base = (0, self._at, self._start + len(self._data))[whence]
+        self._at = base + position
+        return self._at
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def _footer_bytes(info: ObjectInfo, fetch: RangeReader) -> int | None:
+    """Return the size of Parquet's footer with its end, None if the object is no Parquet file."""
+    if info.size_bytes < END_BYTES + len(MAGIC):
+        return None
+    whole = ObjectSlice(info.key, 0, info.size_bytes)
+    end = exactly(fetch, whole, info.size_bytes - END_BYTES, info.size_bytes)
+    if end[4:] != MAGIC:
+        return None
+    return END_BYTES + int.from_bytes(end[:4], "little")
+
+
+def open_parquet(context: OpenContext) -> TierLayout:
+    """Open the layout with the settings of ``[plugins.parquet]``; pyarrow is first needed by the first segment."""
+    section = context.section if isinstance(context.section, ParquetSection) else ParquetSection()
+    return ParquetLayout(context.codecs, context.limits.decompressed_bytes, section)

@@ -1,0 +1,241 @@
+"""The directory of layout ``parquet``: the groups of a segment with their places, sizes and hashes.
+
+docs/formats/parquet.md describes its bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from stratalog.errors import CorruptObjectError, StorageError
+from stratalog.spi import FileKind, ObjectSlice, RangeReader, StoredSegment
+from stratalog_formats.codecs.zstd import ZstdCodec
+from stratalog_formats.layouts.parquet_rows import imported_pyarrow
+from stratalog_formats.layouts.pieces import exactly, place_of
+
+NOTES: Final = "parquet"  # in ``extra``
+MAGIC: Final = b"PAR1"
+MAX_DIRECTORY_BYTES: Final = 64 << 20
+END_BYTES: Final = 8  # of Parquet: size of the metadata, magic
+_COUNT: Final = Struct("<I")
+_GROUP: Final = Struct("<QQIII32s32s")
+_BETWEEN: Final = Struct("<Q32s")
+_FIELDS: Final = frozenset({"directory_bytes", "directory_sha256"})
+_OFFSET_COLUMN: Final = 1
+_FRAME_MAGIC: Final = 2  # of the codec's calls: frames as in record batches
+
+
+class StoredGroup(NamedTuple):
+    """A group as the directory describes it. ``is_complete`` is 1 if each data record of its bytes is a row, else 0."""
+
+    log_bytes: int
+    stored_bytes: int
+    rows: int
+    frames_bytes: int
+    is_complete: int
+    sha256: bytes
+    frames_sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """Checked directory of one segment.
+
+    Attributes:
+        groups: the groups, in the order of the log.
+        between_bytes: size of the part between row groups and frames.
+        between_sha256: its hash.
+        footer: Parquet's footer, from its metadata to its magic.
+    """
+
+    groups: Sequence[StoredGroup]
+    between_bytes: int
+    between_sha256: bytes
+    footer: bytes
+
+
+def encode_directory(directory: Directory) -> bytes:
+    """Return a directory in its stored form."""
+    parts = [_COUNT.pack(len(directory.groups)), *(_GROUP.pack(*group) for group in directory.groups)]
+    parts += [_BETWEEN.pack(directory.between_bytes, directory.between_sha256), directory.footer]
+    return ZstdCodec().compress(b"".join(parts), level=None, magic=_FRAME_MAGIC)
+
+
+def directory_notes(stored: bytes) -> dict[str, object]:
+    """Return the layout's data for the entry."""
+    return {NOTES: {"directory_bytes": len(stored), "directory_sha256": hashlib.sha256(stored).hexdigest()}}
+
+
+class OpenDirectory:
+    """The directory of a segment in its slice, ready for reading.
+
+    Args:
+        directory: the directory.
+        place: slice of the log.
+        log_bytes: size of the log.
+        directory_bytes: size of the directory as stored.
+
+    Attributes:
+        directory: as the argument.
+        metadata: Parquet's metadata, parsed.
+
+    Raises:
+        CorruptObjectError: sizes contradict each other.
+    """
+
+    def __init__(self, directory: Directory, place: ObjectSlice, log_bytes: int, directory_bytes: int) -> None:
+        groups = directory.groups
+        self.directory = directory
+        self._ends = [0, *accumulate(group.log_bytes for group in groups)]
+        self._stored = [0, *accumulate(group.stored_bytes for group in groups)]
+        self.between = self._stored[-1]
+        self._frames = [
+            *accumulate((group.frames_bytes for group in groups), initial=self.between + directory.between_bytes)
+        ]
+        if self._ends[-1] != log_bytes or self._frames[-1] + directory_bytes != place.size_bytes:
+            raise CorruptObjectError("the directory describes another segment", place.key, place.position)
+        self._row_groups = [0, *accumulate(int(group.rows > 0) for group in groups)]
+        self.metadata: Any = _parsed(directory.footer, place)
+
+    def numbers(self, start: int, end: int) -> range:
+        """Return the numbers of the groups that hold bytes [start, end) of the log, which are not empty."""
+        return range(bisect_right(self._ends, start) - 1, bisect_right(self._ends, end - 1))
+
+    def log_position(self, number: int) -> int:
+        """Return the position of a group in the log."""
+        return self._ends[number]
+
+    def stored_range(self, number: int) -> tuple[int, int]:
+        """Return the range of a row group in the slice."""
+        return self._stored[number], self._stored[number + 1]
+
+    def frames_range(self, number: int) -> tuple[int, int]:
+        """Return the range of a group's frames in the slice."""
+        return self._frames[number], self._frames[number + 1]
+
+    def with_offsets(self, start: int, end: int) -> list[int] | None:
+        """Return the numbers of the groups with rows whose offsets are in [start, end).
+
+        None if records of a group are no rows: then rows do not tell all.
+        """
+        if not all(group.is_complete for group in self.directory.groups):
+            return None
+        numbers = [number for number, group in enumerate(self.directory.groups) if group.rows]
+        return [number for number in numbers if self._may_hold(number, start, end)]
+
+    def _may_hold(self, number: int, start: int, end: int) -> bool:
+        statistics = self.metadata.row_group(self.row_group(number)).column(_OFFSET_COLUMN).statistics
+        return statistics is None or (statistics.max >= start and statistics.min < end)
+
+    def row_group(self, number: int) -> int:
+        """Return the number of a group with rows among Parquet's row groups."""
+        return self._row_groups[number]
+
+
+class Directories:
+    """Cache of directories. The key is the hash of a directory, and all values it was checked against. Thread-safe."""
+
+    def __init__(self, at_most: int = 64) -> None:
+        self._at_most, self._lock = at_most, threading.Lock()
+        self._known: OrderedDict[tuple[object, ...], OpenDirectory] = OrderedDict()  # under _lock, the latest last
+
+    def of(self, segment: StoredSegment, fetch: RangeReader) -> OpenDirectory:
+        """Return the directory of a segment; fetch it in one request if it is not cached.
+
+        Raises:
+            CorruptObjectError: the entry's data about it is impossible, or it is damaged.
+            PluginImportError: pyarrow is not installed.
+        """
+        place = place_of(segment, FileKind.LOG)
+        key = (place, segment.info.size_bytes, *_notes(segment, place))
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None:
+                self._known.move_to_end(key)
+                return known
+        found = _read(segment, place, fetch)
+        with self._lock:
+            self._known[key] = found
+            if len(self._known) > self._at_most:
+                self._known.popitem(last=False)
+        return found
+
+
+def checked_part(fetch: RangeReader, place: ObjectSlice, span: tuple[int, int], sha256: bytes) -> bytes:
+    """Return a part of a slice after a check of its hash.
+
+    Raises:
+        CorruptObjectError: the hash is wrong, or the part has another size.
+    """
+    if span[1] > place.size_bytes:
+        raise CorruptObjectError("a part is not inside its slice", place.key, place.position)
+    data = exactly(fetch, place, *span)
+    if hashlib.sha256(data).digest() != sha256:
+        raise CorruptObjectError("the hash of a part is wrong", place.key, place.position + span[0])
+    return data
+
+
+def unpacked(data: bytes, limit_bytes: int, place: ObjectSlice) -> bytes:
+    """Decompress a part whose hash was right.
+
+    Raises:
+        CorruptObjectError: the part is no frame of zstd, or larger than the limit.
+    """
+    try:
+        return bytes(ZstdCodec().decompress(data, limit_bytes=limit_bytes, magic=_FRAME_MAGIC))
+    except StorageError as error:
+        raise CorruptObjectError(f"a part cannot be decompressed: {error}", place.key, place.position) from error
+
+
+def packed(data: bytes) -> bytes:
+    """Compress frames."""
+    return ZstdCodec().compress(data, level=None, magic=_FRAME_MAGIC)
+
+
+def _read(segment: StoredSegment, place: ObjectSlice, fetch: RangeReader) -> OpenDirectory:
+    directory_bytes, sha256 = _notes(segment, place)
+    span = (place.size_bytes - directory_bytes, place.size_bytes)
+    data = unpacked(checked_part(fetch, place, span, sha256), MAX_DIRECTORY_BYTES, place)
+    if len(data) < _COUNT.size:
+        raise CorruptObjectError("the directory is cut off", place.key)
+    (count,) = _COUNT.unpack_from(data)
+    at = _COUNT.size + count * _GROUP.size
+    if len(data) < at + _BETWEEN.size:
+        raise CorruptObjectError(f"the directory has no room for {count} groups", place.key)
+    groups = [StoredGroup(*fields) for fields in _GROUP.iter_unpack(data[_COUNT.size : at])]
+    between_bytes, between_sha256 = _BETWEEN.unpack_from(data, at)
+    directory = Directory(groups, between_bytes, between_sha256, data[at + _BETWEEN.size :])
+    return OpenDirectory(directory, place, segment.info.size_bytes, directory_bytes)
+
+
+def _parsed(footer: bytes, place: ObjectSlice) -> Any:
+    pa = imported_pyarrow()
+    try:
+        return pa.parquet.read_metadata(pa.BufferReader(MAGIC + footer))
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptObjectError(f"Parquet's footer cannot be read: {error}", place.key) from error
+
+
+def _notes(segment: StoredSegment, place: ObjectSlice) -> tuple[int, bytes]:
+    notes = segment.extra.get(NOTES)
+    if not isinstance(notes, Mapping) or set(notes) != _FIELDS:
+        raise CorruptObjectError("the entry does not describe its directory", place.key)
+    size, sha256 = notes["directory_bytes"], notes["directory_sha256"]
+    if (
+        not isinstance(size, int)
+        or isinstance(size, bool)
+        or not 0 < size <= min(MAX_DIRECTORY_BYTES, place.size_bytes)
+    ):
+        raise CorruptObjectError(f"the entry describes a directory of {size!r:.32} bytes", place.key)
+    try:
+        return size, bytes.fromhex(str(sha256))
+    except ValueError as error:
+        raise CorruptObjectError("the entry has no hash of its directory", place.key) from error

@@ -1,0 +1,124 @@
+"""Writing of the Parquet file of a segment: row groups, then the frames and the directory in the place of its footer."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final, Self
+
+from stratalog.spi import Buffer
+from stratalog_formats.layouts.parquet_directory import END_BYTES, MAGIC, Directory, StoredGroup, packed
+from stratalog_formats.layouts.parquet_rows import Group, imported_pyarrow, row_schema
+from stratalog_formats.layouts.spool import Spool
+
+_PAGE_BYTES: Final = 256 << 10
+_DICTIONARIES: Final = ["partition", "timestamp_type", "leader_epoch", "key", "headers.list.element.key"]
+_DELTAS: Final = dict.fromkeys(("offset", "timestamp", "producer_timestamp"), "DELTA_BINARY_PACKED")
+_STATISTICS: Final = ["offset", "timestamp"]
+_NO_BYTES: Final = hashlib.sha256().digest()
+
+
+class GroupWriter:
+    """Writer of the row groups of one segment. A context manager.
+
+    Args:
+        spool: receives the file up to the frames.
+        level: level of zstd.
+    """
+
+    def __init__(self, spool: Spool, level: int) -> None:
+        pa = imported_pyarrow()
+        self._spool, self._sink = spool, _Sink(spool)
+        self._groups: list[StoredGroup] = []
+        self._frames: list[bytes] = []
+        schema, parquet = row_schema(), pa.parquet
+        self._writer: Any = parquet.ParquetWriter(
+            pa.PythonFile(self._sink, mode="w"),
+            schema,
+            compression="zstd",
+            compression_level=level,
+            use_dictionary=_DICTIONARIES,
+            column_encoding=_DELTAS,
+            write_statistics=_STATISTICS,
+            write_page_index=True,
+            data_page_size=_PAGE_BYTES,
+            sorting_columns=[parquet.SortingColumn(schema.get_field_index("offset"))],
+        )
+
+    def add(self, group: Group) -> None:
+        """Write the next group.
+
+        Raises:
+            StorageError: there is no room in the spool.
+        """
+        rows, stored_bytes, sha256 = 0, 0, _NO_BYTES
+        if group.rows is not None and group.rows.num_rows:
+            rows = group.rows.num_rows
+            self._writer.write_table(group.rows, row_group_size=rows)
+            stored_bytes, sha256 = self._sink.taken()
+        frames = packed(group.frames)
+        self._frames.append(frames)
+        frames_sha256 = hashlib.sha256(frames).digest()
+        self._groups.append(
+            StoredGroup(group.log_bytes, stored_bytes, rows, len(frames), int(group.is_complete), sha256, frames_sha256)
+        )
+
+    def finish(self) -> Directory:
+        """Write page indexes and frames, and return the directory. Parquet's footer is in it, and not in the spool.
+
+        Raises:
+            StorageError: there is no room in the spool.
+        """
+        self._sink.held = bytearray()
+        self._writer.close()
+        held = bytes(self._sink.held)
+        footer_bytes = END_BYTES + int.from_bytes(held[-END_BYTES : -len(MAGIC)], "little")
+        self._sink.held = None
+        self._sink.write(held[:-footer_bytes])
+        between_bytes, between_sha256 = self._sink.taken()
+        for frames in self._frames:
+            self._spool.write(frames)
+        return Directory(self._groups, between_bytes, between_sha256, held[-footer_bytes:])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sink.held = bytearray()  # after an error, the rest is not needed
+        self._writer.close()
+
+
+class _Sink:
+    """File for Parquet's writer. It hashes what it writes, or holds it back.
+
+    Attributes:
+        held: bytes that are held back; None: they are written.
+    """
+
+    closed = False
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool, self._hash, self._size_bytes = spool, hashlib.sha256(), 0
+        self.held: bytearray | None = None
+
+    def write(self, data: Buffer) -> int:
+        """Write bytes, and return their number."""
+        size_bytes = memoryview(data).nbytes
+        if self.held is None:
+            self._spool.write(data)
+            self._hash.update(data)
+            self._size_bytes += size_bytes
+        else:
+            self.held += data
+        return size_bytes
+
+    def taken(self) -> tuple[int, bytes]:
+        """Return number and SHA-256 of the bytes that were written since the last call."""
+        found = self._size_bytes, self._hash.digest()
+        self._size_bytes, self._hash = 0, hashlib.sha256()
+        return found
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""

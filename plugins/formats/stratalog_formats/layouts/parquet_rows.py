@@ -1,0 +1,347 @@
+"""Rows of layout ``parquet``: from batches to Arrow tables and back, with the frames that describe the batches.
+
+docs/formats/parquet.md describes columns and frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from stratalog.errors import PluginImportError, StorageError
+from stratalog.spi import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    ArrowBuffers,
+    BatchTable,
+    Buffer,
+    CodecTable,
+    RecordFormat,
+    ScanStop,
+)
+from stratalog_formats.kernels.choice import KERNELS, Kernels
+from stratalog_formats.kernels.layout import BATCH_CRC_POSITION, BATCH_HEADER_BYTES, FRAME_BYTES
+from stratalog_formats.kernels.rebuild import BATCH_PIECE, BYTES_HEAD, BYTES_PIECE, RowBuffers
+from stratalog_formats.records.batches import BatchFormat
+from stratalog_formats.records.messages_v0 import MessageFormatV0
+from stratalog_formats.records.messages_v1 import MessageFormatV1
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - only for type checkers
+
+BATCH_MAGIC: Final = 2
+REBUILT_COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers", "producer_timestamp")
+"""Names of the columns that log bytes are rebuilt from."""
+_PLAIN: Final = "uncompressed batch"  # kinds of batches, see ``_kind``
+_DECODED: Final = "other batch with records"
+_OPAQUE: Final = "batch without data records"
+_MAX_PIECE_BYTES: Final = (1 << 32) - 1
+_NOTHING: Final = bytes(8)  # of any type, for arrays without values
+
+
+def imported_pyarrow() -> Any:
+    """Return pyarrow.
+
+    Raises:
+        PluginImportError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+        import pyarrow.compute  # noqa: PLC0415 - the same
+        import pyarrow.parquet  # noqa: PLC0415 - the same
+    except ImportError as error:
+        raise PluginImportError("pyarrow is not installed", "formats", "stratalog[arrow]") from error
+    return pa
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A run of batches as rows and frames.
+
+    Attributes:
+        log_bytes: size of the batches in the log.
+        frames: the pieces.
+        rows: the rows; None if there are none.
+        is_complete: True if each data record is a row.
+    """
+
+    log_bytes: int
+    frames: bytes
+    rows: pyarrow.Table | None
+    is_complete: bool
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """Pieces of a group that is being made, and the rows of each."""
+
+    frames: list[bytes] = field(default_factory=list)
+    spans: list[tuple[int, int]] = field(default_factory=list)  # of each piece in the log's bytes
+    rows: list[int] = field(default_factory=list)
+    tables: list[pyarrow.Table] = field(default_factory=list)
+    is_complete: bool = True
+
+
+class RowMaker:
+    """Converter of log bytes to groups.
+
+    Args:
+        codecs: codecs for the rows of compressed batches.
+        limit_bytes: the largest allowed size of a decompressed batch.
+        kernels: functions of the twin to use.
+    """
+
+    def __init__(self, codecs: CodecTable, limit_bytes: int, kernels: Kernels = KERNELS) -> None:
+        self._limit_bytes, self._kernels, self._pa = limit_bytes, kernels, imported_pyarrow()
+        self._schema = row_schema()
+        self._formats: dict[int, RecordFormat] = {
+            0: MessageFormatV0(codecs, limit_bytes=limit_bytes, kernels=kernels),
+            1: MessageFormatV1(codecs, limit_bytes=limit_bytes, kernels=kernels),
+            BATCH_MAGIC: BatchFormat(codecs, kernels),
+        }
+
+    def whole_batches(self, data: Buffer) -> tuple[list[BatchTable], bool]:
+        """Return the tables of the batches at the start of ``data``, and False if no batch can follow the last one.
+
+        True: the last batch ends with the data, or may be continued by further bytes.
+        """
+        tables, at, end = list[BatchTable](), 0, len(data)
+        while end - at >= FRAME_BYTES:
+            found = self._formats.get(data[at + FRAME_BYTES - 1])
+            if found is None:
+                return tables, False
+            table = found.scan(data, at, end, check_crc=False)
+            if len(table):
+                tables.append(table)
+            if table.stop is ScanStop.CORRUPT:
+                return tables, False
+            if table.stop is not ScanStop.OTHER_MAGIC:
+                return tables, True
+            at = table.stop_position
+        return tables, True
+
+    def group(self, data: bytes, tables: Sequence[BatchTable], partition: int) -> Group:
+        """Return the group of whole batches, and of all bytes after them, which are no batches.
+
+        The pieces rebuild exactly ``data``.
+        """
+        pieces = _Pieces()
+        for table in tables:
+            for start, end, kind in _runs(table):
+                self._add_run(pieces, data, table.take(start, end), kind, partition)
+        end = tables[-1].stop_position if tables else 0
+        if end < len(data):
+            _add_bytes(pieces, data, end, len(data), 0)
+            pieces.is_complete = False
+        rows = self._pa.concat_tables(pieces.tables).combine_chunks() if pieces.tables else None
+        frames = b"".join(pieces.frames)
+        if rows is not None:
+            frames = self._exact(pieces, frames, rows, data)
+        return Group(len(data), frames, rows, pieces.is_complete)
+
+    # --- rows ------------------------------------------------------------------------------------------------------
+
+    def _add_run(self, pieces: _Pieces, data: bytes, run: BatchTable, kind: str, partition: int) -> None:
+        start, end = run.position[0], run.position[-1] + run.size_bytes[-1]
+        if kind == _OPAQUE:
+            _add_bytes(pieces, data, start, end, 0)
+            return
+        try:
+            rows = self._rows(data, run, partition)
+        except StorageError:
+            if len(run) == 1:
+                _add_bytes(pieces, data, start, end, 0)
+                pieces.is_complete = False
+            else:
+                for row in range(len(run)):
+                    self._add_run(pieces, data, run.take(row, row + 1), kind, partition)
+            return
+        pieces.tables.append(rows)
+        if kind == _DECODED:
+            _add_bytes(pieces, data, start, end, rows.num_rows)
+            return
+        for position, size, count in zip(run.position, run.size_bytes, run.record_count, strict=True):
+            header = bytearray(data[position : position + BATCH_HEADER_BYTES])
+            header[8:12] = header[BATCH_CRC_POSITION : BATCH_CRC_POSITION + 4] = bytes(4)
+            pieces.frames.append(bytes((BATCH_PIECE,)) + header)
+            pieces.spans.append((position, position + size))
+            pieces.rows.append(count)
+
+    def _rows(self, data: bytes, run: BatchTable, partition: int) -> pyarrow.Table:
+        """Return the rows of a run of batches.
+
+        Raises:
+            StorageError: a batch cannot be decoded.
+        """
+        pa, found = self._pa, self._formats[run.magic]
+
+        def decoded(table: BatchTable, columns: list[str] | None = None) -> pyarrow.Table:
+            batches = found.decode_arrow(
+                data, table, partition=partition, limit_bytes=self._limit_bytes, columns=columns
+            )
+            made: pyarrow.Table = pa.Table.from_batches(list(batches), schema=ArrowBuffers.schema(columns))
+            return made
+
+        rows = decoded(run)
+        milliseconds = _milliseconds(pa)
+        stamps = rows["timestamp"].cast(milliseconds)
+        producers: Any = pa.nulls(rows.num_rows, milliseconds)
+        if run.magic == BATCH_MAGIC and run.attributes[0] & TIMESTAMP_TYPE_BIT:
+            producers = decoded(_with_create_time(run), ["timestamp"])["timestamp"].cast(milliseconds)
+        is_transactional = run.magic == BATCH_MAGIC and bool(run.attributes[0] & TRANSACTIONAL_BIT)
+        columns = {name: rows[name] for name in rows.column_names}
+        columns["timestamp"], columns["producer_timestamp"] = stamps, producers
+        columns["transactional"] = pa.repeat(pa.scalar(is_transactional), rows.num_rows)
+        found_rows: pyarrow.Table = pa.table(columns, schema=self._schema)
+        return found_rows
+
+    # --- bytes -----------------------------------------------------------------------------------------------------
+
+    def _exact(self, pieces: _Pieces, frames: bytes, rows: pyarrow.Table, data: bytes) -> bytes:
+        """Return frames that rebuild exactly ``data``: batches that differ become bytes."""
+        buffers = row_buffers(rows)
+        if self._makes(frames, buffers, 0, data):
+            return frames
+        row = 0
+        for number, (start, end) in enumerate(pieces.spans):
+            frame = pieces.frames[number]
+            if frame[0] == BATCH_PIECE and not self._makes(frame, buffers, row, data[start:end]):
+                pieces.frames[number] = BYTES_HEAD.pack(BYTES_PIECE, end - start, pieces.rows[number]) + data[start:end]
+            row += pieces.rows[number]
+        return b"".join(pieces.frames)
+
+    def _makes(self, frames: bytes, buffers: RowBuffers, first_row: int, data: bytes) -> bool:
+        try:
+            return self._kernels.rebuild_pieces(frames, buffers, first_row, len(data)) == data
+        except ValueError:
+            return False
+
+
+def row_schema() -> pyarrow.Schema:
+    """Return the schema of the rows."""
+    pa = imported_pyarrow()
+    schema = ArrowBuffers.schema()
+    schema = schema.set(schema.get_field_index("timestamp"), pa.field("timestamp", _milliseconds(pa)))
+    schema = schema.append(pa.field("transactional", pa.bool_(), nullable=False))
+    found: pyarrow.Schema = schema.append(pa.field("producer_timestamp", _milliseconds(pa)))
+    return found
+
+
+def row_buffers(rows: pyarrow.Table | None) -> RowBuffers:
+    """Return the buffers of the columns in ``REBUILT_COLUMNS``, each in one chunk; None are no rows."""
+    pa = imported_pyarrow()
+    rows = row_schema().empty_table() if rows is None else rows
+    rows = rows.select(REBUILT_COLUMNS).combine_chunks()
+
+    def only(name: str) -> Any:
+        column = rows[name]
+        return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+
+    def stamps(name: str) -> Buffer:
+        found = pa.compute.fill_null(only(name).cast(pa.int64()), NO_TIMESTAMP)
+        return _data(found, 1)
+
+    headers = only("headers")
+    pairs = headers.values
+    names, contents = pairs.field(0), pairs.field(1)
+    return RowBuffers(
+        rows.num_rows,
+        _data(only("offset"), 1),
+        stamps("timestamp"),
+        stamps("producer_timestamp"),
+        *_variable(only("key")),
+        *_variable(only("value")),
+        _data(headers, 1),
+        _data(names, 1),
+        _data(names, 2),
+        *_variable(contents),
+    )
+
+
+def _variable(array: Any) -> tuple[Buffer | None, Buffer, Buffer]:
+    bits = array.buffers()[0] if array.null_count else None
+    return (None if bits is None else memoryview(bits)), _data(array, 1), _data(array, 2)
+
+
+def _data(array: Any, index: int) -> Buffer:
+    """Return a buffer of an array. Arrays of these tables begin at the start of their buffers."""
+    if array.offset:
+        raise ValueError(f"an array begins at {array.offset}")
+    found = array.buffers()[index]
+    return _NOTHING if found is None or not found.size else memoryview(found)
+
+
+def _milliseconds(pa: Any) -> Any:
+    return pa.timestamp("ms", tz="UTC")
+
+
+def _with_create_time(run: BatchTable) -> BatchTable:
+    """Return the batches without the mark of LogAppendTime: a decoder then returns the producers' timestamps."""
+    rows = [list(row) for row in zip(*run.columns, strict=True)]
+    index = run.column_names.index("attributes")
+    for row in rows:
+        row[index] &= ~TIMESTAMP_TYPE_BIT
+    return BatchTable.from_rows(run.magic, map(tuple, rows), run.stop, run.stop_position, run.reason)
+
+
+def _runs(table: BatchTable) -> Iterator[tuple[int, int, str]]:
+    """Yield ranges of rows of one kind, timestamp type and transactionality."""
+
+    def shape(row: int) -> tuple[str, int]:
+        attributes = table.attributes[row]
+        return _kind(table.magic, attributes, table.record_count[row]), attributes & (
+            TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT
+        )
+
+    for (kind, _), rows in groupby(range(len(table)), shape):
+        listed = list(rows)
+        yield listed[0], listed[-1] + 1, kind
+
+
+def _kind(magic: int, attributes: int, record_count: int) -> str:
+    if magic != BATCH_MAGIC:
+        return _DECODED
+    if attributes & CONTROL_BIT or record_count <= 0:
+        return _OPAQUE
+    return _DECODED if attributes & CODEC_MASK else _PLAIN
+
+
+def _add_bytes(pieces: _Pieces, data: bytes, start: int, end: int, rows: int) -> None:
+    while True:  # a piece's size has 32 bits
+        stop = min(end, start + _MAX_PIECE_BYTES)
+        pieces.frames.append(BYTES_HEAD.pack(BYTES_PIECE, stop - start, rows) + data[start:stop])
+        pieces.spans.append((start, stop))
+        pieces.rows.append(rows)
+        if stop == end:
+            return
+        start, rows = stop, 0
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def rows_between(
+    rows: pyarrow.Table, span: range, schema: pyarrow.Schema, partition: int
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the rows with offsets in the range, in a schema of ``ArrowBuffers.schema``; no batch is empty."""
+    pa = imported_pyarrow()
+    compute: Any = pa.compute
+    offsets = rows["offset"]
+    inside = compute.and_(compute.greater_equal(offsets, span.start), compute.less(offsets, span.stop))
+    first = compute.index(inside, True).as_py()
+    if first < 0:
+        return
+    rows = rows.slice(first, compute.sum(inside).as_py())
+    columns = {
+        name: pa.repeat(pa.scalar(partition, pa.int32()), rows.num_rows)
+        if name == "partition"
+        else rows[name].cast(schema.field(name).type)
+        for name in schema.names
+    }
+    table = pa.table(columns, schema=schema) if columns else rows.select([])
+    yield from table.combine_chunks().to_batches()
