@@ -129,8 +129,8 @@ class Filler:
             base_sequence=sequence,
             transactional=producer > 0,
         )
-        form = log.parts.formats.of(log.config.record_version, topic, 0)
-        found = None if codec is None else log.parts.codecs.by_name(codec)
+        form = log.components.formats.of(log.config.record_version, topic, 0)
+        found = None if codec is None else log.components.codecs.by_name(codec)
         log.append_as_leader(form.encode(written, header, found, None))
 
     def _record(self, version: int) -> Record:
@@ -239,13 +239,13 @@ def batches(folder: Path, topic: str) -> list[object]:
     host = stratalog.open_reader(folder)
     found: list[object] = []
     with host as reader:
-        parts = reader.log(topic, 0).parts
+        components = reader.log(topic, 0).components
         for base in base_offsets(folder, topic):
             data = (folder / f"{topic}-0" / f"{base:020d}.log").read_bytes()
-            scanned = scan(parts.formats, data, 0, len(data), check_crc=True)
+            scanned = scan(components.formats, data, 0, len(data), check_crc=True)
             assert not scanned.reason, (topic, scanned)
             for table in scanned.tables:
-                form = parts.formats.of(table.magic, "", 0)
+                form = components.formats.of(table.magic, "", 0)
                 for row, batch in enumerate(table):
                     pieces = form.decode(data, table.take(row, row + 1), fields=Fields.ALL, limit_bytes=1 << 26)
                     records = [record._replace(leader_epoch=-1) for piece in pieces for record in piece.to_records()]
@@ -310,5 +310,5 @@ def test_both_clean_older_formats_the_same(older_story: Story, topic: str) -> No
     check(older_story, topic)
 
 
-def test_the_brokers_have_nothing_to_say_about_what_they_take_over(story: Story, older_story: Story) -> None:
+def test_the_brokers_log_no_warning_about_the_directories(story: Story, older_story: Story) -> None:
     assert [*story.remarks, *older_story.remarks] == [], f"seed={SEED}"

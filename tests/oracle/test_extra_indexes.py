@@ -1,4 +1,4 @@
-"""A broker serves, deletes and compacts logs whose segments have extra indexes beside them, and says nothing of the files."""
+"""A broker serves, deletes and compacts logs with files of extra indexes, and logs nothing about these files."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def story(older_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def _batches(engine: Engine) -> Iterator[bytes]:
     """Batches of format V2, uncompressed: so that the bytes into which they are converted are settled."""
-    form = engine.log(UPGRADED, 0).parts.formats.of(2, "", 0)
+    form = engine.log(UPGRADED, 0).components.formats.of(2, "", 0)
     for records in corpus.in_appends(iter(SOME), 1, 7):
         yield bytes(form.encode(records, BatchHeader(), None, None))
 
@@ -151,5 +151,5 @@ def test_both_convert_to_the_same_bytes(story: Story) -> None:
     assert theirs == ours
 
 
-def test_the_broker_has_nothing_to_say_about_what_it_takes_over(story: Story) -> None:
+def test_the_broker_logs_no_warning_about_the_directory(story: Story) -> None:
     assert story.remarks == []

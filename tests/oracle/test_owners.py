@@ -71,16 +71,16 @@ class Round:
 
 
 @pytest.fixture(scope="module")
-def parts() -> Iterator[Components]:
+def components() -> Iterator[Components]:
     host = open_host(Settings(), (), None)
-    yield host.parts(TopicConfig())
+    yield host.components(TopicConfig())
     host.close()
 
 
 @pytest.fixture(scope="module")
-def rounds(kafka_tools: KafkaTools, parts: Components, tmp_path_factory: pytest.TempPathFactory) -> list[Round]:
+def rounds(kafka_tools: KafkaTools, components: Components, tmp_path_factory: pytest.TempPathFactory) -> list[Round]:
     folder = tmp_path_factory.mktemp("owners")
-    script = ScriptWriter(SEED, list(TOPICS), parts, time.time_ns() // 1_000_000 + AHEAD_MS)
+    script = ScriptWriter(SEED, list(TOPICS), components, time.time_ns() // 1_000_000 + AHEAD_MS)
     plans = [(is_ours, clean) for is_ours in (True, False) for clean in (True, False)]
     script.chance.shuffle(plans)
     found = []
@@ -179,7 +179,7 @@ def test_both_show_the_same_records(rounds: list[Round]) -> None:
         assert any(played.broker.records.values()), f"seed={SEED} round={number}"  # of one topic there may be none
 
 
-def test_the_broker_has_nothing_to_say_about_what_it_takes_over(rounds: list[Round]) -> None:
+def test_the_broker_logs_no_warning_about_the_directory(rounds: list[Round]) -> None:
     assert [played.remarks for played in rounds] == [[]] * len(rounds), f"seed={SEED}"
 
 
@@ -191,20 +191,20 @@ def test_the_dump_tool_is_content(rounds: list[Round], kafka_tools: KafkaTools, 
     assert kafka_tools.complaints(tmp_path) == [], f"seed={SEED}"
 
 
-def test_both_leave_the_same_segments(rounds: list[Round], parts: Components) -> None:
+def test_both_leave_the_same_segments(rounds: list[Round], components: Components) -> None:
     for number, played in enumerate(rounds):
         for topic in TOPICS:
-            theirs, ours = (_segments(left.folder / f"{topic}-0", parts) for left in (played.broker, played.ours))
+            theirs, ours = (_segments(left.folder / f"{topic}-0", components) for left in (played.broker, played.ours))
             assert theirs == ours, f"seed={SEED} round={number} {topic}"
-    assert any(len(_segments(played.ours.folder / "rolling-0", parts)) > 2 for played in rounds)
+    assert any(len(_segments(played.ours.folder / "rolling-0", components)) > 2 for played in rounds)
 
 
-def _segments(folder: Path, parts: Components) -> dict[str, list[tuple[object, ...]]]:
+def _segments(folder: Path, components: Components) -> dict[str, list[tuple[object, ...]]]:
     """Return the batches of each segment without the fields that depend on the owner or the clock."""
     found: dict[str, list[tuple[object, ...]]] = {}
     for path in sorted(folder.glob("*.log")):
         data = path.read_bytes()
-        tables = scan(parts.formats, data, 0, len(data), check_crc=True).tables
+        tables = scan(components.formats, data, 0, len(data), check_crc=True).tables
         found[path.name] = [
             (
                 batch.base_offset,

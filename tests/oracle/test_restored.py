@@ -138,10 +138,10 @@ def test_a_consumer_whose_group_had_read_all_gets_what_comes_next(story: Story) 
     assert f"Offset:{story.after[-1].offset}" in story.polled
 
 
-def test_the_first_batch_of_a_producer_is_not_taken_for_a_retry(story: Story) -> None:
+def test_the_first_batch_of_a_producer_is_not_treated_as_a_retry(story: Story) -> None:
     assert [record.value for record in story.fresh] == [FRESH.value, b"second"]
 
 
-def test_nobody_complains(story: Story) -> None:
+def test_the_broker_logs_no_complaint(story: Story) -> None:
     assert story.remarks == []
     assert story.complaints == []

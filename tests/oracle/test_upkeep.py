@@ -13,8 +13,6 @@ import stratalog
 from kafka_broker import CLIENT_SECONDS, KafkaBroker
 from kafka_tools import KafkaTools
 from stratalog import Engine, Record, TopicPartition
-from stratalog.client.coordinator import Coordinator
-from stratalog.env import Env
 from stratalog.model.events import LogRecovered
 from stratalog.model.offsets import EpochEntry
 from stratalog.spi import hookimpl
@@ -124,14 +122,13 @@ def _keep_up(engine: Engine) -> None:
 
 def _begin_here(engine: Engine) -> None:
     """A transaction that is open when the engine stops in order, as a coordinator that is elsewhere would leave it."""
-    coordinator = Coordinator(engine, Env())
-    identity = coordinator.open(OURS, timeout_ms=60_000)
-    coordinator.add_partitions(OURS, identity, [TopicPartition(OURS, 0)])
+    identity = engine.transactions.open(OURS, timeout_ms=60_000)
+    engine.transactions.add_partitions(OURS, identity, [TopicPartition(OURS, 0)])
     log = engine.log(OURS, 0)
     header = BatchHeader(
         producer_id=identity.producer_id, producer_epoch=identity.epoch, base_sequence=0, transactional=True
     )
-    log.append_as_leader(log.parts.formats.of(2, OURS, 0).encode(SOME, header, None, None))
+    log.append_as_leader(log.components.formats.of(2, OURS, 0).encode(SOME, header, None, None))
 
 
 def _read(engine: Engine, isolation: str = "read_uncommitted") -> Logs:
@@ -190,6 +187,6 @@ def test_leader_epochs_continue(story: Story, name: str) -> None:
     assert after[-1].start_offset == story.by_us[name][-1].offset + 1
 
 
-def test_nobody_had_to_recover_anything(story: Story) -> None:
+def test_no_log_needed_recovery(story: Story) -> None:
     assert story.recovered == []
     assert story.remarks == []

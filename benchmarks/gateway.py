@@ -1,0 +1,145 @@
+"""The gateway beside a real Kafka broker: processor time of the server, latency, start and memory.
+
+    python benchmarks/gateway.py [--only PART] [--quick] [--rounds N] [--json]
+
+Both servers run at the same time, and are asked in turns. benchmarks/README.md says how to read the output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from gateway_parts.loads import FETCH, PRODUCE, cases, latencies_s
+from gateway_parts.servers import GATEWAY, Server, broker, gateway
+from gateway_parts.wire import API_VERSIONS, Connection
+from harness import (
+    KAFKA,
+    CpuBound,
+    JavaMissingError,
+    Machine,
+    Options,
+    Plan,
+    Reporter,
+    Verdict,
+    WrongOutcomeError,
+    measure,
+    parse_options,
+)
+from stratalog.testing.kafka_server import kafka_server
+
+_SAMPLE_S: Final = 2.0  # the processor time of a process has ticks of 10 ms
+_WARM_UP_S: Final = 3.0  # a JVM compiles meanwhile
+_PRODUCE_SHARE: Final = 1 / 1.3
+_RATE: Final = 1000
+_LATENCY_S: Final = 10.0
+_QUICK_LATENCY_S: Final = 0.2
+_CONNECTIONS: Final = 1000
+_QUICK_CONNECTIONS: Final = 20
+_FIXTURES: Final = 9
+_FIXTURE_MS: Final = 150
+_Row = Callable[[Sequence[Server], Options], list[Verdict]]
+
+
+def main() -> int:
+    """Run the benchmark; return 1 if a server does not do the work."""
+    options = parse_options(__doc__ or "")
+    report = Reporter(as_json=options.json)
+    report.machine(Machine.now(["kio"]))
+    if not options.quick:
+        options = Options(
+            Plan(options.plan.rounds, _SAMPLE_S, _WARM_UP_S), options.json, options.quick, options.full, options.only
+        )
+    with contextlib.ExitStack() as running:
+        folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
+        servers = [running.enter_context(gateway(folder))]
+        try:
+            servers.append(running.enter_context(broker(folder)))
+        except JavaMissingError as error:
+            report.missing([str(error)])
+        try:
+            report.verdicts(_measured(servers, options, report))
+        except WrongOutcomeError as error:
+            print(error, file=sys.stderr)
+            return 1
+    return 0
+
+
+def _measured(servers: Sequence[Server], options: Options, report: Reporter) -> list[Verdict]:
+    results = {}
+    for case in cases(servers, options.wants):
+        results[case.name] = result = measure(case, options.plan)
+        report.result(result)
+    verdicts = [bound.verdict(results) for bound in bounds() if options.wants(bound.case)]
+    for name, row in _ROWS.items():
+        if options.wants(name):
+            verdicts += row(servers, options)
+    return verdicts
+
+
+def bounds() -> list[CpuBound]:
+    """Return the bounds on processor time."""
+    produce = [CpuBound("produce: CPU seconds a GiB", name, GATEWAY, KAFKA, _PRODUCE_SHARE) for name in PRODUCE]
+    return produce + [CpuBound("fetch: CPU seconds a GiB", name, GATEWAY, KAFKA, 1.0) for name in FETCH]
+
+
+def _latency(servers: Sequence[Server], options: Options) -> list[Verdict]:
+    target, verdicts = f"end to end at {_RATE} records a second", []
+    taken = {
+        server.name: latencies_s(server, _QUICK_LATENCY_S if options.quick else _LATENCY_S, _RATE) for server in servers
+    }
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        found = {side: each[min(len(each) - 1, int(len(each) * share))] * 1e3 for side, each in taken.items()}
+        verdicts.append(_compared(target, f"latency/{name}", found, "ms", 1.0))
+    return verdicts
+
+
+def _start(servers: Sequence[Server], options: Options) -> list[Verdict]:
+    del options
+    found = {server.name: server.start_s * 1e3 for server in servers}
+    return [_compared("start to the first accepted produce", "start", found, "ms", 1 / 20)]
+
+
+def _memory(servers: Sequence[Server], options: Options) -> list[Verdict]:
+    count, found = _QUICK_CONNECTIONS if options.quick else _CONNECTIONS, {}
+    for server in servers:
+        with contextlib.ExitStack() as opened:
+            for _ in range(count):
+                connection = opened.enter_context(Connection(server.port))
+                connection.ask(API_VERSIONS, 0)
+            found[server.name] = server.memory_mib()
+    return [_compared(f"memory with {count} idle connections", "memory", found, "MiB", 1 / 10)]
+
+
+def _fixture(servers: Sequence[Server], options: Options) -> list[Verdict]:
+    del servers, options
+    taken = []
+    for _ in range(_FIXTURES):
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            with kafka_server(folder):
+                taken.append((time.perf_counter() - began) * 1e3)
+    best = min(taken)
+    measured = f"{GATEWAY}: {best:.0f} ms at best of {_FIXTURES}, {max(taken):.0f} ms at worst"
+    return [Verdict("fixture kafka_server", "fixture", measured, f"{_FIXTURE_MS} ms", best, best <= _FIXTURE_MS)]
+
+
+def _compared(target: str, case: str, found: dict[str, float], unit: str, at_most: float) -> Verdict:
+    """Return the verdict on the gateway's figure beside the broker's."""
+    bound, ours, theirs = f"{at_most:g} x {KAFKA}", found[GATEWAY], found.get(KAFKA)
+    if theirs is None:
+        return Verdict(target, case, f"{GATEWAY}: {ours:.3g} {unit}, no figure of {KAFKA}", bound, None, None)
+    measured = f"{GATEWAY}: {ours:.3g} {unit} beside {theirs:.3g} {unit}"
+    return Verdict(target, case, measured, bound, ours / theirs, ours <= at_most * theirs)
+
+
+_ROWS: Final[dict[str, _Row]] = {"latency": _latency, "start": _start, "memory": _memory, "fixture": _fixture}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""The cases: the same requests to each server, with the processor time of the server."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from gateway_parts.servers import Server
+from gateway_parts.wire import Batch, Connection, batches_in, fetch_frame, produce_frame
+from harness import Case, Sample, Side, WrongOutcomeError
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+LARGE_BYTES: Final = MIB - 64 * KIB  # of a batch that fits into max.message.bytes and a response of 1 MiB
+PRODUCE: Final = {  # bytes of a batch, connections
+    "produce/16KiB/1-connection": (16 * KIB, 1),
+    "produce/16KiB/4-connections": (16 * KIB, 4),
+    "produce/1MiB/1-connection": (LARGE_BYTES, 1),
+}
+FETCH: Final = {  # bytes of a batch, and of a response at most
+    "fetch/64KiB": (16 * KIB, 64 * KIB),
+    "fetch/1MiB": (16 * KIB, MIB),
+    "fetch/1MiB-batch": (LARGE_BYTES, MIB),
+}
+_FILLED_BYTES: Final = 32 * MIB
+
+
+class _ServerSide(Side):
+    """A server that works while a client waits for it."""
+
+    def __init__(self, server: Server) -> None:
+        self.name, self._server = server.name, server
+
+    def _timed(self, work: Callable[[], None]) -> Sample:
+        cpu_s, wall_s = self._server.cpu_s(), time.perf_counter()
+        work()
+        return Sample(time.perf_counter() - wall_s, self._server.cpu_s() - cpu_s)
+
+
+class ProduceSide(_ServerSide):
+    """Requests of one batch, each connection to a topic of its own."""
+
+    def __init__(self, server: Server, batch: Batch, connections: int) -> None:
+        super().__init__(server)
+        self._batch, self._topics = batch, [f"produce-{uuid.uuid4().hex[:8]}" for _ in range(connections)]
+        self._connections = [Connection(server.port) for _ in self._topics]
+        for topic, connection in zip(self._topics, self._connections, strict=True):
+            connection.create(topic, 1)
+
+    def check(self) -> None:
+        """Produce one batch on each connection, and read it back."""
+        for topic, connection in zip(self._topics, self._connections, strict=True):
+            connection.produce(topic, self._batch.data)
+            connection.send(fetch_frame(topic, 0, 2 * MIB))
+            if batches_in(connection.drop(), len(self._batch.data)) != 1:
+                raise WrongOutcomeError(f"{self.name}: the batch is not in the log")
+
+    def sample(self, calls: int) -> Sample:
+        """Send so many requests, spread over the connections."""
+
+        def work() -> None:
+            share = -(-calls // len(self._connections))
+            threads = [
+                threading.Thread(target=connection.replay, args=(produce_frame(topic, self._batch.data), share))
+                for topic, connection in zip(self._topics, self._connections, strict=True)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        return self._timed(work)
+
+
+class FetchSide(_ServerSide):
+    """Requests that read a log from its start, again and again."""
+
+    def __init__(self, server: Server, batch: Batch, max_bytes: int) -> None:
+        super().__init__(server)
+        self._batch, self._topic = batch, f"fetch-{uuid.uuid4().hex[:8]}"
+        self._connection = Connection(server.port)
+        self._connection.create(self._topic, 1)
+        self._count = -(-_FILLED_BYTES // len(batch.data))
+        self._connection.replay(produce_frame(self._topic, batch.data), self._count)
+        step = max(max_bytes // len(batch.data), 1)
+        self._frames = [
+            fetch_frame(self._topic, first * batch.records, max_bytes)
+            for first in range(0, self._count - step + 1, step)
+        ]
+        self._step, self._next = step, 0
+
+    def check(self) -> None:
+        """Read once: the response has as many batches as fit."""
+        self._connection.send(self._frames[0])
+        found = batches_in(self._connection.drop(), len(self._batch.data))
+        if found != self._step:
+            raise WrongOutcomeError(f"{self.name}: a response has {found} batches and not {self._step}")
+
+    def sample(self, calls: int) -> Sample:
+        """Send so many requests, one after the other."""
+
+        def work() -> None:
+            for _ in range(calls):
+                self._connection.send(self._frames[self._next])
+                self._next = (self._next + 1) % len(self._frames)
+                self._connection.drop()
+
+        return self._timed(work)
+
+
+def cases(servers: Sequence[Server], wants: Callable[[str], bool]) -> list[Case]:
+    """Return the selected cases, with a side for each server."""
+    found = []
+    for name, (size, connections) in PRODUCE.items():
+        if wants(name):
+            batch = Connection.batch(size)
+            sides: list[Side] = [ProduceSide(server, batch, connections) for server in servers]
+            title = f"produce batches of {size // KIB} KiB, acks=1, {connections} connection(s), 5 requests in flight"
+            found.append(Case(name, title, sides, batch.records, len(batch.data)))
+    for name, (size, max_bytes) in FETCH.items():
+        if wants(name):
+            batch = Connection.batch(size)
+            sides = [FetchSide(server, batch, max_bytes) for server in servers]
+            count = max(max_bytes // len(batch.data), 1)
+            title = f"fetch {max_bytes // KIB} KiB a request, batches of {len(batch.data) // KIB} KiB"
+            found.append(Case(name, title, sides, batch.records * count, len(batch.data) * count))
+    return found
+
+
+def latencies_s(server: Server, seconds: float, rate: int) -> list[float]:
+    """Return the sorted times from the send of a record to its arrival at a consumer that waits for it.
+
+    Args:
+        server: the server.
+        seconds: for which records are sent.
+        rate: records for each second; a record that is late counts from when it was due.
+    """
+    batch, topic, count = Connection.batch(100), f"latency-{uuid.uuid4().hex[:8]}", max(round(seconds * rate), 1)
+    arrived: list[float] = []
+
+    def consume() -> None:
+        with Connection(server.port) as consumer:
+            while len(arrived) < count:
+                consumer.send(fetch_frame(topic, len(arrived), MIB))
+                found = batches_in(consumer.drop(), len(batch.data))
+                arrived.extend([time.perf_counter()] * found)
+
+    with Connection(server.port) as producer:
+        producer.create(topic, 1)
+        thread = threading.Thread(target=consume)
+        thread.start()
+        frame, began, due = produce_frame(topic, batch.data), time.perf_counter() + 0.05, []
+        for number in range(count):
+            due.append(began + number / rate)
+            time.sleep(max(0.0, due[-1] - time.perf_counter()))  # noqa: TID251 - real time is what is measured
+            producer.replay(frame, 1)
+        thread.join()
+    return sorted(end - start for start, end in zip(due, arrived, strict=True))

@@ -1,0 +1,134 @@
+"""The servers: the gateway, and a real Kafka broker beside it, each a process with a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gateway_parts.wire import Connection
+from harness import KAFKA, JavaMissingError, find_support
+
+GATEWAY: Final = "stratalog serve"
+_ROOT: Final = Path(__file__).resolve().parent.parent.parent
+_POM: Final = _ROOT / "tests" / "oracle" / "pom.xml"
+_START_S: Final = 120.0
+_PAUSE_S: Final = 0.005
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_CLUSTER_ID: Final = "c3RyYXRhbG9nLW9yYWNsZQ"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server.
+
+    Attributes:
+        name: name of the side.
+        port: its port on loopback.
+        pid: its process.
+        start_s: from the start of the process to the first answered request.
+    """
+
+    name: str
+    port: int
+    pid: int
+    start_s: float
+
+    def cpu_s(self) -> float:
+        """Return the processor time of the server until now, in ticks of 10 ms."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def memory_mib(self) -> float:
+        """Return the proportional set size of the server."""
+        for line in Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) / 1024
+        raise OSError("this system does not tell the memory of a process")
+
+
+@contextmanager
+def gateway(folder: Path) -> Iterator[Server]:
+    """Serve a new directory by the gateway."""
+    command = [sys.executable, "-m", "stratalog", "serve", str(folder / "gateway"), "--listen", "127.0.0.1:0"]
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().rpartition(":")[2])
+        yield _answering(GATEWAY, port, process, began)
+    finally:
+        _stop(process)
+
+
+@contextmanager
+def broker(folder: Path) -> Iterator[Server]:
+    """Start a Kafka broker with a controller in one process: heap of 1 GiB, G1.
+
+    Raises:
+        JavaMissingError: there is no Java, or no Maven for a first time.
+    """
+    find_support()
+    from kafka_tools import KafkaTools, OracleMissingError  # noqa: PLC0415 - not installed: found in the checkout alone
+    from ports import free_ports  # noqa: PLC0415 - as above
+
+    try:
+        tools = KafkaTools.find(_POM)
+    except OracleMissingError as error:
+        raise JavaMissingError(f"{KAFKA}: {error}") from error
+    port, controller = free_ports(2)
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": folder / "broker",
+        "offsets.topic.replication.factor": 1,
+    }
+    properties = folder / "server.properties"
+    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    made = tools.run("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties), folder=folder)
+    if made.returncode:
+        raise JavaMissingError(f"{KAFKA}: {made.stdout.strip()}")
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    heap = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
+    command = [tools.java, *heap, quiet, "-cp", f"{tools.libraries}/*", "kafka.Kafka", str(properties)]
+    began = time.perf_counter()
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield _answering(KAFKA, port, process, began)
+    finally:
+        _stop(process)
+
+
+def _answering(name: str, port: int, process: subprocess.Popen[str] | subprocess.Popen[bytes], began: float) -> Server:
+    """Wait until the server accepts records."""
+    while time.perf_counter() - began < _START_S:
+        try:
+            with Connection(port) as connection:
+                connection.create("first", 1)
+                connection.produce("first", connection.batch(100).data)
+        except (OSError, ConnectionError):
+            time.sleep(_PAUSE_S)  # noqa: TID251 - real time is what is measured
+        else:
+            return Server(name, port, process.pid, time.perf_counter() - began)
+    raise JavaMissingError(f"{name} does not answer after {_START_S:.0f} s")
+
+
+def _stop(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_START_S)
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()

@@ -1,0 +1,226 @@
+"""Connections of clients: a thread for each, which answers its requests in order, one at a time, as Kafka's broker does."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from stratalog.errors import StorageError
+from stratalog.spi import Clock
+from stratalog_gateway.handlers.request import Response
+from stratalog_gateway.security.connection_quotas import ConnectionQuotas
+from stratalog_gateway.security.endpoints import Endpoint
+from stratalog_gateway.wire.frames import Frames
+from stratalog_gateway.wire.primitives import MalformedRequestError
+
+_LOGGER: Final = logging.getLogger(__name__)
+_TIMEVAL: Final = struct.Struct("@ll")  # seconds, microseconds
+_MAX_PIECES: Final = 512  # of one sendmsg; the system's limit is 1024
+_BACKLOG: Final = 1024
+_WARNING_NS: Final = 1_000_000_000
+_PAUSE_S: Final = 0.1  # after a connection that could not be accepted
+
+
+class Requests(Protocol):
+    """Answers the requests of one connection, for the thread of the connection."""
+
+    @property
+    def limit_bytes(self) -> int:
+        """Maximum size of the next request."""
+
+    def __call__(self, frame: memoryview) -> Response:
+        """Return the response to a request; may wait."""
+
+
+class Greeter(Protocol):
+    """Makes a connection ready for requests."""
+
+    def secured(self, connection: socket.socket) -> socket.socket:
+        """Return the connection, encrypted if the listener's protocol wants that; exchanges no bytes yet."""
+
+    def greet(self, connection: socket.socket, host: str) -> Requests:
+        """Complete the TLS handshake of a connection from an address, and return what answers its requests."""
+
+
+class Listener:
+    """Accepts connections at one address, and serves them until ``stop``.
+
+    Args:
+        endpoint: the address; its port becomes the one that was chosen.
+        greeter: makes each connection ready for requests.
+        quotas: limits of connections, shared by all listeners.
+        clock: source of the time for waits.
+        idle_ms: time after which a connection is closed whose client neither sends nor receives.
+
+    Raises:
+        OSError: the address cannot be used.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, greeter: Greeter, quotas: ConnectionQuotas, clock: Clock, *, idle_ms: int
+    ) -> None:
+        self._greeter, self._quotas, self._clock, self._idle_ms = greeter, quotas, clock, idle_ms
+        family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
+        self._socket = socket.create_server((endpoint.host, endpoint.port), family=family, backlog=_BACKLOG)
+        endpoint.port = self._socket.getsockname()[1]
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, threading.Thread] = {}  # under _lock
+        self._stopping = threading.Event()  # set under _lock
+        self._next_warning_ns = 0
+        self._thread = threading.Thread(target=self._accept_all, name="stratalog-gateway", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread that accepts connections."""
+        self._thread.start()
+
+    def stop(self, wait_s: float) -> None:
+        """Close all connections, and wait for the requests in progress. Idempotent.
+
+        Args:
+            wait_s: maximum time to wait for each thread.
+        """
+        with self._lock:
+            self._stopping.set()
+            threads = [self._thread, *self._open.values()]
+            for found in (self._socket, *self._open):
+                _shut(found)
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join(wait_s)
+        self._socket.close()
+
+    def drop_all(self) -> None:
+        """Close all connections, and accept new ones."""
+        with self._lock:
+            for found in self._open:
+                _shut(found)
+
+    def _accept_all(self) -> None:
+        while True:
+            try:
+                connection, peer = self._socket.accept()
+            except OSError as error:
+                if self._stopping.is_set():
+                    return
+                _LOGGER.warning("a connection cannot be accepted: %s", error)
+                self._stopping.wait(_PAUSE_S)
+                continue
+            self._accept(connection, peer[0], peer[1])
+            pause_ms = self._quotas.pause_ms()
+            if pause_ms:
+                self._clock.wait(self._stopping, pause_ms)
+
+    def _accept(self, connection: socket.socket, host: str, port: int) -> None:
+        """Start the thread of a connection, unless a limit refuses the connection."""
+        limit = self._quotas.refusal(host)
+        if limit:
+            connection.close()
+            self._refused(limit, host)
+            return
+        thread = threading.Thread(
+            target=self._serve, args=(connection, host), name=f"stratalog-gateway-{port}", daemon=True
+        )
+        with self._lock:
+            self._open[connection] = thread
+            if self._stopping.is_set():
+                _shut(connection)
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no thread left
+            _LOGGER.warning("a connection was closed: no thread can be started for it")
+            self._forget(connection, host)
+
+    def _refused(self, limit: str, host: str) -> None:
+        """Log a refused connection, at most one in a second: a flood must not fill the disk with messages."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._next_warning_ns:
+            self._next_warning_ns = now_ns + _WARNING_NS
+            _LOGGER.warning("a connection was closed: the limit %s is reached host=%s", limit, host)
+
+    def _serve(self, connection: socket.socket, host: str) -> None:
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # notices a machine that is gone
+            connection = self._secured(connection)
+            requests = self._greeter.greet(connection, host)
+            self._answer_all(connection, requests)
+        except (MalformedRequestError, StorageError) as error:
+            _LOGGER.warning("a connection was closed: %s host=%s", error, host)
+        except ssl.SSLError as error:
+            _LOGGER.info("authentication failed: %s host=%s", error, host)
+        except OSError as error:  # the client is gone, or was silent for too long
+            _LOGGER.debug("a connection ended: %s host=%s", error, host)
+        except Exception:
+            _LOGGER.exception("a request failed, and its connection was closed")
+        finally:
+            self._forget(connection, host)
+
+    def _secured(self, connection: socket.socket) -> socket.socket:
+        """Return a connection with time limits, encrypted if its listener wants that."""
+        with self._lock:  # `stop` sees the one or the other
+            found = self._greeter.secured(connection)
+            self._open[found] = self._open.pop(connection)
+            if self._stopping.is_set():
+                _shut(found)
+        if isinstance(found, ssl.SSLSocket):
+            found.settimeout(self._idle_ms / 1000)
+            return found
+        limit = _TIMEVAL.pack(self._idle_ms // 1000, self._idle_ms % 1000 * 1000)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # unlike settimeout, without further system calls
+            found.setsockopt(socket.SOL_SOCKET, option, limit)
+        return found
+
+    def _forget(self, connection: socket.socket, host: str) -> None:
+        with self._lock:
+            self._open.pop(connection, None)
+        connection.close()
+        self._quotas.closed(host)
+
+    def _answer_all(self, connection: socket.socket, requests: Requests) -> None:
+        """Answer requests until the client closes the connection."""
+        frames = Frames(requests.limit_bytes)
+        while True:
+            frame = frames.next()
+            if frame is None:
+                count = connection.recv_into(frames.room())
+                if not count:
+                    return
+                frames.received(count)
+                continue
+            response = requests(frame)
+            try:
+                send_all(connection, response.pieces)
+            finally:
+                response.release()
+            if response.is_last:
+                return
+            frames.limit_bytes = requests.limit_bytes
+            if response.throttle_ms:
+                self._clock.wait(self._stopping, min(response.throttle_ms, self._idle_ms))
+
+
+def send_all(connection: socket.socket, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
+    """Send all pieces, with one system call if the socket's buffer has room for them."""
+    if len(pieces) == 1 or isinstance(connection, ssl.SSLSocket):
+        for piece in pieces:
+            connection.sendall(piece)
+        return
+    for start in range(0, len(pieces), _MAX_PIECES):
+        part = pieces[start : start + _MAX_PIECES]
+        sent = connection.sendmsg(part)
+        for piece in part:
+            if sent < len(piece):
+                connection.sendall(memoryview(piece)[sent:])
+            sent = max(sent - len(piece), 0)
+
+
+def _shut(connection: socket.socket) -> None:
+    """End a connection for the thread that reads from it. ``SSLSocket.shutdown`` would take its state away."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)

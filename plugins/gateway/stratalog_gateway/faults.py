@@ -1,0 +1,203 @@
+"""Faults that tests order: lost connections and responses, another leader, throttled and slow requests."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from stratalog import Log, TopicInfo, TopicPartition, TopicSetting
+from stratalog.errors import ConfigError, NotLeaderOrFollowerError
+from stratalog.spi import Clock
+from stratalog_gateway.handlers.dispatch import APIS
+from stratalog_gateway.handlers.request import Response
+from stratalog_gateway.handlers.sasl import Dispatch
+from stratalog_gateway.node import LogSource
+from stratalog_gateway.security.client import Client
+from stratalog_gateway.security.quotas import Quotas
+from stratalog_gateway.wire.messages import read_header
+
+
+@dataclass(slots=True)
+class _Planned:
+    """Faults that are in effect, by the name of an API."""
+
+    lost_requests: set[str] = field(default_factory=set)
+    lost_responses: set[str] = field(default_factory=set)
+    delays: dict[str, tuple[int, threading.Event]] = field(default_factory=dict)  # ms, and the end of the fault
+    throttle_ms: int = 0
+    not_leader: Counter[str] = field(default_factory=Counter)  # by topic
+
+
+class Faults:
+    """Faults of one gateway. Each context manager orders a fault until its end. Thread-safe.
+
+    Args:
+        clock: source of the time for slow requests.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._planned = _Planned()  # changes under _lock
+        self._drop_all: Callable[[], None] = lambda: None
+        self._moved = 0  # changes of the leader
+
+    def drop_connections(self) -> None:
+        """Close all open connections. Clients can connect again at once."""
+        self._drop_all()
+
+    @contextlib.contextmanager
+    def lost_requests(self, *apis: str) -> Iterator[None]:
+        """Close the connection instead of handling a request of an API, such as ``Produce``."""
+        with self._ordered(self._planned.lost_requests, apis):
+            yield
+
+    @contextlib.contextmanager
+    def lost_responses(self, *apis: str) -> Iterator[None]:
+        """Handle a request of an API, and close the connection instead of sending the response."""
+        with self._ordered(self._planned.lost_responses, apis):
+            yield
+
+    @contextlib.contextmanager
+    def _ordered(self, planned: set[str], apis: Iterable[str]) -> Iterator[None]:
+        names = {_known(api) for api in apis}
+        with self._lock:
+            planned |= names
+        try:
+            yield
+        finally:
+            with self._lock:
+                planned -= names
+
+    @contextlib.contextmanager
+    def slow(self, api: str, delay_ms: int) -> Iterator[None]:
+        """Handle each request of an API after a delay, which a moved clock and the end of the fault shorten."""
+        ended = threading.Event()
+        with self._lock:
+            self._planned.delays[_known(api)] = delay_ms, ended
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._planned.delays[api]
+            ended.set()
+
+    @contextlib.contextmanager
+    def throttled(self, throttle_ms: int) -> Iterator[None]:
+        """Throttle producers and fetches as if they were above a quota."""
+        with self._lock:
+            self._planned.throttle_ms = throttle_ms
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._planned.throttle_ms = 0
+
+    @contextlib.contextmanager
+    def not_leader(self, topic: str) -> Iterator[None]:
+        """Answer NOT_LEADER_OR_FOLLOWER to all requests for the records of a topic."""
+        with self._lock:
+            self._planned.not_leader[topic] += 1
+            self._moved += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._planned.not_leader[topic] -= 1
+                self._moved += 1
+
+    def dispatched(self, dispatch: Dispatch) -> Dispatch:
+        """Return ``dispatch`` with the faults before and after it."""
+
+        def faulty(data: memoryview, client: Client) -> Response:
+            api = APIS.get(read_header(data).api)
+            name = "" if api is None else api.name
+            planned = self._planned
+            delay = planned.delays.get(name)
+            if delay is not None:
+                self._clock.wait(delay[1], delay[0])
+            if name in planned.lost_requests:
+                return Response((), is_last=True)
+            response = dispatch(data, client)
+            if name in planned.lost_responses:
+                response.release()
+                return Response((), is_last=True)
+            return response
+
+        return faulty
+
+    def source(self, source: LogSource) -> LogSource:
+        """Return ``source``, whose logs have another leader while that is ordered."""
+        return _MovedLogs(source, self)
+
+    def quotas(self, quotas: Quotas) -> Quotas:
+        """Return ``quotas``, which throttle while that is ordered."""
+        return _ThrottlingQuotas(quotas, self, self._clock)
+
+    def attach(self, drop_all: Callable[[], None]) -> None:
+        """Use ``drop_all`` to close all connections; for the gateway."""
+        self._drop_all = drop_all
+
+    @property
+    def throttle_ms(self) -> int:
+        """Time (ms) for which producers and fetches are throttled now; 0 without a fault."""
+        return self._planned.throttle_ms
+
+    @property
+    def leader_changes(self) -> int:
+        """Number of changes of leaders that were ordered so far."""
+        return self._moved
+
+    def check_leader(self, topic: str) -> None:
+        """Raise NotLeaderOrFollowerError if a topic has another leader now."""
+        if self._planned.not_leader[topic]:
+            raise NotLeaderOrFollowerError(f"a fault: topic {topic} has another leader")
+
+
+class _ThrottlingQuotas(Quotas):
+    """Quotas that throttle while that is ordered."""
+
+    def __init__(self, quotas: Quotas, faults: Faults, clock: Clock) -> None:
+        super().__init__("", clock)
+        self._quotas, self._faults = quotas, faults
+
+    def record(self, limit: str, client: Client, client_id: str, count: int) -> int:
+        return max(self._quotas.record(limit, client, client_id, count), self._faults.throttle_ms)
+
+    def window_bytes(self, client: Client, client_id: str) -> int | None:
+        return self._quotas.window_bytes(client, client_id)
+
+    def refuses_connection(self, host: str) -> bool:
+        return self._quotas.refuses_connection(host)
+
+
+class _MovedLogs:
+    """Logs of which some have another leader. A change of leaders empties the caches of the node."""
+
+    def __init__(self, source: LogSource, faults: Faults) -> None:
+        self._source, self._faults = source, faults
+
+    @property
+    def topic_changes(self) -> int:
+        return self._source.topic_changes + self._faults.leader_changes
+
+    def topics(self) -> dict[str, TopicInfo]:
+        return self._source.topics()
+
+    def log(self, topic: str, partition: int) -> Log:
+        self._faults.check_leader(topic)
+        return self._source.log(topic, partition)
+
+    def topic_settings(self, name: str) -> dict[str, TopicSetting]:
+        return self._source.topic_settings(name)
+
+    def log_directories(self) -> Mapping[str, Iterable[TopicPartition]]:
+        return self._source.log_directories()
+
+
+def _known(api: str) -> str:
+    if api not in {found.name for found in APIS.values()}:
+        raise ConfigError(f"there is no API {api} in the gateway")
+    return api

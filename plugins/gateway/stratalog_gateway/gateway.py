@@ -1,0 +1,123 @@
+"""The gateway: listeners whose requests an engine answers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from stratalog import Engine
+from stratalog.errors import ConfigError
+from stratalog.spi import Clock
+from stratalog_gateway.connections import Listener
+from stratalog_gateway.faults import Faults
+from stratalog_gateway.greeter import EndpointGreeter
+from stratalog_gateway.groups.coordinator import GroupCoordinator
+from stratalog_gateway.groups.upkeep import GroupUpkeep
+from stratalog_gateway.handlers.dispatch import Dispatcher
+from stratalog_gateway.handlers.sasl import Dispatch
+from stratalog_gateway.node import LogSource, Node
+from stratalog_gateway.read_only import ReadOnlyPermissions, ReadOnlySource
+from stratalog_gateway.security.authorizer import Authorizer
+from stratalog_gateway.security.client import Permissions
+from stratalog_gateway.security.connection_quotas import ConnectionQuotas
+from stratalog_gateway.security.endpoints import Endpoint
+from stratalog_gateway.settings import GatewaySection
+
+
+class Gateway:
+    """Serves an engine to Kafka clients, from ``start`` to ``stop``.
+
+    Args:
+        engine: has the logs; not closed here.
+        settings: settings of the gateway.
+        clock: source of the time for waits.
+        source: topics and logs of another writer, which clients only read; None serves those of the engine.
+        faults: faults that tests order; None has none.
+
+    Raises:
+        ConfigError: an address cannot be used, other machines reach a listener without authentication and ``insecure``
+            is not set, or a file or a setting of security is wrong.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: GatewaySection,
+        clock: Clock,
+        source: ReadOnlySource | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        wrong = settings.contradiction()
+        if wrong:
+            raise ConfigError(wrong).advised("set insecure of [plugins.gateway] to allow it")
+        if source is not None:
+            settings = dataclasses.replace(settings, auto_create=False)
+        self._source = source
+        seen: LogSource = engine if source is None else source
+        self._node = Node(engine, settings, clock, seen if faults is None else faults.source(seen))
+        self._groups = GroupCoordinator(self._node)
+        self._upkeep = GroupUpkeep(self._node, self._groups)
+        self._endpoints = settings.endpoints()
+        self._quotas = ConnectionQuotas(settings, self._node.quotas, clock)
+        dispatch: Dispatch = Dispatcher(self._node, self._groups)
+        if faults is not None:
+            self._node.quotas, dispatch = faults.quotas(self._node.quotas), faults.dispatched(dispatch)
+            faults.attach(self.drop_all)
+        permissions = self._permissions()
+        self._listeners: list[Listener] = []
+        try:
+            for endpoint in self._endpoints:
+                greeter = EndpointGreeter(endpoint, self._node, dispatch, permissions)
+                self._listeners.append(self._listener(endpoint, greeter))
+        except BaseException:
+            self.stop(0)
+            raise
+
+    def _permissions(self) -> Permissions | None:
+        settings, acls = self._node.settings, self._node.acls
+        found: Permissions | None = None
+        if acls is not None:
+            super_users = frozenset(name.strip() for name in settings.super_users.split(";") if name.strip())
+            found = Authorizer(acls, super_users, allow_everyone=settings.allow_everyone)
+        return found if self._source is None else ReadOnlyPermissions(found)
+
+    def _listener(self, endpoint: Endpoint, greeter: EndpointGreeter) -> Listener:
+        settings = self._node.settings
+        try:
+            return Listener(endpoint, greeter, self._quotas, self._node.clock, idle_ms=settings.idle_ms)
+        except OSError as error:
+            reason = f"cannot listen on {endpoint.host}:{endpoint.port} ({error.strerror})"
+            raise ConfigError(reason).advised("choose a free address") from error
+
+    @property
+    def address(self) -> str:
+        """Host and port of the first listener that clients connect to, as ``bootstrap.servers`` has them."""
+        return self.addresses[self._endpoints[0].name]
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Host and port that clients connect to, by the name of the listener."""
+        return {endpoint.name: endpoint.uri.partition("://")[2] for endpoint in self._endpoints}
+
+    def start(self) -> None:
+        """Complete the transactions that an earlier engine has prepared, and accept connections from now on."""
+        self._node.engine.transactions.recover()
+        if self._source is not None:
+            self._source.start()
+        for listener in self._listeners:
+            listener.start()
+        self._upkeep.start()
+
+    def drop_all(self) -> None:
+        """Close all connections. Clients can connect again at once."""
+        for listener in self._listeners:
+            listener.drop_all()
+
+    def stop(self, wait_s: float = 5.0) -> None:
+        """Close all connections. Requests that wait end. Idempotent."""
+        self._node.close()
+        if self._source is not None:
+            self._source.stop(wait_s)
+        self._upkeep.stop(wait_s)
+        self._groups.close()
+        for listener in self._listeners:
+            listener.stop(wait_s)

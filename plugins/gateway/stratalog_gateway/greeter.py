@@ -1,0 +1,68 @@
+"""The steps of a new connection before its first request: TLS, and the choice of the authentication."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import Final
+
+from stratalog_gateway.connections import Requests
+from stratalog_gateway.handlers.request import Response
+from stratalog_gateway.handlers.sasl import Dispatch, SaslRequests
+from stratalog_gateway.node import Node
+from stratalog_gateway.security.authentication import enabled_mechanisms
+from stratalog_gateway.security.client import Client, Permissions
+from stratalog_gateway.security.endpoints import Endpoint
+from stratalog_gateway.security.tls import TlsContext, certificate_subject, principal_mapping
+
+_NO_CERTIFICATES: Final = "none"
+
+
+class EndpointGreeter:
+    """Makes the connections of one listener ready for requests. Thread-safe.
+
+    Raises:
+        ConfigError: a setting or a file of TLS or of SASL is wrong.
+        PluginImportError: a library that a mechanism needs is not installed.
+    """
+
+    def __init__(self, endpoint: Endpoint, node: Node, dispatch: Dispatch, permissions: Permissions | None) -> None:
+        settings, protocol = node.settings, endpoint.protocol
+        self._endpoint, self._node, self._dispatch, self._permissions = endpoint, node, dispatch, permissions
+        self._tls = None
+        if protocol.has_tls:  # clients that authenticate by SASL need no certificate, as in Kafka
+            client_auth = _NO_CERTIFICATES if protocol.has_sasl else settings.client_auth
+            self._tls = TlsContext(settings, client_auth, node.clock)
+        self._mechanisms = enabled_mechanisms(settings, node.clock) if protocol.has_sasl else None
+        self._principal = principal_mapping(settings.principal_rules)
+
+    def secured(self, connection: socket.socket) -> socket.socket:
+        """Return the connection, encrypted if the listener's protocol wants that; exchanges no bytes yet."""
+        return connection if self._tls is None else self._tls.encrypted(connection)
+
+    def greet(self, connection: socket.socket, host: str) -> Requests:
+        """Complete the TLS handshake of a connection from an address, and return what answers its requests.
+
+        Raises:
+            OSError: the handshake failed, or no rule makes a principal of the certificate.
+        """
+        client = Client(host, self._endpoint, self._permissions)
+        if isinstance(connection, ssl.SSLSocket):
+            connection.do_handshake()
+            client.principal = self._principal(certificate_subject(connection))
+        settings = self._node.settings
+        if self._mechanisms is None:
+            return _PlainRequests(self._dispatch, client, settings.request_bytes)
+        return SaslRequests(
+            client, self._dispatch, self._mechanisms, settings, settings.request_bytes, self._node.clock
+        )
+
+
+class _PlainRequests:
+    """Answers the requests of a client that needs no SASL."""
+
+    def __init__(self, dispatch: Dispatch, client: Client, limit_bytes: int) -> None:
+        self._dispatch, self._client, self.limit_bytes = dispatch, client, limit_bytes
+
+    def __call__(self, frame: memoryview) -> Response:
+        return self._dispatch(frame, self._client)

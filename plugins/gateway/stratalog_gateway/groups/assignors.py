@@ -1,0 +1,139 @@
+"""Server-side assignors of the consumer protocol (KIP-848): ``uniform`` and ``range``.
+
+Source: apache/kafka UniformAssignor, RangeAssignor. ``uniform`` gives the same guarantees as Kafka's, by one procedure for
+equal and different subscriptions: the loads of two members of a topic differ by more than one only if no single move helps.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+Partition: TypeAlias = tuple[uuid.UUID, int]  # topic id, partition
+Partitions: TypeAlias = frozenset[Partition]
+NOTHING: Final[Partitions] = frozenset()
+_MAX_ROUNDS: Final = 16  # of moves over all topics, if subscriptions overlap in many ways
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A member for an assignor: its instance id, its existing topics, and its partitions of the target before."""
+
+    instance_id: str | None
+    topics: frozenset[uuid.UUID]
+    before: Partitions
+
+
+Subscribers: TypeAlias = Mapping[str, Subscriber]
+Counts: TypeAlias = Mapping[uuid.UUID, int]
+Assignor: TypeAlias = Callable[[Subscribers, Counts], dict[str, Partitions]]
+
+
+def assign_ranges(members: Subscribers, counts: Counts) -> dict[str, Partitions]:
+    """Return for each topic one range of partitions for each of its members, static members first.
+
+    Args:
+        members: members, by id.
+        counts: number of partitions of each topic.
+    """
+    order = sorted(members, key=lambda found: (members[found].instance_id is None, members[found].instance_id or found))
+    assigned: dict[str, set[Partition]] = {member_id: set() for member_id in order}
+    for topic, count in counts.items():
+        subscribed = [member_id for member_id in order if topic in members[member_id].topics]
+        if not subscribed:
+            continue
+        size, larger = divmod(count, len(subscribed))
+        start = 0
+        for number, member_id in enumerate(subscribed):
+            end = start + size + (number < larger)
+            assigned[member_id].update((topic, partition) for partition in range(start, end))
+            start = end
+    return {member_id: frozenset(found) for member_id, found in assigned.items()}
+
+
+def assign_uniformly(members: Subscribers, counts: Counts) -> dict[str, Partitions]:
+    """Return an assignment with equal loads, in which members keep most of their partitions.
+
+    Args:
+        members: members, by id.
+        counts: number of partitions of each topic.
+    """
+    balance = _Balance(members, counts)
+    balance.keep()
+    balance.fill()
+    for _ in range(_MAX_ROUNDS):
+        if not balance.move():
+            break
+    return {member_id: frozenset(found) for member_id, found in balance.assigned.items()}
+
+
+class _Balance:
+    """The assignment while it is made. Ties are broken by ids: equal input gives equal output."""
+
+    def __init__(self, members: Subscribers, counts: Counts) -> None:
+        self._members, self._counts = members, counts
+        self.assigned: dict[str, set[Partition]] = {member_id: set() for member_id in sorted(members)}
+        subscribed = {
+            topic: [member_id for member_id in self.assigned if topic in members[member_id].topics] for topic in counts
+        }
+        self._subscribed = {topic: found for topic, found in subscribed.items() if found}
+        self._topics = sorted(
+            self._subscribed, key=lambda topic: (-counts[topic] / len(self._subscribed[topic]), topic)
+        )  # topics whose members have most of it first: the others level the loads
+
+    def keep(self) -> None:
+        """Keep the partitions of the target before that exist and that the member still subscribes to."""
+        owned: set[Partition] = set()
+        for member_id, found in self.assigned.items():
+            member = self._members[member_id]
+            kept = {
+                (topic, number)
+                for topic, number in member.before
+                if topic in member.topics and number < self._counts.get(topic, 0)
+            } - owned
+            found.update(kept)
+            owned |= kept
+
+    def fill(self) -> None:
+        """Give each free partition to the subscriber with the fewest partitions."""
+        owned = {partition for found in self.assigned.values() for partition in found}
+        for topic in self._topics:
+            for number in range(self._counts[topic]):
+                if (topic, number) not in owned:
+                    self._smallest(topic).add((topic, number))
+
+    def move(self) -> bool:
+        """Move partitions from large to small subscribers of each topic. Return True if one was moved."""
+        is_moved = False
+        for topic in self._topics:
+            owners = Counter(
+                {
+                    member_id: sum(found == topic for found, _ in self.assigned[member_id])
+                    for member_id in self._subscribed[topic]
+                }
+            )
+            while True:
+                holders = [member_id for member_id, count in owners.items() if count]
+                if not holders:
+                    break
+                largest = max(holders, key=lambda found: (len(self.assigned[found]), found))
+                smallest = min(self._subscribed[topic], key=lambda found: (len(self.assigned[found]), found))
+                if len(self.assigned[largest]) - len(self.assigned[smallest]) <= 1:
+                    break
+                moved = max(partition for partition in self.assigned[largest] if partition[0] == topic)
+                self.assigned[largest].discard(moved)
+                self.assigned[smallest].add(moved)
+                owners[largest] -= 1
+                owners[smallest] += 1
+                is_moved = True
+        return is_moved
+
+    def _smallest(self, topic: uuid.UUID) -> set[Partition]:
+        member_id = min(self._subscribed[topic], key=lambda found: (len(self.assigned[found]), found))
+        return self.assigned[member_id]
+
+
+ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniformly, "range": assign_ranges}

@@ -1,0 +1,335 @@
+"""The coordinator of groups of the consumer protocol (KIP-848): heartbeats, and what they change.
+
+A heartbeat never waits. It changes the group, stores the changed records, and returns the member's next step.
+Source: apache/kafka GroupMetadataManager.consumerGroupHeartbeat; KIP-848.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import re2
+
+from stratalog.group_states import ResolvedRegularExpression
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.groups.assignors import ASSIGNORS, NOTHING, Partitions
+from stratalog_gateway.groups.consumer_group import (
+    LEAVE,
+    LEAVE_FOR_A_TIME,
+    ConsumerGroup,
+    ConsumerMember,
+    KnownTopic,
+    MemberState,
+)
+from stratalog_gateway.groups.coordinator import GroupCoordinator
+from stratalog_gateway.groups.refusal import RefusedMemberError
+from stratalog_gateway.node import INTERNAL_TOPICS, Node
+
+_MAX_PATTERN: Final = 1000  # characters of a regular expression
+_MAX_MEMBERS: Final = 10_000
+_NS_PER_MS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """A ConsumerGroupHeartbeat request. None means that a value has not changed since the last request.
+
+    ``may_see`` returns True for a topic that the client may know: its regular expression matches no others.
+    """
+
+    group: str
+    member_id: str
+    epoch: int
+    instance_id: str | None = None
+    rack: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_ms: int = -1
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    assignor: str | None = None
+    owned: Partitions | None = None
+    may_see: Callable[[str], bool] = lambda _: True
+
+    @property
+    def is_full(self) -> bool:
+        """True if the request has all values, as after an error: the response has the assignment then."""
+        has_subscription = self.topics is not None or self.pattern is not None
+        return self.epoch == 0 or (self.rebalance_ms != -1 and has_subscription and self.owned is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The response to a heartbeat; ``assigned`` is None if the member knows its assignment."""
+
+    member_id: str
+    epoch: int
+    assigned: Partitions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupView:
+    """The state of a group when it was asked for. ``target`` is by member id."""
+
+    state: str
+    epoch: int
+    target_epoch: int
+    assignor: str
+    members: tuple[ConsumerMember, ...]
+    target: dict[str, Partitions]
+    topics: frozenset[str]
+
+
+class ConsumerGroupCoordinator:
+    """The groups of the consumer protocol. Thread-safe.
+
+    Args:
+        node: topics, settings and clock.
+        groups: has the groups of both protocols, with their locks.
+    """
+
+    def __init__(self, node: Node, groups: GroupCoordinator) -> None:
+        self._node, self._groups = node, groups
+
+    def heartbeat(self, asked: Heartbeat) -> Progress:
+        """Join, keep the session, acknowledge an assignment, or leave.
+
+        Raises:
+            RefusedMemberError: the request is refused.
+            StorageError: the change could not be stored; nothing has changed.
+        """
+        _check(asked)
+        if asked.epoch in {LEAVE, LEAVE_FOR_A_TIME}:
+            return self._leave(asked)
+        now_ns, settings = self._node.now_ns(), self._node.settings
+        with self._group(asked.group, is_created=asked.epoch == 0) as group:
+            before = self._member(group, asked)
+            member = _updated(before, asked)
+            is_new = before.id not in group.members
+            if is_new and len(group.members) >= _MAX_MEMBERS:
+                raise RefusedMemberError(Code.GROUP_MAX_SIZE_REACHED, "the group has its maximum number of members")
+            resolved = self._resolved(group, member, asked.may_see)
+            if resolved is not None:
+                group.patterns[member.pattern or ""] = resolved
+            group.set_member(member)
+            is_changed = is_new or (before.topics, before.pattern) != (member.topics, member.pattern)
+            self._refresh(group, asked.may_see, is_changed=is_changed)
+            group.reconcile(member.id, asked.owned, now_ns)
+            group.session_ends_ns[member.id] = now_ns + settings.consumer_session_ms * _NS_PER_MS
+            after = group.members[member.id]
+        is_told = asked.is_full or after.assigned != before.assigned
+        return Progress(after.id, after.epoch, after.assigned if is_told else None)
+
+    def _member(self, group: ConsumerGroup, asked: Heartbeat) -> ConsumerMember:
+        """Return the member that asks, a new one if it joins; raise RefusedMemberError if its ids or epoch are wrong."""
+        replaced = None if asked.instance_id is None else _checked_instance(group, asked, asked.instance_id)
+        if replaced is not None:
+            return replaced
+        found = group.members.get(asked.member_id)
+        if asked.epoch == 0:
+            if found is None:
+                return ConsumerMember(asked.member_id or _new_id(), asked.instance_id)
+            if found.epoch == LEAVE_FOR_A_TIME:  # a static member that comes back with its id keeps its partitions
+                return replace(found, epoch=0, previous_epoch=0)
+            return replace(  # a member that joins again owns nothing
+                found, epoch=0, previous_epoch=0, state=MemberState.STABLE, assigned=NOTHING, revoking=NOTHING
+            )
+        if found is None:
+            raise RefusedMemberError(Code.UNKNOWN_MEMBER_ID, f"{asked.member_id} is no member of {group.name}")
+        is_late = asked.epoch == found.previous_epoch and asked.owned is not None and asked.owned <= found.assigned
+        if asked.epoch != found.epoch and not (asked.epoch < found.epoch and is_late):
+            raise RefusedMemberError(
+                Code.FENCED_MEMBER_EPOCH,
+                f"the member has epoch {asked.epoch} and not {found.epoch}: it must give up its partitions and rejoin",
+            )
+        return found
+
+    def _resolved(
+        self, group: ConsumerGroup, member: ConsumerMember, may_see: Callable[[str], bool]
+    ) -> ResolvedRegularExpression | None:
+        """Return the topics of a member's regular expression; None if there is none, or if they are known."""
+        if member.pattern is None or member.pattern in group.patterns:
+            return None
+        return self._resolve(member.pattern, may_see)
+
+    def _resolve(self, pattern: str, may_see: Callable[[str], bool]) -> ResolvedRegularExpression:
+        topics, version = self._node.topics(), self._node.source.topic_changes
+        return ResolvedRegularExpression(
+            topics=matching(pattern, filter(may_see, topics)), version=version, timestamp_ms=self._node.clock.now_ms()
+        )
+
+    def _refresh(self, group: ConsumerGroup, may_see: Callable[[str], bool], *, is_changed: bool) -> None:
+        """Start the next epoch if the group or its topics have changed, and compute its target assignment."""
+        version = self._node.source.topic_changes
+        if is_changed or group.topics_version != version:
+            if group.topics_version != version:
+                for pattern, found in list(group.patterns.items()):
+                    now = self._resolve(pattern, may_see)
+                    group.patterns[pattern] = found if now.topics == found.topics else now
+            known = self._known(group)
+            group.epoch += is_changed or _is_other(group, known)
+            group.topics, group.topics_version = known, version
+        if group.epoch > group.target_epoch:
+            group.assign(group.topics or {})
+
+    def _known(self, group: ConsumerGroup) -> dict[str, KnownTopic]:
+        """Return the subscribed topics that exist."""
+        topics, found = self._node.topics(), {}
+        for name in sorted(group.subscribed()):
+            info = topics.get(name)
+            if info is not None and info.topic_id is not None:
+                found[name] = KnownTopic(info.topic_id.as_uuid, len(info.partitions))
+        return found
+
+    def _leave(self, asked: Heartbeat) -> Progress:
+        with self._group(asked.group, is_created=False) as group:
+            if asked.instance_id is not None:
+                _checked_instance(group, asked, asked.instance_id)
+            found = group.members.get(asked.member_id)
+            if found is None:
+                raise RefusedMemberError(Code.UNKNOWN_MEMBER_ID, f"{asked.member_id} is no member of {group.name}")
+            if asked.epoch == LEAVE_FOR_A_TIME:
+                group.revoke_ends_ns.pop(found.id, None)
+                group.members[found.id] = replace(found.with_epoch(LEAVE_FOR_A_TIME), revoking=NOTHING)
+            else:
+                group.remove(found.id)
+        return Progress(asked.member_id, asked.epoch)
+
+    @contextlib.contextmanager
+    def _group(self, name: str, *, is_created: bool) -> Iterator[ConsumerGroup]:
+        """Yield a group under its lock; its changes are stored before the lock is released."""
+        with self._groups.opened(name) as slot:
+            group = slot.modern
+            if group is None:
+                if not slot.is_unused:
+                    raise RefusedMemberError(Code.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
+                if not is_created:
+                    raise RefusedMemberError(Code.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
+                group = slot.begin_modern()
+            yield group
+
+    # --- other requests ----------------------------------------------------------------------------------------------
+
+    def view(self, name: str) -> ConsumerGroupView | None:
+        """Return a group; None if it does not use the consumer protocol."""
+        with self._groups.opened(name) as slot:
+            group = slot.modern
+            if group is None:
+                return None
+            return ConsumerGroupView(
+                group.state,
+                group.epoch,
+                group.target_epoch,
+                group.assignor,
+                tuple(group.members.values()),
+                dict(group.target),
+                frozenset(group.subscribed()),
+            )
+
+
+def matching(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:
+    """Return the topics that a regular expression matches as a whole, sorted, without Kafka's internal topics.
+
+    The syntax is that of RE2, as in Kafka: the time is linear for every expression.
+
+    Raises:
+        RefusedMemberError: the expression is not valid.
+    """
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern, options)
+    except re2.error as error:
+        reason = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}"
+        raise RefusedMemberError(Code.INVALID_REGULAR_EXPRESSION, reason) from error
+    return tuple(sorted(name for name in topics if name not in INTERNAL_TOPICS and compiled.fullmatch(name)))
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def _checked_instance(group: ConsumerGroup, asked: Heartbeat, instance_id: str) -> ConsumerMember | None:
+    """Return a static member with its new id if it comes back with one, else None.
+
+    Raises:
+        RefusedMemberError: another member has the instance id.
+    """
+    known = group.with_instance(instance_id)
+    if known is None:
+        if asked.epoch:
+            raise RefusedMemberError(Code.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id}")
+        return None
+    if known.id == asked.member_id:
+        return None
+    if asked.epoch:
+        raise RefusedMemberError(Code.FENCED_INSTANCE_ID, f"the instance id {instance_id} has another member now")
+    if known.epoch != LEAVE_FOR_A_TIME:
+        raise RefusedMemberError(
+            Code.UNRELEASED_INSTANCE_ID, f"the instance id {instance_id} is used by another member"
+        )
+    return group.replace_static(known, asked.member_id or _new_id())
+
+
+def _updated(member: ConsumerMember, asked: Heartbeat) -> ConsumerMember:
+    """Return a member with the values that a request changes. An empty regular expression removes the present one."""
+    return replace(
+        member,
+        instance_id=asked.instance_id or member.instance_id,
+        rack=asked.rack or member.rack,
+        client_id=asked.client_id,
+        client_host=asked.client_host,
+        rebalance_ms=member.rebalance_ms if asked.rebalance_ms == -1 else asked.rebalance_ms,
+        topics=member.topics if asked.topics is None else tuple(sorted(set(asked.topics))),
+        pattern=member.pattern if asked.pattern is None else asked.pattern or None,
+        assignor=asked.assignor or member.assignor,
+    )
+
+
+def _is_other(group: ConsumerGroup, known: Mapping[str, KnownTopic]) -> bool:
+    """Return True if topics differ from those of the present epoch. After a restart, only the target has those."""
+    if group.topics is not None:
+        return known != group.topics
+    expected = {(topic.id, number) for topic in known.values() for number in range(topic.partitions)}
+    return expected != NOTHING.union(*group.target.values())
+
+
+def _check(asked: Heartbeat) -> None:
+    """Raise RefusedMemberError if a request is not complete. Source: throwIfConsumerGroupHeartbeatRequestIsInvalid."""
+    wrong = ""
+    if not asked.group:
+        wrong = "GroupId can't be empty."
+    elif asked.instance_id == "" or asked.rack == "":
+        wrong = "InstanceId and RackId can't be empty."
+    elif not asked.member_id and asked.epoch != 0:
+        wrong = "MemberId can't be empty."
+    elif asked.epoch == LEAVE_FOR_A_TIME and asked.instance_id is None:
+        wrong = "InstanceId can't be null."
+    elif asked.epoch < LEAVE_FOR_A_TIME:
+        wrong = "MemberEpoch is invalid."
+    elif len(asked.pattern or "") > _MAX_PATTERN:
+        wrong = f"SubscribedTopicRegex is longer than {_MAX_PATTERN} characters."
+    elif asked.epoch == 0:
+        wrong = _wrong_join(asked)
+    if wrong:
+        raise RefusedMemberError(Code.INVALID_REQUEST, wrong)
+    if asked.assignor is not None and asked.assignor not in ASSIGNORS:
+        names = ", ".join(ASSIGNORS)
+        raise RefusedMemberError(
+            Code.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {asked.assignor} is not supported. Supported assignors: {names}.",
+        )
+
+
+def _wrong_join(asked: Heartbeat) -> str:
+    if asked.rebalance_ms == -1:
+        return "RebalanceTimeoutMs must be provided in first request."
+    if asked.owned is None or asked.owned:
+        return "TopicPartitions must be empty when (re-)joining."
+    if not asked.topics and not asked.pattern:
+        return "SubscribedTopicNames or SubscribedTopicRegex must be set in first request."
+    return ""

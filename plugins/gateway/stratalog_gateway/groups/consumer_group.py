@@ -1,0 +1,252 @@
+"""The state of one group of the consumer protocol (KIP-848), and the reconciliation of its members.
+
+The group has an epoch, which rises with each change of members, subscriptions or topics. The target assignment belongs to
+an epoch of the group. A member gives up what the target does not give it, and then receives what no other member owns.
+
+Source: apache/kafka ConsumerGroup, CurrentAssignmentBuilder; KIP-848.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+from stratalog.group_states import OffsetsKey, OffsetsRecord, OffsetsType, ResolvedRegularExpression
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.groups.assignors import ASSIGNORS, NOTHING, Partitions, Subscriber
+
+LEAVE: Final = -1  # epochs with which a member leaves: for ever, or as a static member for a time
+LEAVE_FOR_A_TIME: Final = -2
+Records: TypeAlias = dict[tuple[OffsetsType, OffsetsKey], OffsetsRecord]
+NEVER_NS: Final = (1 << 63) - 1
+_NS_PER_MS: Final = 1_000_000
+
+
+class MemberState(IntEnum):
+    """The progress of a member. Persistent: the numbers are Kafka's."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    """One member.
+
+    Attributes:
+        topics: names that the member subscribes to.
+        pattern: regular expression that the member subscribes to, or None.
+        epoch: epoch of the group that the member has reached; -2 if a static member is away.
+        previous_epoch: epoch before; a member that has not received the new one sends it.
+        assigned: partitions that the member may use.
+        revoking: partitions that the member has to give up.
+    """
+
+    id: str
+    instance_id: str | None = None
+    rack: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    rebalance_ms: int = -1
+    assignor: str | None = None
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = NOTHING
+    revoking: Partitions = NOTHING
+
+    def with_epoch(self, epoch: int) -> ConsumerMember:
+        """Return the member with a new epoch; the epoch before stays known."""
+        return replace(self, epoch=epoch, previous_epoch=self.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopic:
+    """A topic as the group knows it."""
+
+    id: uuid.UUID
+    partitions: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """One group. Its owner holds a lock.
+
+    Attributes:
+        target_epoch: epoch of the group to which ``target`` belongs.
+        target: partitions of each member, by member id.
+        patterns: topics of each regular expression.
+        session_ends_ns: end of each member's session.
+        revoke_ends_ns: times until which members have to give up partitions.
+        topics: the subscribed topics at the last change of the epoch; None after the group was loaded.
+        topics_version: number of the change of topics that ``topics`` has seen.
+        stored: the records of the group that are stored.
+        seen: epochs and members when the records were stored.
+    """
+
+    name: str
+    epoch: int = 0
+    target_epoch: int = 0
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    target: dict[str, Partitions] = field(default_factory=dict)
+    patterns: dict[str, ResolvedRegularExpression] = field(default_factory=dict)
+    session_ends_ns: dict[str, int] = field(default_factory=dict)
+    revoke_ends_ns: dict[str, int] = field(default_factory=dict)
+    topics: dict[str, KnownTopic] | None = None
+    topics_version: int = -1
+    stored: Records = field(default_factory=dict)
+    seen: tuple[int, int, dict[str, ConsumerMember]] = (0, 0, {})
+
+    def is_changed(self) -> bool:
+        """Return True if records may differ from the stored ones."""
+        return (self.epoch, self.target_epoch, self.members) != self.seen
+
+    def saved(self) -> None:
+        """Note that all records are stored."""
+        self.seen = (self.epoch, self.target_epoch, dict(self.members))
+
+    def check_commit(self, member_id: str, epoch: int, *, knows_epochs: bool) -> int:
+        """Return NONE if a commit is allowed. Source: apache/kafka ConsumerGroup.validateOffsetCommit."""
+        if epoch < 0 and not self.members:
+            return Code.NONE
+        member = self.members.get(member_id)
+        if member is None:
+            return Code.UNKNOWN_MEMBER_ID
+        if not knows_epochs:
+            return Code.UNSUPPORTED_VERSION
+        return Code.NONE if epoch == member.epoch else Code.STALE_MEMBER_EPOCH
+
+    @property
+    def state(self) -> str:
+        """The name of the group's state, as in Kafka."""
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.target_epoch:
+            return "Assigning"
+        is_stable = all(self.is_reconciled(member) for member in self.members.values())
+        return "Stable" if is_stable else "Reconciling"
+
+    def is_reconciled(self, member: ConsumerMember) -> bool:
+        """Return True if a member has reached the target assignment."""
+        return member.state is MemberState.STABLE and member.epoch == self.target_epoch
+
+    def with_instance(self, instance_id: str) -> ConsumerMember | None:
+        """Return the static member with an instance id, or None."""
+        return next((found for found in self.members.values() if found.instance_id == instance_id), None)
+
+    @property
+    def assignor(self) -> str:
+        """The assignor that most members prefer; ``uniform`` if none has a preference."""
+        votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
+        return max(votes, key=lambda name: (votes[name], name == "uniform")) if votes else next(iter(ASSIGNORS))
+
+    def names_of(self, member: ConsumerMember) -> set[str]:
+        """Return the names of a member's topics, with those that its regular expression matches."""
+        found = None if member.pattern is None else self.patterns.get(member.pattern)
+        return {*member.topics, *(() if found is None else found.topics)}
+
+    def subscribed(self) -> set[str]:
+        """Return the names of all topics that members subscribe to."""
+        return set[str]().union(*(self.names_of(member) for member in self.members.values()))
+
+    def assign(self, known: Mapping[str, KnownTopic]) -> None:
+        """Compute the target assignment of the present epoch."""
+        members = {
+            member.id: Subscriber(
+                member.instance_id,
+                frozenset(known[name].id for name in self.names_of(member) if name in known),
+                self.target.get(member.id, NOTHING),
+            )
+            for member in self.members.values()
+        }
+        counts = {topic.id: topic.partitions for topic in known.values()}
+        self.target = ASSIGNORS[self.assignor](members, counts)
+        self.target_epoch = self.epoch
+
+    def remove(self, member_id: str) -> None:
+        """Remove a member, and start the next epoch. The next heartbeat of another member computes its target."""
+        del self.members[member_id]
+        for table in (self.target, self.session_ends_ns, self.revoke_ends_ns):
+            table.pop(member_id, None)
+        self._drop_patterns()
+        self.epoch += 1
+
+    def _drop_patterns(self) -> None:
+        used = {member.pattern for member in self.members.values()}
+        self.patterns = {pattern: found for pattern, found in self.patterns.items() if pattern in used}
+
+    def set_member(self, member: ConsumerMember) -> None:
+        """Add or replace a member."""
+        self.members[member.id] = member
+        self._drop_patterns()
+
+    def replace_static(self, before: ConsumerMember, member_id: str) -> ConsumerMember:
+        """Give a static member that was away its new id. It keeps its partitions."""
+        member = replace(before, id=member_id, epoch=0, previous_epoch=0)
+        target = self.target.get(before.id, NOTHING)
+        del self.members[before.id]
+        for table in (self.target, self.session_ends_ns, self.revoke_ends_ns):
+            table.pop(before.id, None)
+        self.target[member_id] = target
+        self.members[member_id] = member
+        return member
+
+    def advance(self, now_ns: int) -> None:
+        """Remove the members whose session is over, or that did not give up their partitions in time."""
+        for member_id in list(self.members):
+            ends_ns = min(self.session_ends_ns.get(member_id, NEVER_NS), self.revoke_ends_ns.get(member_id, NEVER_NS))
+            if ends_ns <= now_ns:
+                self.remove(member_id)
+
+    def next_deadline_ns(self) -> int:
+        """Return the time at which ``advance`` has work."""
+        return min((*self.session_ends_ns.values(), *self.revoke_ends_ns.values()), default=NEVER_NS)
+
+    def reconcile(self, member_id: str, owned: Partitions | None, now_ns: int) -> None:
+        """Take a member one step towards the target assignment, if it can take one.
+
+        Args:
+            member_id: the member.
+            owned: partitions that the member uses, or None if its request does not name them.
+            now_ns: time from which a member has ``rebalance_ms`` to give up partitions.
+        """
+        before = self.members[member_id]
+        if self.is_reconciled(before):
+            return
+        if before.state is MemberState.UNREVOKED_PARTITIONS:
+            if owned is None or owned & before.revoking:
+                return
+            member = self._next(before, before.epoch + 1, owned)
+        else:
+            member = self._next(before, before.epoch, owned)
+        self.members[member_id] = member
+        if member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self.revoke_ends_ns.pop(member_id, None)
+        elif member != before:
+            self.revoke_ends_ns[member_id] = now_ns + member.rebalance_ms * _NS_PER_MS
+
+    def _next(self, before: ConsumerMember, epoch: int, owned: Partitions | None) -> ConsumerMember:
+        """Return the member after one step; ``epoch`` is the one it has if it must give up partitions first."""
+        target = self.target.get(before.id, NOTHING)
+        kept, revoking = before.assigned & target, before.assigned - target
+        if revoking and (owned is None or owned & revoking):
+            return replace(
+                before.with_epoch(epoch), state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking
+            )
+        used = NOTHING.union(
+            *(found.assigned | found.revoking for found in self.members.values() if found.id != before.id)
+        )
+        wanted = target - kept
+        return replace(
+            before.with_epoch(self.target_epoch),
+            state=MemberState.UNRELEASED_PARTITIONS if wanted & used else MemberState.STABLE,
+            assigned=kept | (wanted - used),
+            revoking=NOTHING,
+        )

@@ -1,0 +1,389 @@
+"""The coordinator of classic consumer groups: requests of members, which may wait for each other.
+
+Every request of a group, and every wait, first removes the members whose time is over. ``GroupUpkeep`` does so for the
+groups that have no request.
+Source: apache/kafka GroupMetadataManager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.groups.consumer_records import records_of
+from stratalog_gateway.groups.group import Answer, Group, GroupView, Joined, Member, Protocols, State, Synced
+from stratalog_gateway.groups.stored_groups import StoredGroups
+from stratalog_gateway.groups.transitions import advance, check_member, is_retry, next_deadline_ns, promise, remove
+from stratalog_gateway.node import Node
+
+T = TypeVar("T")
+MAX_GROUPS: Final = 10_000  # above it, groups without members are not kept in memory
+_NS_PER_MS: Final = 1_000_000
+_STEP_NS: Final = 1_000_000_000  # a wait compares the deadlines at least this often
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """A JoinGroup request. ``needs_id``: a client without a member id gets one, and joins again with it (KIP-394)."""
+
+    group: str
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    protocol_type: str
+    protocols: Protocols
+    session_ms: int
+    rebalance_ms: int
+    needs_id: bool
+    can_skip_assignment: bool
+
+
+class GroupCoordinator:
+    """All groups, and the requests of classic ones. Thread-safe; each group has a lock of its own. A group is loaded at its first use.
+
+    Args:
+        node: clock, and the end of waits.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node, self._stored = node, StoredGroups(node)
+        self._groups: dict[str, Group] = {}
+        self._lock = threading.Lock()  # over _groups; never taken while a group's lock is held
+
+    # --- requests of members -----------------------------------------------------------------------------------------
+
+    def join(self, asked: JoinRequest) -> Joined:
+        """Join a group, and wait until its rebalance is complete."""
+        if not asked.group:
+            return Joined(Code.INVALID_GROUP_ID, asked.member_id)
+        settings = self._node.settings
+        if not settings.min_session_ms <= asked.session_ms <= settings.max_session_ms:
+            return Joined(Code.INVALID_SESSION_TIMEOUT, asked.member_id)
+        with self.opened(asked.group) as group:
+            found = self._join(group, asked) if self._is_classic(group) else None
+        if found is None:
+            return Joined(Code.INCONSISTENT_GROUP_PROTOCOL, asked.member_id)
+        return (
+            found if isinstance(found, Joined) else self._wait(group, found, Joined(Code.COORDINATOR_NOT_AVAILABLE, ""))
+        )
+
+    def _is_classic(self, group: Group) -> bool:
+        """Return True if members may use the classic protocol. A group without members changes to it."""
+        if group.modern is None:
+            return True
+        if group.modern.members:
+            return False
+        self._stored.store_modern(group.modern, {})
+        group.end_modern()
+        return True
+
+    def _join(self, group: Group, asked: JoinRequest) -> Joined | Answer[Joined]:
+        now_ns = self._node.now_ns()
+        if not group.supports(asked.protocol_type, asked.protocols):
+            return Joined(Code.INCONSISTENT_GROUP_PROTOCOL, asked.member_id)
+        if asked.instance_id is not None:
+            refused = self._replace_static(group, asked, now_ns)
+            if refused is not None:
+                return refused
+        member_id = asked.member_id
+        if asked.instance_id is not None and not member_id:
+            member_id = group.instances.get(asked.instance_id, "")
+        if not member_id:
+            member_id = f"{asked.instance_id or asked.client_id}-{uuid.uuid4()}"
+            if asked.needs_id and asked.instance_id is None:
+                return promise(group, member_id, now_ns + asked.session_ms * _NS_PER_MS)
+        elif member_id not in group.members and group.pending.pop(member_id, None) is None:
+            return Joined(Code.UNKNOWN_MEMBER_ID, member_id)
+        member = group.members.get(member_id)
+        if member is not None and is_retry(group, member, asked.member_id, asked.protocols):
+            member.seen(now_ns)
+            return group.joined(member)
+        if member is None:
+            member = Member(
+                member_id, asked.instance_id, asked.client_id, asked.client_host, asked.session_ms, asked.rebalance_ms,
+                asked.protocols,
+            )  # fmt: skip
+            group.add(member)
+        member.end_join(Joined(Code.REBALANCE_IN_PROGRESS, member_id))  # an earlier request of the same member
+        member.protocols, member.session_ms, member.rebalance_ms = asked.protocols, asked.session_ms, asked.rebalance_ms
+        member.seen(now_ns)
+        member.joining = answer = Answer[Joined]()
+        group.protocol_type = asked.protocol_type
+        group.prepare(now_ns, Code.REBALANCE_IN_PROGRESS)
+        advance(group, now_ns)
+        return answer
+
+    def _replace_static(self, group: Group, asked: JoinRequest, now_ns: int) -> Joined | None:
+        """Give a static member that begins again a new id, which fences the old one; None if it joins as usual.
+
+        A stable group does not rebalance if the member supports its protocol with the same metadata.
+        """
+        assert asked.instance_id is not None
+        known = group.instances.get(asked.instance_id)
+        if known is None:
+            return None if not asked.member_id else Joined(Code.UNKNOWN_MEMBER_ID, asked.member_id)
+        if asked.member_id:
+            return None if known == asked.member_id else Joined(Code.FENCED_INSTANCE_ID, asked.member_id)
+        before, was_leader = group.members[known], group.leader
+        member_id = f"{asked.instance_id}-{uuid.uuid4()}"
+        member = Member(
+            member_id, asked.instance_id, asked.client_id, asked.client_host, asked.session_ms, asked.rebalance_ms,
+            asked.protocols, assignment=before.assignment,
+        )  # fmt: skip
+        group.drop(known, Code.FENCED_INSTANCE_ID)
+        group.add(member)
+        if was_leader == known:
+            group.leader = member_id
+        is_same = before.metadata(group.protocol) == member.metadata(group.protocol)
+        if group.state is not State.STABLE or not is_same or group.chosen_protocol() != group.protocol:
+            return None
+        member.seen(now_ns)
+        error = self._stored.store(group, {found.id: found.assignment for found in group.members.values()})
+        if error:
+            return Joined(error, "")
+        found = group.joined(member)
+        if group.leader != member_id:
+            return found
+        if asked.can_skip_assignment:
+            return Joined(
+                0, member_id, found.generation, found.protocol_type, found.protocol, member_id, found.members,
+                skip_assignment=True,
+            )  # fmt: skip
+        return Joined(0, member_id, found.generation, found.protocol_type, found.protocol, known)  # a leader assigns
+
+    def sync(
+        self, name: str, member_id: str, generation: int, instance_id: str | None, assignments: Mapping[str, bytes]
+    ) -> Synced:
+        """Return a member's assignment; wait for the leader's request, which has the assignments."""
+        with self._found(name) as group:
+            if group is None:
+                return Synced(Code.UNKNOWN_MEMBER_ID)
+            error = check_member(group, member_id, generation, instance_id)
+            if not error and group.state is State.PREPARING:
+                error = Code.REBALANCE_IN_PROGRESS
+            if error:
+                return Synced(error)
+            now_ns, member = self._node.now_ns(), group.members[member_id]
+            member.seen(now_ns)
+            if group.state is State.COMPLETING and member_id == group.leader:
+                error = self._stored.store(group, dict(assignments))
+                if error:
+                    group.prepare(now_ns, error)
+                    return Synced(error)
+                group.assign(dict(assignments), now_ns)
+            if group.state is State.STABLE:
+                return group.synced(member)
+            member.end_sync(Synced(Code.REBALANCE_IN_PROGRESS))  # an earlier request of the same member
+            member.syncing = answer = Answer[Synced]()
+        return self._wait(group, answer, Synced(Code.COORDINATOR_NOT_AVAILABLE))
+
+    def heartbeat(self, name: str, member_id: str, generation: int, instance_id: str | None) -> int:
+        """Keep a member's session; return REBALANCE_IN_PROGRESS if the member must join again."""
+        with self._found(name) as group:
+            if group is None:
+                return Code.UNKNOWN_MEMBER_ID
+            error = check_member(group, member_id, generation, instance_id)
+            if error:
+                return error
+            group.members[member_id].seen(self._node.now_ns())
+            return Code.REBALANCE_IN_PROGRESS if group.state is State.PREPARING else Code.NONE
+
+    def leave(self, name: str, member_id: str, instance_id: str | None) -> int:
+        """Remove a member, by its id or its instance id, and begin a rebalance of the others."""
+        with self._found(name) as group:
+            if group is None:
+                return Code.UNKNOWN_MEMBER_ID
+            if instance_id is not None:
+                known = group.instances.get(instance_id)
+                if known is not None and member_id not in {"", known}:
+                    return Code.FENCED_INSTANCE_ID
+                member_id = known or ""
+            if group.pending.pop(member_id, None) is not None:
+                advance(group, self._node.now_ns())
+                return Code.NONE
+            if member_id not in group.members:
+                return Code.UNKNOWN_MEMBER_ID
+            remove(group, [member_id], self._node.now_ns())
+            return Code.NONE
+
+    def check_commit(
+        self, name: str, member_id: str, generation: int, instance_id: str | None, *, knows_epochs: bool = True
+    ) -> int:
+        """Return NONE if a commit is allowed: by a member, or by anyone if the group has no members.
+
+        Args:
+            name: name of the group.
+            member_id: id of the member.
+            generation: generation of the member, or its epoch in a group of the consumer protocol.
+            instance_id: instance id of a static member.
+            knows_epochs: False for a version of the request that is older than the consumer protocol.
+        """
+        with self._found(name) as group:
+            if group is not None and group.modern is not None:
+                return group.modern.check_commit(member_id, generation, knows_epochs=knows_epochs)
+            if group is None or not group.members:
+                return Code.NONE if generation < 0 else Code.ILLEGAL_GENERATION
+            error = check_member(group, member_id, generation, instance_id)
+            if not error:
+                group.members[member_id].seen(self._node.now_ns())
+                error = Code.REBALANCE_IN_PROGRESS if group.state is State.COMPLETING else Code.NONE
+            return error
+
+    def check_fetch(self, name: str, member_id: str | None, epoch: int) -> int:
+        """Return NONE if a client may read the offsets of a group: a member needs its present epoch."""
+        if member_id is None or epoch < 0:
+            return Code.NONE
+        with self._found(name) as group:
+            if group is None or group.modern is None:
+                return Code.NONE
+            return group.modern.check_commit(member_id, epoch, knows_epochs=True)
+
+    # --- other requests ----------------------------------------------------------------------------------------------
+
+    def views(self) -> dict[str, GroupView]:
+        """Return all groups that have or had members, by name."""
+        return {name: view for name in self.names() if (view := self.view(name)) is not None}
+
+    def names(self) -> tuple[str, ...]:
+        """Return all groups that have a state or committed offsets, sorted."""
+        with self._lock:
+            known = list(self._groups)
+        return tuple(sorted({*known, *self._stored.names(), *self._node.engine.groups()}))
+
+    def advance_due(self) -> None:
+        """Do what the deadlines of all groups require."""
+        now_ns = self._node.now_ns()
+        with self._lock:
+            groups = list(self._groups.values())
+        for group in groups:
+            with group.lock:
+                is_due = group.is_loaded and next_deadline_ns(group) <= now_ns
+            if is_due:
+                with self._held(group):
+                    pass
+
+    def view(self, name: str) -> GroupView | None:
+        """Return a group; None if it never had members, or was deleted."""
+        with self._found(name) as group:
+            if group is not None and group.modern is not None:
+                modern = group.modern
+                return GroupView(modern.state, "consumer", "", (), "Consumer", frozenset(modern.subscribed()))
+            if group is None or group.generation == 0:
+                return None
+            return GroupView(
+                str(group.state), group.protocol_type or "", group.protocol or "", tuple(group.members.values())
+            )
+
+    def delete(self, name: str) -> int:
+        """Delete the state and the offsets of a group without members.
+
+        Returns:
+            NON_EMPTY_GROUP if the group has members; GROUP_ID_NOT_FOUND if nothing of it is stored.
+
+        Raises:
+            StorageError: the deletion could not be stored.
+        """
+        with self.opened(name) as group:
+            if not group.is_unused:
+                return Code.NON_EMPTY_GROUP
+            group.is_removed = True
+            return Code.NONE if self._node.engine.delete_group(name) else Code.GROUP_ID_NOT_FOUND
+
+    def expire(self, name: str, retention_ms: int) -> None:
+        """Delete the expired offsets of a group without members, and the group if nothing of it is left."""
+        with self.opened(name) as group:
+            if group.is_unused and self._node.engine.group_states().expire(name, retention_ms):
+                group.is_removed = True
+
+    def close(self) -> None:
+        """Answer all requests that wait. The members stay: they continue after a restart."""
+        with self._lock:
+            groups = list(self._groups.values())
+        for group in groups:
+            with group.lock:
+                for member in group.members.values():
+                    member.end_join(Joined(Code.COORDINATOR_NOT_AVAILABLE, ""))
+                    member.end_sync(Synced(Code.COORDINATOR_NOT_AVAILABLE))
+
+    @contextlib.contextmanager
+    def opened(self, name: str) -> Iterator[Group]:
+        """Yield a group under its lock, after what its deadlines require; load or create it if necessary."""
+        while True:
+            with self._lock:
+                group = self._groups.get(name) or self._groups.setdefault(name, Group(name))
+            with self._held(group) as is_known:
+                if is_known:
+                    yield group
+                    return
+
+    @contextlib.contextmanager
+    def _found(self, name: str) -> Iterator[Group | None]:
+        """Yield a group as ``opened`` does, or None if it never had members."""
+        with self.opened(name) as group:
+            yield None if group.is_new else group
+
+    @contextlib.contextmanager
+    def _held(self, group: Group) -> Iterator[bool]:
+        """Hold the lock of a group, and forget the group afterwards if it has nothing. False if it was forgotten before."""
+        try:
+            with group.lock:
+                if not group.is_loaded:
+                    self._load(group)
+                if not group.is_removed:
+                    advance(group, self._node.now_ns())
+                try:
+                    yield not group.is_removed
+                finally:
+                    self._save(group)
+                    is_kept = not group.is_new and len(self._groups) <= MAX_GROUPS
+                    group.is_removed = group.is_removed or (group.is_unused and not is_kept)
+        finally:
+            if group.is_removed:
+                with self._lock:
+                    if self._groups.get(group.name) is group:
+                        del self._groups[group.name]
+
+    def _save(self, group: Group) -> None:
+        """Store what has changed; if that fails, forget the group, which is then loaded as it was.
+
+        Raises:
+            StorageError: a change of a group of the consumer protocol could not be stored.
+        """
+        if group.is_removed:
+            return
+        if group.modern is None:
+            if group.is_empty_and_not_stored:
+                self._stored.store(group, {})
+        elif not group.modern.epoch:  # no member could join
+            group.is_removed = True
+        elif group.modern.is_changed():
+            group.is_removed = True
+            self._stored.store_modern(group.modern, records_of(group.modern))
+            group.is_removed = False
+            group.modern.saved()
+
+    def _load(self, group: Group) -> None:
+        try:
+            self._stored.load(group)
+            group.is_loaded = True
+        except BaseException:
+            group.is_removed = True  # the next request tries again
+            raise
+
+    def _wait(self, group: Group, answer: Answer[T], closed: T) -> T:
+        """Wait for an answer. The waiting thread also does what the deadlines of the group require."""
+        while answer.result is None:
+            if self._node.is_closed:
+                return closed
+            now_ns = self._node.now_ns()
+            self._node.wait(answer.event, min(next_deadline_ns(group), now_ns + _STEP_NS))
+            if answer.result is None:
+                with group.lock:
+                    advance(group, self._node.now_ns())
+        return answer.result

@@ -1,0 +1,101 @@
+"""Transitions of a group that several requests cause. The caller holds the group's lock.
+
+Source: apache/kafka GroupMetadataManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.groups.group import Group, Joined, Member, Protocols, State
+
+MAX_PENDING: Final = 1_000  # clients of one group that got a member id and have not joined
+
+
+def check_member(group: Group, member_id: str, generation: int, instance_id: str | None) -> int:
+    """Return NONE if the member is in the group's present generation."""
+    if instance_id is not None and group.instances.get(instance_id, member_id) != member_id:
+        return Code.FENCED_INSTANCE_ID
+    if member_id not in group.members:
+        return Code.UNKNOWN_MEMBER_ID
+    return Code.NONE if generation == group.generation else Code.ILLEGAL_GENERATION
+
+
+def promise(group: Group, member_id: str, deadline_ns: int) -> Joined:
+    """Assign an id to a client, which joins with it. A rebalance waits for that client (KIP-394)."""
+    if len(group.pending) >= MAX_PENDING:
+        return Joined(Code.COORDINATOR_NOT_AVAILABLE, "")
+    group.pending[member_id] = deadline_ns
+    return Joined(Code.MEMBER_ID_REQUIRED, member_id)
+
+
+def is_retry(group: Group, member: Member, member_id: str, protocols: Protocols) -> bool:
+    """Return True if a member asks again for a result that it has not received: nothing about it has changed.
+
+    In a stable group, the leader begins a rebalance by joining again.
+    """
+    if not member_id or list(member.protocols) != list(protocols):
+        return False
+    return group.state is State.COMPLETING or (group.state is State.STABLE and member_id != group.leader)
+
+
+def remove(group: Group, ids: Iterable[str], now_ns: int) -> None:
+    """Remove members, and begin a rebalance of the others."""
+    gone = list(ids)
+    for member_id in gone:
+        group.drop(member_id, Code.UNKNOWN_MEMBER_ID)
+    if not gone:
+        return
+    if not group.members:
+        group.state, group.leader, group.protocol = State.EMPTY, "", None
+        group.generation += 1
+        return
+    group.prepare(now_ns, Code.REBALANCE_IN_PROGRESS)
+    _complete(group, now_ns)
+
+
+def advance(group: Group, now_ns: int) -> None:
+    """Do what the deadlines require: remove silent members, and end phases."""
+    if group.modern is not None:
+        group.modern.advance(now_ns)
+    for member_id in [found for found, deadline_ns in group.pending.items() if deadline_ns <= now_ns]:
+        del group.pending[member_id]
+    remove(group, [found.id for found in _idle(group) if found.deadline_ns <= now_ns], now_ns)
+    if group.state is State.COMPLETING and group.deadline_ns <= now_ns:
+        remove(group, [found.id for found in group.members.values() if found.syncing is None], now_ns)
+    _complete(group, now_ns)
+
+
+def next_deadline_ns(group: Group) -> int:
+    """Return the time at which ``advance`` has work if no request comes before."""
+    deadlines = [] if group.modern is None else [group.modern.next_deadline_ns()]
+    deadlines += [*group.pending.values(), *(found.deadline_ns for found in _idle(group))]
+    if group.state in {State.PREPARING, State.COMPLETING}:
+        deadlines.append(group.deadline_ns)
+    return min(deadlines, default=(1 << 63) - 1)
+
+
+def _idle(group: Group) -> list[Member]:
+    """Return the members without a request that waits: only their sessions can end."""
+    return [found for found in list(group.members.values()) if found.joining is None and found.syncing is None]
+
+
+def _complete(group: Group, now_ns: int) -> None:
+    """End the phase in which members join, if all have joined or the time is over. Static members may be late."""
+    if group.state is not State.PREPARING:
+        return
+    missing = [found for found in group.members.values() if found.joining is None]
+    if (missing or group.pending) and now_ns < group.deadline_ns:
+        return
+    for member in missing:
+        if member.instance_id is None:
+            group.drop(member.id, Code.UNKNOWN_MEMBER_ID)
+    joined = [found for found in group.members.values() if found.joining is not None]
+    if group.members and not joined:
+        group.extend(now_ns)
+        return
+    if joined and group.members[group.leader].joining is None:
+        group.leader = joined[0].id
+    group.complete_join(now_ns)

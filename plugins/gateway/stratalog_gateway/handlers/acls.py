@@ -1,0 +1,174 @@
+"""DescribeAcls, CreateAcls and DeleteAcls: the ACLs of the file that the settings name.
+
+Source: apache/kafka AclApis, AclBindingFilter, ResourcePatternFilter, AccessControlEntryFilter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any, Final
+
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.handlers.request import Request
+from stratalog_gateway.node import Node
+from stratalog_gateway.security.acls import ANY, Acl
+from stratalog_gateway.security.resources import (
+    CLUSTER_NAME,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+
+_ANY: Final = 1  # of each enumeration, in filters
+_MATCH: Final = 2  # pattern type in filters: all patterns that cover a name
+_DISABLED: Final = "No Authorizer is configured."
+
+
+class AclHandlers:
+    """Reads and changes ACLs. A change is durable when it is answered."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def describe_acls(self, request: Request) -> Any:
+        """Return the ACLs that a filter matches, by resource."""
+        make, body = request.make, request.body
+        error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        if error or self._node.acls is None:
+            message = None if error else "No Authorizer is configured on the broker"
+            return make(error_code=error or Code.SECURITY_DISABLED, error_message=message, resources=())
+        matches = _filter(body, body.resource_type_filter)
+        found = sorted(acl for acl in self._node.acls.current.all if matches(acl))
+        resources = []
+        for (kind, name, pattern), acls in groupby(found, key=lambda acl: acl[:3]):
+            descriptions = tuple(
+                make.part(
+                    "AclDescription",
+                    principal=acl.principal,
+                    host=acl.host,
+                    operation=int(acl.operation),
+                    permission_type=int(acl.permission),
+                )
+                for acl in acls
+            )
+            resources.append(
+                make.part(
+                    "DescribeAclsResource",
+                    resource_type=int(kind),
+                    resource_name=name,
+                    pattern_type=int(pattern),
+                    acls=descriptions,
+                )
+            )
+        return make(error_code=Code.NONE, error_message=None, resources=tuple(resources))
+
+    def create_acls(self, request: Request) -> Any:
+        """Add ACLs. Those that are right are added even if others are wrong, as in Kafka."""
+        error, message = self._refused_change(request)
+        results, acls = list[tuple[int, str | None]](), list[Acl]()
+        for wanted in request.body.creations:
+            found = _acl(wanted)
+            if isinstance(found, Acl):
+                acls.append(found)
+                results.append((error, message))
+            else:
+                results.append((error or Code.INVALID_REQUEST, message or found))
+        if acls and not error:
+            assert self._node.acls is not None
+            try:
+                self._node.acls.add(acls)
+            except OSError as failed:
+                results = [(code or Code.KAFKA_STORAGE_ERROR, text or str(failed)) for code, text in results]
+        return request.make(
+            results=tuple(
+                request.make.part("AclCreationResult", error_code=code, error_message=text) for code, text in results
+            )
+        )
+
+    def delete_acls(self, request: Request) -> Any:
+        """Delete the ACLs that filters match, and return them."""
+        return request.make(filter_results=tuple(self._deleted(request, wanted) for wanted in request.body.filters))
+
+    def _deleted(self, request: Request, wanted: Any) -> Any:
+        make, gone = request.make, list[Acl]()
+        error, message = self._refused_change(request)
+        if not error:
+            assert self._node.acls is not None
+            try:
+                gone = self._node.acls.remove(_filter(wanted, wanted.resource_type_filter))
+            except OSError as failed:
+                error, message = Code.KAFKA_STORAGE_ERROR, str(failed)
+        matching = tuple(
+            make.part(
+                "DeleteAclsMatchingAcl",
+                error_code=Code.NONE,
+                error_message=None,
+                resource_type=int(acl.kind),
+                resource_name=acl.name,
+                pattern_type=int(acl.pattern),
+                principal=acl.principal,
+                host=acl.host,
+                operation=int(acl.operation),
+                permission_type=int(acl.permission),
+            )
+            for acl in gone
+        )
+        return make.part("DeleteAclsFilterResult", error_code=error, error_message=message, matching_acls=matching)
+
+    def _refused_change(self, request: Request) -> tuple[int, str | None]:
+        """Return code and message if ACLs must not be changed."""
+        refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+        if refused:
+            return refused, None
+        return (Code.SECURITY_DISABLED, _DISABLED) if self._node.acls is None else (Code.NONE, None)
+
+
+def _acl(wanted: Any) -> Acl | str:
+    """Return the ACL that a request describes, or the reason why it is wrong."""
+    try:
+        kind = ResourceType(wanted.resource_type)
+        found = Acl(
+            kind,
+            wanted.resource_name,
+            PatternType(wanted.resource_pattern_type),
+            wanted.principal,
+            wanted.host,
+            Operation(wanted.operation),
+            Permission(wanted.permission_type),
+        )
+    except ValueError as error:
+        return str(error)
+    if kind == ResourceType.CLUSTER and found.name != CLUSTER_NAME:
+        return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    if not found.name or not found.host:
+        return "Invalid empty resource name" if found.host else "Invalid empty host"
+    kind_of_principal, colon, user = found.principal.partition(":")
+    return found if kind_of_principal and colon and user else f"Invalid principal {found.principal}"
+
+
+def _filter(wanted: Any, kind: int) -> Callable[[Acl], bool]:
+    """Return the function that is True for the ACLs that a filter matches; null and ANY match all values."""
+    name, pattern = wanted.resource_name_filter, wanted.pattern_type_filter
+
+    def is_named(acl: Acl) -> bool:
+        if pattern not in {_ANY, _MATCH, acl.pattern}:
+            return False
+        if name is None or acl.name == name:
+            return True
+        if pattern != _MATCH:
+            return False
+        return acl.name == ANY if acl.pattern == PatternType.LITERAL else name.startswith(acl.name)
+
+    def matches(acl: Acl) -> bool:
+        return (
+            kind in {_ANY, acl.kind}
+            and is_named(acl)
+            and wanted.principal_filter in {None, acl.principal}
+            and wanted.host_filter in {None, acl.host}
+            and wanted.operation in {_ANY, acl.operation}
+            and wanted.permission_type in {_ANY, acl.permission}
+        )
+
+    return matches

@@ -1,0 +1,156 @@
+"""DescribeLogDirs, ElectLeaders and DescribeQuorum: requests about the only broker.
+
+Source: apache/kafka ReplicaManager.describeLogDirs, ReplicationControlManager.electLeaders, KRaft's describeQuorum.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from typing import Any, Final
+
+from stratalog import TopicPartition
+from stratalog.errors import StorageError
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.handlers.request import Request
+from stratalog_gateway.node import Node
+from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
+
+_UNCLEAN: Final = 1  # election type
+_METADATA_TOPIC: Final = "__cluster_metadata"
+
+
+class BrokerHandlers:
+    """Requests about the directories of the broker, and about its leadership."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def describe_log_dirs(self, request: Request) -> Any:
+        """Return the bytes of each log on local disk, by directory."""
+        make, asked = request.make, request.body.topics
+        refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        if refused:
+            return make(error_code=refused, results=())
+        wanted = (
+            None
+            if asked is None
+            else {TopicPartition(topic.topic, number) for topic in asked for number in topic.partitions}
+        )
+        results = []
+        for path, names in self._node.source.log_directories().items():
+            topics: dict[str, list[Any]] = {}
+            for name in names:
+                if wanted is None or name in wanted:
+                    part = make.part(
+                        "DescribeLogDirsPartition",
+                        partition_index=name.partition,
+                        partition_size=self._local_bytes(name),
+                        offset_lag=0,
+                        is_future_key=False,
+                    )
+                    topics.setdefault(name.topic, []).append(part)
+            total, usable = _capacity(path)
+            results.append(
+                make.part(
+                    "DescribeLogDirsResult",
+                    error_code=Code.NONE,
+                    log_dir=path,
+                    topics=tuple(
+                        make.part("DescribeLogDirsTopic", name=topic, partitions=tuple(found))
+                        for topic, found in topics.items()
+                    ),
+                    total_bytes=total,
+                    usable_bytes=usable,
+                )
+            )
+        return make(error_code=Code.NONE, results=tuple(results))
+
+    def _local_bytes(self, name: TopicPartition) -> int:
+        """Return the bytes of a log's segments on local disk; 0 if the log cannot be opened."""
+        try:
+            return sum(found.size_bytes for found in self._node.log(*name).segments() if found.is_local)
+        except StorageError:
+            return 0
+
+    def elect_leaders(self, request: Request) -> Any:
+        """Refuse elections: the only replica of a partition leads it already."""
+        make, body = request.make, request.body
+        refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+        if refused:
+            return make(error_code=refused, replica_election_results=())
+        if getattr(body, "election_type", 0) not in {0, _UNCLEAN}:
+            return make(error_code=Code.INVALID_REQUEST, replica_election_results=())
+        if body.topic_partitions is None:  # of all partitions, only those with an election are in the response
+            return make(error_code=Code.NONE, replica_election_results=())
+        return make(
+            error_code=Code.NONE,
+            replica_election_results=tuple(
+                make.part(
+                    "ReplicaElectionResult",
+                    topic=topic.topic,
+                    partition_result=tuple(self._refused(request, topic.topic, topic.partitions)),
+                )
+                for topic in body.topic_partitions
+            ),
+        )
+
+    def _refused(self, request: Request, topic: str, partitions: Iterable[int]) -> Iterable[Any]:
+        for number in partitions:
+            is_known = self._node.has_log(topic, number)
+            code = Code.ELECTION_NOT_NEEDED if is_known else Code.UNKNOWN_TOPIC_OR_PARTITION
+            reason = "the only broker leads the partition" if is_known else f"there is no {topic}-{number}"
+            yield request.make.part("PartitionResult", partition_id=number, error_code=code, error_message=reason)
+
+    def describe_quorum(self, request: Request) -> Any:
+        """Return this broker as leader and only voter of the metadata."""
+        make, settings = request.make, self._node.settings
+        refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        if refused:
+            return make(error_code=refused, error_message=None, topics=(), nodes=())
+        topics = tuple(
+            make.part(
+                "TopicData",
+                topic_name=topic.topic_name,
+                partitions=tuple(
+                    self._quorum(request, topic.topic_name, found.partition_index) for found in topic.partitions
+                ),
+            )
+            for topic in request.body.topics
+        )
+        nodes: tuple[Any, ...] = ()
+        if make.has("nodes"):
+            endpoint = request.client.endpoint
+            host, port = endpoint.address
+            listener = make.part("Listener", name=endpoint.name, host=host, port=port)
+            nodes = (make.part("Node", node_id=settings.node_id, listeners=(listener,)),)
+        return make(error_code=Code.NONE, error_message=None, topics=topics, nodes=nodes)
+
+    def _quorum(self, request: Request, topic: str, partition: int) -> Any:
+        make, node_id, now_ms = request.make, self._node.settings.node_id, self._node.clock.now_ms()
+        is_known = (topic, partition) == (_METADATA_TOPIC, 0)
+        changes = self._node.source.topic_changes
+        voter = make.part(
+            "ReplicaState", replica_id=node_id, replica_directory_id=None, log_end_offset=changes,
+            last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms,
+        )  # fmt: skip
+        return make.part(
+            "PartitionData",
+            partition_index=partition,
+            error_code=Code.NONE if is_known else Code.UNKNOWN_TOPIC_OR_PARTITION,
+            error_message=None,
+            leader_id=node_id if is_known else -1,
+            leader_epoch=1 if is_known else -1,
+            high_watermark=changes if is_known else -1,
+            current_voters=(voter,) if is_known else (),
+            observers=(),
+        )
+
+
+def _capacity(path: str) -> tuple[int, int]:
+    """Return the total and the free bytes of the disk with a directory; -1 if they are not known."""
+    try:
+        found = shutil.disk_usage(path)
+    except OSError:
+        return -1, -1
+    return found.total, found.free

@@ -1,0 +1,70 @@
+"""DescribeCluster and FindCoordinator."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.handlers.request import Request
+from stratalog_gateway.node import Node
+from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
+
+_GROUP: Final = 0
+_KEYS: Final = {_GROUP: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}  # by the type of a coordinator's key
+_BROKERS: Final = 1  # endpoint type
+
+
+def cluster_operations(request: Request) -> int:
+    """Return the operations on the cluster that the client may perform, if it asks for them."""
+    if not request.field("include_cluster_authorized_operations", False):
+        return NOT_ASKED
+    if not request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return request.client.operations(ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+class ClusterHandlers:
+    """The cluster has one broker, which coordinates all groups and transactions."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def describe_cluster(self, request: Request) -> Any:
+        """Return the only broker."""
+        node, make, (host, port) = self._node, request.make, request.client.endpoint.address
+        broker = make.part(
+            "DescribeClusterBroker", broker_id=node.settings.node_id, host=host, port=port, rack=None, is_fenced=False
+        )
+        return make(
+            error_code=Code.NONE,
+            error_message=None,
+            endpoint_type=_BROKERS,
+            cluster_id=node.settings.cluster_id,
+            controller_id=node.settings.node_id,
+            brokers=(broker,),
+            cluster_authorized_operations=cluster_operations(request),
+        )
+
+    def find_coordinator(self, request: Request) -> Any:
+        """Return this broker for groups and transactional ids."""
+        make = request.make
+        if not make.has("coordinators"):
+            return make(**self._coordinator(request, request.body.key))
+        return make(
+            coordinators=tuple(
+                make.part("Coordinator", key=key, **self._coordinator(request, key))
+                for key in request.body.coordinator_keys
+            )
+        )
+
+    def _coordinator(self, request: Request, key: str) -> dict[str, object]:
+        kind = _KEYS.get(request.field("key_type", _GROUP))
+        error: int = Code.INVALID_REQUEST
+        message: str | None = "only groups and transactional ids have a coordinator"
+        if kind is not None:
+            error, message = request.client.refusal(Operation.DESCRIBE, kind, key), None
+        host, port = ("", -1) if error else request.client.endpoint.address
+        return {
+            "error_code": error, "error_message": message, "node_id": -1 if error else self._node.settings.node_id,
+            "host": host, "port": port,
+        }  # fmt: skip

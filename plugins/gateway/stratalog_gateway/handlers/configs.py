@@ -1,0 +1,217 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
+
+Source: apache/kafka ConfigHelper, ConfigurationControlManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from stratalog import TopicSetting
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.handlers.request import RefusedError, Request, outcome, require
+from stratalog_gateway.node import Node
+from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
+from stratalog_gateway.wire.messages import Maker
+
+_TOPIC: Final = 2  # types of resources
+_BROKER: Final = 4
+_CLIENT_METRICS: Final = 16
+_SOURCES: Final = {"topic": 1, "engine": 4, "default": 5}  # dynamic topic, static broker, default
+_STATIC_BROKER: Final = 4
+_TYPES: Final[Mapping[type, int]] = {bool: 1, str: 2, int: 5, float: 6, tuple: 7, list: 7}
+_OWN_SETTINGS: Final = frozenset({
+    "host", "port", "insecure", "advertised.host", "cluster.id", "users.file", "acls.file", "quotas.file",
+})  # fmt: skip
+_SECRETS: Final = frozenset({"ssl.key.password"})
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+
+class ConfigHandlers:
+    """Settings of topics, which can change, and of the broker, which cannot."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def describe_configs(self, request: Request) -> Any:
+        """Return the settings of topics and of this broker."""
+        results = []
+        for resource in request.body.resources:
+            configs: tuple[Any, ...] = ()
+
+            def describe() -> None:
+                nonlocal configs
+                configs = self._describe(request, resource)  # noqa: B023 - called here
+
+            error, message = outcome(describe)
+            results.append(
+                request.make.part(
+                    "DescribeConfigsResult",
+                    error_code=error,
+                    error_message=message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    configs=configs,
+                )
+            )
+        return request.make(results=tuple(results))
+
+    def list_config_resources(self, request: Request) -> Any:
+        """Return the topics and the broker; no client metrics and groups, which have no settings here."""
+        make, client = request.make, request.client
+        refused = client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+        if refused:
+            return make(error_code=refused, config_resources=())
+        types = set(request.field("resource_types", (_CLIENT_METRICS,))) or {_TOPIC, _BROKER}
+        names = [(_TOPIC, name) for name in sorted(self._node.topics())] if _TOPIC in types else []
+        names += [(_BROKER, str(self._node.settings.node_id))] if _BROKER in types else []
+        found = tuple(make.part("ConfigResource", resource_name=name, resource_type=kind) for kind, name in names)
+        return make(error_code=Code.NONE, config_resources=found)
+
+    def _describe(self, request: Request, resource: Any) -> tuple[Any, ...]:
+        names = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
+        self._require(request, Operation.DESCRIBE_CONFIGS, resource)
+        if resource.resource_type == _TOPIC:
+            found = described_settings(
+                self._node, request.make, resource.resource_name, "DescribeConfigsResourceResult"
+            )
+        elif resource.resource_type == _BROKER:
+            self._check_broker(resource.resource_name)
+            found = _broker_settings(self._node, request)
+        else:
+            raise RefusedError(
+                Code.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here"
+            )
+        return tuple(config for config in found if not names or config.name in names)
+
+    @staticmethod
+    def _require(request: Request, operation: Operation, resource: Any) -> None:
+        """Raise RefusedError if the client may not perform an operation on a topic, or on the cluster of a broker."""
+        if resource.resource_type == _TOPIC:
+            require(request.client, operation, ResourceType.TOPIC, resource.resource_name)
+        else:
+            require(request.client, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def _check_broker(self, name: str) -> None:
+        if name not in {"", str(self._node.settings.node_id)}:
+            raise RefusedError(
+                Code.INVALID_REQUEST, f"Unexpected broker id, expected {self._node.settings.node_id} or empty string, "
+                f"but received {name}"
+            )  # fmt: skip
+
+    def incremental_alter_configs(self, request: Request) -> Any:
+        """Change settings of topics."""
+        return self._alter_all(request, resets_others=False)
+
+    def alter_configs(self, request: Request) -> Any:
+        """Replace the settings of topics: those that the request does not name get their defaults."""
+        return self._alter_all(request, resets_others=True)
+
+    def _alter_all(self, request: Request, *, resets_others: bool) -> Any:
+        responses = []
+        for resource in request.body.resources:
+            error, message = outcome(
+                lambda: self._alter(request, resource, resets_others=resets_others)  # noqa: B023 - called here
+            )
+            responses.append(
+                request.make.part(
+                    "AlterConfigsResourceResponse",
+                    error_code=error,
+                    error_message=message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+            )
+        return request.make(responses=tuple(responses))
+
+    def _alter(self, request: Request, resource: Any, *, resets_others: bool) -> None:
+        self._require(request, Operation.ALTER_CONFIGS, resource)
+        if resource.resource_type != _TOPIC:
+            raise RefusedError(Code.INVALID_REQUEST, "only the settings of topics can change")
+        topic = resource.resource_name
+        settings = self._node.source.topic_settings(topic)
+        changes: dict[str, object] = {}
+        for change in resource.configs:
+            if change.name in changes:
+                raise RefusedError(Code.INVALID_REQUEST, f"{change.name} is in the request twice")
+            changes[change.name] = _changed(settings.get(change.name), change)
+        if resets_others:
+            stored = (name for name, setting in settings.items() if setting.source == "topic")
+            changes = dict.fromkeys(stored) | changes
+        if request.body.validate_only:
+            config = self._node.topics()[topic].config
+            config.replaced({name: value for name, value in changes.items() if value is not None}, "validate_only")
+        else:
+            self._node.engine.alter_topic(topic, changes)
+
+
+def _changed(setting: TopicSetting | None, change: Any) -> object:
+    """Return the new value of a setting; None resets it."""
+    operation = getattr(change, "config_operation", _SET)
+    if operation == _DELETE:
+        return None
+    if change.value is None:
+        raise RefusedError(Code.INVALID_REQUEST, f"Null value not supported for : {change.name}")
+    if operation == _SET:
+        return change.value
+    if operation not in {_APPEND, _SUBTRACT}:
+        raise RefusedError(Code.INVALID_REQUEST, f"unknown operation {operation} of {change.name}")
+    words = _text(None if setting is None else setting.value) or ""
+    known = [word for word in words.split(",") if word]
+    wanted = [word.strip() for word in change.value.split(",") if word.strip()]
+    if operation == _SUBTRACT:
+        return ",".join(word for word in known if word not in wanted)
+    return ",".join((*known, *(word for word in wanted if word not in known)))
+
+
+def described_settings(node: Node, make: Maker, topic: str, kind: str) -> tuple[Any, ...]:
+    """Return the settings of a topic as messages of the class ``kind``.
+
+    Raises:
+        UnknownTopicError: the topic does not exist.
+    """
+    return tuple(
+        make.part(
+            kind,
+            name=name,
+            value=_text(setting.value),
+            read_only=False,
+            config_source=_SOURCES[setting.source],
+            is_sensitive=False,
+            synonyms=(),
+            config_type=_TYPES.get(type(setting.default), 2),
+            documentation=setting.doc,
+        )
+        for name, setting in sorted(node.source.topic_settings(topic).items())
+    )
+
+
+def _broker_settings(node: Node, request: Request) -> tuple[Any, ...]:
+    """Return the settings of the gateway that Kafka's broker has, too. Values that are secret are left out."""
+    values = {name: value for name, value in node.settings.to_mapping().items() if name not in _OWN_SETTINGS}
+    listener = request.client.endpoint.uri
+    values |= {"advertised.listeners": listener, "listeners": listener, "broker.id": node.settings.node_id}
+    return tuple(
+        request.make.part(
+            "DescribeConfigsResourceResult",
+            name=name,
+            value=None if name in _SECRETS else _text(value),
+            read_only=True,
+            config_source=_STATIC_BROKER,
+            is_sensitive=name in _SECRETS,
+            synonyms=(),
+            config_type=_TYPES.get(type(value), 2),
+            documentation=None,
+        )
+        for name, value in sorted(values.items())
+    )
+
+
+def _text(value: object) -> str | None:
+    """Return a setting's value in Kafka's form."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

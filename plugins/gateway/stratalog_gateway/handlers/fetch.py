@@ -1,0 +1,171 @@
+"""Fetch, with waits for new records.
+
+Source: apache/kafka KafkaApis.handleFetchRequest, DelayedFetch. Sessions (KIP-227) are declined: clients then name all
+partitions in each request.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from stratalog import Fetched, Log, LogOffsets
+from stratalog.errors import StorageError
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.handlers.request import ISOLATIONS, Response
+from stratalog_gateway.node import Node
+from stratalog_gateway.security.client import Client
+from stratalog_gateway.security.quotas import FETCHED
+from stratalog_gateway.security.resources import Operation, ResourceType
+from stratalog_gateway.wire.fetch_codec import (
+    FIRST_FLEXIBLE,
+    FetchRequest,
+    FetchResult,
+    WantedPartition,
+    decode_fetch,
+    encode_fetch,
+)
+from stratalog_gateway.wire.messages import Header, body_start
+from stratalog_gateway.wire.primitives import MalformedRequestError
+
+_NS_PER_MS: Final = 1_000_000
+_STEP_NS: Final = 500_000_000  # a wait notices a deleted topic after this time
+_MAX_BYTES: Final = 55 << 20  # Kafka's fetch.max.bytes of the broker
+
+
+@dataclass(slots=True)
+class _Found:
+    """The results of one pass over all partitions.
+
+    Attributes:
+        is_done: True if the response must not wait: a partition has an error or diverges.
+        ends: the bounds of each log that was read.
+        fetched: the batches of the results.
+    """
+
+    left_bytes: int
+    results: list[FetchResult] = field(default_factory=list)
+    size_bytes: int = 0
+    is_done: bool = False
+    ends: list[tuple[str, int, LogOffsets]] = field(default_factory=list)
+    fetched: list[Fetched] = field(default_factory=list)
+
+
+class FetchHandler:
+    """Reads batches; waits for ``min_bytes`` of them up to the request's time."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def __call__(self, header: Header, data: memoryview, client: Client) -> Response:
+        """Return the response; raise MalformedRequestError if the request does not fit."""
+        flexible = header.version >= FIRST_FLEXIBLE
+        asked = decode_fetch(header.version, data, body_start(header, data, flexible=flexible))
+        if asked.isolation not in ISOLATIONS:
+            raise MalformedRequestError(f"unknown isolation level {asked.isolation}")
+        if asked.session_epoch > 0:  # no session was opened, so no session can continue
+            return Response(encode_fetch(header.version, (), header.correlation_id, Code.FETCH_SESSION_ID_NOT_FOUND))
+        window_bytes = self._node.quotas.window_bytes(client, header.client_id)
+        if window_bytes is not None:
+            asked = asked._replace(
+                max_bytes=min(asked.max_bytes, window_bytes), min_bytes=min(asked.min_bytes, window_bytes)
+            )
+        found = self._complete(asked, client)
+        pieces = encode_fetch(header.version, found.results, header.correlation_id)
+        size = sum(map(len, pieces))
+        throttle_ms = self._node.quotas.record(FETCHED, client, header.client_id, size)
+        if throttle_ms:  # nothing is sent, so nothing counts
+            self._node.quotas.record(FETCHED, client, header.client_id, -size)
+            Response((), found.fetched).release()
+            pieces = encode_fetch(header.version, (), header.correlation_id, throttle_ms=throttle_ms)
+            return Response(pieces, throttle_ms=throttle_ms)
+        return Response(pieces, found.fetched)
+
+    def _complete(self, asked: FetchRequest, client: Client) -> _Found:
+        """Read until there are enough bytes, or the request's time is over."""
+        until_ns = self._node.now_ns() + asked.max_wait_ms * _NS_PER_MS
+        while True:
+            found = self._read(asked, client)
+            is_enough = found.size_bytes >= asked.min_bytes or found.is_done or self._node.is_closed
+            if is_enough or not asked.wanted or self._node.now_ns() >= until_ns:
+                return found
+            Response((), found.fetched).release()
+            self._wait(found.ends, min(until_ns, self._node.now_ns() + _STEP_NS))
+
+    def _wait(self, ends: Iterable[tuple[str, int, LogOffsets]], until_ns: int) -> None:
+        """Wait until one of the logs moves. The bounds are compared after the event is known to the watch."""
+        event, watches = threading.Event(), []
+        try:
+            for topic, partition, seen in ends:
+                watch = self._node.watch(topic, partition)
+                watches.append(watch)
+                if not watch.add(event, seen):
+                    return
+            self._node.wait(event, until_ns)
+        except StorageError:
+            return  # the log was deleted; the next read returns its error
+        finally:
+            for watch in watches:
+                watch.leave(event)
+
+    def _read(self, asked: FetchRequest, client: Client) -> _Found:
+        found = _Found(left_bytes=min(asked.max_bytes, _MAX_BYTES))
+        for wanted in asked.wanted:
+            found.results.append(self._read_partition(asked, wanted, found, client))
+        return found
+
+    def _read_partition(
+        self, asked: FetchRequest, wanted: WantedPartition, found: _Found, client: Client
+    ) -> FetchResult:
+        topic = self._node.topic_of(wanted.topic) if isinstance(wanted.topic, bytes) else wanted.topic
+        if topic is None:
+            found.is_done = True
+            return FetchResult(wanted.topic, wanted.partition, Code.UNKNOWN_TOPIC_ID)
+        refused = client.refusal(Operation.READ, ResourceType.TOPIC, topic)
+        if refused:
+            found.is_done = True
+            return FetchResult(wanted.topic, wanted.partition, refused)
+        try:
+            log = self._node.log(topic, wanted.partition)
+            bounds, fetched = _fetch(log, asked, wanted, found)
+        except StorageError as error:
+            found.is_done = True
+            return FetchResult(wanted.topic, wanted.partition, error.kafka_code)
+        found.ends.append((topic, wanted.partition, bounds))
+        result = FetchResult(
+            wanted.topic, wanted.partition, 0, bounds.high_watermark, bounds.last_stable, bounds.log_start
+        )
+        return result if fetched is None else _with_batches(result, fetched, found)
+
+
+def _fetch(log: Log, asked: FetchRequest, wanted: WantedPartition, found: _Found) -> tuple[LogOffsets, Fetched | None]:
+    """Return bounds and batches; no batches at the end of the log, which is the usual case and costs little."""
+    bounds = log.offsets()
+    end = bounds.last_stable if asked.isolation else bounds.high_watermark
+    is_current = wanted.leader_epoch in {-1, log.leader_epoch} and wanted.last_epoch < 0
+    if is_current and wanted.offset == end:
+        return bounds, None
+    fetched = log.fetch(
+        wanted.offset,
+        max(min(wanted.max_bytes, found.left_bytes), 0),
+        ISOLATIONS[asked.isolation],
+        min_one_batch=found.size_bytes == 0,
+        current_leader_epoch=wanted.leader_epoch if wanted.leader_epoch >= 0 else None,
+        last_fetched_epoch=wanted.last_epoch if wanted.last_epoch >= 0 else None,
+    )
+    return fetched.offsets, fetched
+
+
+def _with_batches(result: FetchResult, fetched: Fetched, found: _Found) -> FetchResult:
+    """Add the batches to a result."""
+    found.fetched.append(fetched)
+    pieces, size = [piece.data for piece in fetched.slices], fetched.size_bytes
+    found.size_bytes += size
+    found.left_bytes -= size
+    diverging = None
+    if fetched.diverging is not None:
+        diverging, found.is_done = (fetched.diverging.epoch, fetched.diverging.end_offset), True
+    aborted = [(gone.producer_id, gone.first_offset) for gone in fetched.aborted_transactions]
+    return result._replace(aborted=aborted, pieces=pieces, diverging=diverging)

@@ -1,0 +1,119 @@
+"""ListGroups, DescribeGroups and DeleteGroups."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from stratalog.errors import StorageError
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.groups.coordinator import GroupCoordinator
+from stratalog_gateway.handlers.request import Request
+from stratalog_gateway.node import Node
+from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
+
+_EMPTY: Final = "Empty"
+_DEAD: Final = "Dead"
+_CONSUMER: Final = "consumer"  # protocol type of groups that have committed offsets and no members
+_SAYS_MISSING: Final = 6  # first version of DescribeGroups with an error for groups that do not exist
+_CLASSIC: Final = "Classic"
+
+
+class GroupAdminHandlers:
+    """Groups with members, and groups that have only committed offsets."""
+
+    def __init__(self, node: Node, groups: GroupCoordinator) -> None:
+        self._node, self._groups = node, groups
+
+    def list_groups(self, request: Request) -> Any:
+        """Return all groups, or those in some states and of some types."""
+        views, make = self._groups.views(), request.make
+        states = {state.lower() for state in request.field("states_filter", ())}
+        types = {kind.lower() for kind in request.field("types_filter", ())}
+        found = []
+        sees_all = request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        for name in self._groups.names():
+            if not sees_all and not request.client.allows(Operation.DESCRIBE, ResourceType.GROUP, name):
+                continue
+            view = views.get(name)
+            state, kind = (_EMPTY, _CLASSIC) if view is None else (view.state, view.kind)
+            if (states and state.lower() not in states) or (types and kind.lower() not in types):
+                continue
+            found.append(
+                make.part(
+                    "ListedGroup",
+                    group_id=name,
+                    protocol_type=_CONSUMER if view is None else view.protocol_type,
+                    group_state=state,
+                    group_type=kind,
+                )
+            )
+        return make(error_code=Code.NONE, groups=tuple(found))
+
+    def describe_groups(self, request: Request) -> Any:
+        """Return states and members of groups. One without members and offsets, or of another protocol, is dead, as in Kafka."""
+        make, found = request.make, []
+        for name in request.body.groups:
+            refused = request.client.refusal(Operation.DESCRIBE, ResourceType.GROUP, name)
+            if refused:
+                found.append(
+                    make.part(
+                        "DescribedGroup",
+                        error_code=refused,
+                        group_id=name,
+                        group_state="",
+                        protocol_type="",
+                        protocol_data="",
+                        members=(),
+                    )
+                )
+                continue
+            view = self._groups.view(name)
+            if view is not None and view.kind != _CLASSIC:
+                state, kind, protocol, members = _DEAD, "", "", ()
+            elif view is None:
+                state = _EMPTY if self._node.engine.group_offsets(name) else _DEAD
+                kind = _CONSUMER if state == _EMPTY else ""
+                protocol, members = "", ()
+            else:
+                state, kind, protocol = view.state, view.protocol_type, view.protocol
+                members = tuple(
+                    make.part(
+                        "DescribedGroupMember",
+                        member_id=member.id,
+                        group_instance_id=member.instance_id,
+                        client_id=member.client_id,
+                        client_host=member.client_host,
+                        member_metadata=member.metadata(protocol),
+                        member_assignment=member.assignment,
+                    )
+                    for member in view.members
+                )
+            is_missing = state == _DEAD and request.header.version >= _SAYS_MISSING
+            found.append(
+                make.part(
+                    "DescribedGroup",
+                    error_code=Code.GROUP_ID_NOT_FOUND if is_missing else Code.NONE,
+                    error_message=f"Group {name} not found." if is_missing else None,
+                    group_id=name,
+                    group_state=state,
+                    protocol_type=kind,
+                    protocol_data=protocol,
+                    members=members,
+                    authorized_operations=request.client.operations(ResourceType.GROUP, name)
+                    if request.field("include_authorized_operations", False)
+                    else NOT_ASKED,
+                )
+            )
+        return make(groups=tuple(found))
+
+    def delete_groups(self, request: Request) -> Any:
+        """Delete states and offsets of groups without members."""
+        found = []
+        for name in request.body.groups_names:
+            error: int = request.client.refusal(Operation.DELETE, ResourceType.GROUP, name)
+            try:
+                error = error or self._groups.delete(name)
+            except StorageError as failed:
+                error = failed.kafka_code
+            found.append(request.make.part("DeletableGroupResult", group_id=name, error_code=error))
+        return request.make(results=tuple(found))

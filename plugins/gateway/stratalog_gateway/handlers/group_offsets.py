@@ -1,0 +1,243 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete. The engine stores offsets in ``__consumer_offsets``, as Kafka does.
+
+Source: apache/kafka OffsetMetadataManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from kio.schema.consumer_protocol_subscription.v0.data import ConsumerProtocolSubscription
+from kio.serial import entity_reader
+from kio.serial.errors import DecodeError
+
+from stratalog import CommittedOffset, TopicPartition
+from stratalog.errors import StorageError
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.groups.coordinator import GroupCoordinator
+from stratalog_gateway.groups.group import GroupView
+from stratalog_gateway.handlers.request import RefusedError, Request, code_of, outcome, require
+from stratalog_gateway.node import Node
+from stratalog_gateway.security.resources import Operation, ResourceType
+
+_MAX_METADATA_BYTES: Final = 4096  # offset.metadata.max.bytes
+_MANY_GROUPS: Final = 8  # first version of OffsetFetch with several groups
+_EPOCHS: Final = 9  # first version of OffsetCommit and OffsetFetch with the epochs of the consumer protocol
+_TOPIC_IDS: Final = 10  # first version of OffsetFetch with ids instead of names
+_VERSION_BYTES: Final = 2
+_NOTHING: Final = CommittedOffset(-1)
+_SUBSCRIPTION = entity_reader(ConsumerProtocolSubscription)  # later versions only append fields
+
+
+def _hidden(request: Request, operation: Operation, topic: str | None) -> int:
+    """Return the error code of a topic that is unknown or that the client may not use, or 0."""
+    if topic is None:
+        return Code.UNKNOWN_TOPIC_ID
+    return request.client.refusal(operation, ResourceType.TOPIC, topic)
+
+
+class GroupOffsetHandlers:
+    """Committed offsets of groups."""
+
+    def __init__(self, node: Node, groups: GroupCoordinator) -> None:
+        self._node, self._groups = node, groups
+
+    def offset_commit(self, request: Request) -> Any:
+        """Store offsets. Each partition has an error of its own."""
+        body, make = request.body, request.make
+        generation = getattr(body, "generation_id_or_member_epoch", -1)
+        instance_id = request.field("group_instance_id", None)
+        refused = self._groups.check_commit(
+            body.group_id, getattr(body, "member_id", ""), generation, instance_id,
+            knows_epochs=request.header.version >= _EPOCHS,
+        )  # fmt: skip
+        if not body.group_id:
+            refused = Code.INVALID_GROUP_ID
+        refused = request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id) or refused
+        errors: dict[tuple[str, int], int] = {}
+        offsets: dict[TopicPartition, CommittedOffset] = {}
+        for topic in body.topics:
+            known = self._name_of(topic)
+            hidden = _hidden(request, Operation.READ, known)
+            for wanted in topic.partitions:
+                name = TopicPartition(known or "", wanted.partition_index)
+                errors[name] = refused or hidden or self._check(name, wanted)
+                if not errors[name]:
+                    epoch = getattr(wanted, "committed_leader_epoch", -1)
+                    offsets[name] = CommittedOffset(wanted.committed_offset, epoch, wanted.committed_metadata or "")
+        if offsets:
+            engine = (
+                self._node.engine
+            )  # `_check` has looked up the partitions; those of a read-only gateway are not in the engine
+            failed, _ = outcome(lambda: engine.alter_group_offsets(body.group_id, offsets, must_exist=False))
+            errors |= dict.fromkeys(offsets, failed) if failed else {}
+        return make(
+            topics=tuple(
+                make.part(
+                    "OffsetCommitResponseTopic",
+                    name=getattr(topic, "name", None),
+                    topic_id=getattr(topic, "topic_id", None),
+                    partitions=tuple(
+                        make.part(
+                            "OffsetCommitResponsePartition",
+                            partition_index=wanted.partition_index,
+                            error_code=errors[self._name_of(topic) or "", wanted.partition_index],
+                        )
+                        for wanted in topic.partitions
+                    ),
+                )
+                for topic in body.topics
+            )
+        )
+
+    def _name_of(self, topic: Any) -> str | None:
+        """Return the name of a topic in a request, which has its name or, from version 10 on, its id; None if unknown."""
+        if hasattr(topic, "name"):
+            name: str = topic.name
+            return name
+        return None if topic.topic_id is None else self._node.topic_of(topic.topic_id.bytes)
+
+    def _check(self, name: TopicPartition, wanted: Any) -> int:
+        if not self._node.has_log(*name):
+            return Code.UNKNOWN_TOPIC_OR_PARTITION
+        is_long = len((wanted.committed_metadata or "").encode()) > _MAX_METADATA_BYTES
+        return Code.OFFSET_METADATA_TOO_LARGE if is_long else Code.NONE
+
+    def offset_fetch(self, request: Request) -> Any:
+        """Return committed offsets: of some partitions, or of all that have one."""
+        body, make = request.body, request.make
+        if request.header.version < _MANY_GROUPS:
+            error, topics = self._committed(request, body.group_id, body.topics, "")
+            return make(topics=topics, error_code=error)
+        groups = []
+        for group in body.groups:
+            refused = request.client.refusal(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+            error = refused or self._groups.check_fetch(
+                group.group_id, getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
+            )
+            topics = ()
+            if not error:
+                error, topics = self._committed(request, group.group_id, group.topics, "s")
+            groups.append(
+                make.part("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=error)
+            )
+        return make(groups=tuple(groups))
+
+    def _committed(
+        self, request: Request, group: str, asked: Iterable[Any] | None, plural: str
+    ) -> tuple[int, tuple[Any, ...]]:
+        """Return an error code, and the offsets of a group. The names of the messages end with ``plural``."""
+        client = request.client
+        try:
+            require(client, Operation.DESCRIBE, ResourceType.GROUP, group)
+            known = self._node.engine.group_offsets(group)
+            is_strict = request.field("require_stable", False)
+            pending = self._node.engine.pending_group_offsets(group) if is_strict else frozenset()
+        except (RefusedError, StorageError) as error:
+            return code_of(error), ()
+        wanted: dict[str, list[int]] = {}
+        has_ids = request.header.version >= _TOPIC_IDS
+        unknown: list[Any] = []
+        if asked is None:
+            for name in known:
+                if client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name.topic):
+                    wanted.setdefault(name.topic, []).append(name.partition)
+        else:
+            for topic in asked:
+                named = self._name_of(topic)
+                if named is None:
+                    unknown.append(topic)
+                else:
+                    wanted.setdefault(named, []).extend(topic.partition_indexes)
+        topics = [self._offsets_of(request, name, numbers, known, pending, plural) for name, numbers in wanted.items()]
+        topics += [self._unknown(request, topic, plural) for topic in unknown]
+        return Code.NONE, tuple(found for found in topics if not has_ids or found.topic_id is not None)
+
+    def _unknown(self, request: Request, topic: Any, plural: str) -> Any:
+        """Return the response for a topic whose id is unknown."""
+        make = request.make
+        partitions = tuple(
+            make.part(
+                f"OffsetFetchResponsePartition{plural}", partition_index=number, committed_offset=-1,
+                committed_leader_epoch=-1, metadata="", error_code=Code.UNKNOWN_TOPIC_ID,
+            )
+            for number in topic.partition_indexes
+        )  # fmt: skip
+        return make.part(f"OffsetFetchResponseTopic{plural}", topic_id=topic.topic_id, partitions=partitions)
+
+    def _offsets_of(
+        self,
+        request: Request,
+        topic: str,
+        numbers: Iterable[int],
+        known: Mapping[TopicPartition, CommittedOffset],
+        pending: Collection[TopicPartition],
+        plural: str,
+    ) -> Any:
+        """Return the response for a topic; without id if the topic was deleted, which version 10 cannot name."""
+        make, partitions = request.make, []
+        hidden = request.client.refusal(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        for number in numbers:
+            name = TopicPartition(topic, number)
+            found = _NOTHING if hidden else known.get(name, _NOTHING)
+            partitions.append(
+                make.part(
+                    f"OffsetFetchResponsePartition{plural}",
+                    partition_index=number,
+                    committed_offset=found.offset,
+                    committed_leader_epoch=found.leader_epoch,
+                    metadata=found.metadata,
+                    error_code=hidden or (Code.UNSTABLE_OFFSET_COMMIT if name in pending else Code.NONE),
+                )
+            )
+        info = self._node.topics().get(topic)
+        topic_id = None if info is None or info.topic_id is None else info.topic_id.as_uuid
+        return make.part(
+            f"OffsetFetchResponseTopic{plural}", name=topic, topic_id=topic_id, partitions=tuple(partitions)
+        )
+
+    def offset_delete(self, request: Request) -> Any:
+        """Delete offsets of a group. Members keep the offsets of the topics to which they subscribe."""
+        body, make = request.body, request.make
+        refused = request.client.refusal(Operation.DELETE, ResourceType.GROUP, body.group_id)
+        if refused:
+            return make(error_code=refused, topics=())
+        view, known = self._groups.view(body.group_id), self._node.engine.group_offsets(body.group_id)
+        if view is None and not known:
+            return make(error_code=Code.GROUP_ID_NOT_FOUND, topics=())
+        if view is not None and view.protocol_type != "consumer":
+            return make(error_code=Code.NON_EMPTY_GROUP, topics=())
+        subscribed = set() if view is None else _subscribed(view)
+        hidden = {
+            topic.name: request.client.refusal(Operation.READ, ResourceType.TOPIC, topic.name) for topic in body.topics
+        }
+        gone = [
+            TopicPartition(topic.name, wanted.partition_index)
+            for topic in body.topics
+            if topic.name not in subscribed and not hidden[topic.name]
+            for wanted in topic.partitions
+        ]
+        deleted = dict.fromkeys(name for name in gone if name in known)
+        error, _ = outcome(lambda: self._node.engine.alter_group_offsets(body.group_id, deleted))
+        topics = []
+        for topic in body.topics:
+            code = hidden[topic.name] or (Code.GROUP_SUBSCRIBED_TO_TOPIC if topic.name in subscribed else error)
+            partitions = tuple(
+                make.part("OffsetDeleteResponsePartition", partition_index=wanted.partition_index, error_code=code)
+                for wanted in topic.partitions
+            )
+            topics.append(make.part("OffsetDeleteResponseTopic", name=topic.name, partitions=partitions))
+        return make(error_code=Code.NONE, topics=tuple(topics))
+
+
+def _subscribed(view: GroupView) -> set[str]:
+    """Return the topics to which the members of a group subscribe, by the metadata of their protocols."""
+    topics = set(view.topics)
+    for member in view.members:
+        try:
+            found, _ = _SUBSCRIPTION(member.metadata(view.protocol), _VERSION_BYTES)
+        except (DecodeError, ValueError, IndexError):
+            continue  # another protocol's metadata
+        topics.update(found.topics)
+    return topics

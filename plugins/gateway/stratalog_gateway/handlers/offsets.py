@@ -1,0 +1,130 @@
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords.
+
+Source: apache/kafka KafkaApis.handleListOffsetRequest, ListOffsetsRequest.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from stratalog import Log
+from stratalog.errors import StorageError
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.handlers.request import ISOLATIONS, RefusedError, Request, code_of, require
+from stratalog_gateway.node import Node
+from stratalog_gateway.security.client import Client
+from stratalog_gateway.security.resources import Operation, ResourceType
+from stratalog_gateway.wire.primitives import MalformedRequestError
+
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_LARGEST_TIMESTAMP: Final = -3
+_EARLIEST_LOCAL: Final = -4
+_LATEST_TIERED: Final = -5
+_NONE: Final = (-1, -1)  # offset, timestamp
+
+
+class OffsetHandlers:
+    """Look-ups of offsets, and deletion of the records below an offset."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def list_offsets(self, request: Request) -> Any:
+        """Return the offset of each partition for a timestamp or for a special value."""
+        level = int(request.field("isolation_level", 0))
+        if level not in ISOLATIONS:
+            raise MalformedRequestError(f"unknown isolation level {level}")
+        make, topics = request.make, []
+        for topic in request.body.topics:
+            found = tuple(
+                make.part(
+                    "ListOffsetsPartitionResponse", **self._list(request.client, topic.name, wanted, ISOLATIONS[level])
+                )
+                for wanted in topic.partitions
+            )
+            topics.append(make.part("ListOffsetsTopicResponse", name=topic.name, partitions=found))
+        return make(topics=tuple(topics))
+
+    def _list(self, client: Client, topic: str, wanted: Any, isolation: str) -> dict[str, object]:
+        error, offset, stamp, epoch = int(Code.NONE), -1, -1, -1
+        current = getattr(wanted, "current_leader_epoch", -1)
+        try:
+            require(client, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+            log = self._node.log(topic, wanted.partition_index)
+            if current >= 0:
+                log.end_offset_for_epoch(current, current)  # checks the epoch
+            offset, stamp = _offset_at(log, wanted.timestamp, isolation)
+            epoch = log.leader_epoch if offset >= 0 else -1
+        except (RefusedError, StorageError) as failed:
+            error = code_of(failed)
+        return {
+            "partition_index": wanted.partition_index, "error_code": error, "timestamp": stamp, "offset": offset,
+            "leader_epoch": epoch,
+        }  # fmt: skip
+
+    def offset_for_leader_epoch(self, request: Request) -> Any:
+        """Return the end of a leader epoch in each partition."""
+        make, topics = request.make, []
+        for topic in request.body.topics:
+            partitions = []
+            for wanted in topic.partitions:
+                error, epoch, end = int(Code.NONE), -1, -1
+                current = wanted.current_leader_epoch
+                try:
+                    require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+                    log = self._node.log(topic.topic, wanted.partition)
+                    epoch, end = log.end_offset_for_epoch(wanted.leader_epoch, current if current >= 0 else None)
+                except (RefusedError, StorageError) as failed:
+                    error = code_of(failed)
+                partitions.append(
+                    make.part(
+                        "EpochEndOffset",
+                        error_code=error,
+                        partition=wanted.partition,
+                        leader_epoch=epoch,
+                        end_offset=end,
+                    )
+                )
+            topics.append(make.part("OffsetForLeaderTopicResult", topic=topic.topic, partitions=tuple(partitions)))
+        return make(topics=tuple(topics))
+
+    def delete_records(self, request: Request) -> Any:
+        """Hide the records below an offset of each partition."""
+        make, topics = request.make, []
+        for topic in request.body.topics:
+            partitions = []
+            for wanted in topic.partitions:
+                error, low = int(Code.NONE), -1
+                try:
+                    require(request.client, Operation.DELETE, ResourceType.TOPIC, topic.name)
+                    low = self._node.log(topic.name, wanted.partition_index).delete_records(wanted.offset)
+                except (RefusedError, StorageError) as failed:
+                    error = code_of(failed)
+                partitions.append(
+                    make.part(
+                        "DeleteRecordsPartitionResult",
+                        partition_index=wanted.partition_index,
+                        low_watermark=low,
+                        error_code=error,
+                    )
+                )
+            topics.append(make.part("DeleteRecordsTopicResult", name=topic.name, partitions=tuple(partitions)))
+        return make(topics=tuple(topics))
+
+
+def _offset_at(log: Log, timestamp_ms: int, isolation: str) -> tuple[int, int]:
+    """Return offset and timestamp (ms) for a timestamp or a special value; -1 for each that does not exist."""
+    bounds = log.offsets()
+    if timestamp_ms == _LATEST:
+        return (bounds.last_stable if isolation == "read_committed" else bounds.high_watermark), -1
+    if timestamp_ms == _EARLIEST:
+        return bounds.log_start, -1
+    if timestamp_ms == _EARLIEST_LOCAL:
+        return bounds.local_log_start, -1
+    if timestamp_ms == _LATEST_TIERED:
+        return max((found.end_offset for found in log.segments() if found.is_remote), default=0) - 1, -1
+    found = log.largest_timestamp(isolation) if timestamp_ms == _LARGEST_TIMESTAMP else None
+    if timestamp_ms >= 0:
+        found = log.first_since(timestamp_ms, isolation)
+    return _NONE if found is None else (found.offset, found.timestamp_ms)

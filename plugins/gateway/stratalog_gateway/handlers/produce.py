@@ -1,0 +1,162 @@
+"""Produce.
+
+Source: apache/kafka KafkaApis.handleProduceRequest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stratalog import AppendResult, Log, ProducerId
+from stratalog.errors import InvalidRecordError, StorageError
+from stratalog.spi import TRANSACTIONAL_BIT
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.handlers.request import Response
+from stratalog_gateway.handlers.transactions import write_code
+from stratalog_gateway.node import INTERNAL_TOPICS, Node
+from stratalog_gateway.security.client import Client
+from stratalog_gateway.security.quotas import PRODUCED
+from stratalog_gateway.security.resources import Operation, ResourceType
+from stratalog_gateway.wire.messages import Header, body_start
+from stratalog_gateway.wire.primitives import I16, I32, I64, MalformedRequestError
+from stratalog_gateway.wire.produce_codec import (
+    FIRST_FLEXIBLE,
+    ProducedRecords,
+    ProduceRequest,
+    ProduceResult,
+    decode_produce,
+    encode_produce,
+)
+
+_LENGTH_AT: Final = 8  # of a batch: positions of its length, magic and attributes
+_MAGIC_AT: Final = 16
+_ATTRIBUTES_AT: Final = 21
+_PRODUCER_ID_AT: Final = 43
+_PRODUCER_EPOCH_AT: Final = 51
+_HEADER_BYTES: Final = 61
+_FIRST_ABORTABLE: Final = 11
+_FIRST_ADDING: Final = 12  # adds the partition to the transaction (KIP-890)
+_ACKS: Final = {-1: None, 0: "written", 1: "written"}  # durability; None is the engine's setting
+
+
+class ProduceHandler:
+    """Appends records."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def __call__(self, header: Header, data: memoryview, client: Client) -> Response:
+        """Return the response; without pieces for acks=0.
+
+        Raises:
+            MalformedRequestError: the request does not fit its schema, or an append with acks=0 failed. A client that
+                gets no response notices errors by the closed connection.
+        """
+        flexible = header.version >= FIRST_FLEXIBLE
+        asked = decode_produce(header.version, data, body_start(header, data, flexible=flexible))
+        results = [
+            (topic, self._append_all(header.version, asked, topic, found, client)) for topic, found in asked.topics
+        ]
+        throttle_ms = self._node.quotas.record(PRODUCED, client, header.client_id, len(data))
+        if asked.acks != 0:
+            frame = encode_produce(header.version, results, header.correlation_id, throttle_ms)
+            return Response([frame], throttle_ms=throttle_ms)
+        failed = next((found for _, partitions in results for found in partitions if found.error), None)
+        if failed is not None:
+            raise MalformedRequestError(f"append with acks=0 failed: error={failed.error} {failed.message}")
+        return Response([], throttle_ms=throttle_ms)
+
+    def _append_all(
+        self,
+        version: int,
+        asked: ProduceRequest,
+        named: str | bytes,
+        found: list[ProducedRecords],
+        client: Client,
+    ) -> list[ProduceResult]:
+        """Append the records of one topic."""
+        topic = self._node.topic_of(named) if isinstance(named, bytes) else named
+        if topic is None:
+            reason = "no topic has this id"
+            return [ProduceResult(partition, Code.UNKNOWN_TOPIC_ID, message=reason) for partition, _ in found]
+        refused = client.refusal(Operation.WRITE, ResourceType.TOPIC, topic)
+        if refused:
+            return [ProduceResult(partition, refused) for partition, _ in found]
+        may_end = not asked.transactional_id or client.allows(
+            Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id
+        )
+        return [self._append(version, asked, topic, records, may_end=may_end) for records in found]
+
+    def _append(
+        self, version: int, asked: ProduceRequest, topic: str, found: ProducedRecords, *, may_end: bool
+    ) -> ProduceResult:
+        """Append records; ``may_end`` is True if the client may use its transactional id."""
+        partition, records = found
+        producers, batches = _transactional(records)
+        if producers and not may_end:
+            return ProduceResult(partition, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        refused = _refusal(asked, topic, records, len(producers), batches)
+        if refused is not None:
+            return ProduceResult(partition, refused[0], message=refused[1])
+        try:
+            log = self._node.log(topic, partition)
+            if producers:
+                done = self._append_in_transaction(version, asked, log, records, producers[0])
+            else:
+                done = log.append_as_leader(records, _ACKS[asked.acks])
+        except StorageError as error:
+            code = error.kafka_code
+            if producers:
+                busy = Code.CONCURRENT_TRANSACTIONS if version >= _FIRST_ADDING else Code.NOT_ENOUGH_REPLICAS
+                code = write_code(error, is_abortable=version >= _FIRST_ABORTABLE, busy=busy)
+            wrong = error.record_errors if isinstance(error, InvalidRecordError) else ()
+            return ProduceResult(partition, code, message=str(error), record_errors=wrong)
+        self._node.appended(topic, partition)
+        stamp = done.append_time_ms if log.config.message_timestamp_type == "LogAppendTime" else -1
+        return ProduceResult(partition, Code.NONE, done.base_offset, stamp, log.offsets().log_start)
+
+    def _append_in_transaction(
+        self, version: int, asked: ProduceRequest, log: Log, records: memoryview, producer: ProducerId
+    ) -> AppendResult:
+        """Append a batch while its transaction is open: after its end marker, the batch would open another one.
+
+        Source: apache/kafka ReplicaManager.handleProduceAppend, KIP-890.
+        """
+        assert asked.transactional_id is not None
+        rises = 2 if version >= _FIRST_ADDING else 0
+        writing = self._node.engine.transactions.writing(asked.transactional_id, producer, log.name, version=rises)
+        with writing:
+            return log.append_as_leader(records, _ACKS[asked.acks])
+
+
+def _refusal(
+    asked: ProduceRequest, topic: str, records: memoryview, transactional: int, batches: int
+) -> tuple[int, str] | None:
+    """Return error code and message if the records must not be appended."""
+    if asked.acks not in _ACKS:
+        return Code.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {asked.acks}"
+    if topic in INTERNAL_TOPICS:
+        return Code.INVALID_TOPIC, f"clients do not write to {topic}"
+    if not records:
+        return Code.INVALID_RECORD, "a partition has no batch"
+    if transactional and not asked.transactional_id:
+        return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch needs a transactional id"
+    if transactional and batches != 1:
+        return Code.INVALID_RECORD, "a transactional batch must be the only one of its partition"
+    return None
+
+
+def _transactional(records: memoryview) -> tuple[list[ProducerId], int]:
+    """Return the producers of the transactional batches, and the number of batches. The append checks all other bytes."""
+    at, producers, batches = 0, list[ProducerId](), 0
+    while at + _HEADER_BYTES <= len(records):
+        batches += 1
+        if records[at + _MAGIC_AT] >= 2 and I16.unpack_from(records, at + _ATTRIBUTES_AT)[0] & TRANSACTIONAL_BIT:
+            producer_id: int = I64.unpack_from(records, at + _PRODUCER_ID_AT)[0]
+            epoch: int = I16.unpack_from(records, at + _PRODUCER_EPOCH_AT)[0]
+            producers.append(ProducerId(producer_id, epoch))
+        size: int = I32.unpack_from(records, at + _LENGTH_AT)[0]
+        if size <= 0:
+            break
+        at += _LENGTH_AT + I32.size + size
+    return producers, batches

@@ -1,0 +1,84 @@
+"""A decoded request and the result of a handler, for the APIs whose messages kio encodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from stratalog import Fetched
+from stratalog.errors import StorageError
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.security.client import Client
+from stratalog_gateway.security.resources import Operation, ResourceType
+from stratalog_gateway.wire.messages import Header, Maker
+
+
+class Request(NamedTuple):
+    """A request, its body as kio's message, the builder of its response, and the client that sent it."""
+
+    header: Header
+    body: Any
+    make: Maker
+    client: Client
+
+    def field(self, name: str, default: Any) -> Any:
+        """Return a field of the body, or ``default`` if the version of the request lacks it."""
+        return getattr(self.body, name, default)
+
+
+Handler = Callable[[Request], Any]
+
+
+class Response(NamedTuple):
+    """A response frame in pieces to send, and the fetched batches to release afterwards.
+
+    Attributes:
+        throttle_ms: time for which the client's next request waits.
+        is_last: True if the connection is closed after the response.
+    """
+
+    pieces: Sequence[bytes | bytearray | memoryview]
+    fetched: Sequence[Fetched] = ()
+    throttle_ms: int = 0
+    is_last: bool = False
+
+    def release(self) -> None:
+        """Release the fetched batches; the pieces are invalid afterwards."""
+        for found in self.fetched:
+            found.release()
+
+
+_REFUSED: Final = "Authorization failed."
+ISOLATIONS: Final = {0: "read_uncommitted", 1: "read_committed"}
+
+
+class RefusedError(Exception):
+    """A part of a request has an error code of its own."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def require(client: Client, operation: Operation, kind: ResourceType, name: str) -> None:
+    """Raise RefusedError if a client may not perform an operation on a resource."""
+    code = client.refusal(operation, kind, name)
+    if code:
+        raise RefusedError(code, _REFUSED)
+
+
+Outcome = tuple[int, str | None]
+
+
+def outcome(act: Callable[[], object]) -> Outcome:
+    """Call ``act``, and return error code and message: 0 and None if it succeeds."""
+    try:
+        act()
+    except (RefusedError, StorageError) as error:
+        return code_of(error), str(error)
+    return Code.NONE, None
+
+
+def code_of(error: RefusedError | StorageError) -> int:
+    """Return the error code of an error."""
+    return error.code if isinstance(error, RefusedError) else error.kafka_code

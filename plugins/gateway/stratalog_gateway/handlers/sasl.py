@@ -1,0 +1,212 @@
+"""SASL: the requests of a connection until its client is authenticated, and when it authenticates again (KIP-368).
+
+Source: apache/kafka SaslServerAuthenticator, KafkaChannel.maybeBeginServerReauthentication, SocketServer.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Any, Final
+
+from stratalog.spi import Clock
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.handlers.request import Response
+from stratalog_gateway.security.client import Client
+from stratalog_gateway.security.mechanisms import AuthenticationError, Mechanism
+from stratalog_gateway.security.security_settings import SecuritySection
+from stratalog_gateway.wire.messages import API_VERSIONS, Header, Maker, encode, read_body, read_header
+from stratalog_gateway.wire.primitives import I32, MalformedRequestError
+
+SASL_HANDSHAKE: Final = 17
+SASL_AUTHENTICATE: Final = 36
+VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
+    SASL_HANDSHAKE: (0, 1),
+    API_VERSIONS: (0, 4),
+    SASL_AUTHENTICATE: (0, 2),
+}
+_LOGGER: Final = logging.getLogger(__name__)
+_NS_PER_MS: Final = 1_000_000
+_REAUTH_INTERVAL_NS: Final = 1_000_000_000
+Dispatch = Callable[[memoryview, Client], Response]
+
+
+class _State(Enum):
+    """Expected requests."""
+
+    INITIAL = auto()  # ApiVersions or SaslHandshake
+    HANDSHAKE = auto()  # SaslHandshake
+    AUTHENTICATE = auto()  # tokens
+    COMPLETE = auto()  # all
+    WRONG_MECHANISM = auto()  # a token, which fails
+
+
+class SaslRequests:
+    """Answers the requests of a connection: those of SASL itself, all others by ``dispatch`` after authentication.
+
+    Requests out of order close the connection, as in Kafka. For one thread.
+
+    Args:
+        client: gets its principal here.
+        dispatch: answers the requests of an authenticated client.
+        mechanisms: makes an authentication, by the name of its mechanism.
+        settings: time limits and the limit of requests before authentication.
+        request_bytes: maximum size of a request after authentication.
+        clock: source of the time.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        dispatch: Dispatch,
+        mechanisms: Mapping[str, Callable[[], Mechanism]],
+        settings: SecuritySection,
+        request_bytes: int,
+        clock: Clock,
+    ) -> None:
+        self._client, self._dispatch, self._mechanisms, self._clock = client, dispatch, mechanisms, clock
+        self._settings, self._request_bytes = settings, request_bytes
+        self._state = _State.INITIAL
+        self._has_headers = False  # tokens are in requests, since SaslHandshake 1
+        self._name = ""  # of the mechanism
+        self._mechanism: Mechanism | None = None
+        self._renewed = ""  # principal of the session that is renewed
+        self._used = ""  # name of the mechanism of that session
+        self._expires_ns: int | None = None
+        self._reauth_ns: int | None = None  # last start of a renewal
+
+    @property
+    def limit_bytes(self) -> int:
+        """Maximum size of the next request."""
+        return self._request_bytes if self._state == _State.COMPLETE else self._settings.sasl_bytes
+
+    def __call__(self, frame: memoryview) -> Response:
+        """Return the response to a request or to a token.
+
+        Raises:
+            MalformedRequestError: the request is out of order, or the session is over.
+        """
+        if self._state == _State.COMPLETE:
+            header = read_header(frame)
+            if header.api != SASL_HANDSHAKE:
+                if self._expires_ns is not None and self._clock.monotonic_ns() > self._expires_ns:
+                    raise MalformedRequestError(f"the session of {self._client.principal} is over")
+                return self._dispatch(frame, self._client)
+            if not self._may_renew():
+                return self._dispatch(frame, self._client)
+            return self._handshake(header, frame)
+        if self._state in {_State.AUTHENTICATE, _State.WRONG_MECHANISM}:
+            return self._token(frame)
+        header = read_header(frame)
+        if header.api == SASL_HANDSHAKE:
+            return self._handshake(header, frame)
+        if header.api == API_VERSIONS and self._state == _State.INITIAL:
+            response = self._dispatch(frame, self._client)
+            if (
+                header.version <= VERSIONS[API_VERSIONS][1]
+            ):  # a client asks once more after the error for an unknown version
+                self._state = _State.HANDSHAKE
+            return response
+        raise MalformedRequestError(f"api {header.api} before the authentication")
+
+    def _may_renew(self) -> bool:
+        """Return True if a new authentication may begin: not without a time limit, and at most one in a second."""
+        now_ns = self._clock.monotonic_ns()
+        if self._expires_ns is None:
+            return False
+        if self._reauth_ns is not None and now_ns - self._reauth_ns < _REAUTH_INTERVAL_NS:
+            return False
+        self._reauth_ns = now_ns
+        self._renewed = self._client.principal
+        return True
+
+    def _handshake(self, header: Header, frame: memoryview) -> Response:
+        first, last = VERSIONS[SASL_HANDSHAKE]
+        if not first <= header.version <= last:
+            raise MalformedRequestError(f"SaslHandshake version {header.version} is not announced")
+        name, make = read_body(header, frame).mechanism, Maker(header)
+        self._has_headers = header.version >= 1
+        offered = tuple(self._mechanisms)
+        if name not in self._mechanisms:
+            found = make(error_code=Code.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered)
+            return self._failed(Response([encode(header, found)]), f"mechanism {name[:64]} is not offered")
+        if self._used and name != self._used:
+            self._state = _State.WRONG_MECHANISM
+        else:
+            self._name, self._mechanism, self._state = name, self._mechanisms[name](), _State.AUTHENTICATE
+        return Response([encode(header, make(error_code=Code.NONE, mechanisms=offered))])
+
+    def _token(self, frame: memoryview) -> Response:
+        if not self._has_headers:
+            try:
+                answer = self._evaluated(bytes(frame))
+            except AuthenticationError as error:
+                return self._failed(Response([]), str(error))
+            self._complete()
+            return Response([I32.pack(len(answer)) + answer])
+        header = read_header(frame)
+        first, last = VERSIONS.get(header.api, (0, -1))
+        if not first <= header.version <= last:
+            raise MalformedRequestError(f"api {header.api} version {header.version} instead of a token")
+        make = Maker(header)
+        if header.api != SASL_AUTHENTICATE:
+            found = make(error_code=Code.ILLEGAL_SASL_STATE, mechanisms=(), api_keys=())
+            return self._failed(Response([encode(header, found)]), f"api {header.api} instead of a token")
+        try:
+            answer = self._evaluated(read_body(header, frame).auth_bytes)
+        except AuthenticationError as error:
+            kind = "re-authentication" if self._renewed else "authentication"
+            text = f"Authentication failed during {kind} due to invalid credentials with SASL mechanism {self._name}"
+            found = make(
+                error_code=Code.SASL_AUTHENTICATION_FAILED, error_message=error.message or text, auth_bytes=b"",
+                session_lifetime=dt.timedelta(),
+            )  # fmt: skip
+            return self._failed(Response([encode(header, found)]), str(error))
+        lifetime = dt.timedelta(milliseconds=self._complete())
+        found = make(error_code=Code.NONE, error_message=None, auth_bytes=answer, session_lifetime=lifetime)
+        return Response([encode(header, found)])
+
+    def _evaluated(self, token: bytes) -> bytes:
+        """Return the mechanism's response; raise AuthenticationError."""
+        if self._state == _State.WRONG_MECHANISM or self._mechanism is None:
+            raise AuthenticationError(f"SASL mechanism is not that of the authentication before, {self._used}")
+        answer = self._mechanism.evaluate(token)
+        principal = f"User:{self._mechanism.name}"
+        if self._mechanism.name and self._renewed and principal != self._renewed:
+            raise AuthenticationError(
+                f"Cannot change principals during re-authentication from {self._renewed}: {principal}"
+            )
+        return answer
+
+    def _complete(self) -> int:
+        """Begin the session if the mechanism is complete; return the session's time (ms), 0 without a limit."""
+        mechanism = self._mechanism
+        assert mechanism is not None
+        if not mechanism.name:
+            return 0
+        self._client.principal, self._used, self._state = f"User:{mechanism.name}", self._name, _State.COMPLETE
+        self._mechanism, self._expires_ns = None, None
+        limits = [self._settings.max_reauth_ms] if self._settings.max_reauth_ms else []
+        if mechanism.expires_ms is not None:
+            limits.append(max(mechanism.expires_ms - self._clock.now_ms(), 0))
+        if not limits:
+            return 0
+        self._expires_ns = self._clock.monotonic_ns() + min(limits) * _NS_PER_MS
+        return min(limits)
+
+    def _failed(self, response: Response, reason: str) -> Response:
+        """Return the last response of the connection, after a delay."""
+        _LOGGER.info("authentication failed: %s host=%s", reason, self._client.host)
+        self._clock.wait(threading.Event(), self._settings.failure_delay_ms)
+        return response._replace(is_last=True)
+
+
+def illegal_state(request: Any) -> Any:
+    """Return the response to a request of SASL on a connection that needs none."""
+    return request.make(
+        error_code=Code.ILLEGAL_SASL_STATE, mechanisms=(), error_message="SASL request received after successful "
+        "authentication", auth_bytes=b"", session_lifetime=dt.timedelta(),
+    )  # fmt: skip

@@ -1,0 +1,149 @@
+"""CreateTopics, DeleteTopics and CreatePartitions.
+
+Source: apache/kafka ReplicationControlManager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from stratalog.spi import TopicConfig
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.handlers.configs import described_settings
+from stratalog_gateway.handlers.request import RefusedError, Request, outcome, require
+from stratalog_gateway.node import Node
+from stratalog_gateway.security.client import Client
+from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
+
+
+class TopicHandlers:
+    """Changes of topics. Each topic of a request succeeds or fails alone."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def create_topics(self, request: Request) -> Any:
+        """Create topics, or only check them if ``validate_only`` is set."""
+        names = Counter(topic.name for topic in request.body.topics)
+        return request.make(
+            topics=tuple(self._create(request, topic, names[topic.name]) for topic in request.body.topics)
+        )
+
+    def _create(self, request: Request, topic: Any, times: int) -> Any:
+        only_check = request.field("validate_only", False)
+        config = {setting.name: setting.value for setting in topic.configs if setting.value is not None}
+        count = len(topic.assignments) or topic.num_partitions
+        count = self._node.settings.partitions if count == -1 else count
+
+        def create() -> None:
+            if times > 1:
+                raise RefusedError(Code.INVALID_REQUEST, f"topic {topic.name} is in the request twice")
+            if not request.client.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+                require(request.client, Operation.CREATE, ResourceType.TOPIC, topic.name)
+            self._check_new(topic, count)
+            if topic.name in self._node.topics():
+                raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+            if only_check:
+                TopicConfig().replaced(config, "CreateTopics")
+            else:
+                self._node.engine.create_topic(topic.name, partitions=count, config=config)
+
+        error, message = outcome(create)
+        info = None if error else self._node.topics().get(topic.name)
+        configs, hidden = (), request.client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name)
+        if info is not None and not hidden and request.header.version >= 5:
+            configs = described_settings(self._node, request.make, topic.name, "CreatableTopicConfigs")
+        return request.make.part(
+            "CreatableTopicResult",
+            name=topic.name,
+            topic_id=None if info is None or info.topic_id is None else info.topic_id.as_uuid,
+            error_code=error,
+            error_message=message,
+            topic_config_error_code=Code.NONE if error else hidden,
+            num_partitions=-1 if error or hidden else count,
+            replication_factor=-1 if error or hidden else 1,
+            configs=configs,
+        )
+
+    def _check_new(self, topic: Any, count: int) -> None:
+        if topic.assignments:
+            numbers = sorted(found.partition_index for found in topic.assignments)
+            if numbers != list(range(count)):
+                raise RefusedError(
+                    Code.INVALID_REPLICA_ASSIGNMENT, "the partitions of the assignment are not 0, 1, 2 ..."
+                )
+            self._check_brokers([found.broker_ids for found in topic.assignments])
+            return
+        if count < 1:
+            raise RefusedError(Code.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+        if topic.replication_factor not in {-1, 1}:
+            raise RefusedError(
+                Code.INVALID_REPLICATION_FACTOR,
+                f"Unable to replicate the partition {topic.replication_factor} time(s): the cluster has 1 broker.",
+            )
+
+    def _check_brokers(self, assignments: Sequence[Sequence[int]]) -> None:
+        node_id = self._node.settings.node_id
+        if any(tuple(brokers) != (node_id,) for brokers in assignments):
+            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {node_id}")
+
+    def delete_topics(self, request: Request) -> Any:
+        """Delete topics by name, or by id from version 6 on."""
+        body, make = request.body, request.make
+        asked = getattr(body, "topics", None) or [(name, None) for name in getattr(body, "topic_names", ())]
+        found = []
+        for topic in asked:
+            name, topic_id = topic if isinstance(topic, tuple) else (topic.name, topic.topic_id)
+            error: int = Code.UNKNOWN_TOPIC_ID
+            message: str | None = "no topic has this id"
+            if name is None and topic_id is not None:
+                name = self._node.topic_of(topic_id.bytes)
+            if name is not None:
+                known = name
+                error, message = outcome(lambda: self._delete(request.client, known))  # noqa: B023 - called here
+                is_hidden = not request.client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
+                name = None if topic_id is not None and is_hidden else name
+            found.append(
+                make.part("DeletableTopicResult", name=name, topic_id=topic_id, error_code=error, error_message=message)
+            )
+        return make(responses=tuple(found))
+
+    def _delete(self, client: Client, topic: str) -> None:
+        require(client, Operation.DELETE, ResourceType.TOPIC, topic)
+        self._node.engine.delete_topic(topic)
+
+    def create_partitions(self, request: Request) -> Any:
+        """Add partitions to topics."""
+        found = []
+        for topic in request.body.topics:
+            error, message = outcome(lambda: self._add(request, topic))  # noqa: B023 - called here
+            found.append(
+                request.make.part(
+                    "CreatePartitionsTopicResult", name=topic.name, error_code=error, error_message=message
+                )
+            )
+        return request.make(results=tuple(found))
+
+    def _add(self, request: Request, topic: Any) -> None:
+        require(request.client, Operation.ALTER, ResourceType.TOPIC, topic.name)
+        info = self._node.topics().get(topic.name)
+        if info is None:
+            raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        have = len(info.partitions)
+        if topic.count <= have:
+            reason = (
+                f"Topic currently has {have} partitions, which is {'' if topic.count == have else 'higher than '}the "
+            )
+            raise RefusedError(Code.INVALID_PARTITIONS, f"{reason}requested {topic.count}.")
+        if topic.assignments is not None:
+            if len(topic.assignments) != topic.count - have:
+                raise RefusedError(
+                    Code.INVALID_REPLICA_ASSIGNMENT,
+                    f"Attempted to add {topic.count - have} additional partition(s), but only {len(topic.assignments)} "
+                    "assignment(s) were specified.",
+                )
+            self._check_brokers([found.broker_ids for found in topic.assignments])
+        if not request.body.validate_only:
+            self._node.engine.create_partitions(topic.name, topic.count)

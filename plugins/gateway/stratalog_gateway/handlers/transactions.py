@@ -1,0 +1,301 @@
+"""Requests of transactional producers. The engine's coordinator stores the states in ``__transaction_state``, as Kafka does.
+
+Source: apache/kafka KafkaApis, TransactionCoordinator, AddPartitionsToTxnManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from stratalog import CommittedOffset, ProducerId, TopicPartition, TransactionState
+from stratalog.errors import ConfigError, StorageError
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.groups.coordinator import GroupCoordinator
+from stratalog_gateway.handlers.request import Request
+from stratalog_gateway.node import INTERNAL_TOPICS, Node
+from stratalog_gateway.security.client import Client
+from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
+from stratalog_gateway.wire.messages import to_ms
+
+MAX_METADATA_BYTES: Final = 4096  # offset.metadata.max.bytes
+_NOBODY: Final = ProducerId(-1, -1)
+_EPOCH_RAISING: Final = 2  # version of transactions whose end raises the epoch (KIP-890)
+_FIRST_FENCED: Final = {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}
+_FIRST_RAISING_END: Final = 5
+_FIRST_ADDING_COMMIT: Final = 5
+_FIRST_ABORTABLE_COMMIT: Final = 4
+_FIRST_ABORTABLE_ADD: Final = 5
+_FIRST_MANY: Final = 4  # first version of AddPartitionsToTxn with several transactions
+
+
+class TransactionHandlers:
+    """Transactions of producers."""
+
+    def __init__(self, node: Node, groups: GroupCoordinator) -> None:
+        self._node, self._groups = node, groups
+
+    def init_producer_id(self, request: Request) -> Any:
+        """Return the id and epoch of a producer; with a transactional id, fence the producer before it."""
+        body = request.body
+        producer, code = _NOBODY, int(Code.NONE)
+        expected = ProducerId(request.field("producer_id", -1), request.field("producer_epoch", -1))
+        timeout_ms = to_ms(body.transaction_timeout)
+        if (expected.producer_id == -1) != (expected.epoch == -1) or body.transactional_id == "":
+            code = Code.INVALID_REQUEST
+        elif refused := _refused_producer(request):
+            code = refused
+        elif body.transactional_id is None:  # Kafka gives a new id, whatever id the producer had
+            producer = ProducerId(self._node.engine.new_producer_id(), 0)
+        elif not 0 < timeout_ms <= self._node.settings.transaction_max_ms:
+            code = Code.INVALID_TRANSACTION_TIMEOUT
+        else:
+            try:
+                producer = self._node.engine.transactions.init_producer(
+                    body.transactional_id, timeout_ms, None if expected == _NOBODY else expected
+                )
+            except StorageError as error:
+                code = _known_code(error, "InitProducerId", request.header.version)
+        return request.make(error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+    def add_partitions_to_txn(self, request: Request) -> Any:
+        """Add partitions to transactions, or check that they were added. All partitions of a transaction, or none."""
+        body, make, version, client = request.body, request.make, request.header.version, request.client
+        if version >= _FIRST_MANY:  # only brokers send it
+            refused = client.refusal(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+            if refused:
+                return make(error_code=refused, results_by_transaction=())
+            results = []
+            for found in body.transactions:
+                producer = ProducerId(found.producer_id, found.producer_epoch)
+                errors = self._added(
+                    request, found.transactional_id, producer, found.topics, only_checks=found.verify_only
+                )
+                results.append(
+                    make.part(
+                        "AddPartitionsToTxnResult",
+                        transactional_id=found.transactional_id,
+                        topic_results=_added_topics(request, found.topics, errors),
+                    )
+                )
+            return make(error_code=Code.NONE, results_by_transaction=tuple(results))
+        producer = ProducerId(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+        topics = body.v3_and_below_topics
+        errors = self._added(request, body.v3_and_below_transactional_id, producer, topics)
+        return make(results_by_topic_v3_and_below=_added_topics(request, topics, errors))
+
+    def _added(
+        self,
+        request: Request,
+        transactional_id: str,
+        producer: ProducerId,
+        topics: Iterable[Any],
+        *,
+        only_checks: bool = False,
+    ) -> dict[TopicPartition, int]:
+        """Add partitions, and return an error code for each."""
+        names = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+        version, client = request.header.version, request.client
+        refused = client.refusal(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        if refused and version < _FIRST_MANY:
+            return dict.fromkeys(names, refused)
+        errors = {name: self._refusal(client, name) for name in names}
+        if any(errors.values()):
+            return {name: error or Code.OPERATION_NOT_ATTEMPTED for name, error in errors.items()}
+        transactions = self._node.engine.transactions
+        act = transactions.check_partitions if only_checks else transactions.add_partitions
+        code = _outcome(lambda: act(transactional_id, producer, names), "AddPartitionsToTxn", version, transactional_id)
+        if code == Code.INVALID_TXN_STATE and version >= _FIRST_ABORTABLE_ADD:
+            code = Code.TRANSACTION_ABORTABLE
+        return dict.fromkeys(names, code)
+
+    def _refusal(self, client: Client, name: TopicPartition) -> int:
+        if name.topic in INTERNAL_TOPICS or not client.allows(Operation.WRITE, ResourceType.TOPIC, name.topic):
+            return Code.TOPIC_AUTHORIZATION_FAILED
+        return Code.NONE if self._node.has_log(*name) else Code.UNKNOWN_TOPIC_OR_PARTITION
+
+    def add_offsets_to_txn(self, request: Request) -> Any:
+        """Add the partition with the offsets of a group to a transaction."""
+        body = request.body
+        refused = _refused_id(request) or request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id)
+        if refused:
+            return request.make(error_code=refused)
+        producer = ProducerId(body.producer_id, body.producer_epoch)
+        code = _outcome(
+            lambda: self._node.engine.transactions.add_offsets(body.transactional_id, producer, body.group_id),
+            "AddOffsetsToTxn",
+            request.header.version,
+            body.transactional_id,
+        )
+        return request.make(error_code=code if body.group_id else Code.INVALID_GROUP_ID)
+
+    def end_txn(self, request: Request) -> Any:
+        """Commit or abort a transaction. From version 5 on the epoch rises, and the response has it."""
+        body, version = request.body, request.header.version
+        producer, code = _NOBODY, int(Code.NONE)
+        if refused := _refused_id(request):
+            code = refused
+        elif not body.transactional_id:
+            code = Code.INVALID_REQUEST
+        else:
+            try:
+                ongoing = self._node.engine.transactions.state(body.transactional_id)
+                producer = self._node.engine.transactions.end_decided(
+                    body.transactional_id,
+                    ProducerId(body.producer_id, body.producer_epoch),
+                    commit=body.committed,
+                    version=_EPOCH_RAISING if version >= _FIRST_RAISING_END else 0,
+                )
+                self._wake(ongoing)
+            except StorageError as error:
+                code = _known_code(error, "EndTxn", version)
+        return request.make(error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+    def _wake(self, ended: TransactionState | None) -> None:
+        """Wake the fetches that wait for the partitions of a transaction."""
+        for topic in () if ended is None else ended.partitions or ():
+            for number in topic.partitions:
+                self._node.appended(topic.topic, number)
+
+    def txn_offset_commit(self, request: Request) -> Any:
+        """Store offsets of a group that are committed with the transaction. Each partition has an error of its own."""
+        body, make = request.body, request.make
+        refused = (
+            _refused_id(request)
+            or request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id)
+            or self._refused_commit(request)
+        )
+        errors: dict[tuple[str, int], int] = {}
+        offsets: dict[TopicPartition, CommittedOffset] = {}
+        for topic in body.topics:
+            hidden = request.client.refusal(Operation.READ, ResourceType.TOPIC, topic.name)
+            for wanted in topic.partitions:
+                name = TopicPartition(topic.name, wanted.partition_index)
+                errors[name] = refused or hidden or self._check_commit(name, wanted)
+                if not errors[name]:
+                    epoch = getattr(wanted, "committed_leader_epoch", -1)
+                    offsets[name] = CommittedOffset(wanted.committed_offset, epoch, wanted.committed_metadata or "")
+        if offsets:
+            code = self._commit(request, offsets)
+            errors |= dict.fromkeys(offsets, code) if code else {}
+        topics = []
+        for topic in body.topics:
+            partitions = tuple(
+                make.part(
+                    "TxnOffsetCommitResponsePartition",
+                    partition_index=wanted.partition_index,
+                    error_code=errors[topic.name, wanted.partition_index],
+                )
+                for wanted in topic.partitions
+            )
+            topics.append(make.part("TxnOffsetCommitResponseTopic", name=topic.name, partitions=partitions))
+        return make(topics=tuple(topics))
+
+    def _refused_commit(self, request: Request) -> int:
+        """Return an error code if a member must not commit. A producer of an old client does not name its member.
+
+        Source: ClassicGroup.validateOffsetCommit: a commit of a transaction is allowed during a rebalance.
+        """
+        body = request.body
+        if not body.group_id:
+            return Code.INVALID_GROUP_ID
+        member_id, generation = request.field("member_id", ""), request.field("generation_id", -1)
+        instance_id = request.field("group_instance_id", None)
+        if not member_id and generation < 0 and instance_id is None:
+            return Code.NONE
+        error = self._groups.check_commit(body.group_id, member_id, generation, instance_id)
+        return Code.NONE if error == Code.REBALANCE_IN_PROGRESS else error
+
+    def _check_commit(self, name: TopicPartition, wanted: Any) -> int:
+        if not self._node.has_log(*name):
+            return Code.UNKNOWN_TOPIC_OR_PARTITION
+        is_long = len((wanted.committed_metadata or "").encode()) > MAX_METADATA_BYTES
+        return Code.OFFSET_METADATA_TOO_LARGE if is_long else Code.NONE
+
+    def _commit(self, request: Request, offsets: dict[TopicPartition, CommittedOffset]) -> int:
+        body, version = request.body, request.header.version
+        try:
+            self._node.engine.transactions.commit_offsets(
+                body.transactional_id,
+                ProducerId(body.producer_id, body.producer_epoch),
+                body.group_id,
+                offsets,
+                version=_EPOCH_RAISING if version >= _FIRST_ADDING_COMMIT else 0,
+            )
+        except ConfigError:  # a negative offset
+            return Code.INVALID_REQUEST
+        except StorageError as error:
+            return write_code(
+                error,
+                is_abortable=version >= _FIRST_ABORTABLE_COMMIT,
+                busy=Code.CONCURRENT_TRANSACTIONS
+                if version >= _FIRST_ADDING_COMMIT
+                else Code.COORDINATOR_NOT_AVAILABLE,
+            )
+        return Code.NONE
+
+
+def _refused_id(request: Request) -> int:
+    """Return the error code if the client may not use its transactional id, or 0."""
+    return request.client.refusal(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.body.transactional_id)
+
+
+def _refused_producer(request: Request) -> int:
+    """Return the error code if the client may not get a producer id, or 0."""
+    if request.body.transactional_id is not None:
+        return _refused_id(request)
+    refused = request.client.refusal(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
+    return Code.NONE if request.client.allows_any(Operation.WRITE, ResourceType.TOPIC) else refused
+
+
+def write_code(error: StorageError, *, is_abortable: bool, busy: int) -> int:
+    """Return the code of an error of a write in a transaction.
+
+    Args:
+        error: the error.
+        is_abortable: True if the version of the request knows TRANSACTION_ABORTABLE.
+        busy: code for a transaction that is being ended.
+    """
+    if error.kafka_code == Code.PRODUCER_FENCED:
+        return Code.INVALID_PRODUCER_EPOCH
+    if error.kafka_code == Code.CONCURRENT_TRANSACTIONS:
+        return busy
+    if error.kafka_code == Code.INVALID_TXN_STATE and is_abortable:
+        return Code.TRANSACTION_ABORTABLE
+    return error.kafka_code
+
+
+def _outcome(act: Callable[[], object], api: str, version: int, transactional_id: str) -> int:
+    if not transactional_id:
+        return Code.INVALID_REQUEST
+    try:
+        act()
+    except StorageError as error:
+        return _known_code(error, api, version)
+    return Code.NONE
+
+
+def _known_code(error: StorageError, api: str, version: int) -> int:
+    """Return the code of an error. Older versions do not know PRODUCER_FENCED."""
+    if error.kafka_code == Code.PRODUCER_FENCED and version < _FIRST_FENCED[api]:
+        return Code.INVALID_PRODUCER_EPOCH
+    return error.kafka_code
+
+
+def _added_topics(request: Request, topics: Iterable[Any], errors: dict[TopicPartition, int]) -> tuple[Any, ...]:
+    make = request.make
+    return tuple(
+        make.part(
+            "AddPartitionsToTxnTopicResult",
+            name=topic.name,
+            results_by_partition=tuple(
+                make.part(
+                    "AddPartitionsToTxnPartitionResult",
+                    partition_index=number,
+                    partition_error_code=errors[TopicPartition(topic.name, number)],
+                )
+                for number in topic.partitions
+            ),
+        )
+        for topic in topics
+    )

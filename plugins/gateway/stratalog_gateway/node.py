@@ -1,0 +1,218 @@
+"""State that all requests share: the engine, the address that clients are given, and caches of topics and logs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from stratalog import Engine, Log, LogOffsets, TopicInfo, TopicPartition, TopicSetting
+from stratalog.errors import StorageError, UnknownTopicError
+from stratalog.spi import Clock, Env
+from stratalog_gateway.security.acl_file import AclFile
+from stratalog_gateway.security.quotas import Quotas
+from stratalog_gateway.settings import GatewaySection
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+_NS_PER_MS: Final = 1_000_000
+
+
+class LogSource(Protocol):
+    """Topics and logs that clients see: an engine, or a reader."""
+
+    @property
+    def topic_changes(self) -> int:
+        """Number of changes of topics so far."""
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Return all topics, by name."""
+
+    def log(self, topic: str, partition: int) -> Log:
+        """Return a log; raise UnknownTopicError if there is none."""
+
+    def topic_settings(self, name: str) -> dict[str, TopicSetting]:
+        """Return the settings of a topic; raise UnknownTopicError if there is none."""
+
+    def log_directories(self) -> Mapping[str, Iterable[TopicPartition]]:
+        """Return the logs of each directory."""
+
+
+class Node:
+    """The only broker of the cluster that clients see. Thread-safe.
+
+    Args:
+        engine: has groups, transactions and topics; not closed here.
+        settings: settings of the gateway.
+        clock: source of the time for waits.
+        source: has the topics and logs that clients see; None means the engine.
+
+    Attributes:
+        quotas: quotas of bytes and of new connections.
+        acls: the file of ACLs; None if everything is allowed.
+
+    Raises:
+        ConfigError: the file of quotas or of ACLs is wrong.
+    """
+
+    def __init__(self, engine: Engine, settings: GatewaySection, clock: Clock, source: LogSource | None = None) -> None:
+        self.engine, self.settings, self.clock = engine, settings, clock
+        self.source: LogSource = engine if source is None else source
+        self.quotas = Quotas(settings.quotas_file, clock)
+        self.acls: AclFile | None = None
+        if settings.acls_file:
+            self.acls = AclFile(settings.acls_file, Env().files, clock)
+        self._lock = threading.Lock()
+        self._known = _Known(self.source)
+        self._closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """True after ``close``: requests that wait end soon."""
+        return self._closed
+
+    def now_ns(self) -> int:
+        """Return the monotonic time in nanoseconds."""
+        return self.clock.monotonic_ns()
+
+    def wait(self, event: threading.Event, until_ns: int) -> None:
+        """Wait until an event is set, but not after ``until_ns``."""
+        left_ms = (until_ns - self.now_ns() + _NS_PER_MS - 1) // _NS_PER_MS
+        if left_ms > 0:
+            self.clock.wait(event, left_ms)
+
+    def log(self, topic: str, partition: int) -> Log:
+        """Return a log; errors as ``Engine.log``. A look-up in a cache."""
+        return self._current().log(topic, partition)
+
+    def has_log(self, topic: str, partition: int) -> bool:
+        """Return True if the log exists, even if it could not be opened."""
+        try:
+            self.log(topic, partition)
+        except UnknownTopicError:
+            return False
+        except StorageError:
+            return True
+        return True
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Return all topics, by name."""
+        return self._current().topics()
+
+    def topic_of(self, topic_id: bytes) -> str | None:
+        """Return the name of the topic with an id of 16 bytes, or None."""
+        return self._current().names().get(topic_id)
+
+    def watch(self, topic: str, partition: int) -> Watch:
+        """Return the watch of a log; create it at the first use. Errors as ``Engine.log``."""
+        known = self._current()
+        log = known.log(topic, partition)
+        with self._lock:
+            found = known.watches.get((topic, partition))
+            if found is None:
+                found = known.watches[topic, partition] = Watch(log)
+        return found
+
+    def appended(self, topic: str, partition: int) -> None:
+        """Wake the fetches that wait for a log, after an append: the log's own notification comes later."""
+        watch = self._known.watches.get((topic, partition))
+        if watch is not None:
+            watch.wake()
+
+    def close(self) -> None:
+        """End the waits of fetches, and watch no log any more."""
+        with self._lock:
+            self._closed = True
+            known = self._known
+        known.close()
+
+    def _current(self) -> _Known:
+        """Return the caches, new ones if a topic has changed."""
+        known = self._known
+        if known.version == self.source.topic_changes:
+            return known
+        with self._lock:
+            if self._known is known:
+                self._known = _Known(self.source)
+            replaced, current = known, self._known
+        replaced.close()
+        return current
+
+
+class _Known:
+    """Caches that are valid until the next change of a topic."""
+
+    def __init__(self, source: LogSource) -> None:
+        self._source = source
+        self.version = source.topic_changes  # read first: a change while the caches fill makes them stale
+        self._logs: dict[tuple[str, int], Log] = {}
+        self.watches: dict[tuple[str, int], Watch] = {}
+        self._topics: dict[str, TopicInfo] | None = None
+        self._names: dict[bytes, str] | None = None
+
+    def log(self, topic: str, partition: int) -> Log:
+        found = self._logs.get((topic, partition))
+        if found is None:
+            found = self._logs[topic, partition] = self._source.log(topic, partition)
+        return found
+
+    def topics(self) -> dict[str, TopicInfo]:
+        found = self._topics
+        if found is None:
+            found = self._topics = self._source.topics()
+        return found
+
+    def names(self) -> dict[bytes, str]:
+        found = self._names
+        if found is None:
+            found = self._names = {
+                info.topic_id.as_uuid.bytes: name for name, info in self.topics().items() if info.topic_id is not None
+            }
+        return found
+
+    def close(self) -> None:
+        for watch in list(self.watches.values()):
+            watch.close()
+
+
+class Watch:
+    """Fetches that wait for one log to grow. Thread-safe."""
+
+    def __init__(self, log: Log) -> None:
+        self._log, self._lock = log, threading.Lock()
+        self._waiting: set[threading.Event] = set()
+        self._closed = False
+        self._unsubscribe = log.subscribe(self._moved)
+
+    def add(self, event: threading.Event, seen: LogOffsets) -> bool:
+        """Set ``event`` when the bounds move. Return False if they differ from ``seen`` already, or after ``close``."""
+        with self._lock:
+            if self._closed:
+                return False
+            self._waiting.add(event)
+        return self._log.offsets() == seen
+
+    def leave(self, event: threading.Event) -> None:
+        """Forget an event."""
+        with self._lock:
+            self._waiting.discard(event)
+
+    def wake(self) -> None:
+        """Set all events."""
+        if not self._waiting:  # a fetch that adds itself now reads the bounds afterwards
+            return
+        with self._lock:
+            waiting, self._waiting = self._waiting, set()
+        for event in waiting:
+            event.set()
+
+    def close(self) -> None:
+        """Set all events, and subscribe to the log no longer."""
+        with self._lock:
+            self._closed = True
+        self._unsubscribe()
+        self.wake()
+
+    def _moved(self, bounds: LogOffsets) -> None:
+        del bounds
+        self.wake()

@@ -1,0 +1,174 @@
+"""A read-only gateway: topics and records come from a tier or from a directory, which another process writes.
+
+Groups, their offsets and nothing else are stored, in an engine of the gateway's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final, cast
+
+from stratalog import Log, LogOffsets, LogReader, Reader, TopicInfo, TopicPartition, TopicSetting
+from stratalog.errors import ClosedError, StorageError, UnknownTopicError
+from stratalog.spi import Clock, TopicConfig
+from stratalog_gateway.security.client import Permissions
+from stratalog_gateway.security.resources import Operation, ResourceType
+
+_LOGGER: Final = logging.getLogger(__name__)
+_CHANGES: Final = frozenset({
+    Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.CLUSTER_ACTION,
+    Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
+})  # fmt: skip
+
+
+class ReadOnlyPermissions:
+    """Allows no change of topics and of the cluster, and otherwise decides as ``permissions`` does; None allows all.
+
+    A client thus gets the error code that Kafka has for an operation without permission. Clients do not retry it.
+    """
+
+    def __init__(self, permissions: Permissions | None) -> None:
+        self._permissions = permissions
+
+    def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Return True if a principal may perform an operation on a resource from the address ``host``."""
+        if operation in _CHANGES and kind != ResourceType.GROUP:
+            return False
+        return self._permissions is None or self._permissions.allows(principal, host, operation, kind, name)
+
+    def allows_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
+        """Return True if a principal may perform an operation on at least one resource of a type."""
+        if operation in _CHANGES and kind != ResourceType.GROUP:
+            return False
+        return self._permissions is None or self._permissions.allows_any(principal, host, operation, kind)
+
+
+class ReadOnlySource:
+    """The topics and logs of a reader, which is refreshed from ``start`` to ``stop``. Thread-safe.
+
+    A failed refresh is logged and repeated; clients read the earlier state meanwhile.
+
+    Args:
+        reader: reads a tier or a directory; not closed here.
+        refresh_ms: time between two refreshes.
+        clock: source of the time.
+    """
+
+    def __init__(self, reader: Reader, refresh_ms: int, clock: Clock) -> None:
+        self._reader, self._refresh_ms, self._clock = reader, refresh_ms, clock
+        self._lock = threading.Lock()  # a reader opens and refreshes logs in one thread at a time
+        self._names, self._topics = reader.partitions(), reader.topics()
+        self._opened: dict[TopicPartition, _ReadOnlyLog] = {}  # under _lock
+        self._changes = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._refresh_all, name="stratalog-gateway-refresh", daemon=True)
+
+    @property
+    def topic_changes(self) -> int:
+        """Number of refreshes in which a topic appeared, disappeared or was replaced."""
+        return self._changes
+
+    def start(self) -> None:
+        """Refresh the logs from now on."""
+        self._thread.start()
+
+    def stop(self, wait_s: float) -> None:
+        """Stop refreshing the logs. May be called without a start, and more than once."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(wait_s)
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Return all topics of the last successful refresh, by name."""
+        return self._topics
+
+    def log(self, topic: str, partition: int) -> Log:
+        """Return a log for reading; errors as ``Reader.log``. Nothing appends to it: ``ReadOnlyPermissions`` forbids it."""
+        name = TopicPartition(topic, partition)
+        with self._lock:
+            found = self._opened.get(name)
+            if found is None:
+                opened = self._reader.log(topic, partition)
+                found = self._opened[name] = _ReadOnlyLog(opened, self._reader.topic_config(name))
+        return cast(Log, found)
+
+    def topic_settings(self, name: str) -> dict[str, TopicSetting]:
+        """Return the settings of a topic; raise UnknownTopicError if there is none."""
+        info = self.topics().get(name)
+        if info is None:
+            raise UnknownTopicError(f"there is no topic {name}")
+        plain, keys = TopicConfig().to_mapping(), TopicConfig.keys()
+        return {
+            found: TopicSetting(value, plain[found], "default" if value == plain[found] else "topic", keys[found].doc)
+            for found, value in info.config.to_mapping().items()
+            if found in keys
+        }
+
+    def log_directories(self) -> Mapping[str, tuple[TopicPartition, ...]]:
+        """Return no directory: the logs are another process's."""
+        return {}
+
+    def refresh(self) -> None:
+        """Show what was committed since the last refresh; errors as ``Reader.refresh``."""
+        with self._lock:
+            changed = self._reader.refresh()
+            names = self._reader.partitions()
+            moved = [(name, self._opened[name]) for name in changed if name in self._opened]
+            replaced = [name for name, log in moved if log.is_closed]
+            for name in replaced:
+                del self._opened[name]
+            if replaced or names != self._names:
+                self._names, self._topics = names, self._reader.topics()
+                self._changes += 1
+        for _, log in moved:
+            log.moved()
+
+    def _refresh_all(self) -> None:
+        while not self._clock.wait(self._stopping, self._refresh_ms):
+            try:
+                self.refresh()
+            except StorageError as error:
+                _LOGGER.warning("the logs are shown in an earlier state: %s", error)
+
+
+class _ReadOnlyLog:
+    """A log of a reader, with those methods of an engine's log that handlers of reads call."""
+
+    def __init__(self, log: LogReader, config: TopicConfig) -> None:
+        self.name, self.config, self._log = log.name, config, log
+        self.fetch, self.offsets, self.segments = log.fetch, log.offsets, log.segments
+        self.end_offset_for_epoch, self.first_since = log.end_offset_for_epoch, log.first_since
+        self.largest_timestamp = log.largest_timestamp
+        self._callbacks: set[Callable[[LogOffsets], object]] = set()
+
+    @property
+    def leader_epoch(self) -> int:
+        """Latest leader epoch; -1 if none is known."""
+        return self._log.latest_epoch
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the topic was deleted, or deleted and created again."""
+        try:
+            self._log.offsets()
+        except ClosedError:
+            return True
+        return False
+
+    def producers(self) -> tuple[object, ...]:
+        """Return no producers: only the writer knows them."""
+        return ()
+
+    def subscribe(self, callback: Callable[[LogOffsets], object]) -> Callable[[], None]:
+        """Call ``callback`` after refreshes that moved the bounds; return a function that unsubscribes it."""
+        self._callbacks.add(callback)
+        return lambda: self._callbacks.discard(callback)
+
+    def moved(self) -> None:
+        """Call the callbacks."""
+        if not self.is_closed:
+            bounds = self._log.offsets()
+            for callback in tuple(self._callbacks):
+                callback(bounds)

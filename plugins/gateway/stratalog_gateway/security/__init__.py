@@ -1,0 +1,1 @@
+"""Security: listeners, principals, credentials, permissions and quotas."""

@@ -1,0 +1,158 @@
+"""ACLs: their file, and the decision of an authorizer.
+
+The file is JSON: ``{"version": 1, "acls": [...]}``. The fields of an ACL have the names of Kafka's ``AclBinding``; the
+values are Kafka's words in any case, such as ``Topic``, ``Prefixed``, ``DescribeConfigs`` and ``Allow``.
+
+Source: apache/kafka StandardAuthorizerData, AclEntry.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from stratalog.errors import ConfigError
+from stratalog.spi import Vfs
+from stratalog_gateway.security.json_file import replace_json, versioned
+from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+
+ANY: Final = "*"  # any resource, host, or name of a principal
+ANY_PRINCIPAL: Final = "User:*"
+VERSION: Final = 1
+_FIELDS: Final = frozenset({
+    "resourceType", "resourceName", "patternType", "principal", "host", "operation", "permissionType",
+})  # fmt: skip
+_OPTIONAL: Final = {"patternType": "Literal", "host": ANY, "permissionType": "Allow"}
+_IMPLIES_DESCRIBE: Final = frozenset({
+    Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER,
+})  # fmt: skip
+_IMPLIES_DESCRIBE_CONFIGS: Final = frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS})
+Word = TypeVar("Word", bound=IntEnum)
+
+
+class Acl(NamedTuple):
+    """One ACL. ``name`` of the pattern type LITERAL may be ``*``: any resource of the type."""
+
+    kind: ResourceType
+    name: str
+    pattern: PatternType
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
+
+    def to_json(self) -> dict[str, str]:
+        """Return the form of the file."""
+        return {
+            "resourceType": word(self.kind),
+            "resourceName": self.name,
+            "patternType": word(self.pattern),
+            "principal": self.principal,
+            "host": self.host,
+            "operation": word(self.operation),
+            "permissionType": word(self.permission),
+        }
+
+    def concerns(self, principal: str, host: str, operation: Operation) -> bool:
+        """Return True if the ACL has an effect on an operation of a principal, whatever the resource."""
+        if self.principal not in {principal, ANY_PRINCIPAL} or self.host not in {host, ANY}:
+            return False
+        if self.operation in {Operation.ALL, operation}:
+            return True
+        if self.permission != Permission.ALLOW:
+            return False
+        if operation == Operation.DESCRIBE:
+            return self.operation in _IMPLIES_DESCRIBE
+        return operation == Operation.DESCRIBE_CONFIGS and self.operation in _IMPLIES_DESCRIBE_CONFIGS
+
+    def covers(self, name: str) -> bool:
+        """Return True if the ACL is about the resource ``name``."""
+        if self.pattern == PatternType.PREFIXED:
+            return name.startswith(self.name)
+        return self.name in {name, ANY}
+
+
+class Acls:
+    """A set of ACLs with an index by resource. Immutable."""
+
+    def __init__(self, acls: Iterable[Acl]) -> None:
+        self.all = tuple(dict.fromkeys(acls))
+        self._literal: dict[tuple[ResourceType, str], list[Acl]] = defaultdict(list)
+        self._prefixed: dict[tuple[ResourceType, str], list[Acl]] = defaultdict(list)
+        lengths: dict[ResourceType, set[int]] = defaultdict(set)
+        for acl in self.all:
+            if acl.pattern == PatternType.PREFIXED:
+                self._prefixed[acl.kind, acl.name].append(acl)
+                lengths[acl.kind].add(len(acl.name))
+            else:
+                self._literal[acl.kind, acl.name].append(acl)
+        self._lengths = {kind: sorted(found) for kind, found in lengths.items()}
+
+    def about(self, kind: ResourceType, name: str) -> list[Acl]:
+        """Return the ACLs whose pattern covers a resource."""
+        found = [*self._literal.get((kind, name), ()), *self._literal.get((kind, ANY), ())]
+        for length in self._lengths.get(kind, ()):
+            if length > len(name):
+                break
+            found += self._prefixed.get((kind, name[:length]), ())
+        return found
+
+    def of_type(self, kind: ResourceType) -> list[Acl]:
+        """Return the ACLs about resources of one type."""
+        return [acl for acl in self.all if acl.kind == kind]
+
+
+def load_acls(path: Path) -> Acls:
+    """Return the ACLs of a file.
+
+    Raises:
+        ConfigError: the file is not of the documented form; the error names the ACL by its number from 0.
+    """
+    items: Any = versioned(path, VERSION, "acls", list)
+    return Acls(_acl(item, f"{path} acls[{number}]") for number, item in enumerate(items))
+
+
+def save_acls(files: Vfs, path: Path, acls: Iterable[Acl]) -> None:
+    """Replace a file of ACLs; errors as ``replace_json``."""
+    replace_json(files, path, {"version": VERSION, "acls": [acl.to_json() for acl in acls]})
+
+
+def _acl(item: object, place: str) -> Acl:
+    if not isinstance(item, Mapping) or not all(isinstance(value, str) for value in item.values()):
+        raise ConfigError(f"{place} is not an object of texts")
+    wrong = sorted(item.keys() ^ _FIELDS, key=str)
+    wrong = [name for name in wrong if name not in _OPTIONAL]
+    if wrong:
+        raise ConfigError(f"{place} has no {wrong[0]}" if wrong[0] in _FIELDS else f"{place}: unknown field {wrong[0]}")
+    fields = {**_OPTIONAL, **item}
+    kind = _word(ResourceType, fields["resourceType"], place)
+    name = fields["resourceName"]
+    if not name or (kind == ResourceType.CLUSTER and name not in {CLUSTER_NAME, ANY}):
+        raise ConfigError(f"{place}: resourceName {name!r} is not possible; the cluster is named {CLUSTER_NAME}")
+    kind_of_principal, colon, user = fields["principal"].partition(":")
+    if not colon or not kind_of_principal or not user:
+        raise ConfigError(f"{place}: principal {fields['principal']!r} is not of the form User:NAME")
+    return Acl(
+        kind,
+        name,
+        _word(PatternType, fields["patternType"], place),
+        fields["principal"],
+        fields["host"],
+        _word(Operation, fields["operation"], place),
+        _word(Permission, fields["permissionType"], place),
+    )
+
+
+def _word(words: type[Word], text: str, place: str) -> Word:
+    for found in words:
+        if text.replace("_", "").lower() == found.name.replace("_", "").lower():
+            return found
+    raise ConfigError(f"{place}: {text!r} is none of {', '.join(map(word, words))}")
+
+
+def word(found: IntEnum) -> str:
+    """Return Kafka's word for a value: ``DESCRIBE_CONFIGS`` is ``DescribeConfigs``."""
+    return "".join(part.capitalize() for part in found.name.split("_"))

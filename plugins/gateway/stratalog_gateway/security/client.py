@@ -1,0 +1,58 @@
+"""The client of one connection, as handlers see it."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.security.endpoints import Endpoint
+from stratalog_gateway.security.resources import DENIED, SUPPORTED, Operation, ResourceType, operation_bits
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+
+
+class Permissions(Protocol):
+    """Decides what principals may do. Thread-safe."""
+
+    def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Return True if a principal may perform an operation on a resource from the address ``host``."""
+
+    def allows_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
+        """Return True if a principal may perform an operation on at least one resource of a type."""
+
+
+class Client:
+    """Address, principal and permissions of the client of a connection. For one thread.
+
+    Args:
+        host: IP address of the client.
+        endpoint: the listener that accepted the connection.
+        permissions: decide what the client may do; None allows everything.
+
+    Attributes:
+        principal: the authenticated principal; ``User:ANONYMOUS`` without authentication.
+    """
+
+    __slots__ = ("_permissions", "endpoint", "host", "principal")
+
+    def __init__(self, host: str, endpoint: Endpoint, permissions: Permissions | None = None) -> None:
+        self.host, self.endpoint, self._permissions = host, endpoint, permissions
+        self.principal = ANONYMOUS
+
+    def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Return True if the client may perform an operation on a resource."""
+        permissions = self._permissions
+        return permissions is None or permissions.allows(self.principal, self.host, operation, kind, name)
+
+    def allows_any(self, operation: Operation, kind: ResourceType) -> bool:
+        """Return True if the client may perform an operation on at least one resource of a type."""
+        permissions = self._permissions
+        return permissions is None or permissions.allows_any(self.principal, self.host, operation, kind)
+
+    def refusal(self, operation: Operation, kind: ResourceType, name: str) -> Code:
+        """Return the error code of an operation that the client may not perform, or NONE."""
+        return Code.NONE if self.allows(operation, kind, name) else DENIED[kind]
+
+    def operations(self, kind: ResourceType, name: str) -> int:
+        """Return the operations that the client may perform on a resource, as the bit field of the protocol."""
+        return operation_bits(tuple(found for found in SUPPORTED[kind] if self.allows(found, kind, name)))

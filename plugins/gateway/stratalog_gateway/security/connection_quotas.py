@@ -1,0 +1,100 @@
+"""Limits of connections: in all, of one address, and of new ones in a second.
+
+Source: apache/kafka ConnectionQuotas in SocketServer.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import resource
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.errors import ConfigError
+from stratalog.spi import Clock
+from stratalog_gateway.security.quotas import Quotas, Rate
+from stratalog_gateway.security.security_settings import SecuritySection
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Counts:
+    total: int
+    by_host: Counter[str]
+
+
+class ConnectionQuotas:
+    """Counts the connections of all listeners. Thread-safe.
+
+    Connections use at most three eighths of the file descriptors that the process may open: a flood of them then
+    leaves the engine its half and some more for its files.
+
+    Args:
+        settings: the limits.
+        quotas: limits of new connections of an address in a second.
+        clock: source of the time.
+
+    Raises:
+        ConfigError: an exception for an address is not of the form ADDRESS:NUMBER.
+    """
+
+    def __init__(self, settings: SecuritySection, quotas: Quotas, clock: Clock) -> None:
+        self._total, self._per_ip = _total(settings.connections), settings.connections_per_ip
+        self._overrides = _overrides(settings.connections_per_ip_overrides)
+        self._created = Rate(settings.connection_rate)
+        self._quotas, self._clock, self._lock = quotas, clock, threading.Lock()
+        self._counts = _Counts(0, Counter())  # under _lock
+
+    def pause_ms(self) -> int:
+        """Count a new connection, and return the time for which it must wait (ms)."""
+        return self._created.record(1, self._clock.now_ms())
+
+    def refusal(self, host: str) -> str:
+        """Count a connection, unless a limit refuses it. Return the limit, or "" if the connection is accepted."""
+        if self._quotas.refuses_connection(host):
+            return "connection_creation_rate"
+        with self._lock:
+            if self._counts.total >= self._total:
+                return f"max.connections={self._total}"
+            most = self._overrides.get(host, self._per_ip)
+            if self._counts.by_host[host] >= most:
+                return f"max.connections.per.ip={most}"
+            self._counts.total += 1
+            self._counts.by_host[host] += 1
+        return ""
+
+    def closed(self, host: str) -> None:
+        """Stop counting a connection that was accepted."""
+        with self._lock:
+            self._counts.total -= 1
+            self._counts.by_host[host] -= 1
+            if not self._counts.by_host[host]:
+                del self._counts.by_host[host]
+
+
+def _total(wanted: int) -> int:
+    """Return the maximum number of connections that leaves file descriptors for files."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if allowed == resource.RLIM_INFINITY else max(allowed * 3 // 8, 1)
+    if most < wanted:
+        _LOGGER.warning("max.connections is %d instead of %d: raise the limit of open files (ulimit -n)", most, wanted)
+    return min(most, wanted)
+
+
+def _overrides(texts: Iterable[str]) -> Mapping[str, int]:
+    found = {}
+    for text in texts:
+        host, colon, number = text.strip().rpartition(":")
+        try:
+            address = str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]")))
+        except ValueError:
+            address = ""
+        if not colon or not address or not number.isdecimal():
+            raise ConfigError(f"max.connections.per.ip.overrides: {text} is not of the form ADDRESS:NUMBER")
+        found[address] = int(number)
+    return found

@@ -1,0 +1,113 @@
+"""Listeners by name, with the security protocol and the addresses of each.
+
+Source: apache/kafka EndPoint, SecurityProtocol, SocketServerConfigs.listenerListToEndPoints.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from stratalog.errors import ConfigError
+
+_FORM: Final = re.compile(r"([A-Za-z0-9_]+)://(?:\[([^\]]+)\]|([^:/\[\]]*)):(\d{1,5})\Z")
+
+
+class SecurityProtocol(StrEnum):
+    """Encryption and authentication of a listener."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def has_tls(self) -> bool:
+        """True if connections are encrypted."""
+        return self in {SecurityProtocol.SSL, SecurityProtocol.SASL_SSL}
+
+    @property
+    def has_sasl(self) -> bool:
+        """True if clients authenticate by SASL."""
+        return self in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """One listener.
+
+    Attributes:
+        host: address to listen on.
+        port: port to listen on; 0 until the listener has chosen a free one.
+        advertised_host: host that clients are given.
+        advertised_port: port that clients are given; 0 means ``port``.
+    """
+
+    name: str
+    protocol: SecurityProtocol
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int = 0
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that clients are given."""
+        return self.advertised_host, self.advertised_port or self.port
+
+    @property
+    def uri(self) -> str:
+        """Name, host and port that clients are given, as in ``advertised.listeners``."""
+        host, port = self.address
+        return f"{self.name}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def parse_endpoints(
+    listeners: Iterable[str], advertised: Iterable[str], protocols: Mapping[str, str]
+) -> tuple[Endpoint, ...]:
+    """Return the listeners of texts such as ``SASL_SSL://0.0.0.0:9093``.
+
+    Args:
+        listeners: names and addresses to listen on.
+        advertised: names and addresses that clients are given, for some of the listeners.
+        protocols: security protocol by the name of a listener; a name that is missing is itself a protocol.
+
+    Raises:
+        ConfigError: a text has another form, a name is there twice, or its protocol is unknown.
+    """
+    given = {name: (host, port) for name, host, port in map(_parts, advertised)}
+    found: dict[str, Endpoint] = {}
+    for name, host, port in map(_parts, listeners):
+        if name in found:
+            raise ConfigError(f"listeners: the name {name} is there twice")
+        protocol = protocols.get(name, name)
+        if protocol not in SecurityProtocol.__members__:
+            raise ConfigError(f"listeners: {name} is no security protocol ({', '.join(SecurityProtocol)})").advised(
+                f"add {name}:PROTOCOL to listener.security.protocol.map"
+            )
+        advertised_host, advertised_port = given.pop(name, (host, 0))
+        found[name] = Endpoint(name, SecurityProtocol(protocol), host, port, advertised_host, advertised_port)
+    if given:
+        raise ConfigError(f"advertised.listeners: no listener is named {min(given)}")
+    return tuple(found.values())
+
+
+def _parts(text: str) -> tuple[str, str, int]:
+    found = _FORM.match(text)
+    if found is None or int(found[4]) > 0xFFFF:
+        raise ConfigError(f"listener {text} is not of the form NAME://HOST:PORT, such as SASL_SSL://127.0.0.1:9093")
+    return found[1].upper(), found[2] or found[3] or "0.0.0.0", int(found[4])  # noqa: S104 - as in Kafka
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if only this machine reaches the address ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,50 @@
+"""JSON files that are replaced as a whole."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from pathlib import Path
+
+from stratalog.errors import ConfigError
+from stratalog.spi import Vfs
+
+
+def replace_json(files: Vfs, path: Path, contents: object) -> None:
+    """Replace a file durably: a crash leaves the old contents or the new. Only the owner can read a new file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    temporary = f"{path}.{secrets.token_hex(4)}.tmp"
+    descriptor = files.open(temporary, write=True, create=True)
+    try:
+        data, at = json.dumps(contents, indent=2).encode() + b"\n", 0
+        while at < len(data):
+            at += files.write(descriptor, at, memoryview(data)[at:])
+        files.sync(descriptor)
+        files.rename(temporary, str(path))
+    except OSError:
+        files.remove(temporary)
+        raise
+    finally:
+        files.close(descriptor)
+    files.sync_folder(str(path.parent))
+
+
+def versioned(path: Path, version: int, field: str, kind: type[list[object] | dict[str, object]]) -> object:
+    """Return ``field`` of a JSON object with a number of its version.
+
+    Raises:
+        ConfigError: the file is not JSON, or not of this form.
+    """
+    try:
+        contents = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON ({error})") from error
+    if not isinstance(contents, dict) or contents.get("version") != version:
+        raise ConfigError(f'{path} is not an object with "version": {version}')
+    if not isinstance(contents.get(field), kind):
+        raise ConfigError(f"{path}: {field} is missing, or no {'list' if kind is list else 'object'}")
+    found: object = contents[field]
+    return found

@@ -1,0 +1,191 @@
+"""The server's side of SASL mechanisms: PLAIN, SCRAM and OAUTHBEARER.
+
+Source: RFC 4616, RFC 5802, RFC 7677, RFC 7628; apache/kafka PlainSaslServer, ScramSaslServer, OAuthBearerSaslServer.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final
+
+from stratalog_gateway.security.users import (
+    ALGORITHMS,
+    DEFAULT_ITERATIONS,
+    Credential,
+    Users,
+    normalized,
+)
+
+_VALUE: Final = r"[\x01-\x2b\x2d-\x7f]+"
+_PRINTABLE: Final = r"[\x21-\x2b\x2d-\x7e]+"
+_BASE64: Final = r"(?:[A-Za-z0-9/+]{4})*(?:[A-Za-z0-9/+]{3}=|[A-Za-z0-9/+]{2}==)?"
+_EXTENSIONS: Final = rf"(?:,[A-Za-z]+={_VALUE})*"
+_CLIENT_FIRST: Final = re.compile(
+    rf"n,(?:a=(?P<authzid>(?:[^=,\0]|=2C|=3D)+))?,(?P<bare>(?:m={_VALUE},)?n=(?P<name>(?:[^=,\0]|=2C|=3D)+),"
+    rf"r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS})\Z"
+)
+_CLIENT_FINAL: Final = re.compile(
+    rf"(?P<without_proof>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})\Z"
+)
+_BEARER: Final = re.compile(r"bearer +([-A-Za-z0-9._~+/]+=*) *\Z", re.IGNORECASE)
+_OTHER_NAME: Final = "Authentication failed: Client requested an authorization id that is different from username"
+
+
+class AuthenticationError(Exception):
+    """The client could not be authenticated.
+
+    Attributes:
+        message: text for the client; empty if the text could show which users exist.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or "the credentials are wrong")
+        self.message = message
+
+
+class Mechanism(ABC):
+    """One authentication of one client.
+
+    Attributes:
+        name: name of the user; empty until the authentication is complete.
+        expires_ms: time (ms since 1970) until which the credentials are valid; None without a limit.
+    """
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.expires_ms: int | None = None
+
+    @abstractmethod
+    def evaluate(self, token: bytes) -> bytes:
+        """Return the response to a token of the client; raise AuthenticationError if the authentication failed."""
+
+
+class Plain(Mechanism):
+    """PLAIN: name and password. The password is compared with salted keys."""
+
+    def __init__(self, users: Users) -> None:
+        super().__init__()
+        self._users = users
+
+    def evaluate(self, token: bytes) -> bytes:
+        """Check name and password."""
+        try:
+            parts = token.decode().split("\0")
+        except UnicodeDecodeError as error:
+            raise AuthenticationError("Invalid SASL/PLAIN response: not UTF-8") from error
+        if len(parts) != 3:
+            raise AuthenticationError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+        authzid, name, password = parts
+        if not name or not password:
+            missing = "password" if name else "username"
+            raise AuthenticationError(f"Authentication failed: {missing} not specified")
+        stored = next(iter(self._users.get(normalized(name), {}).values()), None)
+        if stored is None:
+            stored = _nobody(next(iter(ALGORITHMS)), name)  # an unknown name takes as long as a wrong password
+        if not stored.accepts(password):
+            raise AuthenticationError("Authentication failed: Invalid username or password")
+        if authzid not in {"", name}:
+            raise AuthenticationError(_OTHER_NAME)
+        self.name = normalized(name)
+        return b""
+
+
+class Scram(Mechanism):
+    """SCRAM: the client proves that it has the password, and learns that the server has the keys."""
+
+    def __init__(self, mechanism: str, users: Users) -> None:
+        super().__init__()
+        self._mechanism, self._users, self._algorithm = mechanism, users, ALGORITHMS[mechanism]
+        self._user = self._bare = self._first = self._nonce = ""
+        self._credential: Credential | None = None
+
+    def evaluate(self, token: bytes) -> bytes:
+        """Answer the client's first message, then its final message."""
+        try:
+            text = token.decode()
+        except UnicodeDecodeError as error:
+            raise AuthenticationError from error
+        return self._answer_final(text) if self._first else self._answer_first(text)
+
+    def _answer_first(self, text: str) -> bytes:
+        found = _CLIENT_FIRST.match(text)
+        if found is None:
+            raise AuthenticationError
+        name = found["name"].replace("=2C", ",").replace("=3D", "=")
+        self._user, self._bare = normalized(name), found["bare"]
+        stored = self._users.get(self._user, {}).get(self._mechanism)
+        if stored is not None and found["authzid"] not in {None, "", found["name"]}:
+            raise AuthenticationError(_OTHER_NAME)
+        self._credential = stored
+        shown = stored or _nobody(self._mechanism, self._user)  # the response must not show if the user exists
+        self._nonce = found["nonce"] + secrets.token_urlsafe(24)
+        self._first = f"r={self._nonce},s={base64.b64encode(shown.salt).decode()},i={shown.iterations}"
+        return self._first.encode()
+
+    def _answer_final(self, text: str) -> bytes:
+        found, stored = _CLIENT_FINAL.match(text), self._credential
+        if found is None or stored is None or found["nonce"] != self._nonce:
+            raise AuthenticationError
+        if not base64.b64decode(found["binding"]).startswith(b"n,"):  # channel binding is not offered
+            raise AuthenticationError
+        signed = ",".join((self._bare, self._first, found["without_proof"])).encode()
+        signature = hmac.digest(stored.stored_key, signed, self._algorithm)
+        proof = base64.b64decode(found["proof"])
+        if len(proof) != len(signature):
+            raise AuthenticationError
+        client_key = bytes(left ^ right for left, right in zip(proof, signature, strict=True))
+        if not hmac.compare_digest(hashlib.new(self._algorithm, client_key).digest(), stored.stored_key):
+            raise AuthenticationError
+        self.name, self._credential = self._user, None
+        return b"v=" + base64.b64encode(hmac.digest(stored.server_key, signed, self._algorithm))
+
+
+class OAuthBearer(Mechanism):
+    """OAUTHBEARER: a token that an issuer has signed."""
+
+    def __init__(self, check: Callable[[str], tuple[str, int]]) -> None:
+        """``check`` returns name and expiry (ms since 1970) of a token; raises AuthenticationError."""
+        super().__init__()
+        self._check, self._failed = check, ""
+
+    def evaluate(self, token: bytes) -> bytes:
+        """Check the token. A wrong one is answered with a status, and fails with the client's next message."""
+        if self._failed:
+            raise AuthenticationError(self._failed)
+        authzid, bearer = _bearer(token)
+        try:
+            name, expires_ms = self._check(bearer)
+        except AuthenticationError as error:
+            self._failed = f"Authentication failed: {error}"
+            return b'{"status":"invalid_token"}'
+        if authzid not in {"", name}:
+            raise AuthenticationError(_OTHER_NAME.replace("username", "the token's principal name"))
+        self.name, self.expires_ms = name, expires_ms
+        return b""
+
+
+def _bearer(response: bytes) -> tuple[str, str]:
+    """Return authorization id and token of a client's first response."""
+    header, *pairs = response.decode("utf-8", "replace").split("\x01")
+    fields = dict(pair.partition("=")[::2] for pair in pairs)
+    scheme = _BEARER.match(fields.get("auth", ""))
+    if scheme is None or pairs[-2:] != ["", ""] or header[:2] != "n," or header[-1:] != ",":
+        raise AuthenticationError("Authentication failed: invalid OAUTHBEARER initial client response")
+    authzid = header[2:-1].removeprefix("a=").replace("=2C", ",").replace("=3D", "=")
+    return authzid, scheme[1]
+
+
+_SECRET: Final = secrets.token_bytes(32)
+
+
+def _nobody(mechanism: str, name: str) -> Credential:
+    """Return the credential of a user that does not exist: the same salt each time, and keys of no password."""
+    salt = hmac.digest(_SECRET, normalized(name).encode(), "sha256")[:24]
+    size = hashlib.new(ALGORITHMS[mechanism]).digest_size
+    return Credential(mechanism, salt, bytes(size), bytes(size), DEFAULT_ITERATIONS)

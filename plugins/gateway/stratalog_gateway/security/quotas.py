@@ -1,0 +1,174 @@
+"""Quotas of bytes and of new connections, from a file.
+
+The file is JSON: ``{"version": 1, "quotas": [...]}``. A quota has an entity, ``user`` and/or ``client-id``, or ``ip``, and
+limits: ``producer_byte_rate``, ``consumer_byte_rate`` (bytes a second), ``connection_creation_rate`` (connections a second of
+an ``ip``). The name ``<default>`` stands for all that have no quota of their own.
+
+Source: apache/kafka ClientQuotaManager, QuotaUtils, Rate, SampledStat.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from stratalog.errors import ConfigError
+from stratalog.spi import Clock
+from stratalog_gateway.security.client import Client
+from stratalog_gateway.security.json_file import versioned
+from stratalog_gateway.security.watched_files import WatchedFiles
+
+PRODUCED: Final = "producer_byte_rate"
+FETCHED: Final = "consumer_byte_rate"
+_CONNECTIONS: Final = "connection_creation_rate"
+_DEFAULT: Final = "<default>"
+_ENTITIES: Final = ("user", "client-id", "ip")
+_LIMITS: Final = (PRODUCED, FETCHED, _CONNECTIONS)
+_VERSION: Final = 1
+_SAMPLES: Final = 11  # quota.window.num
+_SAMPLE_MS: Final = 1000  # quota.window.size.seconds
+_MAX_RATES: Final = 10_000
+Entity = tuple[str, str, str]  # user, client id, address; "" if the quota does not name one
+Table = Mapping[tuple[Entity, str], float]
+
+
+class Rate:
+    """The rate of a value over the last seconds, and its limit. Thread-safe.
+
+    Args:
+        limit: values a second.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self._lock = threading.Lock()
+        self._samples: deque[list[float]] = deque()  # begin (ms), sum
+
+    def record(self, value: float, now_ms: int) -> int:
+        """Add a value, and return the time (ms) after which the rate is at its limit; 0 if it is not above it."""
+        with self._lock:
+            samples = self._samples
+            while samples and now_ms - samples[0][0] >= _SAMPLES * _SAMPLE_MS:
+                samples.popleft()
+            if not samples or now_ms - samples[-1][0] >= _SAMPLE_MS:
+                samples.append([now_ms, 0.0])
+            samples[-1][1] += value
+            elapsed_ms = now_ms - samples[0][0]
+            full = elapsed_ms // _SAMPLE_MS
+            window_ms = elapsed_ms + max(_SAMPLES - 1 - full, 0) * _SAMPLE_MS
+            rate = sum(found[1] for found in samples) / window_ms * 1000
+        return round((rate - self.limit) / self.limit * window_ms) if rate > self.limit else 0
+
+
+class Quotas:
+    """The quotas of a file, which is read again when it changes, and the rates of its entities. Thread-safe.
+
+    Args:
+        path: the file; empty means no quotas.
+        clock: source of the time.
+
+    Raises:
+        ConfigError: the file is missing or wrong.
+    """
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._file = WatchedFiles((path,), lambda: load_quotas(Path(path)), clock) if path else None
+        self._rates: OrderedDict[tuple[Entity, str], Rate] = OrderedDict()  # under _lock
+
+    def record(self, limit: str, client: Client, client_id: str, count: int) -> int:
+        """Add bytes of a client to the rate of the limit's name; return the time (ms) for which it must wait.
+
+        A negative count subtracts bytes that were added before.
+        """
+        if self._file is None:
+            return 0
+        table = self._file.value()
+        for wanted, counted in _entities(client.principal.partition(":")[2], client_id):
+            found = table.get((wanted, limit))
+            if found is not None:
+                return self._rate(counted, limit, found).record(count, self._clock.now_ms())
+        return 0
+
+    def window_bytes(self, client: Client, client_id: str) -> int | None:
+        """Return the number of bytes of a fetch that is never throttled alone; None without a quota."""
+        table = {} if self._file is None else self._file.value()
+        for wanted, _ in _entities(client.principal.partition(":")[2], client_id) if table else ():
+            found = table.get((wanted, FETCHED))
+            if found is not None:
+                return int(found * (_SAMPLES - 1) * _SAMPLE_MS / 1000)
+        return None
+
+    def refuses_connection(self, host: str) -> bool:
+        """Count a new connection of an address. Return True if its rate is above the limit."""
+        if self._file is None:
+            return False
+        table = self._file.value()
+        limit = table.get((("", "", host), _CONNECTIONS), table.get((("", "", _DEFAULT), _CONNECTIONS)))
+        if limit is None:
+            return False
+        rate, now_ms = self._rate(("", "", host), _CONNECTIONS, limit), self._clock.now_ms()
+        is_above = rate.record(1, now_ms) > 0
+        if is_above:
+            rate.record(-1, now_ms)
+        return is_above
+
+    def _rate(self, entity: Entity, name: str, limit: float) -> Rate:
+        with self._lock:
+            found = self._rates.pop((entity, name), None) or Rate(limit)
+            self._rates[entity, name] = found  # the last one was used last
+            if len(self._rates) > _MAX_RATES:
+                self._rates.popitem(last=False)
+        found.limit = limit
+        return found
+
+
+def _entities(user: str, client_id: str) -> tuple[tuple[Entity, Entity], ...]:
+    """Return the quotas that may concern a client, in Kafka's order, each with the entity whose rate it limits."""
+    both, of_user, of_client = (user, client_id, ""), (user, "", ""), ("", client_id, "")
+    return (
+        (both, both),
+        ((user, _DEFAULT, ""), both),
+        (of_user, of_user),
+        ((_DEFAULT, client_id, ""), both),
+        ((_DEFAULT, _DEFAULT, ""), both),
+        ((_DEFAULT, "", ""), of_user),
+        (of_client, of_client),
+        (("", _DEFAULT, ""), of_client),
+    )
+
+
+def load_quotas(path: Path) -> Table:
+    """Return the limits of a file by entity and name.
+
+    Raises:
+        ConfigError: the file is not of the documented form; the error names the quota by its number from 0.
+    """
+    items: Any = versioned(path, _VERSION, "quotas", list)
+    found: dict[tuple[Entity, str], float] = {}
+    for number, item in enumerate(items):
+        found |= _limits(item, f"{path} quotas[{number}]")
+    return found
+
+
+def _limits(item: object, place: str) -> Table:
+    if not isinstance(item, Mapping):
+        raise ConfigError(f"{place} is not an object")
+    unknown = [name for name in item if name not in {*_ENTITIES, *_LIMITS}]
+    if unknown:
+        raise ConfigError(f"{place}: unknown field {unknown[0]}")
+    user, client_id, host = (item.get(name, "") for name in _ENTITIES)
+    limits = {name: item[name] for name in _LIMITS if name in item}
+    if not all(isinstance(name, str) for name in (user, client_id, host)) or bool(user or client_id) == bool(host):
+        raise ConfigError(f"{place}: name a user, a client-id or both, or an ip")
+    for name, limit in limits.items():
+        if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:
+            raise ConfigError(f"{place}: {name} must be a number above 0")
+        if (name == _CONNECTIONS) != bool(host):
+            raise ConfigError(f"{place}: {name} is not a limit of {'an ip' if host else 'users and clients'}")
+    if not limits:
+        raise ConfigError(f"{place} has no limit")
+    return {((user, client_id, host), name): float(limit) for name, limit in limits.items()}

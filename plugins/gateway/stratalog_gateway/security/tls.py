@@ -1,0 +1,144 @@
+"""TLS: the context of listeners, loaded again when the files change, and principals of certificates.
+
+Source: apache/kafka DefaultSslEngineFactory, SslPrincipalMapper, DefaultKafkaPrincipalBuilder; RFC 2253.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from stratalog.errors import ConfigError
+from stratalog.spi import Clock
+from stratalog_gateway.security.client import ANONYMOUS
+from stratalog_gateway.security.security_settings import SecuritySection
+from stratalog_gateway.security.watched_files import WatchedFiles
+
+_VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_KEYWORDS: Final = {
+    "commonName": "CN", "localityName": "L", "stateOrProvinceName": "ST", "organizationName": "O",
+    "organizationalUnitName": "OU", "countryName": "C", "streetAddress": "STREET", "domainComponent": "DC",
+    "userId": "UID",
+}  # fmt: skip
+_EMAIL_OID: Final = "1.2.840.113549.1.9.1"  # emailAddress has no keyword in RFC 2253
+_SPECIAL: Final = re.compile(r'([,+"\\<>;])')
+_RULE: Final = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)\Z")
+_RULE_ENDS: Final = re.compile(r",(?=\s*(?:RULE:|DEFAULT))")
+_GROUP: Final = re.compile(r"\$(\d+)")
+
+
+class TlsContext:
+    """Encrypts the connections of a listener. Thread-safe.
+
+    If a file changes, new connections use the new contents; open connections keep the old.
+
+    Args:
+        settings: files and versions.
+        client_auth: "none", "requested" or "required".
+        clock: source of the time between checks of the files.
+
+    Raises:
+        ConfigError: a file is missing or wrong, or a setting is.
+    """
+
+    def __init__(self, settings: SecuritySection, client_auth: str, clock: Clock) -> None:
+        if not settings.keystore:
+            raise ConfigError("ssl.keystore.location is not set: a listener with TLS needs a key and certificates")
+        if client_auth != "none" and not settings.truststore:
+            raise ConfigError(f"ssl.truststore.location is not set: ssl.client.auth={client_auth} needs certificates")
+        self._settings, self._client_auth = settings, client_auth
+        paths = (settings.keystore, settings.truststore) if client_auth != "none" else (settings.keystore,)
+        self._files = WatchedFiles(paths, self._load, clock)
+
+    def encrypted(self, connection: socket.socket) -> ssl.SSLSocket:
+        """Return the connection over TLS. Its handshake has not begun."""
+        return self._files.value().wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+
+    def _load(self) -> ssl.SSLContext:
+        settings = self._settings
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        versions = [_VERSIONS[name] for name in settings.tls_versions or _VERSIONS]
+        context.minimum_version, context.maximum_version = min(versions), max(versions)
+        if settings.cipher_suites:
+            context.set_ciphers(":".join(settings.cipher_suites))
+        context.load_cert_chain(settings.keystore, password=lambda: settings.key_password)  # never asks a terminal
+        if self._client_auth != "none":
+            context.load_verify_locations(settings.truststore)
+            context.verify_mode = _VERIFY[self._client_auth]
+        return context
+
+
+def certificate_subject(connection: ssl.SSLSocket) -> str | None:
+    """Return the subject of the client's certificate as RFC 2253 writes it; None without a certificate."""
+    certificate: Any = connection.getpeercert()
+    return distinguished_name(certificate["subject"]) if certificate else None
+
+
+def distinguished_name(subject: Iterable[Iterable[tuple[str, str]]]) -> str:
+    """Return a subject, the last name first, such as ``CN=orders,O=Example``."""
+    return ",".join("+".join(_attribute(*found) for found in names) for names in reversed(list(subject)))
+
+
+def _attribute(name: str, value: str) -> str:
+    if name == "emailAddress":
+        raw = value.encode()
+        return f"{_EMAIL_OID}=#16{len(raw):02x}{raw.hex()}"
+    escaped = _SPECIAL.sub(r"\\\1", value)
+    if escaped[:1] in {" ", "#"}:
+        escaped = "\\" + escaped
+    if len(value) > 1 and escaped.endswith(" "):
+        escaped = escaped[:-1] + "\\ "
+    return f"{_KEYWORDS.get(name, name)}={escaped}"
+
+
+def principal_mapping(rules: str) -> Callable[[str | None], str]:
+    """Return the function from the subject of a certificate to a principal.
+
+    Args:
+        rules: rules separated by commas, of which the first counts whose pattern matches the whole subject. A rule is
+            ``DEFAULT``, or ``RULE:PATTERN/REPLACEMENT/`` with ``L`` or ``U`` behind it for lower or upper case.
+
+    Raises:
+        ConfigError: a rule has another form.
+    """
+    parsed = [_rule(text.strip()) for text in _RULE_ENDS.split(rules.strip() or "DEFAULT")]
+
+    def principal(subject: str | None) -> str:
+        if subject is None:
+            return ANONYMOUS
+        for rule in parsed:
+            name = rule(subject)
+            if name is not None:
+                return f"User:{name}"
+        raise ssl.SSLError(f"no rule of ssl.principal.mapping.rules matches {subject}")
+
+    return principal
+
+
+def _rule(text: str) -> Callable[[str], str | None]:
+    if text == "DEFAULT":
+        return lambda subject: subject
+    found = _RULE.match(text)
+    try:
+        pattern = re.compile("" if found is None else found[1].replace(r"\/", "/"))
+    except re.error:
+        found = None
+    if found is None:
+        raise ConfigError(f"ssl.principal.mapping.rules: {text} is not of the form RULE:PATTERN/REPLACEMENT/[LU]")
+    replacement, case = found[2].replace(r"\/", "/"), found[3]
+
+    def name(subject: str) -> str | None:
+        matched = pattern.fullmatch(subject)
+        if matched is None:
+            return None
+        try:
+            made = _GROUP.sub(lambda group: matched[int(group[1])] or "", replacement)
+        except IndexError:
+            return None
+        return made.lower() if case == "L" else made.upper() if case == "U" else made
+
+    return name

@@ -1,0 +1,120 @@
+"""Users of PLAIN and SCRAM: a file with salted keys, from which no password can be read.
+
+The file is JSON: ``{"version": 1, "users": {NAME: {MECHANISM: {"salt": ..., "stored_key": ..., "server_key": ...,
+"iterations": ...}}}}``. Salt and keys are base64, as in Kafka's records of SCRAM credentials.
+
+Source: RFC 5802 section 3; apache/kafka ScramFormatter, ScramCredentialUtils.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import unicodedata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from stratalog.errors import ConfigError
+from stratalog.spi import Vfs
+from stratalog_gateway.security.json_file import replace_json, versioned
+from stratalog_gateway.security.security_settings import SCRAM_SHA_256, SCRAM_SHA_512
+
+ALGORITHMS: Final = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
+MIN_ITERATIONS: Final = 4096
+MAX_ITERATIONS: Final = 1_000_000
+DEFAULT_ITERATIONS: Final = 8192
+_VERSION: Final = 1
+_SALT_BYTES: Final = 24
+
+
+class Credential(NamedTuple):
+    """Salted keys of one user for one mechanism."""
+
+    mechanism: str
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def accepts(self, password: str) -> bool:
+        """Return True if the keys were made of this password. Takes milliseconds."""
+        made = make_credential(self.mechanism, password, self.salt, self.iterations)
+        return hmac.compare_digest(made.stored_key, self.stored_key)
+
+
+Users = Mapping[str, Mapping[str, Credential]]
+
+
+def make_credential(
+    mechanism: str, password: str, salt: bytes | None = None, iterations: int = DEFAULT_ITERATIONS
+) -> Credential:
+    """Return the keys of a password; without ``salt``, with a new random salt."""
+    algorithm = ALGORITHMS[mechanism]
+    salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
+    salted = hashlib.pbkdf2_hmac(algorithm, normalized(password).encode(), salt, iterations)
+    client_key = hmac.digest(salted, b"Client Key", algorithm)
+    stored_key = hashlib.new(algorithm, client_key).digest()
+    return Credential(mechanism, salt, stored_key, hmac.digest(salted, b"Server Key", algorithm), iterations)
+
+
+def normalized(text: str) -> str:
+    """Return a name or a password in the form of which clients make keys: Unicode's normal form KC."""
+    return unicodedata.normalize("NFKC", text)
+
+
+def load_users(path: Path) -> dict[str, dict[str, Credential]]:
+    """Return the users of a file.
+
+    Raises:
+        ConfigError: the file is not of the documented form.
+    """
+    users: Any = versioned(path, _VERSION, "users", dict)
+    found: dict[str, dict[str, Credential]] = {}
+    for name, by_mechanism in users.items():
+        if not isinstance(by_mechanism, dict):
+            raise ConfigError(f"{path}: user {name} is not an object")
+        found[name] = {
+            kind: _credential(kind, fields, f"{path}: user {name} {kind}") for kind, fields in by_mechanism.items()
+        }
+    return found
+
+
+def _credential(mechanism: str, fields: object, place: str) -> Credential:
+    if mechanism not in ALGORITHMS:
+        raise ConfigError(f"{place}: the mechanism is none of {', '.join(ALGORITHMS)}")
+    size = hashlib.new(ALGORITHMS[mechanism]).digest_size
+    try:
+        assert isinstance(fields, dict)
+        salt, stored_key, server_key = (
+            base64.b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
+        )
+        iterations = fields["iterations"]
+        is_right = len(stored_key) == len(server_key) == size and salt and isinstance(iterations, int)
+    except (AssertionError, KeyError, TypeError, ValueError, binascii.Error):
+        is_right = False
+    if not is_right or not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+        raise ConfigError(f"{place}: salt, stored_key, server_key or iterations is wrong").advised(
+            "set a new password with `stratalog users add`"
+        )
+    return Credential(mechanism, salt, stored_key, server_key, iterations)
+
+
+def save_users(files: Vfs, path: Path, users: Users) -> None:
+    """Replace a file of users; errors as ``replace_json``."""
+    table = {
+        name: {
+            kind: {
+                "salt": base64.b64encode(found.salt).decode(),
+                "stored_key": base64.b64encode(found.stored_key).decode(),
+                "server_key": base64.b64encode(found.server_key).decode(),
+                "iterations": found.iterations,
+            }
+            for kind, found in by_mechanism.items()
+        }
+        for name, by_mechanism in sorted(users.items())
+    }
+    replace_json(files, path, {"version": _VERSION, "users": table})

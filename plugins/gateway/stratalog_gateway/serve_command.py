@@ -1,0 +1,131 @@
+"""``stratalog serve``: an engine behind the gateway, until a signal stops it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import resource
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+from stratalog import open_engine, open_reader
+from stratalog.errors import ConfigError
+from stratalog.spi import Env, config_option, stop_event, tier_option
+from stratalog.spi.commands import settings_contents
+from stratalog_gateway.gateway import Gateway
+from stratalog_gateway.read_only import ReadOnlySource
+from stratalog_gateway.settings import GatewaySection
+
+_SWITCH_S: Final = 0.0005  # a thread that returns from a system call waits less for one that computes
+_STACK_BYTES: Final = 256 << 10  # of the thread of each connection
+_EPILOG: Final = "\b\nExample:  stratalog serve data --listen 127.0.0.1:9092"
+
+
+@click.command("serve", epilog=_EPILOG)
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True)
+@click.option(
+    "--listen",
+    metavar="[NAME://]HOST:PORT",
+    multiple=True,
+    help="Listener; port 0 chooses one. NAME is PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL. Can be repeated. "
+    "Default: 127.0.0.1:9092.",
+)
+@click.option("--advertised-host", metavar="HOST", help="Host that clients are given. Default: that of --listen.")
+@click.option(
+    "--insecure", is_flag=True, help="Listen on an address that other machines reach, without authentication."
+)
+@click.option("--node-id", type=click.IntRange(0, (1 << 31) - 1), help="Number of the broker. Default: 1.")
+@click.option("--tier", metavar="URI", help="Object store for closed segments.")
+@click.option("--read-only", is_flag=True, help="Serve a directory that another process writes, for reading only.")
+@click.option(
+    "--state",
+    metavar="DIR",
+    help="Directory for the offsets of consumer groups of a read-only gateway. Default: they end with the command.",
+)
+@tier_option
+@config_option
+def serve(
+    directories: tuple[str, ...],
+    listen: tuple[str, ...],
+    advertised_host: str | None,
+    node_id: int | None,
+    tier: str | None,
+    tier_options: dict[str, object],
+    config: str | None,
+    state: str | None,
+    *,
+    insecure: bool,
+    read_only: bool,
+) -> None:
+    """Serve log directories to Kafka clients, by Kafka's protocol, as a cluster of one broker.
+
+    Missing directories are created. The background duties run, too. The command is ready when it prints its address, and
+    runs until Ctrl-C or SIGTERM. A listener that does not authenticate its clients needs --insecure if other machines
+    reach it. [plugins.gateway] of the settings file has further settings, which options override.
+
+    If DIR is the URI of a tier, such as s3://bucket/prefix, clients read the tier, and nothing is written to it. Any number of
+    such gateways follow the writer of a tier.
+    """
+    chosen: dict[str, object] = {"listeners": [_listener(text) for text in listen]} if listen else {}
+    options = {"advertised.host": advertised_host, "node.id": node_id, "insecure": insecure or None}
+    chosen |= {name: value for name, value in options.items() if value is not None}
+    settings = _settings(config, chosen)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    sys.setswitchinterval(_SWITCH_S)
+    threading.stack_size(_STACK_BYTES)
+    with stop_event() as stop, contextlib.ExitStack() as opened:
+        if read_only or "://" in directories[0]:
+            place = _only(directories)
+            reader = opened.enter_context(open_reader(place, tier=tier, tier_options=tier_options, config=config))
+            source = ReadOnlySource(reader, settings.refresh_ms, Env().clock)
+            state = opened.enter_context(tempfile.TemporaryDirectory()) if state is None else state
+            engine = opened.enter_context(open_engine(state, tier="", config={}))
+        elif state is not None:
+            raise ConfigError("--state is for a read-only gateway: add --read-only")
+        else:
+            source = None
+            engine = opened.enter_context(open_engine(directories, tier=tier, tier_options=tier_options, config=config))
+        gateway = Gateway(engine, settings, Env().clock, source)
+        try:
+            engine.start()
+            gateway.start()
+            gc.freeze()
+            for name, address in gateway.addresses.items():
+                click.echo(address if len(gateway.addresses) == 1 else f"{name}://{address}")
+            stop.wait()
+            click.echo("stopping", err=True)
+        finally:
+            gateway.stop()
+
+
+def _only(places: tuple[str, ...]) -> str:
+    """Return the only place that a read-only gateway reads."""
+    if len(places) > 1:
+        raise ConfigError("a read-only gateway reads one directory or one tier: start a gateway for each")
+    return places[0]
+
+
+def _settings(config: str | None, chosen: Mapping[str, object]) -> GatewaySection:
+    """Return the settings of ``[plugins.gateway]``, overridden by options; raise ConfigError if a value is wrong."""
+    plugins = (settings_contents(config) or {}).get("plugins", {})
+    stored = plugins.get("gateway", {}) if isinstance(plugins, dict) else {}
+    found = GatewaySection().merged(stored, f"[plugins.gateway] of {config}").merged(chosen, "options")
+    wrong = found.contradiction()
+    if wrong:
+        raise ConfigError(wrong).advised("add --insecure to allow it")
+    return found
+
+
+def _listener(text: str) -> str:
+    """Return ``NAME://HOST:PORT`` of a listener that may have no name. An IPv6 address is in brackets."""
+    named = text if "://" in text else f"PLAINTEXT://{text}"
+    host, _, port = named.partition("://")[2].rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 0xFFFF:
+        raise ConfigError(f"--listen {text} is not of the form HOST:PORT, such as 127.0.0.1:9092")
+    return named

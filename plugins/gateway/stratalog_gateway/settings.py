@@ -1,0 +1,115 @@
+"""Settings of the gateway."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stratalog.spi import key
+from stratalog_gateway.security.endpoints import Endpoint, is_loopback, parse_endpoints
+from stratalog_gateway.security.security_settings import SecuritySection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySection(SecuritySection):
+    """``[plugins.gateway]``. Settings that Kafka's broker has, too, have Kafka's names."""
+
+    title: ClassVar[str] = "Service gateway"
+
+    host: str = key("host", "127.0.0.1", doc="Address on which the gateway listens, unless listeners is set.")
+    port: int = key(
+        "port", 9092, at_least=0, at_most=0xFFFF, doc="Port on which the gateway listens; 0 chooses a free port."
+    )
+    advertised_host: str = key(
+        "advertised.host", "", doc="Host that clients are given to connect to; empty means that of the listener."
+    )
+    insecure: bool = key(
+        "insecure",
+        False,
+        doc="Allow a listener without authentication at an address that other machines reach.",
+    )
+    node_id: int = key("node.id", 1, at_least=0, at_most=(1 << 31) - 1, doc="Number of the only broker of the cluster.")
+    cluster_id: str = key("cluster.id", "stratalog", doc="Id of the cluster that clients are given.")
+    auto_create: bool = key(
+        "auto.create.topics.enable", True, doc="Create a topic if a client asks for the metadata of an unknown one."
+    )
+    partitions: int = key(
+        "num.partitions", 1, at_least=1, doc="Number of partitions of topics whose creator does not choose one."
+    )
+    min_session_ms: int = key(
+        "group.min.session.timeout.ms", 6000, at_least=1, doc="Minimum session timeout of the members of groups."
+    )
+    max_session_ms: int = key(
+        "group.max.session.timeout.ms", 1_800_000, at_least=1, doc="Maximum session timeout of the members of groups."
+    )
+    consumer_session_ms: int = key(
+        "group.consumer.session.timeout.ms",
+        45_000,
+        at_least=1,
+        doc="Session timeout of members that use the consumer protocol.",
+    )
+    consumer_heartbeat_ms: int = key(
+        "group.consumer.heartbeat.interval.ms",
+        5_000,
+        at_least=1,
+        doc="Interval of heartbeats that members with the consumer protocol are given.",
+    )
+    retention_minutes: int = key(
+        "offsets.retention.minutes",
+        10_080,
+        at_least=1,
+        doc="Minutes after which the committed offsets of a group without members are deleted.",
+    )
+    retention_check_ms: int = key(
+        "offsets.retention.check.interval.ms", 600_000, at_least=1, doc="Interval of the search for expired offsets."
+    )
+    transaction_max_ms: int = key(
+        "transaction.max.timeout.ms", 900_000, at_least=1, doc="Maximum timeout of the transactions of producers."
+    )
+    request_bytes: int = key(
+        "socket.request.max.bytes", 100 << 20, at_least=1024, at_most=1 << 30, doc="Maximum size of a request."
+    )
+    idle_ms: int = key(
+        "connections.max.idle.ms",
+        600_000,
+        at_least=100,
+        doc="A connection is closed if its client neither sends nor receives for this time.",
+    )
+
+    refresh_ms: int = key(
+        "read.only.refresh.ms",
+        1000,
+        at_least=10,
+        doc="Time after which a read-only gateway reads again what the writer has committed.",
+    )
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Return the listeners.
+
+        Raises:
+            ConfigError: a listener, its name or its protocol is wrong.
+        """
+        if not self.listeners:
+            host = f"[{self.host}]" if ":" in self.host else self.host
+            found = parse_endpoints((f"PLAINTEXT://{host}:{self.port}",), self.advertised_listeners, {})
+        else:
+            found = parse_endpoints(self.listeners, self.advertised_listeners, self._protocols())
+        for endpoint in found if self.advertised_host else ():
+            endpoint.advertised_host = self.advertised_host
+        return found
+
+    def _protocols(self) -> dict[str, str]:
+        pairs = (text.partition(":") for text in self.protocol_map)
+        return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
+
+    def authenticates(self, endpoint: Endpoint) -> bool:
+        """Return True if each client of a listener is authenticated."""
+        is_certified = endpoint.protocol.has_tls and self.client_auth == "required"
+        return endpoint.protocol.has_sasl or is_certified
+
+    def contradiction(self) -> str:
+        """Return the reason why a listener needs ``insecure``, or ""."""
+        for endpoint in () if self.insecure else self.endpoints():
+            if not is_loopback(endpoint.host) and not self.authenticates(endpoint):
+                return f"host {endpoint.host} is not a loopback address, and clients are not authenticated"
+        return ""

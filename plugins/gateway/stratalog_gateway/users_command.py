@@ -1,0 +1,78 @@
+"""``stratalog users``: the users of PLAIN and SCRAM."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from stratalog.errors import ConfigError
+from stratalog.spi import Env
+from stratalog_gateway.security.users import (
+    ALGORITHMS,
+    DEFAULT_ITERATIONS,
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    load_users,
+    make_credential,
+    normalized,
+    save_users,
+)
+
+_EPILOG: Final = "\b\nExample:  stratalog users add users.json alice"
+
+
+@click.group("users")
+def users() -> None:
+    """Manage the users that authenticate at the gateway by SASL: PLAIN or SCRAM.
+
+    The file has salted keys, from which no password can be read. `users.file` of [plugins.gateway] names the file; a
+    running gateway notices changes within a second.
+    """
+
+
+@users.command("add", epilog=_EPILOG)
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("name")
+@click.option("--password-stdin", is_flag=True, help="Read the password from standard input instead of asking for it.")
+@click.option(
+    "--iterations",
+    type=click.IntRange(MIN_ITERATIONS, MAX_ITERATIONS),
+    default=DEFAULT_ITERATIONS,
+    show_default=True,
+    help="Rounds of the key derivation.",
+)
+def add(file: Path, name: str, iterations: int, *, password_stdin: bool) -> None:
+    """Add the user NAME to FILE, or change the user's password. A missing file is created."""
+    if password_stdin:
+        password = sys.stdin.readline().rstrip("\r\n")
+    else:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
+    if not password or not name:
+        raise ConfigError("name and password must not be empty")
+    known = load_users(file) if file.exists() else {}
+    known[normalized(name)] = {
+        mechanism: make_credential(mechanism, password, iterations=iterations) for mechanism in ALGORITHMS
+    }
+    save_users(Env().files, file, known)
+
+
+@users.command("remove")
+@click.argument("file", type=click.Path(dir_okay=False, exists=True, path_type=Path))
+@click.argument("name")
+def remove(file: Path, name: str) -> None:
+    """Remove the user NAME from FILE. Connections of the user stay open."""
+    known = load_users(file)
+    if known.pop(normalized(name), None) is None:
+        raise ConfigError(f"{file} has no user {name}")
+    save_users(Env().files, file, known)
+
+
+@users.command("list")
+@click.argument("file", type=click.Path(dir_okay=False, exists=True, path_type=Path))
+def list_(file: Path) -> None:
+    """List the users of FILE."""
+    for name in load_users(file):
+        click.echo(name)

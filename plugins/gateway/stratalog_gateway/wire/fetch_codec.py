@@ -1,0 +1,141 @@
+"""Fetch requests and responses, versions 4 to 18. Responses are pieces, so that fetched bytes are not copied.
+
+Source: apache/kafka FetchRequest.json, FetchResponse.json.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from stratalog_gateway.wire.primitives import I8, I16, I32, I64, Reader, put_count, put_string
+
+FIRST_FLEXIBLE: Final = 12
+FIRST_WITH_TOPIC_IDS: Final = 13
+_FIRST_WITHOUT_REPLICA: Final = 15
+_UUID_BYTES: Final = 16
+_NO_REPLICA: Final = b"\xff\xff\xff\xff"  # preferred read replica
+_SMALL_BYTES: Final = 16 << 10  # fewer bytes are copied between the fields instead of being sent as a piece
+_PARTITION: Final = {  # by version: partition, [leader epoch], offset, [last fetched epoch], [log start], maximum bytes
+    4: (struct.Struct(">iqi"), (0, None, 1, None, 2)),
+    5: (struct.Struct(">iqqi"), (0, None, 1, None, 3)),
+    9: (struct.Struct(">iiqqi"), (0, 1, 2, None, 4)),
+    12: (struct.Struct(">iiqiqi"), (0, 1, 2, 3, 5)),
+}
+_RESULT: Final = struct.Struct(">ihqqq")
+_ABORTED: Final = struct.Struct(">qq")
+
+
+class WantedPartition(NamedTuple):
+    """One partition of a request; epochs are -1 if the client does not give them."""
+
+    topic: str | bytes  # a name, or the 16 bytes of an id
+    partition: int
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+    max_bytes: int
+
+
+class FetchRequest(NamedTuple):
+    """A decoded request."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: int
+    session_id: int
+    session_epoch: int
+    wanted: list[WantedPartition]
+
+
+class FetchResult(NamedTuple):
+    """The result for one partition. ``pieces`` are the batches; ``diverging`` is epoch and end offset."""
+
+    topic: str | bytes
+    partition: int
+    error: int
+    high_watermark: int = -1
+    last_stable: int = -1
+    log_start: int = -1
+    aborted: Sequence[tuple[int, int]] = ()  # producer id, first offset
+    pieces: Sequence[memoryview] = ()
+    diverging: tuple[int, int] | None = None
+
+
+def decode_fetch(version: int, data: memoryview, at: int) -> FetchRequest:
+    """Return the request whose body begins at position ``at``; raise MalformedRequestError if it does not fit."""
+    read = Reader(data, at, flexible=version >= FIRST_FLEXIBLE)
+    if version < _FIRST_WITHOUT_REPLICA:
+        read.number(I32)
+    max_wait_ms, min_bytes, max_bytes = read.number(I32), read.number(I32), read.number(I32)
+    isolation = read.number(I8)
+    session_id, session_epoch = (read.number(I32), read.number(I32)) if version >= 7 else (0, -1)
+    form, places = _PARTITION[max(first for first in _PARTITION if first <= version)]
+    wanted = []
+    for _ in range(read.count()):
+        topic = bytes(read.raw(_UUID_BYTES)) if version >= FIRST_WITH_TOPIC_IDS else read.string() or ""
+        for _ in range(read.count()):
+            values = read.unpack(form)
+            read.skip_tags()
+            fields = [-1 if place is None else values[place] for place in places]
+            wanted.append(WantedPartition(topic, *fields))
+        read.skip_tags()
+    return FetchRequest(max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, wanted)
+
+
+def encode_fetch(
+    version: int, results: Iterable[FetchResult], correlation_id: int, error: int = 0, throttle_ms: int = 0
+) -> list[bytes | bytearray | memoryview]:
+    """Return a response frame as pieces to send one after the other. It never opens a session."""
+    flexible = version >= FIRST_FLEXIBLE
+    tags = b"\0" if flexible else b""
+    grouped: dict[str | bytes, list[FetchResult]] = {}
+    for found in results:
+        grouped.setdefault(found.topic, []).append(found)
+    pieces: list[bytes | bytearray | memoryview] = []
+    out = bytearray(I32.pack(0) + I32.pack(correlation_id) + tags + I32.pack(throttle_ms))  # the first is the size
+    if version >= 7:
+        out += I16.pack(error) + I32.pack(0)
+    out += put_count(len(grouped), flexible=flexible)
+    for topic, partitions in grouped.items():
+        out += topic if isinstance(topic, bytes) else put_string(topic, flexible=flexible)
+        out += put_count(len(partitions), flexible=flexible)
+        for found in partitions:
+            _put_result(out, version, found, tags)
+            size = sum(len(piece) for piece in found.pieces)
+            out += put_count(size, flexible=flexible)
+            if size < _SMALL_BYTES:
+                for piece in found.pieces:
+                    out += piece
+            else:
+                pieces += (out, *found.pieces)
+                out = bytearray()
+            out += _diverging(found) if flexible else b""
+        out += tags
+    out += tags
+    pieces.append(out)
+    first = pieces[0]
+    assert isinstance(first, bytearray)
+    I32.pack_into(first, 0, sum(map(len, pieces)) - I32.size)
+    return pieces
+
+
+def _put_result(out: bytearray, version: int, found: FetchResult, tags: bytes) -> None:
+    """Append the fields of a partition before its batches."""
+    fixed = _RESULT.pack(found.partition, found.error, found.high_watermark, found.last_stable, found.log_start)
+    out += fixed if version >= 5 else fixed[:-8]
+    out += put_count(len(found.aborted), flexible=bool(tags))
+    for producer_id, first_offset in found.aborted:
+        out += _ABORTED.pack(producer_id, first_offset) + tags
+    if version >= 11:
+        out += _NO_REPLICA
+
+
+def _diverging(found: FetchResult) -> bytes:
+    """Return the tagged fields of a partition: field 0 is the diverging epoch."""
+    if found.diverging is None:
+        return b"\0"
+    epoch, end_offset = found.diverging
+    return b"\x01\x00\x0d" + I32.pack(epoch) + I64.pack(end_offset) + b"\0"

@@ -1,0 +1,142 @@
+"""Headers, and messages that kio encodes and decodes.
+
+The classes of kio differ from version to version. ``Maker`` builds a response of any version: it leaves out the fields
+that the version lacks.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import io
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+
+from stratalog_gateway.wire.primitives import I32, MalformedRequestError, Reader
+from stratalog_gateway.wire.request_check import check_request
+
+API_VERSIONS: Final = 18
+_HEADER: Final = struct.Struct(">hhih")
+_ERRORS: Final = {int(found): found for found in ErrorCode}
+_ERROR_FIELDS: Final = frozenset({"error_code", "partition_error_code"})
+_NO_DELAY: Final = dt.timedelta()
+
+
+class Header(NamedTuple):
+    """Header of a request. ``body_at`` is the position (bytes) of the body."""
+
+    api: int
+    version: int
+    correlation_id: int
+    client_id: str
+    body_at: int
+
+
+def read_header(data: memoryview) -> Header:
+    """Return the header of a request, without the tagged fields of flexible versions: the version need not be known.
+
+    Raises:
+        MalformedRequestError: the request is shorter than its header.
+    """
+    if len(data) < _HEADER.size:
+        raise MalformedRequestError(f"a request of {len(data)} bytes has no header")
+    api, version, correlation_id, size = _HEADER.unpack_from(data, 0)
+    read = Reader(data, _HEADER.size, flexible=False)
+    client_id = str(read.raw(size), "utf-8", "replace") if size > 0 else ""
+    return Header(api, version, correlation_id, client_id, read.at)
+
+
+def body_start(header: Header, data: memoryview, *, flexible: bool) -> int:
+    """Return the position of the body, after the tagged fields of the header."""
+    read = Reader(data, header.body_at, flexible=flexible)
+    read.skip_tags()
+    return read.at
+
+
+def read_body(header: Header, data: memoryview) -> Any:
+    """Return the body of a request as kio's message.
+
+    Raises:
+        MalformedRequestError: the body does not fit its schema.
+    """
+    schema, reader = _request(header.api, header.version)
+    start = body_start(header, data, flexible=schema.__flexible__)
+    check_request(schema, data, start)
+    try:
+        return reader(bytes(data), start)[0]
+    except Exception as error:  # kio has no common type: an unknown tagged field is a KeyError
+        raise MalformedRequestError(f"api {header.api} version {header.version}: {error!r}") from error
+
+
+class Maker:
+    """Builds the messages of one response.
+
+    ``make(...)`` is the response itself, and ``make.part("Name", ...)`` a message inside it. Error codes are numbers.
+    """
+
+    def __init__(self, header: Header) -> None:
+        self._root: Any = load_response_schema(header.api, header.version)
+        self._module = sys.modules[self._root.__module__]
+
+    def __call__(self, **values: object) -> Any:
+        """Return the response."""
+        return _made(self._root, {"throttle_time": _NO_DELAY, **values})
+
+    def part(self, kind: str, /, **values: object) -> Any:
+        """Return a message inside the response, of the class ``kind``."""
+        return _made(getattr(self._module, kind), values)
+
+    def has(self, field: str) -> bool:
+        """Return True if the response has this field in this version."""
+        return field in _fields(self._root)
+
+
+def encode(header: Header, message: Any) -> bytes:
+    """Return a response frame. The header of an ApiVersions response has no tagged fields: any client can read it."""
+    out = io.BytesIO()
+    out.write(I32.pack(0) + I32.pack(header.correlation_id))
+    if message.__flexible__ and header.api != API_VERSIONS:
+        out.write(b"\0")
+    kind: Any = type(message)
+    _writer(kind)(out, message)
+    frame = bytearray(out.getbuffer())
+    I32.pack_into(frame, 0, len(frame) - I32.size)
+    return bytes(frame)
+
+
+def to_ms(delta: dt.timedelta) -> int:
+    """Return a duration in milliseconds."""
+    return delta // dt.timedelta(milliseconds=1)
+
+
+def _made(kind: Any, values: dict[str, object]) -> Any:
+    known = _fields(kind)
+    kept = {name: value for name, value in values.items() if name in known}
+    for name in _ERROR_FIELDS & kept.keys():
+        code = kept[name]
+        assert isinstance(code, int)
+        kept[name] = _ERRORS.get(code, ErrorCode.unknown_server_error)
+    return kind(**kept)
+
+
+@functools.cache
+def _request(api: int, version: int) -> tuple[Any, Callable[[bytes, int], tuple[Any, int]]]:
+    schema: Any = load_request_schema(api, version)
+    return schema, entity_reader(schema)
+
+
+@functools.cache
+def _writer(kind: Any) -> Callable[[io.BytesIO, Any], None]:
+    writer: Callable[[io.BytesIO, Any], None] = entity_writer(kind)
+    return writer
+
+
+@functools.cache
+def _fields(kind: Any) -> frozenset[str]:
+    return frozenset(kind.__dataclass_fields__)

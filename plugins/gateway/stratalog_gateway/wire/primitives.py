@@ -1,0 +1,121 @@
+"""Primitive values of Kafka's protocol, in the forms of flexible and of older versions (KIP-482)."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+I8: Final = struct.Struct(">b")
+I16: Final = struct.Struct(">h")
+I32: Final = struct.Struct(">i")
+I64: Final = struct.Struct(">q")
+_MAX_VARINT_BITS: Final = 35
+
+
+class MalformedRequestError(Exception):
+    """A request does not fit its schema. The connection is closed, as Kafka's broker does."""
+
+
+class Reader:
+    """Reads the values of a request, one after the other.
+
+    Raises:
+        MalformedRequestError: a value does not fit into the request.
+
+    Args:
+        data: the request.
+        at: position of the first value (bytes).
+        flexible: True for compact lengths and tagged fields.
+    """
+
+    __slots__ = ("_data", "_end", "_flexible", "at")
+
+    def __init__(self, data: memoryview, at: int, *, flexible: bool) -> None:
+        self._data, self.at, self._flexible, self._end = data, at, flexible, len(data)
+
+    def unpack(self, form: struct.Struct) -> tuple[int, ...]:
+        """Return numbers of fixed size."""
+        at = self.at
+        self.at = at + form.size
+        if self.at > self._end:
+            raise MalformedRequestError(f"the request ends at {self._end}, inside a number at {at}")
+        return form.unpack_from(self._data, at)
+
+    def number(self, form: struct.Struct) -> int:
+        """Return one number of fixed size."""
+        return self.unpack(form)[0]
+
+    def uvarint(self) -> int:
+        """Return an unsigned number of variable size."""
+        found = shift = 0
+        while True:
+            if self.at >= self._end or shift > _MAX_VARINT_BITS:
+                raise MalformedRequestError(f"a length at {self.at} is not complete")
+            byte = self._data[self.at]
+            self.at += 1
+            found |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return found
+            shift += 7
+
+    def size(self, form: struct.Struct = I32) -> int:
+        """Return the size of a string or of bytes; -1 is null."""
+        return self.uvarint() - 1 if self._flexible else self.number(form)
+
+    def count(self) -> int:
+        """Return the length of an array; a null array has length 0. Each element has at least one byte."""
+        count = self.size()
+        if count > self._end - self.at:
+            raise MalformedRequestError(f"an array of {count} elements at {self.at} is longer than the request")
+        return max(count, 0)
+
+    def raw(self, size: int) -> memoryview:
+        """Return a view of the next ``size`` bytes."""
+        at = self.at
+        if size < 0 or size > self._end - at:
+            raise MalformedRequestError(f"{size} bytes at {at} are not inside the request of {self._end} bytes")
+        self.at = at + size
+        return self._data[at : self.at]
+
+    def string(self) -> str | None:
+        """Return a nullable string."""
+        size = self.size(I16)
+        if size < 0:
+            return None
+        try:
+            return str(self.raw(size), "utf-8")
+        except UnicodeDecodeError as error:
+            raise MalformedRequestError(f"a string at {self.at} is not UTF-8") from error
+
+    def skip_tags(self) -> None:
+        """Skip the tagged fields of a flexible version."""
+        if not self._flexible:
+            return
+        for _ in range(self.uvarint()):
+            self.uvarint()
+            self.raw(self.uvarint())
+
+
+def put_uvarint(value: int) -> bytes:
+    """Return an unsigned number of variable size."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def put_string(text: str | None, *, flexible: bool) -> bytes:
+    """Return a nullable string with its size."""
+    if text is None:
+        return b"\0" if flexible else b"\xff\xff"
+    raw = text.encode()
+    return (put_uvarint(len(raw) + 1) if flexible else I16.pack(len(raw))) + raw
+
+
+def put_count(count: int, *, flexible: bool) -> bytes:
+    """Return the length of an array, or the size of bytes."""
+    return put_uvarint(count + 1) if flexible else I32.pack(count)

@@ -1,0 +1,89 @@
+"""Produce requests and responses, versions 3 to 13. Records stay views of the request; kio would copy them.
+
+Source: apache/kafka ProduceRequest.json, ProduceResponse.json.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from stratalog_gateway.wire.primitives import I16, I32, Reader, put_count, put_string
+
+FIRST_FLEXIBLE: Final = 9
+FIRST_WITH_TOPIC_IDS: Final = 13
+_UUID_BYTES: Final = 16
+_RESULT: Final = struct.Struct(">ihqqq")
+
+
+class ProducedRecords(NamedTuple):
+    """Records of one partition in a request."""
+
+    partition: int
+    records: memoryview
+
+
+class ProduceRequest(NamedTuple):
+    """A decoded request."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[tuple[str | bytes, list[ProducedRecords]]]  # a name, or the 16 bytes of an id
+
+
+class ProduceResult(NamedTuple):
+    """The result for one partition. ``record_errors`` are indexes in the batch and messages of records that break a rule."""
+
+    partition: int
+    error: int
+    base_offset: int = -1
+    append_time_ms: int = -1
+    log_start: int = -1
+    message: str | None = None
+    record_errors: tuple[tuple[int, str], ...] = ()
+
+
+def decode_produce(version: int, data: memoryview, at: int) -> ProduceRequest:
+    """Return the request whose body begins at position ``at``; raise MalformedRequestError if it does not fit."""
+    read = Reader(data, at, flexible=version >= FIRST_FLEXIBLE)
+    transactional_id = read.string()
+    acks, timeout_ms = read.number(I16), read.number(I32)
+    topics: list[tuple[str | bytes, list[ProducedRecords]]] = []
+    for _ in range(read.count()):
+        topic = bytes(read.raw(_UUID_BYTES)) if version >= FIRST_WITH_TOPIC_IDS else read.string() or ""
+        partitions = []
+        for _ in range(read.count()):
+            number, size = read.number(I32), read.size()
+            partitions.append(ProducedRecords(number, read.raw(max(size, 0))))
+            read.skip_tags()
+        read.skip_tags()
+        topics.append((topic, partitions))
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def encode_produce(
+    version: int, topics: Iterable[tuple[str | bytes, list[ProduceResult]]], correlation_id: int, throttle_ms: int = 0
+) -> bytes:
+    """Return a response frame."""
+    flexible = version >= FIRST_FLEXIBLE
+    tags = b"\0" if flexible else b""
+    results = list(topics)
+    out = [I32.pack(correlation_id), tags, put_count(len(results), flexible=flexible)]
+    for topic, partitions in results:
+        named = topic if isinstance(topic, bytes) else put_string(topic, flexible=flexible)
+        out += (named, put_count(len(partitions), flexible=flexible))
+        for found in partitions:
+            fixed = _RESULT.pack(*found[:5])
+            out.append(fixed if version >= 5 else fixed[:-8])
+            if version >= 8:
+                out.append(put_count(len(found.record_errors), flexible=flexible))
+                for index, message in found.record_errors:
+                    out += (I32.pack(index), put_string(message, flexible=flexible), tags)
+                out.append(put_string(found.message, flexible=flexible))
+            out.append(tags)
+        out.append(tags)
+    out += (I32.pack(throttle_ms), tags)
+    body = b"".join(out)
+    return I32.pack(len(body)) + body

@@ -1,0 +1,98 @@
+"""Check of a request's lengths, before kio decodes it.
+
+kio allocates an array of the announced length before it reads the elements. A request of twenty bytes with a length of
+2^31 would end the process. kio also accepts null for arrays that must not be null.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, Final
+
+from stratalog_gateway.wire.primitives import I8, I16, I32, MalformedRequestError, Reader
+
+_FIXED_BYTES: Final = {
+    "bool": 1, "int8": 1, "int16": 2, "int32": 4, "timedelta_i32": 4, "int64": 8, "timedelta_i64": 8, "uuid": 16,
+}  # fmt: skip
+Step = Callable[[Reader], None]
+
+
+def check_request(schema: Any, data: memoryview, start: int) -> None:
+    """Raise MalformedRequestError if a length of the request is wrong.
+
+    Args:
+        schema: kio's class of the request.
+        data: the request.
+        start: position of its body.
+    """
+    _message_check(schema)(Reader(data, start, flexible=schema.__flexible__))
+
+
+@functools.cache
+def _message_check(kind: Any) -> Step:
+    """Return the check of all fields of a message, and of its tagged fields."""
+    hints = typing.get_type_hints(kind)
+    steps = tuple(_field_check(hints[found.name], found.metadata) for found in dataclasses.fields(kind))
+
+    def check(read: Reader) -> None:
+        for step in steps:
+            step(read)
+        read.skip_tags()
+
+    return check
+
+
+def _field_check(hint: Any, metadata: Any) -> Step:
+    forms = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    form: Any = next(found for found in forms if found is not type(None))
+    if typing.get_origin(form) is tuple:
+        item: Any = typing.get_args(form)[0]
+        element = (
+            _message_check(item) if hasattr(item, "__dataclass_fields__") else _value_check(metadata["kafka_type"])
+        )
+        return _array_check(element, is_nullable=type(None) in forms)
+    if not hasattr(form, "__dataclass_fields__"):
+        return _value_check(metadata["kafka_type"])
+    return _nullable_check(_message_check(form)) if type(None) in forms else _message_check(form)
+
+
+def _nullable_check(message: Step) -> Step:
+    """Return the check of a message after a byte that is negative for null."""
+
+    def check(read: Reader) -> None:
+        if read.number(I8) >= 0:
+            message(read)
+
+    return check
+
+
+def _array_check(element: Step, *, is_nullable: bool) -> Step:
+    def check(read: Reader) -> None:
+        at = read.at
+        if read.size() < 0:
+            if not is_nullable:
+                raise MalformedRequestError(f"an array at {at} is null")
+            return
+        read.at = at
+        for _ in range(read.count()):
+            element(read)
+
+    return check
+
+
+@functools.cache
+def _value_check(kind: str) -> Step:
+    """Return the check of a value that is no array, by its type in Kafka's schema."""
+    if kind in {"string", "bytes"}:
+        form = I16 if kind == "string" else I32
+        return lambda read: _skip(read, max(read.size(form), 0))
+    size = _FIXED_BYTES[kind]
+    return lambda read: _skip(read, size)
+
+
+def _skip(read: Reader, size: int) -> None:
+    read.raw(size)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway_bed import served
+from stratalog.errors import ConfigError
+from stratalog_gateway.settings import GatewaySection
+
+
+def test_listeners_have_names_protocols_and_addresses_of_their_own() -> None:
+    found = GatewaySection(
+        listeners=("INTERNAL://[::1]:9092", "SASL_SSL://:9093"),
+        advertised_listeners=("SASL_SSL://kafka.example.org:443",),
+        protocol_map=("internal:plaintext",),
+    ).endpoints()
+    assert [endpoint.uri for endpoint in found] == ["INTERNAL://[::1]:9092", "SASL_SSL://kafka.example.org:443"]
+    assert [(endpoint.host, endpoint.protocol) for endpoint in found] == [("::1", "PLAINTEXT"), ("0.0.0.0", "SASL_SSL")]  # noqa: S104 - not used
+
+
+@pytest.mark.parametrize(
+    ("listeners", "advertised", "reason"),
+    [
+        (("127.0.0.1:9092",), (), "not of the form NAME://HOST:PORT"),
+        (("SSL://127.0.0.1:99999",), (), "not of the form NAME://HOST:PORT"),
+        (("SSL://::1:9092",), (), "not of the form NAME://HOST:PORT"),
+        (("OTHER://127.0.0.1:9092",), (), "add OTHER:PROTOCOL to listener.security.protocol.map"),
+        (("SSL://127.0.0.1:1", "ssl://127.0.0.1:2"), (), "SSL is there twice"),
+        (("SSL://127.0.0.1:1",), ("SASL_SSL://a:1",), "no listener is named SASL_SSL"),
+    ],
+)
+def test_a_wrong_listener_is_named(listeners: tuple[str, ...], advertised: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        GatewaySection(listeners=listeners, advertised_listeners=advertised).endpoints()
+
+
+@pytest.mark.parametrize(
+    ("listener", "client_auth", "needs"),
+    [
+        ("PLAINTEXT://10.0.0.1:1", "none", True),
+        ("SSL://10.0.0.1:1", "requested", True),
+        ("SSL://10.0.0.1:1", "required", False),
+        ("SASL_PLAINTEXT://10.0.0.1:1", "none", False),
+        ("SASL_SSL://10.0.0.1:1", "none", False),
+        ("PLAINTEXT://127.0.0.1:1", "none", False),
+    ],
+)
+def test_only_a_listener_without_authentication_that_others_reach_needs_insecure(
+    listener: str, client_auth: str, *, needs: bool
+) -> None:
+    section = GatewaySection(listeners=("PLAINTEXT://127.0.0.1:0", listener), client_auth=client_auth, protocol_map=())
+    if listener.startswith("PLAINTEXT"):
+        section = GatewaySection(listeners=(listener,), client_auth=client_auth)
+    assert bool(section.contradiction()) == needs
+
+
+def test_clients_are_given_the_address_of_their_listener(tmp_path: Path) -> None:
+    listeners = ("INSIDE://127.0.0.1:0", "OUTSIDE://127.0.0.1:0")
+    with served(tmp_path, listeners=listeners, protocol_map=("INSIDE:PLAINTEXT", "OUTSIDE:PLAINTEXT")) as made:
+        for name in ("INSIDE", "OUTSIDE"):
+            with made.wire(name) as wire:
+                [broker] = wire.ask("Metadata", 1, topics=None).brokers
+                found = wire.ask("FindCoordinator", 1, key="g", key_type=0)
+                [described] = wire.ask("DescribeCluster", 0, include_cluster_authorized_operations=False).brokers
+            assert {f"{told.host}:{told.port}" for told in (broker, found, described)} == {made.addresses[name]}
+        assert made.addresses["INSIDE"] == made.bootstrap != made.addresses["OUTSIDE"]

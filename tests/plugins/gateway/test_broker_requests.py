@@ -1,0 +1,232 @@
+"""Requests that name topics by id, and requests about the broker itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_bed import Served, Wire, part
+from stratalog import Record, TopicPartition, open_engine
+from stratalog.env.clock import SystemClock
+from stratalog_gateway.gateway import Gateway
+from stratalog_gateway.settings import GatewaySection
+
+SECOND = dt.timedelta(seconds=1)
+
+
+@pytest.fixture
+def orders(gateway: Served) -> Served:
+    gateway.engine.create_topic("orders", partitions=3)
+    return gateway
+
+
+def topic_id(gateway: Served) -> uuid.UUID:
+    found = gateway.engine.topics()["orders"].topic_id
+    assert found is not None
+    return found.as_uuid
+
+
+def produced(wire: Wire, data: bytes, wanted: uuid.UUID) -> Any:
+    records = part("Produce", 13, "PartitionProduceData", index=0, records=data)
+    topics = (part("Produce", 13, "TopicProduceData", topic_id=wanted, partition_data=(records,)),)
+    found = wire.ask("Produce", 13, transactional_id=None, acks=1, timeout=SECOND, topic_data=topics).responses[0]
+    assert found.topic_id == wanted
+    return found.partition_responses[0]
+
+
+def test_records_are_produced_and_fetched_by_topic_id(orders: Served) -> None:
+    data, wanted = orders.batch([b"a"]), topic_id(orders)
+    with orders.wire() as wire:
+        assert produced(wire, data, wanted).error_code == 0
+        partition = part("Fetch", 18, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        topics = (part("Fetch", 18, "FetchTopic", topic_id=wanted, partitions=(partition,)),)
+        found = wire.ask(
+            "Fetch", 18, max_wait=SECOND, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_id=0,
+            session_epoch=-1, topics=topics, forgotten_topics_data=(), rack_id="",
+        ).responses[0]  # fmt: skip
+    assert (found.topic_id, len(found.partitions[0].records)) == (wanted, len(data))
+
+
+def test_an_unknown_topic_id_is_refused(orders: Served) -> None:
+    with orders.wire() as wire:
+        assert produced(wire, orders.batch([b"a"]), uuid.uuid4()).error_code == 100
+
+
+def test_offsets_are_committed_and_read_by_topic_id(orders: Served) -> None:
+    def commit(wire: Wire, wanted: uuid.UUID) -> int:
+        offset = part(
+            "OffsetCommit", 10, "OffsetCommitRequestPartition", partition_index=1, committed_offset=5,
+            committed_leader_epoch=0, committed_metadata="m",
+        )  # fmt: skip
+        topics = (part("OffsetCommit", 10, "OffsetCommitRequestTopic", topic_id=wanted, partitions=(offset,)),)
+        found = wire.ask(
+            "OffsetCommit", 10, group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
+            topics=topics,
+        ).topics[0]  # fmt: skip
+        assert found.topic_id == wanted
+        code: int = found.partitions[0].error_code
+        return code
+
+    def fetch(wire: Wire, wanted: tuple[uuid.UUID, ...] | None) -> list[tuple[uuid.UUID, int, int]]:
+        topics = None
+        if wanted is not None:
+            topics = tuple(
+                part("OffsetFetch", 10, "OffsetFetchRequestTopics", topic_id=found, partition_indexes=(1,))
+                for found in wanted
+            )
+        group = part("OffsetFetch", 10, "OffsetFetchRequestGroup", group_id="g", topics=topics)
+        found = wire.ask("OffsetFetch", 10, groups=(group,), require_stable=True).groups[0]
+        return [
+            (topic.topic_id, item.committed_offset, item.error_code)
+            for topic in found.topics
+            for item in topic.partitions
+        ]
+
+    known, unknown = topic_id(orders), uuid.uuid4()
+    with orders.wire() as wire:
+        assert (commit(wire, known), commit(wire, unknown)) == (0, 100)
+        assert fetch(wire, None) == [(known, 5, 0)]
+        assert fetch(wire, (unknown, known)) == [(known, 5, 0), (unknown, -1, 100)]
+
+
+def test_topics_are_described_in_pages(orders: Served) -> None:
+    orders.engine.create_topic("bills", partitions=1)
+
+    def page(wire: Wire, limit: int, cursor: Any = None, *names: str) -> tuple[dict[str, list[int]], Any]:
+        topics = tuple(part("DescribeTopicPartitions", 0, "TopicRequest", name=name) for name in names)
+        found = wire.ask("DescribeTopicPartitions", 0, topics=topics, response_partition_limit=limit, cursor=cursor)
+        assert all(item.eligible_leader_replicas == () for topic in found.topics for item in topic.partitions)
+        described = {
+            topic.name: [item.partition_index for item in topic.partitions] or [-topic.error_code]
+            for topic in found.topics
+        }
+        if found.next_cursor is None:
+            return described, None
+        at = found.next_cursor
+        return described, part(
+            "DescribeTopicPartitions", 0, "Cursor", topic_name=at.topic_name, partition_index=at.partition_index
+        )
+
+    with orders.wire() as wire:
+        first, cursor = page(wire, 3)
+        second, end = page(wire, 3, cursor)
+        named, _ = page(wire, 100, None, "orders", "none")
+    assert (first, second, end) == ({"bills": [0], "orders": [0, 1]}, {"orders": [2]}, None)
+    assert named == {"none": [-3], "orders": [0, 1, 2]}
+
+
+def test_the_directories_of_the_broker_are_described(orders: Served) -> None:
+    orders.engine.log("orders", 1).append([Record(value=bytes(1000))])
+    wanted = part("DescribeLogDirs", 4, "DescribableLogDirTopic", topic="orders", partitions=(0, 1))
+    with orders.wire() as wire:
+        [found] = wire.ask("DescribeLogDirs", 4, topics=(wanted,)).results
+        [everything] = wire.ask("DescribeLogDirs", 1, topics=None).results
+    sizes = {item.partition_index: item.partition_size for item in found.topics[0].partitions}
+    assert (found.error_code, found.log_dir) == (0, next(iter(orders.engine.log_directories())))
+    assert (sizes[0], sizes[1] > 1000, sorted(sizes)) == (0, True, [0, 1])
+    assert 0 < found.usable_bytes <= found.total_bytes
+    assert len(everything.topics[0].partitions) == 3
+
+
+def test_elections_are_refused(orders: Served) -> None:
+    wanted = part("ElectLeaders", 2, "TopicPartitions", topic="orders", partitions=(0, 9))
+    with orders.wire() as wire:
+        found = wire.ask("ElectLeaders", 2, election_type=0, topic_partitions=(wanted,), timeout=SECOND)
+        assert [item.error_code for item in found.replica_election_results[0].partition_result] == [84, 3]
+        assert wire.ask("ElectLeaders", 2, election_type=1, topic_partitions=None, timeout=SECOND).error_code == 0
+        assert wire.ask("ElectLeaders", 2, election_type=7, topic_partitions=None, timeout=SECOND).error_code == 42
+
+
+def test_the_quorum_is_this_broker(gateway: Served) -> None:
+    def asked(wire: Wire, topic: str) -> Any:
+        data = part("DescribeQuorum", 2, "PartitionData", partition_index=0)
+        topics = (part("DescribeQuorum", 2, "TopicData", topic_name=topic, partitions=(data,)),)
+        return wire.ask("DescribeQuorum", 2, topics=topics)
+
+    with gateway.wire() as wire:
+        found = asked(wire, "__cluster_metadata")
+        [partition] = found.topics[0].partitions
+        assert (partition.leader_id, [voter.replica_id for voter in partition.current_voters]) == (1, [1])
+        assert [node.node_id for node in found.nodes] == [1]
+        assert asked(wire, "orders").topics[0].partitions[0].error_code == 3
+
+
+def test_a_replica_moves_to_another_directory_and_to_no_other_broker(tmp_path: Path) -> None:
+    directories = [tmp_path / "a", tmp_path / "b"]
+    with open_engine(directories) as engine:
+        engine.create_topic("orders", partitions=2)
+        gateway = Gateway(engine, GatewaySection(port=0), SystemClock())
+        gateway.start()
+        try:
+            with Wire(gateway.address) as wire:
+                assert [moved(wire, path) for path in (directories[1], directories[1], tmp_path / "c")] == [0, 0, 57]
+                assert TopicPartition("orders", 0) in engine.log_directories()[str(directories[1])]
+                assert [reassigned(wire, replicas) for replicas in ((1,), (2,), None)] == [0, 39, 85]
+                asked = wire.ask("ListPartitionReassignments", 0, timeout=SECOND, topics=None)
+                assert (asked.error_code, asked.topics) == (0, ())
+        finally:
+            gateway.stop()
+
+
+def moved(wire: Wire, path: Path) -> int:
+    topic = part("AlterReplicaLogDirs", 2, "AlterReplicaLogDirTopic", name="orders", partitions=(0,))
+    wanted = part("AlterReplicaLogDirs", 2, "AlterReplicaLogDir", path=str(path), topics=(topic,))
+    code: int = wire.ask("AlterReplicaLogDirs", 2, dirs=(wanted,)).results[0].partitions[0].error_code
+    return code
+
+
+def reassigned(wire: Wire, replicas: tuple[int, ...] | None) -> int:
+    api = "AlterPartitionReassignments"
+    wanted = part(api, 0, "ReassignablePartition", partition_index=0, replicas=replicas)
+    topics = (part(api, 0, "ReassignableTopic", name="orders", partitions=(wanted,)),)
+    code: int = wire.ask(api, 0, timeout=SECOND, topics=topics).responses[0].partitions[0].error_code
+    return code
+
+
+def test_the_resources_with_settings_are_listed(orders: Served) -> None:
+    with orders.wire() as wire:
+        found = wire.ask("ListConfigResources", 1, resource_types=())
+        assert [(item.resource_type, item.resource_name) for item in found.config_resources] == [
+            (2, "orders"),
+            (4, "1"),
+        ]
+        assert wire.ask("ListConfigResources", 0).config_resources == ()
+
+
+def test_a_group_that_does_not_exist_is_an_error_from_version_6_on(gateway: Served) -> None:
+    with gateway.wire() as wire:
+        for version, code in ((5, 0), (6, 69)):
+            found = wire.ask("DescribeGroups", version, groups=("g",), include_authorized_operations=False).groups[0]
+            assert (found.error_code, found.group_state) == (code, "Dead")
+
+
+@pytest.mark.parametrize("version", [8, 12])
+def test_the_records_that_break_a_rule_are_named(gateway: Served, version: int) -> None:
+    gateway.engine.create_topic("orders", config={"cleanup.policy": "compact"})
+    records = part("Produce", version, "PartitionProduceData", index=0, records=gateway.batch([b"a", b"b"]))
+    topics = (part("Produce", version, "TopicProduceData", name="orders", partition_data=(records,)),)
+    with gateway.wire() as wire:
+        found = wire.ask("Produce", version, transactional_id=None, acks=1, timeout=SECOND, topic_data=topics)
+    result = found.responses[0].partition_responses[0]
+    assert result.error_code == 87
+    assert [item.batch_index for item in result.record_errors] == [0, 1]
+    assert all(item.batch_index_error_message for item in result.record_errors)
+
+
+def test_the_settings_of_a_topic_are_replaced(gateway: Served) -> None:
+    gateway.engine.create_topic("orders", config={"retention.ms": 5, "segment.bytes": 2000})
+    setting = part("AlterConfigs", 2, "AlterableConfig", name="retention.ms", value="7")
+    wanted = part(
+        "AlterConfigs", 2, "AlterConfigsResource", resource_type=2, resource_name="orders", configs=(setting,)
+    )
+    with gateway.wire() as wire:
+        for only_check, sources in ((True, {"retention.ms", "segment.bytes"}), (False, {"retention.ms"})):
+            found = wire.ask("AlterConfigs", 2, resources=(wanted,), validate_only=only_check)
+            assert found.responses[0].error_code == 0
+            settings = gateway.engine.topic_settings("orders")
+            assert {name for name, setting in settings.items() if setting.source == "topic"} == sources
+    assert gateway.engine.topics()["orders"].config.retention_ms == 7

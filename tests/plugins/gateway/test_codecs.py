@@ -1,0 +1,222 @@
+"""The codecs of Produce and Fetch, with kio's as the judge."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway_bed import part, request, response
+from stratalog_gateway.wire.fetch_codec import FetchResult, decode_fetch, encode_fetch
+from stratalog_gateway.wire.messages import body_start, read_header
+from stratalog_gateway.wire.primitives import MalformedRequestError
+from stratalog_gateway.wire.produce_codec import ProduceResult, decode_produce, encode_produce
+
+names = st.text("abz.-_é", min_size=1, max_size=200)
+small = st.integers(0, (1 << 31) - 1)
+longs = st.integers(-1, (1 << 63) - 1)
+stamps = st.integers(-1, 253_402_300_799_999)  # kio reads them as dates, which end with the year 9999
+partitions = st.integers(0, 1000)
+wrong = st.lists(st.tuples(small, names), max_size=2).map(tuple)
+errors = st.sampled_from([0, 1, 3, 6, 87])
+
+
+def body_of(frame: bytes, *, flexible: bool) -> tuple[memoryview, int]:
+    data = memoryview(frame)
+    return data, body_start(read_header(data), data, flexible=flexible)
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(3, 12),
+    st.none() | names,
+    st.sampled_from([-1, 0, 1]),
+    st.lists(st.tuples(names, st.lists(st.tuples(partitions, st.binary(max_size=300)), max_size=4)), max_size=3),
+)
+def test_a_produce_request_is_read_as_kio_writes_it(
+    version: int, transactional_id: Any, acks: int, topics: list[tuple[str, list[tuple[int, bytes]]]]
+) -> None:
+    made = tuple(
+        part(
+            "Produce", version, "TopicProduceData", name=name,
+            partition_data=tuple(
+                part("Produce", version, "PartitionProduceData", index=number, records=records) for number, records in found
+            ),
+        )
+        for name, found in topics
+    )  # fmt: skip
+    frame = request(
+        "Produce", version,
+        {"transactional_id": transactional_id, "acks": acks, "timeout": dt.timedelta(milliseconds=1500), "topic_data": made},
+    )  # fmt: skip
+    found = decode_produce(version, *body_of(frame, flexible=version >= 9))
+    assert (found.transactional_id, found.acks, found.timeout_ms) == (transactional_id, acks, 1500)
+    assert [(name, [(number, bytes(data)) for number, data in all_]) for name, all_ in found.topics] == topics
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(3, 12),
+    st.lists(
+        st.tuples(
+            names,
+            st.lists(
+                st.builds(ProduceResult, partitions, errors, longs, stamps, longs, st.none() | names, wrong), max_size=3
+            ),
+        ),
+        max_size=3,
+    ),
+)
+def test_kio_reads_a_produce_response(version: int, topics: list[tuple[str, list[ProduceResult]]]) -> None:
+    found = response("Produce", version, encode_produce(version, topics, 7)[4:])
+    assert len(found.responses) == len(topics)
+    for (name, results), topic in zip(topics, found.responses, strict=True):
+        assert topic.name == name
+        for result, got in zip(results, topic.partition_responses, strict=True):
+            assert (got.index, got.error_code, got.base_offset) == result[:3]
+            assert version < 5 or got.log_start_offset == result.log_start
+            assert version < 8 or got.error_message == result.message
+            if version >= 8:
+                named = tuple((item.batch_index, item.batch_index_error_message) for item in got.record_errors)
+                assert named == result.record_errors
+
+
+def wanted(version: int, number: int, fields: tuple[int, int, int, int]) -> Any:
+    epoch, offset, last, limit = fields
+    values = {"partition": number, "fetch_offset": offset, "partition_max_bytes": limit}
+    if version >= 9:
+        values["current_leader_epoch"] = epoch
+    if version >= 12:
+        values["last_fetched_epoch"] = last
+    return part("Fetch", version, "FetchPartition", **values)
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(4, 17),
+    st.lists(
+        st.tuples(names, st.uuids(), st.dictionaries(partitions, st.tuples(small, longs, small, small), max_size=3)),
+        max_size=3,
+    ),
+    st.tuples(small, small, st.sampled_from([0, 1]), small, small),
+)
+def test_a_fetch_request_is_read_as_kio_writes_it(
+    version: int,
+    topics: list[tuple[str, uuid.UUID, dict[int, tuple[int, int, int, int]]]],
+    numbers: tuple[int, int, int, int, int],
+) -> None:
+    def key(name: str, topic_id: uuid.UUID) -> dict[str, Any]:
+        return {"topic_id": topic_id} if version >= 13 else {"topic": name}
+
+    made = tuple(
+        part(
+            "Fetch",
+            version,
+            "FetchTopic",
+            **key(name, topic_id),
+            partitions=tuple(wanted(version, *item) for item in found.items()),
+        )
+        for name, topic_id, found in topics
+    )
+    min_bytes, max_bytes, isolation, session, epoch = numbers
+    values = {
+        "max_wait": dt.timedelta(milliseconds=250),
+        "min_bytes": min_bytes,
+        "max_bytes": max_bytes,
+        "isolation_level": isolation,
+        "topics": made,
+    }
+    if version < 15:
+        values["replica_id"] = -1
+    if version >= 7:
+        values |= {"session_id": session, "session_epoch": epoch, "forgotten_topics_data": ()}
+    if version >= 11:
+        values["rack_id"] = ""
+    found = decode_fetch(version, *body_of(request("Fetch", version, values), flexible=version >= 12))
+    assert found[:4] == (250, min_bytes, max_bytes, isolation)
+    assert found.session_epoch == (epoch if version >= 7 else -1)
+    expected = [
+        (
+            topic_id.bytes if version >= 13 else name,
+            number,
+            f[0] if version >= 9 else -1,
+            f[1],
+            f[2] if version >= 12 else -1,
+            f[3],
+        )
+        for name, topic_id, all_ in topics
+        for number, f in all_.items()
+    ]
+    assert [tuple(item) for item in found.wanted] == expected
+
+
+results = st.builds(
+    FetchResult, st.just(""), partitions, errors, longs, longs, longs,
+    st.lists(st.tuples(longs, longs), max_size=2), st.lists(st.sampled_from([b"", b"abc", bytes(20_000)]).map(memoryview), max_size=2),
+    st.none() | st.tuples(small, longs),
+)  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(st.integers(4, 17), st.dictionaries(names, st.lists(results, max_size=3), max_size=3), st.sampled_from([0, 70]))
+def test_kio_reads_a_fetch_response(version: int, topics: dict[str, list[FetchResult]], error: int) -> None:
+    ids = {name: uuid.uuid5(uuid.NAMESPACE_URL, name) for name in topics}
+    keyed = {name: ids[name].bytes if version >= 13 else name for name in topics}
+    given_results = [item._replace(topic=keyed[name]) for name, found in topics.items() for item in found]
+    frame = b"".join(encode_fetch(version, given_results, 7, error))
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    found = response("Fetch", version, frame[4:])
+    assert version < 7 or found.error_code == error
+    read = [
+        (topic.topic_id.bytes if version >= 13 else topic.topic, item)
+        for topic in found.responses
+        for item in topic.partitions
+    ]
+    assert len(read) == len(given_results)
+    for (topic, got), result in zip(read, given_results, strict=True):
+        assert (topic, got.partition_index, got.error_code, got.high_watermark) == result[:4]
+        assert [(gone.producer_id, gone.first_offset) for gone in got.aborted_transactions or ()] == list(
+            result.aborted
+        )
+        assert (got.records or b"") == b"".join(result.pieces)
+        if version >= 12 and result.diverging is not None:
+            assert (got.diverging_epoch.epoch, got.diverging_epoch.end_offset) == result.diverging
+
+
+@pytest.mark.parametrize(("api", "version", "decode"), [("Produce", 9, decode_produce), ("Fetch", 12, decode_fetch)])
+def test_every_cut_of_a_request_is_refused(api: str, version: int, decode: Any) -> None:
+    second = dt.timedelta(seconds=1)
+    if api == "Produce":
+        data = part(api, version, "PartitionProduceData", index=0, records=b"records")
+        topic = part(api, version, "TopicProduceData", name="orders", partition_data=(data,))
+        values: dict[str, Any] = {"transactional_id": None, "acks": 1, "timeout": second, "topic_data": (topic,)}
+    else:
+        topic = part(api, version, "FetchTopic", topic="orders", partitions=(wanted(version, 0, (1, 2, 3, 4)),))
+        values = {
+            "replica_id": -1,
+            "max_wait": second,
+            "min_bytes": 1,
+            "max_bytes": 1,
+            "isolation_level": 0,
+            "session_id": 0,
+            "session_epoch": -1,
+            "topics": (topic,),
+            "forgotten_topics_data": (),
+            "rack_id": "",
+        }
+    data_, start = body_of(request(api, version, values), flexible=True)
+    end = len(data_) - (0 if api == "Produce" else 3)  # what follows the topics is not read
+    for cut in range(start, end - 1):
+        with pytest.raises(MalformedRequestError):
+            decode(version, data_[:cut], start)
+
+
+def test_lying_array_lengths_are_refused() -> None:
+    for length in (b"\x7f\xff\xff\xff", b"\x00\x00\x10\x00"):
+        frame = b"\xff\xff" + b"\x00\x01" + b"\x00\x00\x00\x01" + length
+        with pytest.raises(MalformedRequestError, match="longer than the request"):
+            decode_produce(3, memoryview(frame), 0)

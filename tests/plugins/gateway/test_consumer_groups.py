@@ -1,0 +1,432 @@
+"""Groups of the consumer protocol (KIP-848): members, epochs, reconciliation, and the stored state."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+from stratalog import Engine, TopicPartition, open_engine
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import StorageError, TopicExistsError
+from stratalog.group_states import GroupMetadata
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.groups.assignors import NOTHING, Partitions
+from stratalog_gateway.groups.consumer_coordinator import (
+    ConsumerGroupCoordinator,
+    ConsumerGroupView,
+    Heartbeat,
+    Progress,
+    matching,
+)
+from stratalog_gateway.groups.coordinator import GroupCoordinator, JoinRequest
+from stratalog_gateway.groups.refusal import RefusedMemberError
+from stratalog_gateway.groups.stored_groups import StoredGroups
+from stratalog_gateway.groups.upkeep import GroupUpkeep
+from stratalog_gateway.node import Node
+from stratalog_gateway.settings import GatewaySection
+
+SETTINGS = GatewaySection(consumer_session_ms=10_000)
+REBALANCE_MS = 5_000
+
+
+class Bed(NamedTuple):
+    engine: Engine
+    classic: GroupCoordinator
+    groups: ConsumerGroupCoordinator
+    upkeep: GroupUpkeep
+    clock: ManualClock
+
+    def passed(self, duration_ms: int) -> None:
+        self.clock.advance_ms(duration_ms)
+        self.upkeep.step()
+
+    def view(self) -> ConsumerGroupView:
+        found = self.groups.view("g")
+        assert found is not None
+        return found
+
+    def refusal(self, asked: Heartbeat) -> int:
+        with pytest.raises(RefusedMemberError) as caught:
+            self.groups.heartbeat(asked)
+        return caught.value.code
+
+
+@contextlib.contextmanager
+def opened(directory: Path) -> Iterator[Bed]:
+    clock = ManualClock()
+    with open_engine(directory, env=Env(clock=clock)) as engine:
+        for name, partitions in (("__consumer_offsets", 1), ("orders", 4)):
+            with contextlib.suppress(TopicExistsError):
+                engine.create_topic(name, partitions=partitions)
+        node = Node(engine, SETTINGS, clock)
+        classic = GroupCoordinator(node)
+        yield Bed(engine, classic, ConsumerGroupCoordinator(node, classic), GroupUpkeep(node, classic), clock)
+        node.close()
+        classic.close()
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    with opened(tmp_path) as made:
+        yield made
+
+
+def joining(member_id: str, *topics: str, **more: Any) -> Heartbeat:
+    values = {"topics": topics or ("orders",), "rebalance_ms": REBALANCE_MS, "owned": NOTHING, **more}
+    return Heartbeat(group="g", member_id=member_id, epoch=0, **values)
+
+
+def beat(found: Progress, owned: Partitions | None = None, **more: Any) -> Heartbeat:
+    return Heartbeat(group="g", member_id=found.member_id, epoch=found.epoch, owned=owned, **more)
+
+
+def numbers(partitions: Partitions | None) -> set[int] | None:
+    return None if partitions is None else {number for _, number in partitions}
+
+
+class Client:
+    """A member: it gives up at once what it must not use any more, and names what it uses only after a change."""
+
+    def __init__(self, bed: Bed, member_id: str, **more: Any) -> None:
+        self.bed, self.id, self.more = bed, member_id, more
+        self.owned: Partitions = NOTHING
+        self.join()
+
+    def join(self) -> None:
+        self.owned = NOTHING
+        self._done(self.bed.groups.heartbeat(joining(self.id, **self.more)))
+
+    def beat(self) -> None:
+        sent = beat(self.at, self.owned)
+        try:
+            self._done(self.bed.groups.heartbeat(sent))
+        except RefusedMemberError as refused:
+            if refused.code not in {Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH}:
+                raise
+            self.join()
+
+    def leave(self) -> None:
+        self.bed.groups.heartbeat(dataclasses.replace(beat(self.at), epoch=-1))
+
+    def _done(self, found: Progress) -> None:
+        self.at = found
+        if found.assigned is not None:
+            self.owned = found.assigned
+
+
+def settle(*clients: Client) -> None:
+    """Let all members send heartbeats until the group is stable."""
+    for _ in range(20):
+        for client in clients:
+            client.beat()
+        if clients[0].bed.view().state == "Stable":
+            return
+    raise AssertionError("the group does not become stable")
+
+
+# --- members -----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_member_gets_all_partitions_at_once(bed: Bed) -> None:
+    found = bed.groups.heartbeat(joining("m"))
+    assert (found.member_id, found.epoch, numbers(found.assigned)) == ("m", 1, {0, 1, 2, 3})
+    again = bed.groups.heartbeat(beat(found))
+    assert (again.epoch, again.assigned) == (1, None)
+
+
+def test_a_member_without_an_id_gets_one(bed: Bed) -> None:
+    found = bed.groups.heartbeat(joining(""))
+    assert len(found.member_id) == 36
+
+
+def test_a_partition_is_given_to_a_new_member_only_after_the_old_one_gave_it_up(bed: Bed) -> None:
+    first = bed.groups.heartbeat(joining("a"))
+    second = bed.groups.heartbeat(joining("b"))
+    assert (second.epoch, second.assigned) == (2, NOTHING)
+    told = bed.groups.heartbeat(beat(first, first.assigned))
+    assert (told.epoch, len(told.assigned or ())) == (1, 2)
+    assert bed.groups.heartbeat(beat(second)).assigned is None
+    assert bed.view().state == "Reconciling"
+    done = bed.groups.heartbeat(beat(told, told.assigned))
+    assert (done.epoch, done.assigned) == (2, None)
+    last = bed.groups.heartbeat(beat(second))
+    assert last.assigned is not None
+    assert told.assigned is not None
+    assert numbers(last.assigned | told.assigned) == {0, 1, 2, 3}
+    assert bed.view().state == "Stable"
+
+
+def test_a_member_that_did_not_receive_its_new_epoch_continues(bed: Bed) -> None:
+    first = bed.groups.heartbeat(joining("a"))
+    bed.engine.create_topic("more")
+    lost = bed.groups.heartbeat(beat(first, NOTHING, topics=("orders", "more"), rebalance_ms=REBALANCE_MS))
+    assert lost.epoch == 2
+    assert bed.groups.heartbeat(beat(first, first.assigned)).epoch == 2
+    assert bed.refusal(beat(Progress("a", 5))) == Code.FENCED_MEMBER_EPOCH
+    assert bed.refusal(beat(first)) == Code.FENCED_MEMBER_EPOCH
+
+
+def test_a_silent_member_is_removed(bed: Bed) -> None:
+    first, second = Client(bed, "a"), Client(bed, "b")
+    settle(first, second)
+    bed.passed(9_000)
+    first.beat()
+    bed.passed(2_000)
+    settle(first)
+    assert numbers(first.owned) == {0, 1, 2, 3}
+    assert bed.refusal(beat(second.at)) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_does_not_give_up_its_partitions_in_time_is_removed(bed: Bed) -> None:
+    first = bed.groups.heartbeat(joining("a"))
+    second = Client(bed, "b")
+    told = bed.groups.heartbeat(beat(first, first.assigned))
+    bed.passed(REBALANCE_MS - 1000)
+    assert bed.groups.heartbeat(beat(told, first.assigned)).epoch == 1
+    second.beat()
+    bed.passed(2_000)
+    assert bed.refusal(beat(told, first.assigned)) == Code.UNKNOWN_MEMBER_ID
+    settle(second)
+    assert numbers(second.owned) == {0, 1, 2, 3}
+
+
+def test_a_member_that_leaves_makes_room(bed: Bed) -> None:
+    first, second = Client(bed, "a"), Client(bed, "b")
+    settle(first, second)
+    first.leave()
+    settle(second)
+    assert numbers(second.owned) == {0, 1, 2, 3}
+    second.leave()
+    assert bed.view().state == "Empty"
+    assert bed.refusal(beat(second.at)) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_new_partitions_and_topics_start_the_next_epoch(bed: Bed) -> None:
+    client = Client(bed, "a", topics=("orders", "later"))
+    bed.engine.create_partitions("orders", 6)
+    settle(client)
+    assert (client.at.epoch, numbers(client.owned)) == (2, set(range(6)))
+    bed.engine.create_topic("other")
+    client.beat()
+    assert client.at.epoch == 2
+    bed.engine.create_topic("later")
+    settle(client)
+    assert (client.at.epoch, len(client.owned)) == (3, 7)
+    bed.engine.delete_topic("later")
+    settle(client)
+    assert (client.at.epoch, len(client.owned)) == (4, 6)
+
+
+def test_a_regular_expression_follows_the_topics(bed: Bed) -> None:
+    client = Client(bed, "a", topics=None, pattern="ord.*")
+    assert numbers(client.owned) == {0, 1, 2, 3}
+    bed.engine.create_topic("ordinary")
+    settle(client)
+    assert len(client.owned) == 5
+    assert bed.refusal(joining("b", topics=None, pattern="(")) == Code.INVALID_REGULAR_EXPRESSION
+    assert matching("__.*|o.*s", bed.engine.topics()) == ("orders",)
+
+
+def test_the_assignor_that_most_members_prefer_is_used(bed: Bed) -> None:
+    bed.engine.create_topic("bills", partitions=4)
+    names = ("orders", "bills")
+    clients = [Client(bed, name, topics=names, assignor="range") for name in ("a", "b")]
+    settle(*clients)
+    assert bed.view().assignor == "range"
+    assert [numbers(client.owned) for client in clients] == [{0, 1}, {2, 3}]
+    assert bed.refusal(joining("c", assignor="none")) == Code.UNSUPPORTED_ASSIGNOR
+
+
+def test_a_static_member_keeps_its_partitions_while_it_is_away(bed: Bed) -> None:
+    first, other = Client(bed, "a", instance_id="one"), Client(bed, "b")
+    settle(first, other)
+    assert bed.refusal(joining("c", instance_id="one")) == Code.UNRELEASED_INSTANCE_ID
+    bed.groups.heartbeat(dataclasses.replace(beat(first.at), epoch=-2, instance_id="one"))
+    other.beat()
+    assert len(other.owned) == 2
+    back = bed.groups.heartbeat(joining("c", instance_id="one"))
+    assert (back.epoch, back.assigned) == (2, first.owned)
+    assert bed.refusal(dataclasses.replace(beat(first.at), instance_id="one")) == Code.FENCED_INSTANCE_ID
+    assert bed.view().epoch == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"group": ""},
+        {"member_id": "", "epoch": 3},
+        {"epoch": -3},
+        {"epoch": -2},
+        {"instance_id": ""},
+        {"rack": ""},
+        {"rebalance_ms": -1},
+        {"owned": None},
+        {"topics": ()},
+        {"pattern": "x" * 2000},
+    ],
+    ids=str,
+)
+def test_incomplete_requests_are_refused(bed: Bed, change: dict[str, Any]) -> None:
+    assert bed.refusal(dataclasses.replace(joining("m"), **change)) == Code.INVALID_REQUEST
+    assert bed.groups.view("g") is None
+
+
+def test_commits_need_the_epoch_of_the_member(bed: Bed) -> None:
+    client = Client(bed, "a")
+    check = bed.classic.check_commit
+    assert check("g", "a", 1, None) == Code.NONE
+    assert check("g", "a", 2, None) == Code.STALE_MEMBER_EPOCH
+    assert check("g", "a", 1, None, knows_epochs=False) == Code.UNSUPPORTED_VERSION
+    assert check("g", "b", 1, None) == Code.UNKNOWN_MEMBER_ID
+    assert check("g", "", -1, None) == Code.UNKNOWN_MEMBER_ID
+    assert bed.classic.check_fetch("g", "a", 9) == Code.STALE_MEMBER_EPOCH
+    assert bed.classic.check_fetch("g", None, -1) == Code.NONE
+    client.leave()
+    assert check("g", "", -1, None) == Code.NONE
+
+
+# --- the two protocols -------------------------------------------------------------------------------------------
+
+
+def classic_join() -> JoinRequest:
+    return JoinRequest(
+        "g", "", None, "c", "", "consumer", (("range", b""),), 10_000, 60_000, needs_id=False, can_skip_assignment=True
+    )
+
+
+def test_members_of_both_protocols_are_not_in_one_group(bed: Bed) -> None:
+    client = Client(bed, "a")
+    assert bed.classic.join(classic_join()).error == Code.INCONSISTENT_GROUP_PROTOCOL
+    assert bed.classic.heartbeat("g", "a", 1, None) == Code.UNKNOWN_MEMBER_ID
+    client.leave()
+    member = bed.classic.join(classic_join())
+    assert (member.error, member.generation) == (0, 1)
+    assert bed.refusal(joining("b")) == Code.GROUP_ID_NOT_FOUND
+
+
+def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(tmp_path: Path) -> None:
+    with opened(tmp_path) as bed:
+        member = bed.classic.join(classic_join())
+        bed.classic.sync("g", member.member_id, 1, None, {})
+        bed.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 5})
+        bed.classic.leave("g", member.member_id, None)
+        assert Client(bed, "a").at.epoch == 1
+        assert not any(isinstance(found.value, GroupMetadata) for found in bed.engine.group_states().states("g"))
+        assert bed.engine.group_offsets("g")
+    with opened(tmp_path) as bed:
+        assert bed.view().state == "Stable"
+
+
+# --- the stored state --------------------------------------------------------------------------------------------
+
+
+def test_members_continue_after_a_restart(tmp_path: Path) -> None:
+    with opened(tmp_path) as bed:
+        clients = [Client(bed, "a"), Client(bed, "b", instance_id="two"), Client(bed, "c", topics=None, pattern="o.*")]
+        settle(*clients)
+        before = bed.view()
+    with opened(tmp_path) as bed:
+        assert bed.view() == before
+        for client in clients:
+            client.bed = bed
+            client.beat()
+            assert (client.at.epoch, client.at.assigned) == (before.epoch, None)
+        bed.engine.create_partitions("orders", 5)
+        settle(*clients)
+        assert sum(len(client.owned) for client in clients) == 5
+
+
+def test_topics_that_changed_while_the_gateway_was_away_start_the_next_epoch(tmp_path: Path) -> None:
+    with opened(tmp_path) as bed:
+        client = Client(bed, "a")
+    with open_engine(tmp_path) as engine:
+        engine.create_partitions("orders", 8)
+    with opened(tmp_path) as bed:
+        client.bed = bed
+        client.beat()
+        assert (client.at.epoch, len(client.owned)) == (2, 8)
+
+
+def test_a_change_that_cannot_be_stored_has_not_happened(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(bed, "a")
+
+    def failed(*arguments: object) -> None:
+        del arguments
+        raise StorageError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StoredGroups, "store_modern", failed)
+        with pytest.raises(StorageError):
+            bed.groups.heartbeat(joining("b"))
+    assert ([member.id for member in bed.view().members], bed.view().epoch) == (["a"], 1)
+    client.beat()
+    assert client.at.epoch == 1
+
+
+def test_a_deleted_group_leaves_nothing(bed: Bed) -> None:
+    client = Client(bed, "a")
+    assert bed.classic.delete("g") == Code.NON_EMPTY_GROUP
+    client.leave()
+    assert bed.classic.delete("g") == Code.NONE
+    assert (bed.groups.view("g"), bed.engine.group_states().states("g")) == (None, ())
+
+
+class Story:
+    """Random joins, heartbeats, departures, silences and changes of topics."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)  # noqa: S311 - the same story in each run
+        self.clients: dict[str, Client] = {}
+        self.partitions, self._named = 4, 0
+
+    def step(self, bed: Bed) -> None:
+        number = self.chance.randrange(8)
+        if number == 0 and len(self.clients) < 5:
+            self._named += 1
+            name = f"m{self._named}"
+            self.clients[name] = Client(bed, name, instance_id=self.chance.choice((None, name)))
+        elif number == 1 and self.partitions < 12:
+            self.partitions += 1
+            bed.engine.create_partitions("orders", self.partitions)
+        elif self.clients:
+            client = self.chance.choice(list(self.clients.values()))
+            if number == 2:
+                self.clients.pop(client.id).leave()
+            elif number == 3:  # killed
+                del self.clients[client.id]
+                self.wait(bed, 6_000)
+            else:
+                client.beat()
+
+    def wait(self, bed: Bed, duration_ms: int) -> None:
+        """Let sessions of clients that are gone end."""
+        for _ in range(3):
+            bed.passed(duration_ms)
+            for client in self.clients.values():
+                client.beat()
+
+    def used(self) -> list[object]:
+        return [partition for client in self.clients.values() for partition in client.owned]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_two_members_ever_use_one_partition(tmp_path: Path, seed: int) -> None:
+    story = Story(seed)
+    for _ in range(4):
+        with opened(tmp_path) as bed:
+            for client in story.clients.values():
+                client.bed = bed
+            for _ in range(25):
+                story.step(bed)
+                assert len(story.used()) == len(set(story.used()))
+            story.wait(bed, 4_000)
+            if story.clients:
+                settle(*story.clients.values())
+                assert len(story.used()) == story.partitions

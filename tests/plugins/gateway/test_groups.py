@@ -1,0 +1,234 @@
+"""The coordinator of groups. A manual clock moves only while a request waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from stratalog import open_engine
+from stratalog.env.clock import ManualClock, SystemClock
+from stratalog_gateway.groups.coordinator import GroupCoordinator, JoinRequest
+from stratalog_gateway.groups.group import Joined, State
+from stratalog_gateway.node import Node
+from stratalog_gateway.settings import GatewaySection
+
+RANGE = (("range", b"r"), ("sticky", b"s"))
+
+
+class Clock(SystemClock):
+    """The system's clock, and a time that tests add."""
+
+    def __init__(self) -> None:
+        self.added_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return super().monotonic_ns() + self.added_ns
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def groups(tmp_path: Path, clock: Clock, pool: ThreadPoolExecutor) -> Iterator[GroupCoordinator]:
+    del pool  # is closed after the coordinator, which ends the waits of its threads
+    with open_engine(tmp_path) as engine:
+        engine.create_topic(
+            "__consumer_offsets", partitions=1
+        )  # at the first SyncGroup, it would take a part of the sessions
+        node = Node(engine, GatewaySection(), clock)
+        coordinator = GroupCoordinator(node)
+        yield coordinator
+        node.close()
+        coordinator.close()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as made:
+        yield made
+
+
+def asked(
+    member_id: str = "",
+    *,
+    instance: str | None = None,
+    needs_id: bool = False,
+    protocols: tuple[tuple[str, bytes], ...] = RANGE,
+) -> JoinRequest:
+    return JoinRequest(
+        "g",
+        member_id,
+        instance,
+        "client",
+        "",
+        "consumer",
+        protocols,
+        10_000,
+        60_000,
+        needs_id,
+        can_skip_assignment=True,
+    )
+
+
+def joined(groups: GroupCoordinator, pool: ThreadPoolExecutor, count: int) -> list[Joined]:
+    """The results of ``count`` members that join together, the leader first."""
+    ids = [groups.join(asked(needs_id=True)).member_id for _ in range(count)]
+    found = [future.result(20) for future in [pool.submit(groups.join, asked(member_id)) for member_id in ids]]
+    return sorted(found, key=lambda item: item.member_id != item.leader)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for another thread."""
+    pause = threading.Event()
+    for _ in range(2_000):
+        if condition():
+            return
+        pause.wait(0.005)
+    raise AssertionError("this never happens")
+
+
+def waiting(groups: GroupCoordinator) -> int:
+    view = groups.view("g")
+    return (
+        0 if view is None else sum(member.joining is not None or member.syncing is not None for member in view.members)
+    )
+
+
+def stable(groups: GroupCoordinator, pool: ThreadPoolExecutor, count: int = 2) -> list[Joined]:
+    found = joined(groups, pool, count)
+    parts = {item.member_id: item.member_id.encode() for item in found}
+    followers = [pool.submit(groups.sync, "g", item.member_id, item.generation, None, {}) for item in found[1:]]
+    leader = found[0]
+    assert groups.sync("g", leader.member_id, leader.generation, None, parts).assignment == leader.member_id.encode()
+    assert {future.result(20).assignment for future in followers} == {item.member_id.encode() for item in found[1:]}
+    return found
+
+
+def test_members_that_were_promised_an_id_join_one_generation(
+    groups: GroupCoordinator, pool: ThreadPoolExecutor
+) -> None:
+    found = joined(groups, pool, 3)
+    assert {(item.error, item.generation, item.protocol) for item in found} == {(0, 1, "range")}
+    assert [len(item.members) for item in found] == [3, 0, 0]
+
+
+def test_the_assignments_reach_all_members(groups: GroupCoordinator, pool: ThreadPoolExecutor) -> None:
+    stable(groups, pool, 3)
+    view = groups.view("g")
+    assert view is not None
+    assert (view.state, view.protocol) == (State.STABLE, "range")
+
+
+def test_a_new_member_makes_the_others_join_again(groups: GroupCoordinator, pool: ThreadPoolExecutor) -> None:
+    first, second = stable(groups, pool)
+    new = groups.join(asked(needs_id=True)).member_id
+    third = pool.submit(groups.join, asked(new))
+    until(lambda: groups.heartbeat("g", first.member_id, 1, None) == 27)
+    assert groups.sync("g", first.member_id, 1, None, {}).error == 27
+    again = [pool.submit(groups.join, asked(item.member_id)) for item in (first, second)]
+    assert {future.result(20).generation for future in (third, *again)} == {2}
+
+
+def test_a_member_that_waits_for_its_assignment_is_notified_of_a_rebalance(
+    groups: GroupCoordinator, pool: ThreadPoolExecutor
+) -> None:
+    _, follower = joined(groups, pool, 2)
+    sync = pool.submit(groups.sync, "g", follower.member_id, 1, None, {})
+    until(lambda: waiting(groups) == 1)
+    new = groups.join(asked(needs_id=True)).member_id
+    pool.submit(groups.join, asked(new))
+    assert sync.result(20).error == 27
+
+
+def test_a_silent_member_is_removed(groups: GroupCoordinator, pool: ThreadPoolExecutor, clock: Clock) -> None:
+    first, second = stable(groups, pool)
+    clock.added_ns += 9_000_000_000
+    assert groups.heartbeat("g", first.member_id, 1, None) == 0
+    clock.added_ns += 2_000_000_000
+    assert groups.heartbeat("g", first.member_id, 1, None) == 27
+    assert groups.heartbeat("g", second.member_id, 1, None) == 25
+    assert groups.join(asked(first.member_id)).generation == 2
+
+
+def test_a_rebalance_does_not_wait_longer_than_its_time(
+    groups: GroupCoordinator, pool: ThreadPoolExecutor, clock: Clock
+) -> None:
+    first, second = stable(groups, pool)
+    again: Future[Joined] = pool.submit(groups.join, asked(first.member_id))
+    until(lambda: waiting(groups) == 1)
+    for _ in range(7):
+        clock.added_ns += 9_000_000_000
+        groups.heartbeat("g", second.member_id, 1, None)  # alive, but it does not join
+    assert again.result(20).generation == 2
+    assert groups.heartbeat("g", second.member_id, 1, None) == 25
+
+
+def test_a_member_that_leaves_starts_a_rebalance(groups: GroupCoordinator, pool: ThreadPoolExecutor) -> None:
+    first, second = stable(groups, pool)
+    assert groups.leave("g", first.member_id, None) == 0
+    assert groups.leave("g", first.member_id, None) == 25
+    assert groups.heartbeat("g", second.member_id, 1, None) == 27
+    found = groups.join(asked(second.member_id))
+    assert (found.generation, found.leader) == (2, second.member_id)
+    assert groups.leave("g", second.member_id, None) == 0
+    view = groups.view("g")
+    assert view is not None
+    assert (view.state, view.members) == (State.EMPTY, ())
+    assert (groups.delete("g"), groups.delete("g")) == (0, 69)
+
+
+def test_wrong_members_generations_and_protocols_are_refused(
+    groups: GroupCoordinator, pool: ThreadPoolExecutor
+) -> None:
+    first, _ = stable(groups, pool)
+    assert groups.heartbeat("g", first.member_id, 9, None) == 22
+    assert groups.heartbeat("h", first.member_id, 1, None) == 25
+    assert groups.join(asked("stranger")).error == 25
+    assert groups.join(asked(protocols=(("other", b""),))).error == 23
+    assert groups.check_commit("g", "", -1, None) == 25
+    assert groups.check_commit("g", first.member_id, 1, None) == 0
+    assert groups.check_commit("h", "", -1, None) == 0
+
+
+def test_the_same_join_twice_gives_the_same_result(groups: GroupCoordinator, pool: ThreadPoolExecutor) -> None:
+    leader, follower = joined(groups, pool, 2)
+    assert groups.join(asked(leader.member_id)) == leader
+    assert groups.join(asked(follower.member_id)) == follower
+
+
+def test_a_static_member_rejoins_without_a_rebalance(groups: GroupCoordinator) -> None:
+    first = groups.join(asked(instance="one"))
+    groups.sync("g", first.member_id, 1, "one", {first.member_id: b"all"})
+    back = groups.join(asked(instance="one"))
+    assert (back.error, back.generation, back.skip_assignment) == (0, 1, True)
+    assert back.member_id != first.member_id
+    assert groups.sync("g", back.member_id, 1, "one", {}).assignment == b"all"
+    assert groups.heartbeat("g", first.member_id, 1, "one") == 82
+    assert groups.join(asked(first.member_id, instance="one")).error == 82
+    assert groups.leave("g", "", "one") == 0
+
+
+def test_the_end_of_the_gateway_ends_all_waits(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+    with open_engine(tmp_path / "other") as engine:
+        node = Node(engine, GatewaySection(), SystemClock())
+        groups = GroupCoordinator(node)
+        joined(groups, pool, 2)
+        new = groups.join(asked(needs_id=True)).member_id
+        join = pool.submit(groups.join, asked(new))
+        until(lambda: waiting(groups) == 1)
+        node.close()
+        groups.close()
+        assert join.result(20).error == 15
+
+
+def test_a_wait_alone_ends_the_rebalance(tmp_path: Path) -> None:
+    with open_engine(tmp_path / "other") as engine:
+        groups = GroupCoordinator(Node(engine, GatewaySection(), ManualClock()))
+        groups.join(asked(needs_id=True))  # never joins with its id
+        assert groups.join(asked(groups.join(asked(needs_id=True)).member_id)).generation == 1

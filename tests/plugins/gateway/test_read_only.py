@@ -1,0 +1,190 @@
+"""Read-only gateways, which follow a writer by its tier or by its directory."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import logging
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_bed import Served, Wire, part
+from stratalog import Engine, Record, TopicPartition, open_engine, open_reader
+from stratalog.env.clock import SystemClock
+from stratalog_gateway.gateway import Gateway
+from stratalog_gateway.read_only import ReadOnlySource
+from stratalog_gateway.settings import GatewaySection
+
+SECOND = dt.timedelta(seconds=1)
+TOPIC, CLUSTER = 29, 31
+
+
+def offloaded(engine: Engine, topic: str, count: int) -> None:
+    """Append records, and move all closed segments to the tier."""
+    if topic not in engine.topics():
+        engine.create_topic(topic)
+    log = engine.log(topic)
+    log.append([Record(value=b"%d" % number) for number in range(count)])
+    log.roll()
+    engine.offload()
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> str:
+    (tmp_path / "tier").mkdir()
+    return (tmp_path / "tier").as_uri()
+
+
+@pytest.fixture
+def writer(tmp_path: Path, tier: str) -> Iterator[Engine]:
+    with open_engine(tmp_path / "writer", tier=tier) as engine:
+        offloaded(engine, "orders", 5)
+        yield engine
+
+
+@contextlib.contextmanager
+def following(place: str, state: Path, *, refresh_ms: int = 20) -> Iterator[tuple[Served, ReadOnlySource]]:
+    with open_reader(place) as reader, open_engine(state, tier="", config={}) as engine:
+        source = ReadOnlySource(reader, refresh_ms, SystemClock())
+        gateway = Gateway(engine, GatewaySection(port=0), SystemClock(), source)
+        gateway.start()
+        try:
+            yield Served(engine, gateway), source
+        finally:
+            gateway.stop()
+
+
+def fetched(wire: Wire, offset: int, *, wait_ms: int = 0, topic: str = "orders") -> Any:
+    wanted = part("Fetch", 11, "FetchPartition", partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    topics = (part("Fetch", 11, "FetchTopic", topic=topic, partitions=(wanted,)),)
+    return wire.ask(
+        "Fetch", 11, replica_id=-1, max_wait=dt.timedelta(milliseconds=wait_ms), min_bytes=1, max_bytes=1 << 20,
+        isolation_level=0, session_id=0, session_epoch=-1, topics=topics, forgotten_topics_data=(), rack_id="",
+    ).responses[0].partitions[0]  # fmt: skip
+
+
+def test_a_fetch_waits_until_the_writer_commits_more_to_its_tier(writer: Engine, tier: str, tmp_path: Path) -> None:
+    with following(tier, tmp_path / "state") as (made, _), made.wire() as wire:
+        assert [topic.name for topic in wire.ask("Metadata", 1, topics=None).topics] == ["orders"]
+        assert (fetched(wire, 0).high_watermark, len(fetched(wire, 0).records) > 0) == (5, True)
+        offloaded(writer, "orders", 3)
+        assert fetched(wire, 5, wait_ms=20_000).high_watermark == 8
+        offloaded(writer, "prices", 1)
+        for _ in range(500):
+            names = {topic.name for topic in wire.ask("Metadata", 1, topics=None).topics}
+            if names == {"orders", "prices"}:
+                break
+        assert fetched(wire, 0, topic="prices").high_watermark == 1
+
+
+def test_a_topic_that_was_created_again_has_its_new_records(writer: Engine, tier: str, tmp_path: Path) -> None:
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (made, source), made.wire() as wire:
+        assert fetched(wire, 0).high_watermark == 5
+        before = source.topic_changes
+        source.refresh()
+        assert source.topic_changes == before
+        writer.delete_topic("orders")
+        offloaded(writer, "orders", 2)
+        source.refresh()
+        assert source.topic_changes == before + 1
+        assert fetched(wire, 0).high_watermark == 2
+
+
+def test_changes_are_refused_with_the_codes_of_a_missing_permission(writer: Engine, tier: str, tmp_path: Path) -> None:
+    del writer
+    with following(tier, tmp_path / "state") as (made, _), made.wire() as wire:
+        data = part("Produce", 8, "PartitionProduceData", index=0, records=b"")
+        topics = (part("Produce", 8, "TopicProduceData", name="orders", partition_data=(data,)),)
+        found = wire.ask("Produce", 8, transactional_id=None, acks=1, timeout=SECOND, topic_data=topics)
+        assert found.responses[0].partition_responses[0].error_code == TOPIC
+        found = wire.ask("InitProducerId", 1, transactional_id=None, transaction_timeout=SECOND)
+        assert found.error_code == CLUSTER
+        topic = part("CreateTopics", 4, "CreatableTopic", name="new", num_partitions=1, replication_factor=1,
+                     assignments=(), configs=())  # fmt: skip
+        found = wire.ask("CreateTopics", 4, topics=(topic,), timeout=SECOND, validate_only=False)
+        assert found.topics[0].error_code == TOPIC
+        found = wire.ask("DeleteTopics", 3, topic_names=("orders",), timeout=SECOND)
+        assert found.responses[0].error_code == TOPIC
+        asked = (part("Metadata", 4, "MetadataRequestTopic", name="unknown"),)
+        found = wire.ask("Metadata", 4, topics=asked, allow_auto_topic_creation=True)
+        assert found.topics[0].error_code == 3
+        wanted = part("DescribeConfigs", 1, "DescribeConfigsResource", resource_type=2, resource_name="orders",
+                      configuration_keys=("cleanup.policy",))  # fmt: skip
+        found = wire.ask("DescribeConfigs", 1, resources=(wanted,), include_synonyms=False).results[0]
+        assert [(config.name, config.value) for config in found.configs] == [("cleanup.policy", "delete")]
+
+
+def test_two_gateways_on_one_tier_have_offsets_of_their_own(writer: Engine, tier: str, tmp_path: Path) -> None:
+    del writer
+    wanted = part("OffsetCommit", 2, "OffsetCommitRequestPartition", partition_index=0, committed_offset=3,
+                  committed_metadata="")  # fmt: skip
+    topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=(wanted,)),)
+    values = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "retention_time": SECOND}
+    with following(tier, tmp_path / "one") as (one, _), following(tier, tmp_path / "two") as (two, _):
+        with one.wire() as wire:
+            assert wire.ask("OffsetCommit", 2, **values, topics=topics).topics[0].partitions[0].error_code == 0
+        assert two.engine.group_offsets("g") == {}
+    with following(tier, tmp_path / "one") as (again, _):
+        assert again.engine.group_offsets("g")[TopicPartition("orders", 0)].offset == 3
+
+
+def test_a_failed_refresh_is_logged_and_the_earlier_state_stays(
+    writer: Engine, tier: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    del writer
+    with following(tier, tmp_path / "state") as (made, _), made.wire() as wire:
+        assert fetched(wire, 0).high_watermark == 5
+        shutil.move(tmp_path / "tier", tmp_path / "away")
+        (tmp_path / "tier").write_text("no folder")
+        with caplog.at_level(logging.WARNING, "stratalog_gateway.read_only"):
+            for _ in range(500):
+                if "earlier state" in caplog.text:
+                    break
+                assert wire.ask("ApiVersions", 0).error_code == 0
+        assert [topic.name for topic in wire.ask("Metadata", 1, topics=None).topics] == ["orders"]
+
+
+def test_a_consumer_group_reads_a_tier(writer: Engine, tier: str, tmp_path: Path) -> None:
+    confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+    del writer
+    with following(tier, tmp_path / "state") as (made, _):
+        consumer = confluent.Consumer({
+            "bootstrap.servers": made.bootstrap, "group.id": "g", "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 20, "enable.auto.commit": False,
+        })  # fmt: skip
+        consumer.subscribe(["orders"])
+        values: list[bytes] = []
+        for _ in range(300):
+            message = consumer.poll(0.1)
+            if message is not None:
+                values.append(message.value())
+            if len(values) == 5:
+                break
+        consumer.commit(asynchronous=False)
+        consumer.close()
+        assert values == [b"0", b"1", b"2", b"3", b"4"]
+        assert made.engine.group_offsets("g")[TopicPartition("orders", 0)].offset == 5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["tier", "directory"])
+def test_the_command_serves_a_tier_and_a_directory_of_a_running_writer(
+    writer: Engine, tier: str, tmp_path: Path, kind: str
+) -> None:
+    writer.flush()
+    place = [tier] if kind == "tier" else [str(tmp_path / "writer"), "--read-only"]
+    command = [sys.executable, "-m", "stratalog", "serve", *place, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:  # noqa: S603 - Python with arguments of this test
+        assert running.stdout is not None
+        with Wire(running.stdout.readline().strip()) as wire:
+            assert "orders" in {topic.name for topic in wire.ask("Metadata", 1, topics=None).topics}
+            assert fetched(wire, 0).high_watermark >= 0
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(30) == 0

@@ -1,0 +1,424 @@
+"""Single requests, with the response that Kafka gives."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import uuid
+from typing import Any
+
+import pytest
+
+from gateway_bed import NOW_MS, Served, Wire, part, request, response
+from stratalog import Record, TopicPartition
+from stratalog_gateway.handlers.dispatch import APIS
+from stratalog_gateway.wire.fetch_codec import decode_fetch
+
+SECOND = dt.timedelta(seconds=1)
+
+
+@pytest.fixture
+def orders(gateway: Served) -> Served:
+    gateway.engine.create_topic("orders", partitions=2)
+    return gateway
+
+
+def produced(
+    wire: Wire, data: bytes, *, topic: str = "orders", acks: int = 1, transactional_id: str | None = None
+) -> Any:
+    wanted = part("Produce", 8, "PartitionProduceData", index=0, records=data)
+    topics = (part("Produce", 8, "TopicProduceData", name=topic, partition_data=(wanted,)),)
+    found = wire.ask("Produce", 8, transactional_id=transactional_id, acks=acks, timeout=SECOND, topic_data=topics)
+    return found.responses[0].partition_responses[0]
+
+
+def fetched(
+    wire: Wire, offset: int, *, wait_ms: int = 0, max_bytes: int = 1 << 20, version: int = 11, **other: Any
+) -> Any:
+    values = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20, **other}
+    topics = (
+        part(
+            "Fetch",
+            version,
+            "FetchTopic",
+            topic="orders",
+            partitions=(part("Fetch", version, "FetchPartition", **values),),
+        ),
+    )
+    return wire.ask(
+        "Fetch", version, replica_id=-1, max_wait=dt.timedelta(milliseconds=wait_ms), min_bytes=1, max_bytes=max_bytes,
+        isolation_level=0, session_id=0, session_epoch=-1, topics=topics, forgotten_topics_data=(), rack_id="",
+    ).responses[0].partitions[0]  # fmt: skip
+
+
+def listed(wire: Wire, timestamp: int, *, isolation: int = 0, partition: int = 0) -> Any:
+    wanted = part(
+        "ListOffsets",
+        9,
+        "ListOffsetsPartition",
+        partition_index=partition,
+        current_leader_epoch=-1,
+        timestamp=timestamp,
+    )
+    topics = (part("ListOffsets", 9, "ListOffsetsTopic", name="orders", partitions=(wanted,)),)
+    return wire.ask("ListOffsets", 9, replica_id=-1, isolation_level=isolation, topics=topics).topics[0].partitions[0]
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(gateway: Served) -> None:
+    with gateway.wire() as wire:
+        wire.send(b"\x00\x12\x00\x63\x00\x00\x00\x07\xff\xff\x00")
+        frame = wire.receive()
+    assert frame is not None
+    found = response("ApiVersions", 0, frame)
+    assert found.error_code == 35
+    assert {key.api_key for key in found.api_keys} == set(APIS)
+
+
+@pytest.mark.parametrize("head", [b"\x7f\x00\x00\x00", b"\x00\x03\x00\x63", b"\xff\xff\xff\xff"])
+def test_an_unknown_api_or_version_closes_the_connection(gateway: Served, head: bytes) -> None:
+    with gateway.wire() as wire:
+        wire.send(head + b"\x00\x00\x00\x07\xff\xff")
+        assert wire.receive() is None
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_each_version_of_api_versions_returns_the_announced_apis(gateway: Served, version: int) -> None:
+    values = {"client_software_name": "test", "client_software_version": "1"} if version >= 3 else {}
+    with gateway.wire() as wire:
+        found = wire.ask("ApiVersions", version, **values)
+    assert {key.api_key: key.max_version for key in found.api_keys} == {key: api.last for key, api in APIS.items()}
+
+
+def test_requests_are_answered_in_order(gateway: Served) -> None:
+    with gateway.wire() as wire:
+        for _ in range(3):
+            wire.send(request("ApiVersions", 0, {}))
+        assert all(wire.receive() is not None for _ in range(3))
+
+
+def test_metadata_creates_a_topic_only_if_allowed(gateway: Served) -> None:
+    def ask(name: str | None, topic_id: uuid.UUID | None = None, *, allowed: bool) -> Any:
+        topic = part("Metadata", 12, "MetadataRequestTopic", topic_id=topic_id, name=name)
+        with gateway.wire() as wire:
+            return wire.ask(
+                "Metadata",
+                12,
+                topics=(topic,),
+                allow_auto_topic_creation=allowed,
+                include_topic_authorized_operations=False,
+            )
+
+    assert ask("orders", allowed=False).topics[0].error_code == 3
+    made = ask("orders", allowed=True)
+    assert (made.topics[0].error_code, len(made.topics[0].partitions)) == (0, 1)
+    assert f"{made.brokers[0].host}:{made.brokers[0].port}" == gateway.bootstrap
+    assert ask(None, made.topics[0].topic_id, allowed=False).topics[0].name == "orders"
+    assert ask(None, uuid.uuid4(), allowed=True).topics[0].error_code == 100
+    assert ask("no/name", allowed=True).topics[0].error_code == 17
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_produce_and_fetch(orders: Served, acks: int) -> None:
+    data = orders.batch([b"a", b"b"])
+    with orders.wire() as wire:
+        assert (produced(wire, data, acks=acks).base_offset, produced(wire, data, acks=acks).base_offset) == (0, 2)
+        found = fetched(wire, 1)
+    assert (found.error_code, found.high_watermark, len(found.records)) == (0, 4, 2 * len(data))
+    assert [record.value for record in orders.engine.log("orders", 0).records()] == [b"a", b"b"] * 2
+
+
+def test_acks_0_has_no_response_and_an_error_closes_the_connection(orders: Served) -> None:
+    def send(wire: Wire, topic: str) -> None:
+        wanted = part("Produce", 8, "PartitionProduceData", index=0, records=orders.batch([b"a"]))
+        topics = (part("Produce", 8, "TopicProduceData", name=topic, partition_data=(wanted,)),)
+        wire.send(request("Produce", 8, {"transactional_id": None, "acks": 0, "timeout": SECOND, "topic_data": topics}))
+
+    with orders.wire() as wire:
+        send(wire, "orders")
+        assert wire.ask("ApiVersions", 0).error_code == 0  # the next response is that of the next request
+        assert orders.engine.log("orders", 0).offsets().log_end == 1
+        send(wire, "nothing")
+        assert wire.receive() is None
+
+
+def test_refused_appends_report_the_reason(orders: Served) -> None:
+    data = orders.batch([b"a"])
+    with orders.wire() as wire:
+        assert produced(wire, data[:-1] + b"\1").error_code == 2
+        assert produced(wire, b"").error_code == 87
+        assert produced(wire, data, topic="nothing").error_code == 3
+        assert produced(wire, data, topic="__consumer_offsets").error_code == 17
+        assert produced(wire, data, acks=2).error_code == 21
+        assert produced(wire, orders.batch([b"a"], producer=(7, 0, 0), transactional=True)).error_code == 53
+    assert orders.engine.log("orders", 0).offsets().log_end == 0
+
+
+def test_a_retry_of_an_idempotent_producer_gets_the_same_offset(orders: Served) -> None:
+    with orders.wire() as wire:
+        found = wire.ask(
+            "InitProducerId", 4, transactional_id=None, transaction_timeout=SECOND, producer_id=-1, producer_epoch=-1
+        )
+        assert (found.error_code, found.producer_epoch) == (0, 0)
+        data = orders.batch([b"a"], producer=(found.producer_id, 0, 0))
+        assert [produced(wire, data).base_offset for _ in range(2)] == [0, 0]
+        assert produced(wire, orders.batch([b"a"], producer=(found.producer_id, 0, 5))).error_code == 45
+
+
+def test_the_append_time_is_returned_if_the_log_stores_it(gateway: Served) -> None:
+    gateway.engine.create_topic("orders", config={"message.timestamp.type": "LogAppendTime"})
+    with gateway.wire() as wire:
+        found = produced(wire, gateway.batch([b"a"]))
+    [record] = gateway.engine.log("orders", 0).records()
+    assert found.log_append_time is not None
+    assert int(found.log_append_time.timestamp() * 1000 + 0.5) == record.timestamp_ms
+
+
+def test_a_fetch_waits_for_records(orders: Served) -> None:
+    with orders.wire() as wire, orders.wire() as other:
+        asked = threading.Thread(target=lambda: found.append(fetched(wire, 0, wait_ms=20_000)))
+        found: list[Any] = []
+        asked.start()
+        produced(other, orders.batch([b"a"]))
+        asked.join(15)
+        assert not asked.is_alive()
+    assert found[0].high_watermark == 1
+
+
+def test_a_fetch_waits_for_records_of_the_process(orders: Served) -> None:
+    with orders.wire() as wire:
+        asked = threading.Thread(target=lambda: found.append(fetched(wire, 0, wait_ms=20_000)))
+        found: list[Any] = []
+        asked.start()
+        orders.engine.log("orders", 0).append([Record(value=b"a")])
+        asked.join(15)
+    assert found[0].high_watermark == 1
+
+
+def test_a_fetch_ends_when_its_topic_is_deleted(orders: Served) -> None:
+    with orders.wire() as wire:
+        asked = threading.Thread(target=lambda: found.append(fetched(wire, 0, wait_ms=20_000)))
+        found: list[Any] = []
+        asked.start()
+        orders.engine.delete_topic("orders")
+        asked.join(15)
+    assert found[0].error_code == 3
+
+
+def test_a_fetch_keeps_its_limits(orders: Served) -> None:
+    data = orders.batch([bytes(1000)])
+    with orders.wire() as wire:
+        for _ in range(5):
+            produced(wire, data)
+        assert len(fetched(wire, 0, max_bytes=2 * len(data)).records) == 2 * len(data)
+        assert len(fetched(wire, 0, partition_max_bytes=3 * len(data)).records) == 3 * len(data)
+        assert len(fetched(wire, 0, max_bytes=1).records) == len(data)  # otherwise a client makes no progress
+        assert fetched(wire, 6).error_code == 1
+        assert fetched(wire, 5, current_leader_epoch=99).error_code == 75
+
+
+def test_a_fetch_without_partitions_does_not_wait(orders: Served) -> None:
+    with orders.wire() as wire:
+        found = wire.ask(
+            "Fetch", 11, replica_id=-1, max_wait=dt.timedelta(seconds=600), min_bytes=1, max_bytes=1, isolation_level=0,
+            session_id=0, session_epoch=-1, topics=(), forgotten_topics_data=(), rack_id="",
+        )  # fmt: skip
+    assert (found.error_code, found.responses) == (0, ())
+
+
+def test_fetch_sessions_are_declined(orders: Served) -> None:
+    with orders.wire() as wire:
+        found = wire.ask(
+            "Fetch", 11, replica_id=-1, max_wait=SECOND, min_bytes=1, max_bytes=1, isolation_level=0, session_id=5,
+            session_epoch=1, topics=(), forgotten_topics_data=(), rack_id="",
+        )  # fmt: skip
+    assert (found.error_code, found.session_id) == (70, 0)
+
+
+def test_offsets_for_all_special_timestamps(orders: Served) -> None:
+    log = orders.engine.log("orders", 0)
+    log.append([Record(timestamp_ms=NOW_MS + step, value=b"x") for step in (0, 900, 500)])
+    log.delete_records(1)
+    with orders.wire() as wire:
+        found = {stamp: listed(wire, stamp) for stamp in (-1, -2, -3, -4, -5, NOW_MS + 1, NOW_MS + 901)}
+        assert listed(wire, -1, partition=9).error_code == 3
+    assert {stamp: item.offset for stamp, item in found.items()} == {
+        -1: 3,
+        -2: 1,
+        -3: 1,
+        -4: 1,
+        -5: -1,
+        NOW_MS + 1: 1,
+        NOW_MS + 901: -1,
+    }
+    assert found[-3].timestamp == NOW_MS + 900
+
+
+def test_topics_are_created_changed_and_deleted(gateway: Served) -> None:
+    def topic(name: str, **values: Any) -> Any:
+        given = {"num_partitions": 2, "replication_factor": 1, "assignments": (), "configs": (), **values}
+        return part("CreateTopics", 7, "CreatableTopic", name=name, **given)
+
+    with gateway.wire() as wire:
+        config = part("CreateTopics", 7, "CreatableTopicConfig", name="retention.ms", value="5")
+        wrong = part("CreateTopics", 7, "CreatableTopicConfig", name="retention", value="5")
+        wanted = (
+            topic("orders", configs=(config,)), topic("zero", num_partitions=0), topic("copies", replication_factor=3),
+            topic("no/name"), topic("setting", configs=(wrong,)),
+        )  # fmt: skip
+        found = wire.ask("CreateTopics", 7, topics=wanted, timeout=SECOND, validate_only=False).topics
+        assert [item.error_code for item in found] == [0, 37, 38, 17, 40]
+        assert {item.name: item.value for item in found[0].configs}["retention.ms"] == "5"
+        assert (
+            wire.ask("CreateTopics", 7, topics=wanted[:1], timeout=SECOND, validate_only=False).topics[0].error_code
+            == 36
+        )
+        assert (
+            wire.ask("CreateTopics", 7, topics=(topic("new"),), timeout=SECOND, validate_only=True).topics[0].error_code
+            == 0
+        )
+        assert list(gateway.engine.topics()) == ["orders"]
+        for count, code in ((2, 37), (4, 0)):
+            more = part("CreatePartitions", 3, "CreatePartitionsTopic", name="orders", count=count, assignments=None)
+            assert (
+                wire.ask("CreatePartitions", 3, topics=(more,), timeout=SECOND, validate_only=False)
+                .results[0]
+                .error_code
+                == code
+            )
+        assert len(gateway.engine.topics()["orders"].partitions) == 4
+        gone = part("DeleteTopics", 6, "DeleteTopicState", name=None, topic_id=found[0].topic_id)
+        assert [
+            wire.ask("DeleteTopics", 6, topics=(gone,), timeout=SECOND).responses[0].error_code for _ in range(2)
+        ] == [0, 100]
+    assert gateway.engine.topics() == {}
+
+
+def test_settings_are_described_and_altered(orders: Served) -> None:
+    def described(wire: Wire, name: str, *keys: str, kind: int = 2) -> Any:
+        resource = part(
+            "DescribeConfigs",
+            4,
+            "DescribeConfigsResource",
+            resource_type=kind,
+            resource_name=name,
+            configuration_keys=keys or None,
+        )
+        return wire.ask(
+            "DescribeConfigs", 4, resources=(resource,), include_synonyms=False, include_documentation=True
+        ).results[0]
+
+    def alter(wire: Wire, *changes: tuple[str, int, str | None]) -> int:
+        configs = tuple(
+            part("IncrementalAlterConfigs", 1, "AlterableConfig", name=name, config_operation=how, value=value)
+            for name, how, value in changes
+        )
+        resource = part(
+            "IncrementalAlterConfigs",
+            1,
+            "AlterConfigsResource",
+            resource_type=2,
+            resource_name="orders",
+            configs=configs,
+        )
+        code: int = (
+            wire.ask("IncrementalAlterConfigs", 1, resources=(resource,), validate_only=False).responses[0].error_code
+        )
+        return code
+
+    with orders.wire() as wire:
+        assert alter(wire, ("retention.ms", 0, "77"), ("cleanup.policy", 2, "compact")) == 0
+        found = {item.name: (item.value, item.config_source) for item in described(wire, "orders").configs}
+        assert found["retention.ms"] == ("77", 1)
+        assert found["cleanup.policy"] == ("delete,compact", 1)
+        assert found["preallocate"] == ("false", 5)
+        assert alter(wire, ("retention.ms", 1, None), ("cleanup.policy", 3, "delete")) == 0
+        assert [item.config_source for item in described(wire, "orders", "retention.ms").configs] == [5]
+        assert orders.engine.topics()["orders"].config.cleanup_policy == ("compact",)
+        assert alter(wire, ("retention.ms", 0, "abc")) == 40
+        assert alter(wire, ("no.setting", 0, "1")) == 40
+        assert described(wire, "nothing").error_code == 3
+        assert described(wire, "1", kind=4).error_code == 0
+        assert described(wire, "9", kind=4).error_code == 42
+
+
+def test_records_are_deleted(orders: Served) -> None:
+    orders.engine.log("orders", 0).append([Record(value=b"x")] * 3)
+    with orders.wire() as wire:
+        for offset, expected in ((2, (0, 2)), (9, (1, -1))):
+            wanted = part("DeleteRecords", 2, "DeleteRecordsPartition", partition_index=0, offset=offset)
+            topics = (part("DeleteRecords", 2, "DeleteRecordsTopic", name="orders", partitions=(wanted,)),)
+            found = wire.ask("DeleteRecords", 2, topics=topics, timeout=SECOND).topics[0].partitions[0]
+            assert (found.error_code, found.low_watermark) == expected
+
+
+def test_offsets_are_committed_read_and_deleted(orders: Served) -> None:
+    def commit(wire: Wire, partition: int, *, generation: int = -1, metadata: str = "m") -> int:
+        wanted = part(
+            "OffsetCommit", 8, "OffsetCommitRequestPartition", partition_index=partition, committed_offset=5,
+            committed_leader_epoch=0, committed_metadata=metadata,
+        )  # fmt: skip
+        topics = (part("OffsetCommit", 8, "OffsetCommitRequestTopic", name="orders", partitions=(wanted,)),)
+        values = {
+            "group_id": "g",
+            "generation_id_or_member_epoch": generation,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": topics,
+        }
+        code: int = wire.ask("OffsetCommit", 8, **values).topics[0].partitions[0].error_code
+        return code
+
+    with orders.wire() as wire:
+        assert [
+            commit(wire, 0),
+            commit(wire, 7),
+            commit(wire, 1, generation=3),
+            commit(wire, 1, metadata="m" * 5000),
+        ] == [0, 3, 22, 12]
+        group = part("OffsetFetch", 8, "OffsetFetchRequestGroup", group_id="g", topics=None)
+        [topic] = wire.ask("OffsetFetch", 8, groups=(group,), require_stable=True).groups[0].topics
+        assert [(item.partition_index, item.committed_offset, item.metadata) for item in topic.partitions] == [
+            (0, 5, "m")
+        ]
+        asked = part("OffsetFetch", 1, "OffsetFetchRequestTopic", name="orders", partition_indexes=(0, 1))
+        [topic] = wire.ask("OffsetFetch", 1, group_id="g", topics=(asked,)).topics
+        assert [item.committed_offset for item in topic.partitions] == [5, -1]
+        assert [item.group_id for item in wire.ask("ListGroups", 4, states_filter=("Empty",)).groups] == ["g"]
+        assert (
+            wire.ask("DescribeGroups", 5, groups=("g", "h"), include_authorized_operations=False).groups[1].group_state
+            == "Dead"
+        )
+        deleted = part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=0)
+        topics = (part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name="orders", partitions=(deleted,)),)
+        assert wire.ask("OffsetDelete", 0, group_id="g", topics=topics).topics[0].partitions[0].error_code == 0
+        assert orders.engine.group_offsets("g") == {}
+        orders.engine.alter_group_offsets("g", {TopicPartition("orders", 1): 3})
+        assert [item.error_code for item in wire.ask("DeleteGroups", 2, groups_names=("g", "h")).results] == [0, 69]
+
+
+def test_a_group_is_coordinated_here(gateway: Served) -> None:
+    with gateway.wire() as wire:
+        groups = wire.ask("FindCoordinator", 4, key_type=0, coordinator_keys=("g", "h")).coordinators
+        assert [(item.key, item.error_code, item.node_id) for item in groups] == [("g", 0, 1), ("h", 0, 1)]
+        assert wire.ask("FindCoordinator", 0, key="g").node_id == 1
+
+
+def test_the_end_of_a_leader_epoch(orders: Served) -> None:
+    orders.engine.log("orders", 0).append([Record(value=b"x")] * 3)
+    epoch = orders.engine.log("orders", 0).leader_epoch
+    with orders.wire() as wire:
+        wanted = part(
+            "OffsetForLeaderEpoch",
+            4,
+            "OffsetForLeaderPartition",
+            partition=0,
+            current_leader_epoch=-1,
+            leader_epoch=epoch,
+        )
+        topics = (part("OffsetForLeaderEpoch", 4, "OffsetForLeaderTopic", topic="orders", partitions=(wanted,)),)
+        found = wire.ask("OffsetForLeaderEpoch", 4, replica_id=-1, topics=topics).topics[0].partitions[0]
+    assert (found.error_code, found.leader_epoch, found.end_offset) == (0, epoch, 3)
+
+
+def test_a_cut_fetch_is_not_read_beyond_its_end() -> None:
+    assert decode_fetch(4, memoryview(bytes(25)), 0).wanted == []

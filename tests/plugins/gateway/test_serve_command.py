@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gateway_bed import Wire
+from stratalog.cli.app import app
+from stratalog.errors import ConfigError
+from stratalog_gateway.serve_command import serve
+
+
+def test_it_is_ready_when_it_prints_its_address_and_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
+    config = tmp_path / "stratalog.toml"
+    config.write_text("[plugins.gateway]\n'num.partitions' = 3\n'node.id' = 4\n")
+    command = [sys.executable, "-m", "stratalog", "serve", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
+    command += ["--node-id", "7", "--config", str(config)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:  # noqa: S603 - Python with arguments of this test
+        assert running.stdout is not None
+        with Wire(running.stdout.readline().strip()) as wire:
+            found = wire.ask("Metadata", 1, topics=None)
+            assert [broker.node_id for broker in found.brokers] == [7]
+            running.send_signal(signal.SIGINT)
+            assert running.wait(30) == 0
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--listen", "0.0.0.0:9092"], "add --insecure"),
+        (["--listen", "9092"], "not of the form HOST:PORT"),
+        (["--listen", "127.0.0.1:99999"], "not of the form HOST:PORT"),
+    ],
+)
+def test_wrong_addresses_are_refused_before_anything_is_created(
+    tmp_path: Path, arguments: list[str], text: str
+) -> None:
+    found = CliRunner().invoke(serve, [str(tmp_path / "data"), *arguments], **app.context_settings)
+    assert isinstance(found.exception, ConfigError)
+    assert text in str(found.exception)
+    assert not (tmp_path / "data").exists()

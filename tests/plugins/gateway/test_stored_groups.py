@@ -1,0 +1,202 @@
+"""The state of classic groups in ``__consumer_offsets``: it survives a restart, and it expires."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from stratalog import Engine, TopicPartition, open_engine
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import TopicExistsError
+from stratalog.group_states import GroupMetadata
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.groups.coordinator import GroupCoordinator, JoinRequest
+from stratalog_gateway.groups.group import Group, Joined, State
+from stratalog_gateway.groups.stored_groups import StoredGroups
+from stratalog_gateway.groups.upkeep import GroupUpkeep
+from stratalog_gateway.node import Node
+from stratalog_gateway.settings import GatewaySection
+
+ORDERS = TopicPartition("orders", 0)
+SETTINGS = GatewaySection(retention_minutes=1, retention_check_ms=1000)
+MINUTE_MS = 60_000
+
+
+class Bed(NamedTuple):
+    engine: Engine
+    groups: GroupCoordinator
+    upkeep: GroupUpkeep
+    clock: ManualClock
+
+    def passed(self, duration_ms: int) -> None:
+        self.clock.advance_ms(duration_ms)
+        self.upkeep.step()
+
+    def stored(self) -> list[GroupMetadata]:
+        return [
+            found.value for found in self.engine.group_states().states("g") if isinstance(found.value, GroupMetadata)
+        ]
+
+
+@contextlib.contextmanager
+def opened(directory: Path) -> Iterator[Bed]:
+    clock = ManualClock()
+    with open_engine(directory, env=Env(clock=clock)) as engine:
+        with contextlib.suppress(TopicExistsError):
+            engine.create_topic("__consumer_offsets", partitions=1)  # faster than Kafka's 50
+        node = Node(engine, SETTINGS, clock)
+        groups = GroupCoordinator(node)
+        yield Bed(engine, groups, GroupUpkeep(node, groups), clock)
+        node.close()
+        groups.close()
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    with opened(tmp_path) as made:
+        made.engine.create_topic("orders")
+        yield made
+
+
+def asked(member_id: str = "", instance: str | None = None) -> JoinRequest:
+    protocols = (("range", b"subscribed"),)
+    return JoinRequest(
+        "g", member_id, instance, "client", "/127.0.0.1", "consumer", protocols, 10_000, 60_000, False, True
+    )
+
+
+def stable(bed: Bed, instance: str | None = None) -> Joined:
+    member = bed.groups.join(asked(instance=instance))
+    synced = bed.groups.sync("g", member.member_id, member.generation, instance, {member.member_id: b"all"})
+    assert (member.error, synced.error, synced.assignment) == (0, 0, b"all")
+    return member
+
+
+def test_a_member_continues_its_generation_after_a_restart(tmp_path: Path) -> None:
+    with opened(tmp_path) as bed:
+        member = stable(bed)
+    with opened(tmp_path) as bed:
+        assert bed.groups.heartbeat("g", member.member_id, member.generation, None) == Code.NONE
+        assert bed.groups.sync("g", member.member_id, member.generation, None, {}).assignment == b"all"
+        view = bed.groups.view("g")
+        assert view is not None
+        assert (view.state, view.protocol) == (State.STABLE, "range")
+        assert [found.id for found in view.members] == [member.member_id]
+
+
+def test_the_session_of_a_stored_member_begins_at_the_restart(tmp_path: Path) -> None:
+    with opened(tmp_path) as bed:
+        member = stable(bed)
+    with opened(tmp_path) as bed:
+        bed.engine.create_topic("orders")
+        bed.engine.alter_group_offsets("g", {ORDERS: 5})
+        assert bed.groups.view("g") is not None
+        bed.passed(9_000)
+        assert [len(found.members) for found in bed.stored()] == [1]
+        bed.passed(2_000)
+        assert [(len(found.members), found.generation) for found in bed.stored()] == [(0, 2)]
+        assert bed.groups.heartbeat("g", member.member_id, member.generation, None) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_the_record_has_what_kafka_stores(bed: Bed) -> None:
+    member = stable(bed, "one")
+    [found] = bed.stored()
+    [stored] = found.members
+    assert (found.protocol_type, found.generation, found.protocol, found.leader) == (
+        "consumer",
+        1,
+        "range",
+        member.member_id,
+    )
+    assert (stored.instance, stored.client_id, stored.client_host) == ("one", "client", "/127.0.0.1")
+    assert (stored.session_timeout_ms, stored.rebalance_timeout_ms) == (10_000, 60_000)
+    assert (stored.subscription, stored.assignment) == (b"subscribed", b"all")
+
+
+def test_a_static_member_with_a_new_id_is_stored(tmp_path: Path) -> None:
+    with opened(tmp_path) as bed:
+        stable(bed, "one")
+        member = bed.groups.join(asked(instance="one"))
+    with opened(tmp_path) as bed:
+        assert bed.groups.heartbeat("g", member.member_id, 1, "one") == Code.NONE
+
+
+def test_the_generation_of_a_group_without_members_is_stored(tmp_path: Path) -> None:
+    with opened(tmp_path) as bed:
+        member = stable(bed)
+        assert bed.groups.leave("g", member.member_id, None) == Code.NONE
+    with opened(tmp_path) as bed:
+        view = bed.groups.view("g")
+        assert view is not None
+        assert (view.state, view.members, view.protocol_type) == (State.EMPTY, (), "consumer")
+        assert bed.groups.join(asked()).generation == 3
+
+
+def test_a_generation_that_cannot_be_stored_is_no_generation(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failed(stored: StoredGroups, group: Group, assignments: dict[str, bytes]) -> int:
+        del stored, group, assignments
+        return Code.COORDINATOR_NOT_AVAILABLE
+
+    member = bed.groups.join(asked())
+    with monkeypatch.context() as patched:
+        patched.setattr(StoredGroups, "store", failed)
+        assert bed.groups.sync("g", member.member_id, 1, None, {}).error == Code.COORDINATOR_NOT_AVAILABLE
+    assert bed.groups.heartbeat("g", member.member_id, 1, None) == Code.REBALANCE_IN_PROGRESS
+    assert bed.groups.join(asked(member.member_id)).generation == 2
+
+
+def test_a_deleted_group_leaves_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path) as bed:
+        member = stable(bed)
+        assert bed.groups.delete("g") == Code.NON_EMPTY_GROUP
+        bed.groups.leave("g", member.member_id, None)
+        assert [bed.groups.delete("g") for _ in range(2)] == [Code.NONE, Code.GROUP_ID_NOT_FOUND]
+    with opened(tmp_path) as bed:
+        assert (bed.groups.view("g"), bed.stored(), bed.groups.names()) == (None, [], ())
+
+
+def test_offsets_expire_after_the_last_member_left(bed: Bed) -> None:
+    member = stable(bed)
+    bed.engine.alter_group_offsets("g", {ORDERS: 5})
+    for _ in range(30):
+        bed.passed(5_000)
+        assert bed.groups.heartbeat("g", member.member_id, 1, None) == Code.NONE
+    bed.groups.leave("g", member.member_id, None)
+    bed.passed(MINUTE_MS - 2_000)
+    assert bed.engine.group_offsets("g")
+    bed.passed(3_000)
+    assert (bed.engine.group_offsets("g"), bed.stored(), bed.groups.view("g")) == ({}, [], None)
+
+
+def test_offsets_of_a_group_that_never_had_members_expire_after_their_commit(bed: Bed) -> None:
+    bed.engine.alter_group_offsets("g", {ORDERS: 5})
+    bed.passed(MINUTE_MS - 2_000)
+    bed.engine.create_topic("other")
+    bed.engine.alter_group_offsets("g", {TopicPartition("other", 0): 6})
+    bed.passed(3_000)
+    assert list(bed.engine.group_offsets("g")) == [TopicPartition("other", 0)]
+
+
+def test_offsets_that_a_transaction_would_replace_are_kept(bed: Bed) -> None:
+    bed.engine.alter_group_offsets("g", {ORDERS: 5})
+    with bed.engine.producer(transactional_id="t") as producer:
+        producer.begin_transaction()
+        producer.send_offsets("g", {ORDERS: 7})
+        producer.flush()
+        bed.passed(2 * MINUTE_MS)
+        assert bed.engine.group_offsets("g")[ORDERS].offset == 5
+        producer.commit_transaction()
+    assert bed.engine.group_offsets("g")[ORDERS].offset == 7
+
+
+def test_the_same_directory_with_fewer_groups_in_memory(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group without members need not be in memory: its generation is loaded again."""
+    monkeypatch.setattr("stratalog_gateway.groups.coordinator.MAX_GROUPS", 0)
+    member = stable(bed)
+    bed.groups.leave("g", member.member_id, None)
+    assert bed.groups.join(asked()).generation == 3

@@ -1,0 +1,356 @@
+"""Single requests of transactional producers, with the response that Kafka gives."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_bed import NOW_MS, Served, Wire, part
+from stratalog import Engine, ProducerId, TopicPartition, open_engine
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock, SystemClock
+from stratalog_gateway.gateway import Gateway
+from stratalog_gateway.settings import GatewaySection
+
+ID = "tx"
+MINUTE = dt.timedelta(minutes=1)
+SECOND = dt.timedelta(seconds=1)
+NONE, INVALID_EPOCH, INVALID_STATE, INVALID_MAPPING, CONCURRENT, FENCED = 0, 47, 48, 49, 51, 90
+NO_ID, ABORTABLE, NOT_ATTEMPTED, UNKNOWN_TOPIC, INVALID_REQUEST = 105, 120, 55, 3, 42
+
+
+def prepare(engine: Engine) -> None:
+    """Create the topics; those with states have fewer partitions than usual, because each test creates them."""
+    engine.create_topic("orders", partitions=2)
+    for topic in ("__transaction_state", "__consumer_offsets"):
+        engine.create_topic(topic, config={"cleanup.policy": "compact"})
+
+
+@pytest.fixture
+def orders(gateway: Served) -> Served:
+    prepare(gateway.engine)
+    return gateway
+
+
+def init(
+    wire: Wire, transactional_id: str | None = ID, expected: ProducerId | None = None, timeout: dt.timedelta = MINUTE
+) -> Any:
+    known = expected or ProducerId(-1, -1)
+    return wire.ask(
+        "InitProducerId",
+        5,
+        transactional_id=transactional_id,
+        transaction_timeout=timeout,
+        producer_id=known.producer_id,
+        producer_epoch=known.epoch,
+    )
+
+
+def begun(wire: Wire) -> ProducerId:
+    found = init(wire)
+    assert found.error_code == NONE
+    return ProducerId(found.producer_id, found.producer_epoch)
+
+
+def add(wire: Wire, producer: ProducerId, *partitions: int, topic: str = "orders", version: int = 3) -> list[int]:
+    wanted = part("AddPartitionsToTxn", version, "AddPartitionsToTxnTopic", name=topic, partitions=partitions)
+    found = wire.ask(
+        "AddPartitionsToTxn",
+        version,
+        v3_and_below_transactional_id=ID,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.epoch,
+        v3_and_below_topics=(wanted,),
+    )
+    [result] = found.results_by_topic_v3_and_below
+    return [partition.partition_error_code for partition in result.results_by_partition]
+
+
+def verify(wire: Wire, producer: ProducerId, partition: int) -> int:
+    topic = part("AddPartitionsToTxn", 5, "AddPartitionsToTxnTopic", name="orders", partitions=(partition,))
+    wanted = part(
+        "AddPartitionsToTxn", 5, "AddPartitionsToTxnTransaction", transactional_id=ID,
+        producer_id=producer.producer_id, producer_epoch=producer.epoch, verify_only=True, topics=(topic,),
+    )  # fmt: skip
+    [found] = wire.ask("AddPartitionsToTxn", 5, transactions=(wanted,)).results_by_transaction
+    code: int = found.topic_results[0].results_by_partition[0].partition_error_code
+    return code
+
+
+def send(
+    served: Served, wire: Wire, producer: ProducerId, value: bytes, sequence: int = 0, *, partition: int = 0,
+    version: int = 9, transactional_id: str | None = ID,
+) -> int:  # fmt: skip
+    data = served.batch([value], producer=(*producer, sequence), transactional=True)
+    wanted = part("Produce", version, "PartitionProduceData", index=partition, records=data)
+    topics = (part("Produce", version, "TopicProduceData", name="orders", partition_data=(wanted,)),)
+    found = wire.ask("Produce", version, transactional_id=transactional_id, acks=-1, timeout=SECOND, topic_data=topics)
+    code: int = found.responses[0].partition_responses[0].error_code
+    return code
+
+
+def end(wire: Wire, producer: ProducerId, *, commit: bool = True, version: int = 3) -> Any:
+    return wire.ask(
+        "EndTxn",
+        version,
+        transactional_id=ID,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        committed=commit,
+    )
+
+
+def commit_offset(
+    wire: Wire, producer: ProducerId, offset: int, *, version: int = 3, member: str = "", generation: int = -1
+) -> int:
+    partition = part(
+        "TxnOffsetCommit", version, "TxnOffsetCommitRequestPartition", partition_index=0, committed_offset=offset,
+        committed_leader_epoch=-1, committed_metadata="note",
+    )  # fmt: skip
+    topic = part("TxnOffsetCommit", version, "TxnOffsetCommitRequestTopic", name="orders", partitions=(partition,))
+    found = wire.ask(
+        "TxnOffsetCommit", version, transactional_id=ID, group_id="g", producer_id=producer.producer_id,
+        producer_epoch=producer.epoch, generation_id=generation, member_id=member, group_instance_id=None,
+        topics=(topic,),
+    )  # fmt: skip
+    code: int = found.topics[0].partitions[0].error_code
+    return code
+
+
+def committed(served: Served, partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in served.engine.log("orders", partition).records(isolation="read_committed")]
+
+
+# --- transactions of a producer that keeps its epoch -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_is_seen_after_its_commit_only(orders: Served, *, commit: bool) -> None:
+    with orders.wire() as wire:
+        producer = begun(wire)
+        assert add(wire, producer, 0, 1) == [NONE, NONE]
+        assert send(orders, wire, producer, b"a") == send(orders, wire, producer, b"b", partition=1) == NONE
+        assert committed(orders) == []
+        assert end(wire, producer, commit=commit).error_code == NONE
+        assert end(wire, producer, commit=commit).error_code == NONE  # a repeated request
+        assert end(wire, producer, commit=not commit).error_code == INVALID_STATE
+        assert add(wire, producer, 0) == [NONE]
+        assert send(orders, wire, producer, b"c", 1) == NONE
+        assert end(wire, producer).error_code == NONE
+    assert committed(orders) == ([b"a", b"c"] if commit else [b"c"])
+
+
+def test_a_new_producer_fences_the_one_before(orders: Served) -> None:
+    with orders.wire() as wire:
+        old = begun(wire)
+        add(wire, old, 0)
+        send(orders, wire, old, b"old")
+        new = begun(wire)
+        assert (new.producer_id, new.epoch) == (old.producer_id, old.epoch + 2)  # the abort has taken an epoch, too
+        assert send(orders, wire, old, b"late", 1) == INVALID_EPOCH
+        assert add(wire, old, 1) == [FENCED]
+        assert add(wire, old, 1, version=1) == [INVALID_EPOCH]
+        assert end(wire, old).error_code == FENCED
+        assert end(wire, old, version=1).error_code == INVALID_EPOCH
+        assert init(wire, expected=old).error_code == FENCED
+        assert commit_offset(wire, old, 1) == INVALID_EPOCH
+    assert committed(orders) == []
+
+
+def test_a_batch_needs_a_transaction_with_its_partition(orders: Served) -> None:
+    with orders.wire() as wire:
+        producer = begun(wire)
+        assert send(orders, wire, producer, b"a") == INVALID_STATE
+        assert send(orders, wire, producer, b"a", version=11) == ABORTABLE
+        add(wire, producer, 1)
+        assert send(orders, wire, producer, b"a") == INVALID_STATE
+        assert send(orders, wire, producer, b"a", partition=1, transactional_id=None) == 53
+        assert send(orders, wire, ProducerId(7, 0), b"a", partition=1) == INVALID_MAPPING
+        assert send(orders, wire, producer, b"a", partition=1, transactional_id="other") == INVALID_MAPPING
+        assert verify(wire, producer, 1) == NONE
+        assert verify(wire, producer, 0) == ABORTABLE
+        end(wire, producer)
+        assert send(orders, wire, producer, b"a", partition=1) == INVALID_STATE
+    assert orders.engine.log("orders", 0).offsets().log_end == 0
+
+
+def test_partitions_are_added_all_or_none(orders: Served) -> None:
+    with orders.wire() as wire:
+        producer = begun(wire)
+        assert add(wire, producer, 0, 9) == [NOT_ATTEMPTED, UNKNOWN_TOPIC]
+        assert add(wire, producer, 0, topic="__transaction_state") == [29]
+        assert end(wire, producer).error_code == INVALID_STATE
+        assert add(wire, ProducerId(7, 0), 0) == [INVALID_MAPPING]
+
+
+# --- transactions that raise the epoch (KIP-890) ---------------------------------------------------------------------
+
+
+def test_each_end_raises_the_epoch_and_partitions_are_added_by_the_batch(orders: Served) -> None:
+    with orders.wire() as wire:
+        producer = begun(wire)
+        for value in (b"a", b"b"):
+            assert send(orders, wire, producer, value, version=12) == NONE
+            found = end(wire, producer, version=5)
+            assert (found.error_code, found.producer_epoch) == (NONE, producer.epoch + 1)
+            again = end(wire, producer, version=5)  # a repeated request
+            assert (again.error_code, again.producer_epoch) == (NONE, found.producer_epoch)
+            assert send(orders, wire, producer, b"late", 1, version=12) == INVALID_EPOCH
+            producer = ProducerId(found.producer_id, found.producer_epoch)
+        assert end(wire, producer, version=5).error_code == INVALID_STATE
+        aborted = end(wire, producer, version=5, commit=False)  # allowed without a transaction
+        assert (aborted.error_code, aborted.producer_epoch) == (NONE, producer.epoch + 1)
+    assert committed(orders) == [b"a", b"b"]
+
+
+def test_offsets_add_their_partition(orders: Served) -> None:
+    with orders.wire() as wire:
+        producer = begun(wire)
+        assert commit_offset(wire, producer, 5, version=5) == NONE
+        assert orders.engine.group_offsets("g") == {}
+        end(wire, producer, version=5)
+    assert orders.engine.group_offsets("g")[TopicPartition("orders", 0)].offset == 5
+
+
+# --- offsets ---------------------------------------------------------------------------------------------------------
+
+
+def add_offsets(wire: Wire, producer: ProducerId) -> int:
+    code: int = wire.ask(
+        "AddOffsetsToTxn", 3, transactional_id=ID, producer_id=producer.producer_id, producer_epoch=producer.epoch,
+        group_id="g",
+    ).error_code  # fmt: skip
+    return code
+
+
+def stable_offset(wire: Wire, *, strict: bool) -> tuple[int, int]:
+    topic = part("OffsetFetch", 8, "OffsetFetchRequestTopics", name="orders", partition_indexes=(0,))
+    group = part("OffsetFetch", 8, "OffsetFetchRequestGroup", group_id="g", topics=(topic,))
+    [found] = wire.ask("OffsetFetch", 8, groups=(group,), require_stable=strict).groups[0].topics[0].partitions
+    return found.error_code, found.committed_offset
+
+
+def test_offsets_are_committed_with_the_transaction(orders: Served) -> None:
+    with orders.wire() as wire:
+        producer = begun(wire)
+        assert commit_offset(wire, producer, 5) == INVALID_STATE
+        assert commit_offset(wire, producer, 5, version=4) == ABORTABLE
+        assert add_offsets(wire, producer) == NONE
+        assert commit_offset(wire, producer, 5) == NONE
+        assert stable_offset(wire, strict=False) == (NONE, -1)
+        assert stable_offset(wire, strict=True)[0] == 88
+        assert end(wire, producer).error_code == NONE
+        assert stable_offset(wire, strict=True) == (NONE, 5)
+        add_offsets(wire, producer)
+        assert commit_offset(wire, producer, 9) == NONE
+        end(wire, producer, commit=False)
+        assert stable_offset(wire, strict=True) == (NONE, 5)
+        assert commit_offset(wire, producer, 9, member="nobody", generation=3) == 22
+
+
+# --- ids and timeouts ------------------------------------------------------------------------------------------------
+
+
+def test_a_producer_continues_with_its_own_id_and_epoch_only(orders: Served) -> None:
+    with orders.wire() as wire:
+        producer = begun(wire)
+        raised = init(wire, expected=producer)
+        assert (raised.producer_id, raised.producer_epoch) == (producer.producer_id, producer.epoch + 1)
+        assert init(wire, expected=producer).producer_epoch == producer.epoch + 1  # a repeated request
+        assert init(wire, expected=ProducerId(7, 0)).error_code == FENCED
+        assert init(wire, expected=ProducerId(7, -1)).error_code == INVALID_REQUEST
+        assert init(wire, "").error_code == INVALID_REQUEST
+        assert init(wire, timeout=dt.timedelta(hours=1)).error_code == 50
+        assert init(wire, timeout=dt.timedelta()).error_code == 50
+        other = init(wire, None)
+        assert (other.error_code, other.producer_epoch) == (NONE, 0)
+
+
+def test_a_transaction_that_exceeds_its_timeout_is_aborted(tmp_path: Path) -> None:
+    clock = ManualClock(NOW_MS)
+    with open_engine(tmp_path, env=Env(clock=clock)) as engine:
+        prepare(engine)
+        gateway = Gateway(engine, GatewaySection(port=0), SystemClock())
+        gateway.start()
+        orders = Served(engine, gateway)
+        with orders.wire() as wire:
+            producer = begun(wire)
+            add(wire, producer, 0)
+            send(orders, wire, producer, b"slow")
+            clock.advance_ms(60_000)
+            engine.run_duties()
+            assert engine.log("orders", 0).open_transactions()
+            clock.advance_ms(10_000)
+            engine.run_duties()
+            assert engine.log("orders", 0).open_transactions() == []
+            assert end(wire, producer).error_code == FENCED
+        gateway.stop()
+        assert committed(orders) == []
+
+
+# --- administration --------------------------------------------------------------------------------------------------
+
+
+def described(wire: Wire, transactional_id: str = ID) -> Any:
+    [found] = wire.ask("DescribeTransactions", 0, transactional_ids=(transactional_id,)).transaction_states
+    return found
+
+
+def test_transactions_are_listed_and_described(orders: Served) -> None:
+    def ids(states: tuple[str, ...] = (), producers: tuple[int, ...] = (), open_ms: int = -1) -> tuple[list[str], Any]:
+        found = wire.ask(
+            "ListTransactions", 1, state_filters=states, producer_id_filters=producers, duration_filter=open_ms
+        )
+        return [state.transactional_id for state in found.transaction_states], found.unknown_state_filters
+
+    with orders.wire() as wire:
+        producer = begun(wire)
+        assert ids(("Empty",)) == ([ID], ())
+        add(wire, producer, 0, 1)
+        found = described(wire)
+        assert (found.error_code, found.transaction_state, found.transaction_timeout) == (NONE, "Ongoing", MINUTE)
+        assert [(topic.topic, topic.partitions) for topic in found.topics] == [("orders", (0, 1))]
+        assert ids() == ids(("Ongoing",)) == ids((), (producer.producer_id,)) == ([ID], ())
+        assert ids(("Empty", "Nonsense")) == ([], ("Nonsense",))
+        assert ids((), (7,)) == ids((), (), 1 << 40) == ([], ())
+        assert described(wire, "unknown").error_code == NO_ID
+        assert described(wire, "").error_code == INVALID_REQUEST
+
+
+def test_producers_are_described_and_an_administrator_ends_their_transactions(orders: Served) -> None:
+    def producers(partition: int) -> Any:
+        topic = part("DescribeProducers", 0, "TopicRequest", name="orders", partition_indexes=(partition,))
+        return wire.ask("DescribeProducers", 0, topics=(topic,)).topics[0].partitions[0]
+
+    with orders.wire() as wire:
+        producer = begun(wire)
+        add(wire, producer, 0)
+        send(orders, wire, producer, b"a")
+        [found] = producers(0).active_producers
+        assert (found.producer_id, found.last_sequence, found.current_txn_start_offset) == (producer.producer_id, 0, 0)
+        assert producers(9).error_code == UNKNOWN_TOPIC
+        topic = part("WriteTxnMarkers", 1, "WritableTxnMarkerTopic", name="orders", partition_indexes=(0, 9))
+        marker = part(
+            "WriteTxnMarkers", 1, "WritableTxnMarker", producer_id=producer.producer_id, producer_epoch=producer.epoch,
+            transaction_result=False, topics=(topic,), coordinator_epoch=0,
+        )  # fmt: skip
+        [result] = wire.ask("WriteTxnMarkers", 1, markers=(marker,)).markers
+        assert [found.error_code for found in result.topics[0].partitions] == [NONE, UNKNOWN_TOPIC]
+        assert producers(0).active_producers[0].current_txn_start_offset == -1
+
+
+def test_the_coordinator_of_a_transactional_id_is_this_broker(gateway: Served) -> None:
+    with gateway.wire() as wire:
+        [found] = wire.ask("FindCoordinator", 4, key_type=1, coordinator_keys=(ID,)).coordinators
+        assert (found.error_code, f"{found.host}:{found.port}") == (NONE, gateway.bootstrap)
+        [other] = wire.ask("FindCoordinator", 6, key_type=2, coordinator_keys=("share",)).coordinators
+        assert (other.error_code, other.node_id) == (INVALID_REQUEST, -1)
+
+
+def test_the_version_of_transactions_is_announced(gateway: Served) -> None:
+    with gateway.wire() as wire:
+        found = wire.ask("ApiVersions", 4, client_software_name="test", client_software_version="1")
+    assert ("transaction.version", 2) in [(each.name, each.max_version_level) for each in found.finalized_features]
