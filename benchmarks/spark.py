@@ -1,32 +1,38 @@
-"""Spark on a topic: reading, aggregating in Python, exporting, compacting, a hundredth of the time, very many segments.
+"""Spark on a topic: reading, queries, aggregating in Python, exporting, tables of a lake, compacting, very many segments.
 
-Usage: python benchmarks/spark.py [--rows N] [--keys N] [--segments N] [--master local[2,4]] [--rounds N] [--only CASE] [--alone] [--quick]
+Usage: python benchmarks/spark.py [--rows N] [--keys N] [--segments N] [--master local[2,4]] [--rounds N] [--only CASE] [--alone] [--quick] [--json]
 
-Needs the extra ``spark``. Beside it, in the same session and in turns, stands Spark's own Kafka source with a tuned consumer,
-on a real broker with the same files (a JDK and Maven; without them it is said to be missing), and for compaction the engine.
-The last case compacts with workers whose memory the system bounds, at a tenth of the topic's keys (Linux).
-Wall seconds count; processor seconds are those of the driver, the JVM and the Python workers, not of the broker.
+Needs the extras ``spark`` and ``iceberg``. Beside it, in the same session and in turns, stands Spark's own Kafka source with a tuned
+consumer, on a real broker with the same files (a JDK and Maven; without them it is said to be missing), for tables of a lake with
+pyiceberg, and for compaction the engine. The last case compacts with workers whose memory the system bounds, at a tenth of the topic's
+keys (Linux). Wall seconds count; processor seconds are those of the driver, the JVM and the Python workers, not of the broker.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import tempfile
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from harness.java import JavaMissingError
-from spark_parts import cases
+from harness import JavaMissingError, Machine, Reporter, Sample
+from spark_parts import cases, lakes, queries
 from spark_parts.data import fill_keys, fill_large, fill_small, tier_of
-from spark_parts.measure import Sample, in_turns, sample, tell
+from spark_parts.measure import in_turns, result_of, sample
 from spark_parts.peer import Peer, broker
 from spark_parts.small import Size, compact_small
-from spark_parts.triggers import tell_triggers
+from spark_parts.triggers import report_triggers
 from stratalog_spark import local_session
 
-CASES = ("read", "aggregate", "export", "compact", "prune", "segments", "stream-trigger", "small")
+CASES = (
+    "read", "aggregate", "export", "sql-count", "filter", "sync-iceberg", "compact", "prune", "segments", "stream-trigger",
+    "small",
+)  # fmt: skip
+BESIDE = frozenset({"read", "aggregate", "export", "sql-count", "filter", "sync-iceberg"})  # Spark's Kafka source
 
 
 def main() -> None:
@@ -40,81 +46,149 @@ def main() -> None:
     parser.add_argument("--only", choices=CASES, action="append")
     parser.add_argument("--alone", action="store_true", help="without Spark's Kafka source and its broker")
     parser.add_argument("--quick", action="store_true", help="tiny inputs, one round: shows that everything works")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line instead of tables")
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.rows, chosen.keys, chosen.segments, chosen.rounds = 40_000, 8_000, 50, 1
-    wanted = tuple(chosen.only or CASES)
-    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, {chosen.master}, {chosen.rounds} rounds")
+    reporter = Reporter(as_json=chosen.json)
+    reporter.machine(Machine.now(("stratalog", "pyspark", "pyarrow", "pyiceberg")))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
-        run(Path(folder), chosen, wanted, opened)
+        Run(Path(folder), chosen, reporter, opened).run(frozenset(chosen.only or CASES))
 
 
-def run(scratch: Path, chosen: argparse.Namespace, wanted: tuple[str, ...], opened: ExitStack) -> None:
-    """All cases that were asked for."""
-    large = scratch / "large"
-    rows = fill_large(large, chosen.rows)
-    beside = {"read", "aggregate", "export"} & {*wanted} and not chosen.alone
-    peer = started(large, scratch, opened) if beside else None
-    settings = {"spark_log_level": "ERROR", "spark_ui_showConsoleProgress": "false", "spark_ui_enabled": "false"}
-    settings["spark_driver_memory"] = "4g"  # the Kafka source's fetches, of all tasks at a time, do not fit the default
-    settings["spark_sql_shuffle_partitions"] = "8"  # otherwise tasks write 200 files for a sum of 10,000 rows
-    session = local_session(chosen.master, **settings, **({"spark_jars": peer.jars} if peer else {}))
-    opened.callback(session.stop)
-    if {"read", "aggregate", "export"} & {*wanted}:
-        cases.check(session, large, peer, rows)
-    if "read" in wanted:
-        tell("all columns to noop", rows, in_turns(cases.reading(session, large, peer), chosen.rounds))
-    if "aggregate" in wanted:
-        tell("bytes by key, in Python", rows, in_turns(cases.aggregating(session, large, peer), chosen.rounds))
-    if "export" in wanted:
-        tell("to Parquet", rows, in_turns(cases.exporting(session, large, peer, scratch), chosen.rounds))
-    if "prune" in wanted:
-        print(f"\n1 % of the time: {cases.pruning(large, rows):.2%} of the bytes are read")
-    if "compact" in wanted:
-        compact(session, scratch, chosen)
-    if "segments" in wanted:
-        small = scratch / "small"
-        segments = fill_small(small, chosen.segments)
+@dataclass
+class Run:
+    """One run of the benchmark.
+
+    Attributes:
+        scratch: folder of all data.
+        chosen: the command line.
+        reporter: prints what is found.
+        opened: closed at the end.
+    """
+
+    scratch: Path
+    chosen: argparse.Namespace
+    reporter: Reporter
+    opened: ExitStack
+    peer: Peer | None = None
+    rows: int = 0
+
+    def run(self, wanted: frozenset[str]) -> None:
+        """Run some cases."""
+        self.rows = fill_large(self.large, self.chosen.rows)
+        if BESIDE & wanted and not self.chosen.alone:
+            self.peer = self._started()
+        if {"read", "aggregate", "export"} & wanted:
+            cases.check(self.session, self.large, self.peer, self.rows)
+        for case in CASES:
+            if case in wanted:
+                getattr(self, "_" + case.replace("-", "_"))()
+
+    @property
+    def large(self) -> Path:
+        """The directory of the topic that most cases read."""
+        return self.scratch / "large"
+
+    @cached_property
+    def tier(self) -> str:
+        """URI of a tier with the records of ``large``, in which all sides of queries find the same."""
+        tier = tier_of(self.large, self.scratch / "large-copy", self.scratch / "large-tier")
+        queries.check(self.session, tier, self.peer, self.rows)
+        return tier
+
+    @cached_property
+    def session(self) -> Any:
+        """The session of all cases. Any: Spark is not typed for who has not installed it."""
+        settings = {"spark_log_level": "ERROR", "spark_ui_showConsoleProgress": "false", "spark_ui_enabled": "false"}
+        settings["spark_driver_memory"] = (
+            "4g"  # the Kafka source's fetches, of all tasks at a time, do not fit the default
+        )
+        settings["spark_sql_shuffle_partitions"] = "8"  # otherwise tasks write 200 files for a sum of 10,000 rows
+        if self.peer:
+            settings["spark_jars"] = self.peer.jars
+        session = local_session(self.chosen.master, **settings)
+        self.opened.callback(session.stop)
+        return session
+
+    def _measure(self, name: str, title: str, sides: cases.Sides) -> None:
+        found = in_turns(sides, self.chosen.rounds)
+        self.reporter.result(result_of(f"spark/{name}", title, self.rows, found))
+
+    def _started(self) -> Peer | None:
+        """Return the broker, or None where it cannot be had, which is reported."""
+        place = self.scratch / "broker"
+        place.mkdir()
+        try:
+            return self.opened.enter_context(broker(self.large, place))
+        except JavaMissingError as error:
+            self.reporter.missing([str(error)])
+            return None
+
+    # --- cases, by their names ---------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        self._measure("read", "all columns to noop", cases.reading(self.session, self.large, self.peer))
+
+    def _aggregate(self) -> None:
+        self._measure("aggregate", "bytes by key, in Python", cases.aggregating(self.session, self.large, self.peer))
+
+    def _export(self) -> None:
+        self._measure("export", "to Parquet", cases.exporting(self.session, self.large, self.peer, self.scratch))
+
+    def _sql_count(self) -> None:
+        sides = queries.counting(self.session, self.tier, self.peer, self.rows)
+        self._measure("sql-count", "count of the second half of the time, in SQL", sides)
+
+    def _filter(self) -> None:
+        sides = queries.filtering(self.session, self.tier, self.peer, self.rows)
+        self._measure("filter", "values of 1 % of the time, to noop", sides)
+        for side, size in queries.filtered_bytes(self.session, self.tier, self.rows).items():
+            self.reporter.number("spark/filter", f"bytes that are read: {side}", size, "bytes")
+
+    def _sync_iceberg(self) -> None:
+        sides = lakes.syncing(self.session, self.large, self.peer, self.scratch)
+        self._measure("sync-iceberg", "to a new Iceberg table; beside it, pyiceberg in foreachBatch", sides)
+        lakes.check(self.peer, self.scratch, self.rows)
+
+    def _prune(self) -> None:
+        share = cases.pruning(self.large, self.rows)
+        self.reporter.number("prune", "1 % of the time: share of the bytes that is read", 100 * share, "%")
+
+    def _stream_trigger(self) -> None:
+        report_triggers(self.reporter, self.scratch / "triggers", 20 if self.chosen.quick else 500)
+
+    def _small(self) -> None:
+        self.session.stop()  # its workers have all the memory that there is
+        size = Size(48 << 20, 2000) if self.chosen.quick else Size(64 << 20, 256)
+        compact_small(self.reporter, self.scratch, self.chosen.master, size)
+
+    def _segments(self) -> None:
+        small = self.scratch / "small"
+        segments = fill_small(small, self.chosen.segments)
         wall, cpu, tasks = cases.planning(small)
-        print(f"\nplanning {segments:,} segments: {wall:.2f} s, cpu {cpu:.2f} s, {tasks} tasks")
-        sides = {"stratalog": lambda: cases.noop(cases.load(session, small))}
-        tell("segments of 100 KB to noop", segments, in_turns(sides, chosen.rounds), "segments")
+        self.reporter.number("spark/segments", f"planning {segments:,} segments: wall time", wall, "s")
+        self.reporter.number("spark/segments", f"planning {segments:,} segments: processor time", cpu, "s")
+        self.reporter.number("spark/segments", f"planning {segments:,} segments", tasks, "tasks")
+        found = in_turns({"stratalog": lambda: cases.noop(cases.load(self.session, small))}, self.chosen.rounds)
+        self.reporter.result(result_of("spark/segments", "segments of 100 KB to noop", segments, found))
 
-    if "stream-trigger" in wanted:
-        tell_triggers(scratch / "triggers", 20 if chosen.quick else 500)
-
-    if "small" in wanted:
-        session.stop()  # its workers have all the memory that there is
-        size = Size(48 << 20, 2000) if chosen.quick else Size(64 << 20, 256)
-        print(f"\ncompact with small workers: {compact_small(scratch, chosen.master, size)}")
-
-
-def started(large: Path, scratch: Path, opened: ExitStack) -> Peer | None:
-    """The broker, or None where it cannot be had, which is said."""
-    place = scratch / "broker"
-    place.mkdir()
-    try:
-        return opened.enter_context(broker(large, place))
-    except JavaMissingError as error:
-        print(f"missing: {error}")
-        return None
-
-
-def compact(session: object, scratch: Path, chosen: argparse.Namespace) -> None:
-    """Each round compacts fresh copies."""
-    folder, tier = scratch / "keys", scratch / "keys-tier"
-    fill_keys(folder, chosen.rows, chosen.keys)
-    tier_of(folder, scratch / "copy", tier)
-    told: list[float] = []
-    found: dict[str, list[Sample]] = {}
-    for turn in range((chosen.rounds + 1) // 2 + 1):
-        for name, call in cases.compacting(session, folder, tier, scratch, told).items():
-            taken = sample(call)
-            if turn:  # the first one starts the Python workers
-                found.setdefault(name, []).append(taken)
-    tell("compact", chosen.rows, found)
-    print(f"  {told[0]:.1f} bytes shuffled a record, where they are; {told[1]:,.0f} records are left")
-    shutil.rmtree(tier)
+    def _compact(self) -> None:
+        """Each round compacts fresh copies."""
+        folder, tier = self.scratch / "keys", self.scratch / "keys-tier"
+        fill_keys(folder, self.chosen.rows, self.chosen.keys)
+        tier_of(folder, self.scratch / "copy", tier)
+        told: list[float] = []
+        found: dict[str, list[Sample]] = {}
+        for turn in range((self.chosen.rounds + 1) // 2 + 1):
+            for name, call in cases.compacting(self.session, folder, tier, self.scratch, told).items():
+                taken = sample(call)
+                if turn:  # the first one starts the Python workers
+                    found.setdefault(name, []).append(taken)
+        self.reporter.result(result_of("spark/compact", "compact", self.chosen.rows, found))
+        self.reporter.number("spark/compact", "messages between tasks, for each record", told[0], "bytes")
+        self.reporter.number("spark/compact", "records that are left", told[1], "records")
+        shutil.rmtree(tier)
 
 
 if __name__ == "__main__":

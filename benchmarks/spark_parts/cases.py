@@ -60,12 +60,12 @@ def aggregating(session: Any, folder: Path, peer: Peer | None) -> Sides:
         options = {"subscribe": TOPIC, **columns}
         by_key(stratalog_spark.map_in_arrow(session, str(folder), summing(), schema, options=options))
 
-    sides: Sides = {"stratalog, map_in_arrow": inside}
+    sides: Sides = {"stratalog": inside}
     if peer:
         sides["Spark's Kafka source"] = lambda: by_key(
             peer.read(session).select("key", "value").mapInArrow(summing(), schema)
         )
-    sides["stratalog, load and mapInArrow"] = lambda: by_key(
+    sides["stratalog, mapInArrow after load"] = lambda: by_key(
         load(session, folder, **columns).mapInArrow(summing(), schema)
     )
     return sides

@@ -69,6 +69,8 @@ def tier_of(folder: Path, copy: Path, tier: Path) -> str:
     tier.mkdir()
     with open_engine(copy, tier=tier.as_uri()) as engine:
         engine.alter_topic(TOPIC, {"remote.storage.enable": True})
+        for name in engine.partitions():
+            engine.log(*name).roll()
         engine.offload()
     shutil.rmtree(copy)
     return tier.as_uri()

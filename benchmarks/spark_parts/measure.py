@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Final
 
+from harness import Case, Figures, Result, Sample
+
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PARENT, _TIMES = 1, slice(11, 15)  # of the fields behind the name in /proc/PID/stat
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One call: seconds on the wall, and of processors."""
-
-    wall: float
-    cpu: float
 
 
 def in_turns(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[Sample]]:
@@ -33,24 +25,12 @@ def in_turns(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str
     return found
 
 
-def tell(case: str, count: int, found: Mapping[str, list[Sample]], unit: str = "rows") -> None:
-    """Medians of each side, and how many times as fast the first is as the second."""
-    medians = {name: median(each.wall for each in samples) for name, samples in found.items()}
-    print(f"\n{case}: {count:,} {unit}")
-    for name, samples in found.items():
-        wall, cpu = medians[name], median(each.cpu for each in samples)
-        spread = (max(each.wall for each in samples) - min(each.wall for each in samples)) / wall
-        print(
-            f"  {name:36} {wall:8.2f} s  {count / wall / 1e6:8.3f} M/s  cpu {cpu:7.2f} s  "
-            f"{cpu / count * 1e6:7.3f} s/M  spread {spread:4.0%}"
-        )
-    if len(found) > 1:
-        first, second = (samples for samples in list(found.values())[:2])
-        names = list(medians)
-        cpu = median(each.cpu for each in second) / max(median(each.cpu for each in first), 1e-9)
-        print(
-            f"  {names[0]} is {medians[names[1]] / medians[names[0]]:.2f} times as fast, with 1/{cpu:.2f} of the processor time"
-        )
+def result_of(
+    name: str, title: str, records: int, found: Mapping[str, Sequence[Sample]], size_bytes: int = 0
+) -> Result:
+    """The samples of all sides as the result of a case, for a report; ``size_bytes`` is that of the records."""
+    case = Case(name, title, (), records, size_bytes)
+    return Result(case, {side: Figures(tuple(samples), 1) for side, samples in found.items()})
 
 
 def sample(call: Callable[[], object]) -> Sample:

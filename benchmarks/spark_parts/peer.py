@@ -34,8 +34,15 @@ class Peer:
 
     def read(self, session: Any) -> Any:
         """All of the topic, with the tuned consumer. Any: Spark is not typed for who has not installed it."""
-        options = {"kafka.bootstrap.servers": self.address, "subscribe": TOPIC, "startingOffsets": "earliest", **_TUNED}
-        return session.read.format("kafka").options(**options).load()
+        return session.read.format("kafka").options(**self._options()).load()
+
+    def stream(self, session: Any) -> Any:
+        """The same as a stream, in micro-batches of a million records."""
+        options = {**self._options(), "maxOffsetsPerTrigger": "1000000"}
+        return session.readStream.format("kafka").options(**options).load()
+
+    def _options(self) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.address, "subscribe": TOPIC, "startingOffsets": "earliest", **_TUNED}
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 import stratalog_spark
+from harness import Reporter
 from spark_parts import small_worker
 from spark_parts.data import TOPIC, tier_of
 from stratalog import Record, open_engine, open_reader
@@ -37,8 +37,8 @@ class Size:
         return -(-TIMES * self.worker_bytes // self.key_bytes // 2) * 2
 
 
-def compact_small(scratch: Path, master: str, size: Size) -> str:
-    """Do it; what was done. Wrong results, and a limit that is none, are errors."""
+def compact_small(reporter: Reporter, scratch: Path, master: str, size: Size) -> None:
+    """Report the compaction. Wrong results, and a limit that is none, are errors."""
     fill(scratch / "wide", size)
     tier = tier_of(scratch / "wide", scratch / "wide-copy", scratch / "wide-tier")
     settings = {
@@ -60,11 +60,14 @@ def compact_small(scratch: Path, master: str, size: Size) -> str:
     finally:
         session.stop()
     check(tier, size)
-    return (
-        f"{size.keys:,} keys of {size.key_bytes} bytes, {TIMES} times the {size.worker_bytes >> 20} MiB that a worker may "
-        f"take: {done.records_before:,} records to {done.records_after:,} in {wall:.2f} s, "
-        f"{done.shuffled_bytes / done.records_before:.1f} bytes shuffled a record; with load {os.getloadavg()[0]:.1f}"
+    name = f"small/{size.worker_bytes >> 20}MiB"
+    reporter.number(
+        name, f"compaction with keys of {TIMES} times the memory of a worker", size.keys * size.key_bytes, "bytes"
     )
+    reporter.number(name, "records before", done.records_before, "records")
+    reporter.number(name, "records after", done.records_after, "records")
+    reporter.number(name, "messages between tasks, for each record", done.shuffled_bytes / done.records_before, "bytes")
+    reporter.number(name, "wall time", wall, "s")
 
 
 def fill(folder: Path, size: Size) -> None:

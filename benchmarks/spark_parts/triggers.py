@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from harness import Reporter
 from stratalog import TopicPartition
 from stratalog.writing import WriteMark, WriteTarget
-from stratalog_spark.open_writers import close_kept
-from stratalog_spark.options import Options, SinkOptions
-from stratalog_spark.sink import publish, stage
-from stratalog_spark.stream import Planner
+from stratalog_spark.options.read_options import Options
+from stratalog_spark.options.write_options import SinkOptions
+from stratalog_spark.read.stream import Planner
+from stratalog_spark.write.open_writers import close_kept
+from stratalog_spark.write.sink import publish, stage
 
 _TOPIC = "triggered"
 
 
 class Trigger(NamedTuple):
-    """One trigger: partitions that changed, seconds of the commits and of the plan, and requests of the plan."""
+    """One trigger: partitions that changed, processor seconds of the commits and of the plan, and requests of the plan."""
 
     changed: int
     commit_seconds: float
@@ -44,15 +46,15 @@ def triggers(folder: Path, partitions: int, changes: Sequence[int]) -> Iterator[
         if rows:
             mark = WriteMark("query", number)
             message = stage(options, iter([pa.RecordBatch.from_pylist(rows)]), mark)
-            begun = perf_counter()
+            begun = process_time()
             published = publish(options, [message], mark)
-            commit_seconds = perf_counter() - begun
+            commit_seconds = process_time() - begun
             assert len(published) == changed
-        before, begun = tier.metrics().store.requests, perf_counter()
+        before, begun = tier.metrics().store.requests, process_time()
         end = planner.next(start, None)
         planner.report()
         splits = planner.splits(start, end) if end != start else []
-        plan_seconds = perf_counter() - begun
+        plan_seconds = process_time() - begun
         assert sum(len(split.pieces) for split in splits) == changed
         assert end[TopicPartition(_TOPIC, 0)] == start[TopicPartition(_TOPIC, 0)] + bool(changed)
         yield Trigger(changed, commit_seconds, plan_seconds, tier.metrics().store.requests - before)
@@ -61,10 +63,10 @@ def triggers(folder: Path, partitions: int, changes: Sequence[int]) -> Iterator[
     close_kept()
 
 
-def tell_triggers(folder: Path, partitions: int) -> None:
-    """Print triggers in which all partitions change, none, and a tenth of them."""
-    for found in triggers(folder, partitions, (partitions, 0, partitions // 10, partitions, 0)):
-        print(
-            f"\nstream-trigger, {found.changed} of {partitions} partitions changed: plan {found.plan_seconds:.2f} s, "
-            f"{found.requests} requests; commits {found.commit_seconds:.2f} s"
-        )
+def report_triggers(reporter: Reporter, folder: Path, partitions: int) -> None:
+    """Report triggers in which all partitions change, none, a tenth of them, and all again."""
+    for number, found in enumerate(triggers(folder, partitions, (partitions, 0, partitions // 10, partitions, 0))):
+        name, title = f"stream-trigger/{number}-{found.changed}", f"{found.changed} of {partitions} partitions changed"
+        reporter.number(name, f"{title}: requests of the plan", found.requests, "requests")
+        reporter.number(name, f"{title}: processor time of the plan", found.plan_seconds, "s")
+        reporter.number(name, f"{title}: processor time of the commits", found.commit_seconds, "s")

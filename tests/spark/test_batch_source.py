@@ -75,7 +75,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def planned(path: Path, options: dict[str, object]) -> list[tuple[str, int, int]]:
     """Return the ranges that Spark would read, by the same calls without its processes: a query takes seconds."""
-    from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
     from stratalog_spark.source import BatchReader, StratalogSource  # noqa: PLC0415 - the same
 
     source = StratalogSource({"path": str(path), **{name: str(value) for name, value in options.items()}})
@@ -239,7 +239,7 @@ def test_internal_topics_are_read_by_name_and_match_no_pattern(tmp_path: Path) -
 
 @pytest.mark.parametrize("limit", [1, 7, 10, 33, 1_000])
 def test_no_task_has_more_than_the_wanted_number_of_records(data: Path, limit: int) -> None:
-    from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
     from stratalog_spark.source import BatchReader  # noqa: PLC0415 - the same
 
     options = {"path": str(data), "subscribe": "orders", "maxRecordsPerPartition": str(limit)}

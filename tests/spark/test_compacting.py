@@ -175,7 +175,7 @@ def test_messages_between_the_passes_lose_nothing() -> None:
     import numpy as np  # noqa: PLC0415 - comes with Spark
 
     from stratalog_spark.jobs import packing  # noqa: PLC0415 - the same
-    from stratalog_spark.newest import Newest  # noqa: PLC0415 - the same
+    from stratalog_spark.keys.newest import Newest  # noqa: PLC0415 - the same
 
     for start, gaps in ((0, [0]), (5, [1, 200, 3]), (9, [70_000, 1]), (1, [1 << 33, 2]), (7, [])):
         offsets = np.cumsum(np.array(gaps, np.int64)) + start
@@ -194,7 +194,7 @@ def test_each_bucket_gets_the_keys_that_begin_with_its_number(bits: int) -> None
     import numpy as np  # noqa: PLC0415 - comes with Spark
 
     from stratalog_spark.jobs.packing import parted  # noqa: PLC0415 - the same
-    from stratalog_spark.newest import Newest  # noqa: PLC0415 - the same
+    from stratalog_spark.keys.newest import Newest  # noqa: PLC0415 - the same
 
     hashes = np.random.default_rng(1).integers(1, 1 << 63, (500, 2), np.uint64, endpoint=True) * np.uint64(2)
     parts = parted(Newest(hashes, np.arange(500)), bits)
@@ -208,9 +208,9 @@ def test_each_bucket_gets_the_keys_that_begin_with_its_number(bits: int) -> None
 @pytest.fixture(params=["SortedKeys", "HashedKeys"])
 def table(request: pytest.FixtureRequest) -> Any:
     """Both twins, the compiled one if it was built."""
-    from stratalog_spark import newest  # noqa: PLC0415 - needs numpy
+    from stratalog_spark.keys import newest  # noqa: PLC0415 - needs numpy
 
-    if request.param == "HashedKeys" and extension("stratalog_spark.newest_c") is None:
+    if request.param == "HashedKeys" and extension("stratalog_spark.keys.newest_c") is None:
         pytest.skip("there is no compiled code here")
     return getattr(newest, request.param)()
 
@@ -259,7 +259,7 @@ def test_keys_that_agree_in_half_of_their_hash_are_two(table: Any) -> None:
 def test_a_table_that_has_no_room_or_no_shape_is_not_written(
     slots: bytearray, hashes: bytes, offsets: bytes, held: int
 ) -> None:
-    kernel = extension("stratalog_spark.newest_c")
+    kernel = extension("stratalog_spark.keys.newest_c")
     if kernel is None:
         pytest.skip("there is no compiled code here")
     with pytest.raises((ValueError, TypeError)):

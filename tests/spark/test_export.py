@@ -25,7 +25,7 @@ class KilledError(Exception):
 @pytest.fixture
 def export(monkeypatch: pytest.MonkeyPatch) -> Export:
     """The job, with its tasks one after the other in this process; as messages, as on their way to a worker."""
-    from stratalog_spark.jobs import export as module  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.exporting import export as module  # noqa: PLC0415 - needs pyspark
 
     def run_tasks(
         _spark: object, tasks: Sequence[Any], work: Callable[[Any], Any], *, task: Any, result: Any, **_: object
@@ -112,10 +112,10 @@ def test_records_without_a_time_have_a_folder_of_their_own(export: Export, tmp_p
 
 @pytest.mark.parametrize("where", ["Target.put", "Ledger.finish"])
 @pytest.mark.parametrize("after", [0, 1, 3])
-def test_a_run_that_died_is_done_again_over_the_same_files(
+def test_a_killed_run_is_repeated_over_the_same_files(
     export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, after: int
 ) -> None:
-    from stratalog_spark.jobs import ledger  # noqa: PLC0415 - needs fsspec alone
+    from stratalog_spark.exporting import ledger  # noqa: PLC0415 - needs fsspec alone
 
     owner, name = where.split(".")
     whole, calls = getattr(getattr(ledger, owner), name), list[int]()
@@ -149,7 +149,7 @@ def test_a_run_that_died_is_done_again_over_the_same_files(
 def test_two_runs_at_once_carry_out_one_plan(
     export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stratalog_spark.jobs.ledger import Ledger  # noqa: PLC0415 - needs fsspec alone
+    from stratalog_spark.exporting.ledger import Ledger  # noqa: PLC0415 - needs fsspec alone
 
     target, begin = tmp_path / "out", Ledger.begin
 
@@ -335,8 +335,8 @@ def test_aborted_records_are_not_exported(export: Export, tmp_path: Path) -> Non
 def test_exported_rows_become_records_again_each_once(
     export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    from stratalog_spark.jobs import export as exporting  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.jobs import imports  # noqa: PLC0415 - the same
+    from stratalog_spark.exporting import export as exporting  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.exporting import imports  # noqa: PLC0415 - the same
 
     monkeypatch.setattr(imports, "run_tasks", vars(exporting)["run_tasks"])
     (tmp_path / "new").mkdir()
@@ -367,7 +367,7 @@ def test_tasks_that_put_files_into_one_folder_at_a_time_keep_them_apart(
     """Each names its own files alike, in a folder of its own."""
     from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - comes with Spark's extra
 
-    from stratalog_spark.jobs.ledger import Target  # noqa: PLC0415 - needs fsspec alone
+    from stratalog_spark.exporting.ledger import Target  # noqa: PLC0415 - needs fsspec alone
 
     for task in ("one", "two"):
         (tmp_path / task).mkdir()
@@ -390,7 +390,7 @@ def test_tasks_that_put_files_into_one_folder_at_a_time_keep_them_apart(
 def test_a_file_that_cannot_be_put_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - comes with Spark's extra
 
-    from stratalog_spark.jobs.ledger import Target  # noqa: PLC0415 - needs fsspec alone
+    from stratalog_spark.exporting.ledger import Target  # noqa: PLC0415 - needs fsspec alone
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "no space left on device")
@@ -403,16 +403,38 @@ def test_a_file_that_cannot_be_put_leaves_nothing(tmp_path: Path, monkeypatch: p
 
 
 def test_credentials_of_the_destination_are_not_shown() -> None:
-    from stratalog_spark.jobs.ledger import Target  # noqa: PLC0415 - needs fsspec alone
+    from stratalog_spark.exporting.ledger import Target  # noqa: PLC0415 - needs fsspec alone
 
     assert "canary" not in repr(Target("s3://bucket/out", (("secret", "canary"),)))
 
 
-def test_many_dates_need_few_open_files(export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stratalog_spark.jobs import parquet  # noqa: PLC0415 - needs pyarrow
+def test_progress_counts_the_bytes_of_tasks(export: Export, tmp_path: Path) -> None:
+    from stratalog_spark.tasks.run_tasks import ByteCount  # noqa: PLC0415 - needs pyspark
 
-    monkeypatch.setattr(parquet, "_OPEN_FILES", 3)
-    monkeypatch.setattr(parquet, "_HELD_BYTES", 2_000)
+    told = list[tuple[int, int]]()
+    count = ByteCount(lambda done, total: told.append((done, total)))
+    for sizes in ([10, 20, 5], [7]):
+        with count.of_tasks(sizes) as steps:
+            assert steps is not None
+            steps(1, len(sizes))
+    assert told == [(0, 35), (10, 35), (35, 35), (35, 42), (42, 42), (42, 42)]
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("orders", config={"retention.ms": -1})
+        engine.log("orders", 0).append([Record(timestamp_ms=1, value=bytes(1_000)) for _ in range(50)])
+    told.clear()
+    export(tmp_path / "data", tmp_path / "out", progress=lambda done, total: told.append((done, total)))
+    stored = next((tmp_path / "data" / "orders-0").glob("*.log")).stat().st_size
+    assert told == [(0, stored), (stored, stored)]
+    told.clear()
+    export(tmp_path / "data", tmp_path / "out", progress=lambda done, total: told.append((done, total)))
+    assert not told, "nothing is new"
+
+
+def test_many_dates_need_few_open_files(export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stratalog_spark.parquet import parquet_files  # noqa: PLC0415 - needs pyarrow
+
+    monkeypatch.setattr(parquet_files, "_OPEN_FILES", 3)
+    monkeypatch.setattr(parquet_files, "_HELD_BYTES", 2_000)
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic("orders", config={"retention.ms": -1})
         for turn in range(3):
@@ -423,7 +445,7 @@ def test_many_dates_need_few_open_files(export: Export, tmp_path: Path, monkeypa
     assert len({Path(name).parent for name in found.files}) == 8
 
 
-def test_a_destination_that_can_not_be_written_is_told(export: Export, data: Path, tmp_path: Path) -> None:
+def test_a_destination_that_cannot_be_written_is_reported(export: Export, data: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     with pytest.raises((StorageError, OSError)):
         export(data, tmp_path / "out")

@@ -27,7 +27,7 @@ def unpacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def rows(logs: Path, log: str, isolation: str) -> Iterator[dict[str, Any]]:
     """The rows of one log, by the source's own calls: a query of Spark's takes seconds."""
-    from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
     from stratalog_spark.source import BatchReader  # noqa: PLC0415 - the same
 
     topic, partition = log.rsplit("-", 1)

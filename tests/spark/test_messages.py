@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import pickle
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from zstandard import ZstdCompressor
 
 from stratalog import Isolation, Record, TopicPartition, open_engine
 from stratalog.errors import CorruptBatchError
@@ -35,8 +35,8 @@ STORED = StoredSegment(
     INFO,
     "single@1",
     {
-        FileKind.LOG: ObjectSlice("segments/1.seg", 0, 100),
-        FileKind.LEADER_EPOCHS: ObjectSlice("segments/1.seg", 100, 9),
+        FileKind.LOG: ObjectSlice("orders-AAAAAAAAAAAAAAAAAAAAAQ/3/segments/1.seg", 0, 100),
+        FileKind.LEADER_EPOCHS: ObjectSlice("orders-AAAAAAAAAAAAAAAAAAAAAQ/3/segments/1.seg", 100, 9),
     },
     "ab" * 32,
     ("zstd@1",),
@@ -81,7 +81,7 @@ values = st.builds(
 
 
 def message(kind: str, hint: Any) -> Any:
-    from stratalog_spark.messages import Message  # noqa: PLC0415 - comes with the plugin
+    from stratalog_spark.tasks.messages import Message  # noqa: PLC0415 - comes with the plugin
 
     return Message(kind, hint)
 
@@ -93,7 +93,7 @@ def test_a_value_of_every_kind_of_type_arrives_as_it_was(value: Value) -> None:
 
 
 def test_a_split_and_what_was_staged_arrive_as_they_were() -> None:
-    from stratalog_spark.messages import SPLIT, STAGED, MessageError  # noqa: PLC0415 - comes with the plugin
+    from stratalog_spark.tasks.messages import SPLIT, STAGED, MessageError  # noqa: PLC0415 - comes with the plugin
 
     place = PackedSegment.of(STORED)
     piece = Piece(LOG, TOPIC_ID, 5, 9, 0, 100, 5, 9, 100, place, aborted=(AbortedTransaction(1, 5, 6, 7),))
@@ -102,7 +102,8 @@ def test_a_split_and_what_was_staged_arrive_as_they_were() -> None:
     assert found.isolation is Isolation.READ_COMMITTED
     assert found.pieces[0] == piece
     assert place.stored == STORED
-    forged = (b"", b"{}", place.data[:-3], zlib.compress(b"{}"), zlib.compress(bytes(20 << 20)))
+    packed = ZstdCompressor().compress
+    forged = (b"", b"{}", place.data[:-3], packed(b"{}"), packed(bytes(20 << 20)))
     for data in forged:
         wrong = replace(piece, place=PackedSegment(data))
         with pytest.raises(MessageError):
@@ -133,14 +134,14 @@ def test_a_split_and_what_was_staged_arrive_as_they_were() -> None:
     ],
 )
 def test_bytes_that_are_no_message_of_the_kind_raise_a_typed_error(text: str) -> None:
-    from stratalog_spark.messages import MessageError  # noqa: PLC0415 - comes with the plugin
+    from stratalog_spark.tasks.messages import MessageError  # noqa: PLC0415 - comes with the plugin
 
     with pytest.raises(MessageError, match="same release"):
         message("pair", Pair).unpack(text)
 
 
 def test_a_message_with_a_field_that_its_type_does_not_have_is_refused() -> None:
-    from stratalog_spark.messages import MessageError  # noqa: PLC0415 - comes with the plugin
+    from stratalog_spark.tasks.messages import MessageError  # noqa: PLC0415 - comes with the plugin
 
     marks = message("mark", WriteMark)
     body = json.loads(marks.pack(WriteMark("query", 3)))
@@ -150,7 +151,7 @@ def test_a_message_with_a_field_that_its_type_does_not_have_is_refused() -> None
 
 
 def test_a_value_of_another_type_than_declared_is_not_sent() -> None:
-    from stratalog_spark.messages import MessageError  # noqa: PLC0415 - comes with the plugin
+    from stratalog_spark.tasks.messages import MessageError  # noqa: PLC0415 - comes with the plugin
 
     for hint, value in ((int, True), (bytes, "text"), (Pair, None), (str | None, 7), (object, {1: 2}), (Kind, "one")):
         with pytest.raises(MessageError, match="cannot be sent"):
@@ -172,9 +173,10 @@ class Recording(pickle.Unpickler):
 def test_the_pickles_that_spark_makes_hold_text_and_the_options_alone(tmp_path: Path) -> None:
     from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415 - may not be there
 
-    from stratalog_spark.options import Options, SinkOptions  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.sink import BatchWriter, Written  # noqa: PLC0415 - the same
+    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - needs pyspark
     from stratalog_spark.source import BatchReader  # noqa: PLC0415 - the same
+    from stratalog_spark.write.sink import BatchWriter, Written  # noqa: PLC0415 - the same
 
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic("orders")

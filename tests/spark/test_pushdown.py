@@ -76,9 +76,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rows(path: str, columns: str = "topic partition offset timestamp", **options: str) -> Any:
     """Return the rows of the source, by the calls that Spark makes and without its processes."""
     types: Any = pytest.importorskip("pyspark.sql.types")
-    from stratalog_spark.columns import TYPES  # noqa: PLC0415 - the same
+    from stratalog_spark.columns.kafka_columns import TYPES  # noqa: PLC0415 - the same
+    from stratalog_spark.options.table_options import SPARK_TYPES  # noqa: PLC0415 - the same
     from stratalog_spark.source import StratalogSource  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.tables import SPARK_TYPES  # noqa: PLC0415 - the same
 
     source = StratalogSource({"path": path, "subscribe": "orders,payments", **options})
     schema = types.StructType()
@@ -238,7 +238,7 @@ def test_a_count_reads_only_segments_of_which_it_needs_a_part(timed: Path, tree:
     ],
     ids=str,
 )
-def test_a_time_range_reads_only_segments_with_such_times(timed: Path, tree: Any, segments: int) -> None:
+def test_a_time_range_reads_only_segments_that_overlap_it(timed: Path, tree: Any, segments: int) -> None:
     tier = (timed / "tier").as_uri()
     before = read_bytes()
     found = rows(tier, "timestamp value", subscribe="orders", pushedFilter=json.dumps(tree))
@@ -299,7 +299,7 @@ def test_a_committed_count_leaves_aborted_records_out_and_reads_only_their_segme
     ],
 )
 def test_text_that_is_no_predicate_is_refused(text: str) -> None:
-    from stratalog_spark.pushdown import parsed  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.columns.pushdown import parsed  # noqa: PLC0415 - needs pyspark
 
     with pytest.raises(ConfigError, match="no predicate"):
         parsed("pushedFilter", text)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from stratalog import Record, open_engine, open_reader
 from stratalog.errors import ConfigError, FencedEpochError, StorageError
-from tier_jobs import fill, read, some, versions
+from tier_jobs import fill, read, run_here, some, versions
 
 pytestmark = pytest.mark.usefixtures("has_spark")
 
@@ -31,7 +32,40 @@ def test_erased_keys_are_gone_and_nothing_else(jobs: Any, tmp_path: Path) -> Non
         jobs.erase(None, uri, [])
 
 
-def test_only_segments_with_the_keys_are_written_anew(jobs: Any, tmp_path: Path) -> None:
+def test_keys_that_exceed_the_memory_are_erased_in_rounds(
+    jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stratalog_spark.jobs import erase  # noqa: PLC0415 - needs pyspark
+
+    uri = fill(tmp_path, some, {"segment.bytes": 4_000, "retention.ms": -1})
+    before = [read(uri, partition) for partition in (0, 1)]
+    wanted = sorted({row.key for rows in before for row in rows if row.key is not None})[::2]
+    assert len(wanted) > 40
+    taken, seen = list[bytes](), list[int]()
+
+    def keys() -> Iterator[bytes]:
+        for key in [*wanted, *wanted[:5]]:
+            taken.append(key)
+            yield key
+
+    def noted(*arguments: Any, **named: Any) -> Any:
+        seen.append(len(taken))
+        return run_here(*arguments, **named)
+
+    monkeypatch.setattr(erase, "run_tasks", noted)
+    done = jobs.erase(None, uri, keys(), take_over=True, memory_bytes=1024)
+    assert [read(uri, partition) for partition in (0, 1)] == [
+        [row for row in rows if row.key not in wanted] for rows in before
+    ]
+    assert sum(done.records.values()) == sum(row.key in wanted for rows in before for row in rows)
+    steps = [end - start for start, end in pairwise([0, *seen])]
+    assert max(steps) == 16, "each round has read as many keys as 1 KiB holds"
+    assert sum(steps) == len(taken) == len(wanted) + 5
+    with pytest.raises(ConfigError, match="1024 bytes of memory or more"):
+        jobs.erase(None, uri, wanted, memory_bytes=1023)
+
+
+def test_only_segments_with_the_keys_are_rewritten(jobs: Any, tmp_path: Path) -> None:
     def rows(_: int) -> Iterable[Record]:
         return (Record(timestamp_ms=n, key=b"gone" if n in {3, 300} else b"k", value=bytes(30)) for n in range(500))
 
@@ -59,7 +93,7 @@ def test_old_messages_become_batches_with_the_same_records(jobs: Any, tmp_path: 
     assert (versions(uri), set((tmp_path / "tier").rglob("*.seg"))) == (commits, objects)
 
 
-def test_converting_again_writes_what_came_since(jobs: Any, tmp_path: Path) -> None:
+def test_a_second_conversion_writes_only_new_records(jobs: Any, tmp_path: Path) -> None:
     uri = fill(tmp_path, some, {"segment.bytes": 4_000, "retention.ms": -1})
     first = jobs.convert(None, uri, topics=["orders"], compression="zstd", take_over=True)
     assert [found.log.partition for found in first.logs] == [0, 1]

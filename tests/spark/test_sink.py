@@ -23,8 +23,8 @@ from pathlib import Path
 
 from pyspark import TaskContext
 from stratalog_spark import local_session
-from stratalog_spark.options import SinkOptions
-from stratalog_spark.sink import StreamWriter, Written
+from stratalog_spark.options.write_options import SinkOptions
+from stratalog_spark.write.sink import StreamWriter, Written
 from stratalog_spark.source import StratalogSource
 
 folder, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
@@ -146,7 +146,7 @@ def test_a_batch_is_appended_and_read_back(spark: Any, tmp_path: Path) -> None:
         writer.mode("overwrite").save(place)
 
 
-def test_a_stream_goes_on_where_it_was(spark: Any, tmp_path: Path, orders: Path) -> None:
+def test_a_stream_continues_at_its_position(spark: Any, tmp_path: Path, orders: Path) -> None:
     """Micro-batches are as small as asked for, and a second run has what came since, of new partitions as well."""
     (tmp_path / "tier").mkdir()
     place, checkpoint = (tmp_path / "tier").as_uri(), tmp_path / "checkpoint"

@@ -20,6 +20,7 @@ from stratalog.env.clock import ManualClock
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host
 from stratalog.reading.tier_reader import BucketReader
+from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
 from stratalog.writing import BulkWriter, WriteMark, WriteTarget
 from stratalog.writing.merge_segments import FAN_IN
@@ -41,9 +42,9 @@ def run_round(number: int, location: str) -> None:
     """Stage the rows of a round in two tasks, as a restarted driver does again, and publish them; merge at once."""
     import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
 
-    from stratalog_spark.open_writers import close_kept  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.options import SinkOptions  # noqa: PLC0415 - the same
-    from stratalog_spark.sink import publish, stage  # noqa: PLC0415 - the same
+    from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - the same
+    from stratalog_spark.write.open_writers import close_kept  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.write.sink import publish, stage  # noqa: PLC0415 - the same
 
     options, mark, rows = (
         SinkOptions({"path": location, "topic": "orders"}),
@@ -75,10 +76,9 @@ class Bucket:
         env = Env(clock=self.bucket.clock, chance=random.Random(self._seed))  # noqa: S311 - the same in every run
         settings = WriteTarget("sim://bucket").settings()
         host = open_host(replace(settings, engine=replace(settings.engine, store_retries=0)), (), env)
-        store = SimObjectStore(self.bucket, before=self.copy)
-        return host, Tier.open(
-            store, host.layouts, env=env, limits=settings.limits, config=host.settings.engine, read_only=read_only
-        )
+        config = host.settings.engine
+        store = TierStore(SimObjectStore(self.bucket, before=self.copy), env, config, settings.limits)
+        return host, Tier.open(store, host.layouts, env=env, limits=settings.limits, config=config, read_only=read_only)
 
     def open(self, _: WriteTarget) -> BulkWriter:
         return TierWriter(*self.tier(read_only=False), staging=None, take_over=False)

@@ -14,7 +14,7 @@ import pytest
 from stratalog import Record, TopicPartition, open_engine, open_reader
 from stratalog.client.partitioner import partition_of_key
 from stratalog.errors import ConfigError, InvalidRecordError, LogInUseError, StorageError, UnknownTopicError
-from stratalog.tier.store.store import TierStore
+from stratalog.tier.store.requests import Requests
 from stratalog.writing import WriteMark, WriteTarget
 
 pytestmark = pytest.mark.usefixtures("has_spark")
@@ -54,7 +54,7 @@ def made_rows(count: int, start: int = 0) -> list[dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def _no_writer_stays_open(has_spark: None) -> Iterator[None]:  # noqa: ARG001 - skips
     yield
-    from stratalog_spark.open_writers import close_kept  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.write.open_writers import close_kept  # noqa: PLC0415 - needs pyspark
 
     close_kept()
 
@@ -68,7 +68,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def sink(place: str, **options: object) -> Any:
-    from stratalog_spark.options import SinkOptions  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - needs pyspark
 
     given = {"path": place, "topic": "orders", **{name: str(value) for name, value in options.items()}}
     return SinkOptions({name: value for name, value in given.items() if value})
@@ -91,19 +91,19 @@ def read(place: str, topic: str = "orders") -> list[Record]:
 
 
 def stage(options: Any, batches: Iterator[Any], mark: WriteMark | None = None) -> Any:
-    from stratalog_spark.sink import stage as carried_out  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.write.sink import stage as carried_out  # noqa: PLC0415 - needs pyspark
 
     return carried_out(options, batches, mark)
 
 
 def publish(options: Any, messages: list[Any], mark: WriteMark | None = None, **chosen: bool) -> Any:
-    from stratalog_spark.sink import publish as carried_out  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.write.sink import publish as carried_out  # noqa: PLC0415 - needs pyspark
 
     return carried_out(options, messages, mark, **chosen)
 
 
 def test_a_key_is_hashed_as_kafka_hashes_it() -> None:
-    from stratalog_spark.rowcolumns import partitions_of  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.columns.row_columns import partitions_of  # noqa: PLC0415 - needs pyspark
 
     chance = random.Random(1)  # noqa: S311 - the same in every run
     keys = [chance.randbytes(chance.randrange(24)) for _ in range(500)]
@@ -114,8 +114,8 @@ def test_a_key_is_hashed_as_kafka_hashes_it() -> None:
             assert partitions_of(part, 7).tolist() == [partition_of_key(key, 7) for key in taken]
 
 
-def test_a_row_without_a_key_goes_where_its_value_says_each_time() -> None:
-    from stratalog_spark.rowcolumns import partitions_of  # noqa: PLC0415 - needs pyspark
+def test_a_row_without_a_key_is_placed_by_its_value_each_time() -> None:
+    from stratalog_spark.columns.row_columns import partitions_of  # noqa: PLC0415 - needs pyspark
 
     rows = [{"key": None, "value": b"%d" % number} for number in range(100)]
     shuffled = random.Random(2).sample(rows, 100)  # noqa: S311 - the same in every run
@@ -129,7 +129,7 @@ def test_a_row_without_a_key_goes_where_its_value_says_each_time() -> None:
 
 
 def test_a_partition_that_a_row_names_is_taken() -> None:
-    from stratalog_spark.rowcolumns import partitions_of  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.columns.row_columns import partitions_of  # noqa: PLC0415 - needs pyspark
 
     rows = [{"key": b"k", "value": b"v", "partition": number} for number in (2, None, 0)]
     assert partitions_of(arrow(rows), 3).tolist() == [2, partition_of_key(b"k", 3), 0]
@@ -139,16 +139,16 @@ def test_a_partition_that_a_row_names_is_taken() -> None:
 
 
 def test_keys_of_any_size_are_hashed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from stratalog_spark import rowcolumns  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.columns import row_columns  # noqa: PLC0415 - needs pyspark
 
     keys = [bytes([number % 251]) * size for size in (0, 3, 7, 100) for number in range(40)]
-    monkeypatch.setattr(rowcolumns, "_HASHED_BYTES", 64)
-    found = rowcolumns.partitions_of(arrow([{"key": key, "value": b"v"} for key in keys]), 11)
+    monkeypatch.setattr(row_columns, "_HASHED_BYTES", 64)
+    found = row_columns.partitions_of(arrow([{"key": key, "value": b"v"} for key in keys]), 11)
     assert found.tolist() == [partition_of_key(key, 11) for key in keys]
 
 
 def test_a_header_without_a_key_is_refused() -> None:
-    from stratalog_spark.rowcolumns import columns_of  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.columns.row_columns import columns_of  # noqa: PLC0415 - needs pyspark
 
     for header in ({"key": None, "value": b"v"}, None):
         with pytest.raises(InvalidRecordError, match="header"):
@@ -177,7 +177,7 @@ def test_rows_arrive_as_records_with_all_they_have(place: str, compression: str)
 
 
 @pytest.mark.usefixtures("topic")
-def test_rows_say_their_topic_where_the_option_does_not(place: str) -> None:
+def test_rows_name_their_topic_if_the_option_does_not(place: str) -> None:
     options = sink(place, topic="")
     with options.target.open() as writer:
         writer.create_topic("payments", 1)
@@ -214,7 +214,7 @@ def test_a_round_that_reached_some_partitions_is_finished_by_the_next_try(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver dies between two commits; what it does again is another attempt, its rows in another order."""
-    from stratalog_spark.open_writers import close_kept  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.write.open_writers import close_kept  # noqa: PLC0415 - needs pyspark
 
     options, mark, rows = sink(place), WriteMark("query", 4), made_rows(300)
     first = [stage(options, iter([arrow(rows[:100])]), mark), stage(options, iter([arrow(rows[100:])]), mark)]
@@ -266,7 +266,7 @@ def test_a_merge_that_fails_does_not_fail_the_round(
 
 def test_merges_of_a_stream_run_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A round ends although its merges have not begun; they run in one thread, and each log once."""
-    from stratalog_spark.open_writers import merger_of  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.write.open_writers import merger_of  # noqa: PLC0415 - needs pyspark
 
     (tmp_path / "tier").mkdir()
     place = (tmp_path / "tier").as_uri()
@@ -295,11 +295,11 @@ def test_merges_of_a_stream_run_beside_it(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(read(place)) == 50
 
 
-def test_a_round_asks_only_for_partitions_that_it_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_requests_only_partitions_that_it_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first round of a process reads their manifests; later ones send three requests for each, and none for others."""
     from pyspark.sql.types import BinaryType, IntegerType, StructType  # noqa: PLC0415 - may not be there
 
-    from stratalog_spark.sink import BatchWriter  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.write.sink import BatchWriter  # noqa: PLC0415 - needs pyspark
 
     (tmp_path / "tier").mkdir()
     options = sink((tmp_path / "tier").as_uri(), mergeBytes=0)
@@ -307,13 +307,13 @@ def test_a_round_asks_only_for_partitions_that_it_writes_to(tmp_path: Path, monk
     with options.target.open() as writer:
         writer.create_topic("orders", 100)
 
-    sent, real = list[str](), TierStore._call  # noqa: SLF001 - every request passes it
+    sent, real = list[str](), Requests.send
 
-    def counting(self: TierStore, kind: str, *arguments: Any, **options: Any) -> Any:
+    def counting(self: Requests, kind: str, *arguments: Any, **options: Any) -> Any:
         sent.append(kind)
         return real(self, kind, *arguments, **options)
 
-    monkeypatch.setattr(TierStore, "_call", counting)
+    monkeypatch.setattr(Requests, "send", counting)
     chosen = (3, 50, 99)
     for number in range(3):
         BatchWriter(options, schema)
@@ -376,7 +376,7 @@ def test_schemas_that_cannot_be_written_are_refused() -> None:
         TimestampType,
     )
 
-    from stratalog_spark.rowcolumns import check_schema  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.columns.row_columns import check_schema  # noqa: PLC0415 - needs pyspark
 
     header = StructType().add("key", StringType()).add("value", BinaryType())
     good = StructType().add("key", StringType()).add("value", BinaryType()).add("headers", ArrayType(header))
@@ -427,7 +427,7 @@ def test_options_of_a_write_are_checked(options: dict[str, str], message: str) -
 def test_the_driver_refuses_what_every_task_would_fail_with(place: str, options: dict[str, str], message: str) -> None:
     from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415 - may not be there
 
-    from stratalog_spark.sink import BatchWriter, StreamWriter  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.write.sink import BatchWriter, StreamWriter  # noqa: PLC0415 - needs pyspark
 
     schema = StructType().add("value", BinaryType())
     for writer in (BatchWriter, StreamWriter):
@@ -436,10 +436,10 @@ def test_the_driver_refuses_what_every_task_would_fail_with(place: str, options:
             writer(sink(place, **options), schema)
 
 
-def test_the_driver_refuses_a_tier_that_an_engine_wrote_to_and_says_how_to_take_over(tmp_path: Path) -> None:
+def test_the_driver_refuses_a_tier_that_an_engine_wrote_to_and_names_the_take_over_option(tmp_path: Path) -> None:
     from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415 - may not be there
 
-    from stratalog_spark.sink import BatchWriter  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.write.sink import BatchWriter  # noqa: PLC0415 - needs pyspark
 
     (tmp_path / "tier").mkdir()
     place, schema = (tmp_path / "tier").as_uri(), StructType().add("value", BinaryType())
@@ -457,7 +457,7 @@ def test_columns_have_names_in_any_case_and_others_are_left_out_with_a_warning(
     import pyarrow as pa  # noqa: PLC0415 - may not be there
     from pyspark.sql.types import BinaryType, LongType, StringType, StructType  # noqa: PLC0415 - the same
 
-    from stratalog_spark.sink import BatchWriter  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.write.sink import BatchWriter  # noqa: PLC0415 - needs pyspark
 
     options = sink(
         place, **{"kafka.bootstrap.servers": "x", "kafka.compression.type": "gzip", "includeHeaders": "true"}
@@ -480,7 +480,7 @@ def test_rows_of_an_older_spark_become_arrow() -> None:
     from pyspark.sql import Row  # noqa: PLC0415 - may not be there
     from pyspark.sql.types import BinaryType, StructType, TimestampType  # noqa: PLC0415 - the same
 
-    from stratalog_spark.sink import as_arrow  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.write.sink import as_arrow  # noqa: PLC0415 - needs pyspark
 
     schema = StructType().add("value", BinaryType()).add("timestamp", TimestampType())
     moment = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -504,12 +504,12 @@ def test_records_staged_by_another_attempt_of_a_task_are_not_published(place: st
     assert len(read(place)) == 200
 
 
-def test_a_stream_publishes_what_its_tasks_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_publishes_the_results_of_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks know the query and the batch, the driver the batch alone; messages of another batch are refused."""
     import pyspark  # noqa: PLC0415 - may not be there
     from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415 - the same
 
-    from stratalog_spark import sink as module  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.write import sink as module  # noqa: PLC0415 - needs pyspark
 
     class Context:
         @staticmethod

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import re
+from collections import defaultdict
 
 import pytest
 
-from quick_run import quick_text
+from quick_run import quick_run
 
-pytestmark = pytest.mark.usefixtures("has_spark", "has_java")
+pytestmark = pytest.mark.usefixtures("has_spark", "has_java", "has_lakes", "has_catalog")
+
+CASES = ("read", "aggregate", "export", "sql-count", "filter", "sync-iceberg", "compact", "segments")
 
 
-def test_a_quick_run_tells_every_row_but_the_peers() -> None:
-    told = quick_text("spark.py", "--alone")
-    rows = ["all columns to noop", "bytes by key, in Python", "to Parquet", "compact", "segments of 100 KB to noop"]
-    for row in rows:
-        assert re.search(rf"^{re.escape(row)}: [\d,]+ \w+\n  stratalog.* s  .* M/s  cpu ", told, re.MULTILINE), row
-    read = re.search(r"^1 % of the time: ([\d.]+)% of the bytes are read$", told, re.MULTILINE)
-    assert read is not None
-    assert 0 < float(read[1]) < 100
-    triggered = re.findall(
-        r"^stream-trigger, (\d+) of 20 partitions changed: plan .* s, (\d+) requests; commits .* s$", told, re.MULTILINE
-    )
-    assert [int(changed) for changed, _ in triggered] == [20, 0, 2, 20, 0]
-    for changed, requests in triggered:
-        assert int(requests) <= 1 + 3 * int(changed)
-    small = re.search(
-        r"^compact with small workers: (.*) keys of (\d+) bytes, 10 times the (\d+) MiB", told, re.MULTILINE
-    )
-    assert small is not None
-    keys, key_bytes, memory_mib = (int(number.replace(",", "")) for number in small.groups())
-    assert keys * key_bytes >= 10 * memory_mib << 20
-    left = re.search(r" records to ([\d,]+) in .* s, ([\d.]+) bytes shuffled a record", told)
-    assert left is not None
-    assert int(left[1].replace(",", "")) == keys
-    assert 0 < float(left[2]) < 25, "so tasks told each other keys"
+def test_a_quick_run_reports_each_case_except_the_peers() -> None:
+    lines = quick_run("spark.py", "--alone")
+    times = {line["case"]: line for line in lines if line["kind"] == "figures" and line["side"].startswith("stratalog")}
+    assert {f"spark/{case}" for case in CASES} == set(times)
+    assert min(line["wall_s"] for line in times.values()) > 0
+    numbers = defaultdict[str, dict[str, float]](dict)
+    for line in lines:
+        if line["kind"] == "number":
+            numbers[line["case"]][line["title"]] = line["value"]
+    assert 0 < numbers["prune"]["1 % of the time: share of the bytes that is read"] < 100
+    read = numbers["spark/filter"]
+    assert 0 < read["bytes that are read: stratalog"] < read["bytes that are read: without pruning"]
+    for case, changed in enumerate((20, 0, 2, 20, 0)):
+        found = numbers[f"stream-trigger/{case}-{changed}"]
+        assert found[f"{changed} of 20 partitions changed: requests of the plan"] <= 1 + 3 * changed
+    small = numbers["small/48MiB"]
+    key_bytes = small["compaction with keys of 10 times the memory of a worker"]
+    assert key_bytes >= 10 * 48 << 20
+    assert small["records after"] * 2000 == key_bytes
+    assert 0 < small["messages between tasks, for each record"] < 25, "so tasks told each other keys"

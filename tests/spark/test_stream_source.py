@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from inside import write_checkpoints
-from stratalog import Engine, Record, TopicPartition, open_engine
+from stratalog import CommittedOffset, Engine, Record, TopicPartition, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError, OffsetOutOfRangeError, StorageError, UnknownSettingError, UnknownTopicError
@@ -18,7 +18,7 @@ from stratalog.model.records import RecordColumns
 from stratalog.writing import WriteTarget
 
 if TYPE_CHECKING:
-    from stratalog_spark.stream import Offsets, Planner
+    from stratalog_spark.read.stream import Offsets, Planner
 
 pytestmark = pytest.mark.usefixtures("has_spark")
 
@@ -52,8 +52,8 @@ def offload(engine: Engine) -> None:
 
 @pytest.fixture(params=["directory", "tier"])
 def plan(request: pytest.FixtureRequest, engine: Engine, tmp_path: Path) -> Iterator[Plan]:
-    from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.stream import Planner  # noqa: PLC0415 - the same
+    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.read.stream import Planner  # noqa: PLC0415 - the same
 
     made: list[Planner] = []
     path = tmp_path / "data" if request.param == "directory" else (tmp_path / "tier").as_uri()
@@ -71,7 +71,7 @@ def plan(request: pytest.FixtureRequest, engine: Engine, tmp_path: Path) -> Iter
 
 
 def rows(planner: Planner, start: Offsets, end: Offsets) -> list[tuple[int, int]]:
-    from stratalog_spark.rows import read_split  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.read.rows import read_split  # noqa: PLC0415 - needs pyspark
 
     options = planner.options
     batches = [
@@ -86,7 +86,7 @@ def expected(*spans: tuple[int, int, int]) -> list[tuple[int, int]]:
     return [(partition, offset) for partition, start, end in spans for offset in range(start, end)]
 
 
-def test_a_query_begins_at_the_end_unless_it_says_otherwise(plan: Plan) -> None:
+def test_a_query_begins_at_the_end_by_default(plan: Plan) -> None:
     assert plan().first() == {P0: 30, P1: 10}
     assert plan(startingOffsets="earliest").first() == {P0: 0, P1: 0}
     assert plan(startingOffsets='{"orders": {"0": 7, "1": -1}}').first() == {P0: 7, P1: 10}
@@ -102,7 +102,7 @@ def test_where_a_query_began_does_not_move(plan: Plan, engine: Engine) -> None:
     assert planner.first() == before
 
 
-def test_each_batch_has_what_came_since(plan: Plan, engine: Engine) -> None:
+def test_each_micro_batch_has_the_new_records(plan: Plan, engine: Engine) -> None:
     planner = plan(startingOffsets="earliest")
     start = planner.first()
     end = planner.next(start, None)
@@ -126,7 +126,7 @@ def test_a_limit_is_shared_out_by_what_waits(plan: Plan) -> None:
     assert sorted(seen) == expected((0, 0, 30), (1, 0, 10))
 
 
-def test_everything_is_everything_whatever_the_options_say(plan: Plan) -> None:
+def test_a_request_for_everything_ignores_the_options(plan: Plan) -> None:
     planner = plan(startingOffsets="earliest", maxOffsetsPerTrigger=8, minOffsetsPerTrigger=8)
     assert planner.next(planner.first(), None) == {P0: 30, P1: 10}
 
@@ -177,7 +177,7 @@ def test_new_topics_of_a_pattern_are_read_from_their_beginning(plan: Plan, engin
 
 
 def test_new_partitions_are_read_from_their_beginning(plan: Plan) -> None:
-    from stratalog_spark.stream import from_json  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.read.stream import from_json  # noqa: PLC0415 - needs pyspark
 
     planner, start = plan(), from_json({"orders": {"0": 30}})  # of a time when there was only one
     end = planner.next(start, None)
@@ -185,7 +185,7 @@ def test_new_partitions_are_read_from_their_beginning(plan: Plan) -> None:
     assert rows(planner, start, end) == expected((1, 0, 10))
 
 
-def test_retention_that_passes_a_query_is_told_or_passed_over(plan: Plan, engine: Engine) -> None:
+def test_retention_that_overtakes_a_query_is_reported_or_skipped(plan: Plan, engine: Engine) -> None:
     strict, lax = plan(startingOffsets="earliest"), plan(startingOffsets="earliest", failOnDataLoss="false")
     start = strict.first()
     end = strict.next(start, None)
@@ -199,7 +199,7 @@ def test_retention_that_passes_a_query_is_told_or_passed_over(plan: Plan, engine
     assert rows(lax, start, end) == expected((0, first, 30), (1, 0, 10))
 
 
-def test_a_topic_that_is_gone_is_told(plan: Plan, engine: Engine) -> None:
+def test_a_deleted_topic_is_reported(plan: Plan, engine: Engine) -> None:
     planner = plan(startingOffsets="earliest")
     end = planner.next(planner.first(), None)
     engine.delete_topic("orders")
@@ -207,7 +207,7 @@ def test_a_topic_that_is_gone_is_told(plan: Plan, engine: Engine) -> None:
         planner.next(end, None)
 
 
-def test_a_topic_of_a_pattern_that_is_gone_is_told_or_left_out(plan: Plan, engine: Engine) -> None:
+def test_a_deleted_topic_of_a_pattern_is_reported_or_left_out(plan: Plan, engine: Engine) -> None:
     engine.create_topic("order", partitions=1)
     offload(engine)
     options = {"subscribe": None, "subscribePattern": "order.*", "startingOffsets": "earliest"}
@@ -219,7 +219,7 @@ def test_a_topic_of_a_pattern_that_is_gone_is_told_or_left_out(plan: Plan, engin
     assert lax.next(end, None) == {TopicPartition("order", 0): 0}
 
 
-def test_a_topic_that_was_created_again_is_told_or_read_from_its_beginning(plan: Plan, engine: Engine) -> None:
+def test_a_topic_that_was_created_again_is_reported_or_read_from_its_beginning(plan: Plan, engine: Engine) -> None:
     """Its log has more records than the query has read, so that only its id shows that it is another."""
     strict, lax = plan(startingOffsets="earliest"), plan(startingOffsets="earliest", failOnDataLoss="false")
     start = strict.first()
@@ -243,7 +243,7 @@ def test_a_topic_that_was_created_again_is_told_or_read_from_its_beginning(plan:
 
 def restarted(offsets: Offsets) -> Offsets:
     """The offsets after they were in a checkpoint."""
-    from stratalog_spark.stream import from_json, to_json  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.read.stream import from_json, to_json  # noqa: PLC0415 - needs pyspark
 
     return from_json(json.loads(json.dumps(to_json(offsets))))
 
@@ -260,14 +260,14 @@ def test_the_checkpoint_of_another_topic_is_refused(plan: Plan, engine: Engine, 
 
 
 def test_a_checkpoint_of_a_kafka_source_is_read(plan: Plan) -> None:
-    from stratalog_spark.stream import from_json  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.read.stream import from_json  # noqa: PLC0415 - needs pyspark
 
     start = from_json({"orders": {"0": 28, "1": 10}})
     planner = plan()
     assert rows(planner, start, planner.next(start, None)) == expected((0, 28, 30))
 
 
-def test_the_progress_says_what_is_behind_and_what_is_read(plan: Plan, engine: Engine) -> None:
+def test_the_progress_shows_the_read_and_the_remaining_records(plan: Plan, engine: Engine) -> None:
     planner = plan(startingOffsets="earliest")
     assert planner.report() == {}
     start = planner.first()
@@ -292,7 +292,7 @@ def test_the_progress_says_what_is_behind_and_what_is_read(plan: Plan, engine: E
 
 
 @pytest.mark.parametrize("plan", ["directory"], indirect=True)
-def test_a_log_that_was_cut_is_told_or_goes_on_at_its_end(plan: Plan, engine: Engine) -> None:
+def test_a_truncated_log_is_reported_or_continues_at_its_end(plan: Plan, engine: Engine) -> None:
     append(engine, 0, 9)
     strict, lax = plan(), plan(failOnDataLoss="false")
     end = strict.next(strict.first(), None)
@@ -322,7 +322,7 @@ def test_records_that_a_writer_hides_for_now_are_not_lost(plan: Plan, tmp_path: 
 
 @pytest.mark.parametrize("plan", ["tier"], indirect=True)
 def test_objects_that_are_deleted_under_a_batch_fail_it(plan: Plan, tmp_path: Path) -> None:
-    from stratalog_spark.rows import read_split  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.read.rows import read_split  # noqa: PLC0415 - needs pyspark
 
     planner = plan(startingOffsets="earliest")
     start = planner.first()
@@ -335,9 +335,9 @@ def test_objects_that_are_deleted_under_a_batch_fail_it(plan: Plan, tmp_path: Pa
             list(read_split(options, ("offset",), options.source, split))
 
 
-def test_a_trigger_asks_only_for_partitions_that_have_changed(tmp_path: Path) -> None:
-    from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.stream import Planner  # noqa: PLC0415 - the same
+def test_a_trigger_requests_only_partitions_that_have_changed(tmp_path: Path) -> None:
+    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.read.stream import Planner  # noqa: PLC0415 - the same
 
     count = 500
     (tmp_path / "tier").mkdir()
@@ -365,8 +365,47 @@ def test_a_trigger_asks_only_for_partitions_that_have_changed(tmp_path: Path) ->
     planner.close()
 
 
+def group_stream(location: str, **options: str) -> Any:
+    """The source of a stream that commits the offsets of the group ``billing``."""
+    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.read.stream import PlainStreamReader  # noqa: PLC0415 - the same
+
+    given = {"path": location, "subscribe": "orders", "kafka.group.id": "billing", **options}
+    return PlainStreamReader(Options(given, streaming=True), ("value",))
+
+
+@pytest.mark.parametrize("place", ["directory", "tier"])
+def test_a_stream_commits_the_offsets_of_its_group_after_each_micro_batch(
+    tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "tier").mkdir()
+    location = str(tmp_path / "data") if place == "directory" else (tmp_path / "tier").as_uri()
+    with WriteTarget(location).open() as writer:
+        writer.create_topic("orders", 2)
+    stream = group_stream(location, commitGroupOffsets="true")
+    for ends in ({"0": 3, "1": 1}, {"0": 7, "1": 1}):
+        stream.commit({"orders": ends})
+    group_stream(location).commit({"orders": {"0": 99, "1": 99}})  # not asked for
+    is_tier = place == "tier"
+    with open_engine(tmp_path / "data", tier=location if is_tier else None, attach=is_tier) as engine:
+        assert engine.group_offsets("billing") == {P0: CommittedOffset(7), P1: CommittedOffset(1)}
+        assert not caplog.records
+        if place == "directory":
+            stream.commit({"orders": {"0": 8, "1": 1}})
+            [warning] = caplog.records
+            assert warning.getMessage().startswith("offsets of group billing are not committed: ")
+    stream.stop()
+
+
+def test_a_stream_without_a_group_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"option commitGroupOffsets needs the name of a group: set option kafka\.group\.id"
+    ):
+        group_stream("data", **{"kafka.group.id": "", "commitGroupOffsets": "true"})
+
+
 def test_offsets_are_written_as_the_kafka_source_writes_them() -> None:
-    from stratalog_spark.stream import from_json, to_json  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.read.stream import from_json, to_json  # noqa: PLC0415 - needs pyspark
 
     offsets = {TopicPartition("b", 10): 5, TopicPartition("b", 2): 1, TopicPartition("a", 0): 7}
     assert to_json(offsets) == {"a": {"0": 7}, "b": {"2": 1, "10": 5}}
@@ -385,15 +424,15 @@ def test_offsets_are_written_as_the_kafka_source_writes_them() -> None:
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, str], streaming: bool, message: str) -> None:  # noqa: FBT001 - a parameter of the test
-    from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
 
     with pytest.raises((ConfigError, UnknownSettingError), match=message):
         Options({"path": "/nowhere", "subscribe": "orders", **options}, streaming=streaming)
 
 
 def test_an_older_spark_knows_no_limits(engine: Engine, tmp_path: Path) -> None:
-    from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.stream import PlainStreamReader  # noqa: PLC0415 - the same
+    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.read.stream import PlainStreamReader  # noqa: PLC0415 - the same
 
     assert engine.partitions()
     given = {"path": str(tmp_path / "data"), "subscribe": "orders", "startingOffsets": "earliest"}

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("has_spark")
 
 @pytest.fixture(params=["python", "compiled"])
 def hashes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    from stratalog_spark import hashes as module  # noqa: PLC0415 - needs numpy
+    from stratalog_spark.keys import hashes as module  # noqa: PLC0415 - needs numpy
 
     if request.param == "python":
         monkeypatch.setattr(module, "_twin", None)
@@ -65,7 +65,7 @@ def test_a_slice_has_the_hashes_of_its_rows(hashes: ModuleType) -> None:
         ((0, 1), b"abc", 0, 1, b"short", ValueError),
     ],
 )
-def test_buffers_that_lie_are_refused(
+def test_inconsistent_buffers_are_refused(
     ends: tuple[int, ...],
     data: bytes,
     first: int,
@@ -73,7 +73,7 @@ def test_buffers_that_lie_are_refused(
     secret: bytes,
     error: type[Exception],
 ) -> None:
-    twin = compiled_twin("stratalog_spark.hashes_c")
+    twin = compiled_twin("stratalog_spark.keys.hashes_c")
     raw = b"".join(end.to_bytes(4, "little", signed=True) for end in ends)
     with pytest.raises(error):
         twin.hash_items(raw, data, first, count, secret)
@@ -86,8 +86,8 @@ def test_a_secret_of_another_size_is_refused(hashes: ModuleType) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 100, 20_000])
 def test_keys_are_counted_within_five_standard_errors(count: int) -> None:
-    from stratalog_spark.hashes import hash_keys  # noqa: PLC0415 - needs numpy
     from stratalog_spark.jobs.sketch import KEYS_ERROR, KeySketch  # noqa: PLC0415 - the same
+    from stratalog_spark.keys.hashes import hash_keys  # noqa: PLC0415 - needs numpy
 
     keys = [b"key-%d" % number for number in range(count)]
     one, other = KeySketch(), KeySketch()

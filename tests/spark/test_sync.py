@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lake import TOPIC, Lake, prefixed, record
+from lake import HOUR_MS, START_MS, TOPIC, Lake, prefixed, record
 from stratalog import open_engine
 from tier_jobs import run_here
 
@@ -20,9 +21,9 @@ PLACES = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
 
 @pytest.fixture(params=["iceberg", "delta"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
-    from stratalog_spark.lake import sync  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.lake import syncer as module  # noqa: PLC0415 - needs pyspark
 
-    monkeypatch.setattr(sync, "run_tasks", run_here)
+    monkeypatch.setattr(module, "run_tasks", run_here)
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic(TOPIC, partitions=2, config={"retention.ms": -1})
         yield Lake(tmp_path, engine, request.param)
@@ -35,6 +36,28 @@ def test_raw_values_become_rows_of_their_hour(lake: Lake) -> None:
     assert lake.places() == PLACES
     assert [row["value"] for row in lake.rows()] == [b"1", None, b"3", b"4", b"5"]
     assert len(lake.files()) == 3
+
+
+def test_rows_are_in_the_partition_of_their_day(lake: Lake) -> None:
+    hours = [0, 1, 30, 60, 61]
+    lake.append(0, [record(b"a", b"%d" % number, hour=hour) for number, hour in enumerate(hours)])
+    assert lake.sync(lake.syncer(partition_by="day")) == len(hours)
+    days = [datetime.fromtimestamp((START_MS + hour * HOUR_MS) / 1000, UTC).date() for hour in hours]
+    assert len(set(days)) == 3
+    table = lake.target().open_table()._table  # noqa: SLF001 - the library's own table
+    for day in sorted(set(days)):
+        if lake.kind == "iceberg":
+            [field] = table.spec().fields
+            assert str(field.transform) == "day"
+            scan = table.scan(
+                f"kafka_timestamp >= '{day}T00:00:00+00:00' and kafka_timestamp <= '{day}T23:59:59+00:00'"
+            )
+            assert len(list(scan.plan_files())) == 1, "files of other days are not read"
+            found = scan.to_arrow()
+        else:
+            assert table.metadata().partition_columns == ["kafka_date"]
+            found = table.to_pyarrow_table(filters=[("kafka_date", "=", day)])
+        assert sorted(found["value"].to_pylist()) == [b"%d" % number for number, at in enumerate(days) if at == day]
 
 
 def test_a_repeated_micro_batch_adds_nothing(lake: Lake) -> None:
@@ -296,7 +319,7 @@ def test_protobuf_with_the_indexes_of_a_registry(lake: Lake) -> None:
 
 def test_a_second_driver_that_commits_the_same_records_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have read the table before either commits."""
-    from stratalog_spark.lake import sync  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.lake import syncer as module  # noqa: PLC0415 - needs pyspark
     from stratalog_spark.lake.table import TableConflictError  # noqa: PLC0415 - the same
 
     lake.append(0, [record(b"a", b"1")] * 3)
@@ -310,7 +333,7 @@ def test_a_second_driver_that_commits_the_same_records_is_refused(lake: Lake, mo
             lake.sync(other)
         return done
 
-    monkeypatch.setattr(sync, "run_tasks", late)
+    monkeypatch.setattr(module, "run_tasks", late)
     with pytest.raises(TableConflictError, match="at the same time"):
         lake.sync(syncer)
     assert lake.places() == [(0, 0), (0, 1), (0, 2)]

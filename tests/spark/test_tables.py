@@ -20,7 +20,7 @@ def given(**options: str) -> dict[str, str]:
 
 
 def test_the_options_of_a_table_are_in_the_metadata_of_its_columns() -> None:
-    from stratalog_spark.tables import table_schema, with_table  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.options.table_options import table_schema, with_table  # noqa: PLC0415 - needs pyspark
 
     schema = table_schema({**given(subscribe="orders", columns="key,value"), "a.property": "of the table"})
     assert schema.simpleString() == "struct<key:binary,value:binary>"
@@ -32,7 +32,7 @@ def test_the_options_of_a_table_are_in_the_metadata_of_its_columns() -> None:
 
 
 def test_options_of_a_query_count_before_those_of_the_table() -> None:
-    from stratalog_spark.tables import table_schema, with_table  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.options.table_options import table_schema, with_table  # noqa: PLC0415 - needs pyspark
 
     schema = table_schema(given(subscribe="orders", maxOffsetsPerTrigger="5"))
     found = with_table({"Subscribe": "others"}, schema, streaming=True)
@@ -54,7 +54,7 @@ def test_options_of_a_query_count_before_those_of_the_table() -> None:
     ],
 )
 def test_columns_that_a_table_cannot_store_are_refused_at_creation(options: dict[str, str], text: str) -> None:
-    from stratalog_spark.tables import table_schema  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.options.table_options import table_schema  # noqa: PLC0415 - needs pyspark
 
     with pytest.raises(ConfigError, match=text) as raised:
         table_schema(given(**options))
@@ -62,14 +62,14 @@ def test_columns_that_a_table_cannot_store_are_refused_at_creation(options: dict
 
 
 def test_an_unknown_option_of_a_table_is_named_with_the_nearest() -> None:
-    from stratalog_spark.tables import table_schema  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.options.table_options import table_schema  # noqa: PLC0415 - needs pyspark
 
     with pytest.raises(UnknownSettingError, match="did you mean 'subscribe'"):
         table_schema(given(subscrib="orders"))
 
 
 def test_a_table_without_a_location_is_refused() -> None:
-    from stratalog_spark.tables import table_schema  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.options.table_options import table_schema  # noqa: PLC0415 - needs pyspark
 
     with pytest.raises(ConfigError, match="LOCATION"):
         table_schema({"provider": "stratalog", "option.subscribe": "orders"})
@@ -78,7 +78,7 @@ def test_a_table_without_a_location_is_refused() -> None:
 def test_metadata_that_this_source_did_not_write_are_refused() -> None:
     from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415 - may not be there
 
-    from stratalog_spark.tables import with_table  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.options.table_options import with_table  # noqa: PLC0415 - needs pyspark
 
     for metadata in ("text", {"subscribe": "a"}, {"path": 7}):
         schema = StructType().add("key", BinaryType(), nullable=True, metadata={"stratalog": metadata})
@@ -87,7 +87,7 @@ def test_metadata_that_this_source_did_not_write_are_refused() -> None:
 
 
 def test_a_location_is_a_directory_or_a_tier_by_what_is_there(tmp_path: Path) -> None:
-    from stratalog_spark.tables import located  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.options.table_options import located  # noqa: PLC0415 - needs pyspark
 
     with open_engine(tmp_path / "a directory") as engine:
         engine.create_topic("orders")

@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Final
 from stratalog.spi import Command, hookimpl
 
 if TYPE_CHECKING:
+    from stratalog_spark.exporting.export import export
+    from stratalog_spark.exporting.iceberg import IcebergTable
+    from stratalog_spark.exporting.imports import import_topics
     from stratalog_spark.jar import catalog_jar
     from stratalog_spark.java import use_java
     from stratalog_spark.jobs.compact import compact
     from stratalog_spark.jobs.convert import convert
     from stratalog_spark.jobs.erase import erase
-    from stratalog_spark.jobs.export import export
-    from stratalog_spark.jobs.iceberg import IcebergTable
-    from stratalog_spark.jobs.imports import import_topics
     from stratalog_spark.jobs.map_in_arrow import map_in_arrow
     from stratalog_spark.jobs.merge import merge
     from stratalog_spark.jobs.stats import stats
     from stratalog_spark.jobs.verify import verify
     from stratalog_spark.lake.delta_table import DeltaTable
-    from stratalog_spark.lake.sync import Maintenance, sync
+    from stratalog_spark.lake.sync import sync
+    from stratalog_spark.lake.syncer import Maintenance
     from stratalog_spark.session import local_session, register
     from stratalog_spark.source import StratalogSource
 
@@ -52,15 +53,15 @@ __all__ = [
 
 _WHERE: Final = {
     "DeltaTable": "lake.delta_table",
-    "IcebergTable": "jobs.iceberg",
-    "Maintenance": "lake.sync",
+    "IcebergTable": "exporting.iceberg",
+    "Maintenance": "lake.syncer",
     "StratalogSource": "source",
     "catalog_jar": "jar",
     "compact": "jobs.compact",
     "convert": "jobs.convert",
     "erase": "jobs.erase",
-    "export": "jobs.export",
-    "import_topics": "jobs.imports",
+    "export": "exporting.export",
+    "import_topics": "exporting.imports",
     "local_session": "session",
     "map_in_arrow": "jobs.map_in_arrow",
     "merge": "jobs.merge",
@@ -82,7 +83,7 @@ def __getattr__(name: str) -> object:
 
 
 def _load() -> object:
-    from stratalog_spark.commands import spark  # noqa: PLC0415 - click is an extra, and only the command line needs it
+    from stratalog_spark.commands.commands import spark  # noqa: PLC0415 - click is an extra, and only the command line needs it
 
     return spark
 

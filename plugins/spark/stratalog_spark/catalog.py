@@ -13,12 +13,13 @@ from pyspark.sql.types import LongType, StructType
 
 from stratalog.errors import ConfigError
 from stratalog.reading import Piece, Split, plan_splits
-from stratalog_spark.columns import HEADERS, KAFKA, TYPES
-from stratalog_spark.options import Options, SinkOptions
-from stratalog_spark.pushdown import UNORDERED
-from stratalog_spark.ranges import resolve
-from stratalog_spark.rows import planned
-from stratalog_spark.tables import SPARK_TYPES, with_table
+from stratalog_spark.columns.kafka_columns import HEADERS, KAFKA, TYPES
+from stratalog_spark.columns.pushdown import UNORDERED
+from stratalog_spark.options.read_options import Options
+from stratalog_spark.options.table_options import SPARK_TYPES, with_table
+from stratalog_spark.options.write_options import SinkOptions
+from stratalog_spark.read.ranges import resolve
+from stratalog_spark.read.rows import planned
 
 ASK: Final = "ask"
 _TOPIC: Final = "stratalog.topic"

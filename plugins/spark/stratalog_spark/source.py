@@ -16,11 +16,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from stratalog_spark import catalog
-from stratalog_spark.columns import check_names, ddl
-from stratalog_spark.options import Options, SinkOptions
-from stratalog_spark.rows import SplitPartition, plan, read_split
-from stratalog_spark.tables import is_table, table_schema, with_table
-from stratalog_spark.worker import freeze_once
+from stratalog_spark.columns.kafka_columns import check_names, ddl
+from stratalog_spark.options.read_options import Options
+from stratalog_spark.options.table_options import is_table, table_schema, with_table
+from stratalog_spark.options.write_options import SinkOptions
+from stratalog_spark.read.rows import SplitPartition, plan, read_split
+from stratalog_spark.tasks.worker import freeze_once
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
@@ -60,23 +61,23 @@ class StratalogSource(DataSource):
         options.warn_of_ignored()
         names = _names(schema)
         try:
-            from stratalog_spark.limited import LimitedStreamReader  # noqa: PLC0415 - not before Spark 4.2
+            from stratalog_spark.read.limited_stream import LimitedStreamReader  # noqa: PLC0415 - not before Spark 4.2
         except ImportError:
-            from stratalog_spark.stream import PlainStreamReader  # noqa: PLC0415 - then this one
+            from stratalog_spark.read.stream import PlainStreamReader  # noqa: PLC0415 - then this one
 
             return PlainStreamReader(options, names)
         return LimitedStreamReader(options, names)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """Return the writer for ``df.write``, which requires ``mode("append")``."""
-        from stratalog_spark.sink import BatchWriter, check_append  # noqa: PLC0415 - readers need none of it
+        from stratalog_spark.write.sink import BatchWriter, check_append  # noqa: PLC0415 - readers need none of it
 
         check_append(overwrite=overwrite)
         return BatchWriter(SinkOptions(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's
         """Return the writer for ``df.writeStream``, in output mode append or update."""
-        from stratalog_spark.sink import StreamWriter, check_append  # noqa: PLC0415 - readers need none of it
+        from stratalog_spark.write.sink import StreamWriter, check_append  # noqa: PLC0415 - readers need none of it
 
         check_append(overwrite=overwrite)
         return StreamWriter(SinkOptions(self.options), schema)

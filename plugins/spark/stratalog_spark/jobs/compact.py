@@ -22,7 +22,6 @@ from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource, scan
 from stratalog.spi import Env, Fields, RecordFilter, Verdict
 from stratalog.writing import ReplaceSpan, Rewritten, WriteTarget
-from stratalog_spark.hashes import SECRET_BYTES, hash_keys
 from stratalog_spark.jobs.packing import (
     pack_newest,
     pack_offsets,
@@ -32,11 +31,12 @@ from stratalog_spark.jobs.packing import (
     unpack_offsets,
 )
 from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, target_of
-from stratalog_spark.jobs.tasks import Progress, explained, run_tasks, source_of, task_count, watched
-from stratalog_spark.messages import REWRITTEN, Message
-from stratalog_spark.newest import Newest, key_table
-from stratalog_spark.ranges import topics_of
-from stratalog_spark.worker import freeze_once
+from stratalog_spark.keys.hashes import SECRET_BYTES, hash_keys
+from stratalog_spark.keys.newest import Newest, key_table
+from stratalog_spark.read.ranges import topics_of
+from stratalog_spark.tasks.messages import REWRITTEN, Message
+from stratalog_spark.tasks.run_tasks import TaskProgress, explained, run_tasks, source_of, task_count, watched
+from stratalog_spark.tasks.worker import freeze_once
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
@@ -80,7 +80,7 @@ def compact(
     take_over: bool = False,
     any_policy: bool = False,
     memory_bytes: int = MEMORY_BYTES,
-    progress: Progress | None = None,
+    progress: TaskProgress | None = None,
 ) -> CompactReport:
     """Keep the latest record of each key in all closed segments of topics, as the cleaner does.
 

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from stratalog.reading import ReadSource
 from stratalog.writing import ReplaceSpan, Rewritten
 from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, target_of
-from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
-from stratalog_spark.messages import REWRITTEN
-from stratalog_spark.ranges import topics_of
+from stratalog_spark.read.ranges import topics_of
+from stratalog_spark.tasks.messages import REWRITTEN
+from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def convert(
     compression: str | None = None,
     layout: str | None = None,
     take_over: bool = False,
-    progress: Progress | None = None,
+    progress: TaskProgress | None = None,
 ) -> ConvertReport:
     """Rewrite closed segments of topics to the requested form, with unchanged records in record batches of magic 2.
 

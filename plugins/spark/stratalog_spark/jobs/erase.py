@@ -1,27 +1,37 @@
-"""Erasure of keys: segments of a tier that hold their records are rewritten without these, over the whole history."""
+"""Erasure of keys: segments of a tier that hold their records are rewritten without these, over the whole history.
+
+Keys are erased in rounds: driver and tasks hold the hashes of the keys of one round, so any number of keys needs the same memory.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import ClassVar, Final
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, ClassVar, Final
 
+import numpy as np
 from pyspark.sql import SparkSession
 
 from stratalog import Reader, RecordColumns, TopicPartition
 from stratalog.errors import ConfigError
 from stratalog.reading import OffsetRange, ReadSource, Split, plan_splits, scan
 from stratalog.spi import Env, Fields, RecordFilter, Verdict
-from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten
+from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
 from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, target_of
-from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
-from stratalog_spark.messages import REWRITTEN, SPLIT, Message
-from stratalog_spark.ranges import topics_of
+from stratalog_spark.keys.key_set import KeySet
+from stratalog_spark.read.ranges import topics_of
+from stratalog_spark.tasks.messages import REWRITTEN, SPLIT, Message
+from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
 
-_ALL = 1 << 62
-_HELD: Final = Message[dict[tuple[TopicPartition, int], int]]("held", dict[tuple[TopicPartition, int], int])
+Place = tuple[TopicPartition, int]
+"""A segment: its log and its base offset."""
+MEMORY_BYTES: Final = 128 << 20
+_LEAST_BYTES: Final = 1 << 10
+_ALL: Final = 1 << 62
+_HELD: Final = Message[dict[Place, int]]("held", dict[Place, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,8 @@ def erase(
     topics: Iterable[str] | None = None,
     take_over: bool = False,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    memory_bytes: int = MEMORY_BYTES,
+    progress: TaskProgress | None = None,
 ) -> EraseReport:
     """Erase all records of some keys in all closed segments of topics. A repeated run finds what a failed one left.
 
@@ -58,56 +69,77 @@ def erase(
     Args:
         spark: a session, classic or Connect.
         tier: URI of the tier, or a source with credentials.
-        keys: keys in bytes.
+        keys: keys in bytes, which are read one by one. In a dry run, a key that is given more than once may be counted more
+            than once.
         topics: topics to erase from; None means all.
         take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
         dry_run: only report.
+        memory_bytes: approximate memory of the driver and of each task for keys, in addition to input and output: 64 bytes a key.
+            Each round of so many keys reads the keys of all records of the topics.
         progress: called with the progress of tasks.
 
     Raises:
-        ConfigError: there are no keys, or it is no tier.
+        ConfigError: there are no keys, it is no tier, or ``memory_bytes`` is below 1 KiB.
         Others as ``compact``.
     """
-    source, wanted = source_of(tier), sorted(set(keys))
-    if not wanted:
-        raise ConfigError("no keys to erase are given")
+    if memory_bytes < _LEAST_BYTES:
+        raise ConfigError(f"an erasure needs {_LEAST_BYTES} bytes of memory or more for keys, not {memory_bytes}")
+    source, topics = source_of(tier), None if topics is None else tuple(topics)
     target = target_of(source, take_over=take_over)
+    records, places, done, rounds = dict[TopicPartition, int](), set[Place](), list[Replaced](), 0
+    for wanted in KeySet.in_memory(keys, memory_bytes):
+        rounds += 1
+        with source.open(peek=True) as reader:
+            held = _held(spark, reader, source, wanted, topics_of(reader, topics), progress)
+            places |= held.keys()
+            for (log, _), count in held.items():
+                records[log] = records.get(log, 0) + count
+            if held and not dry_run:
+                with target.open() as writer:
+                    spans = [span for log, bases in _by_log(held) for span in _spans(writer, log, bases)]
+                    done += _erase(spark, reader, target, writer, spans, wanted, progress=progress)
+    if not rounds:
+        raise ConfigError("no keys to erase are given")
+    return EraseReport(records, len(places), tuple(done))
 
-    def look(split: Split) -> dict[tuple[TopicPartition, int], int]:
+
+def _held(
+    spark: SparkSession,
+    reader: Reader,
+    source: ReadSource,
+    wanted: KeySet,
+    logs: Iterable[TopicPartition],
+    progress: TaskProgress | None,
+) -> dict[Place, int]:
+    """Return the number of records of the keys for each segment that holds any."""
+
+    def look(split: Split) -> dict[Place, int]:
         return _found(source, split, wanted)
 
-    with source.open(peek=True) as reader:
-        names = topics_of(reader, topics)
-        ranges = [OffsetRange(name, 0, _ALL) for name in names]
-        splits = plan_splits(reader, ranges, usual_splits=task_count(spark))
-        held: dict[tuple[TopicPartition, int], int] = {}
-        for part in run_tasks(spark, splits, look, task=SPLIT, result=_HELD, progress=progress):
-            for place, count in part.items():
-                held[place] = held.get(place, 0) + count
-        records: dict[TopicPartition, int] = {}
-        for (log, _), count in held.items():
-            records[log] = records.get(log, 0) + count
-        done: tuple[Replaced, ...] = ()
-        if held and not dry_run:
-            with target.open() as writer:
-                bases = {log: {base for name, base in held if name == log} for log in records}
-                spans = [span for log in sorted(bases) for span in _spans(writer, log, bases[log])]
-                done = _erase(spark, reader, source, writer, spans, wanted, take_over=take_over, progress=progress)
-    return EraseReport(records, len(held), done)
+    splits = plan_splits(reader, [OffsetRange(name, 0, _ALL) for name in logs], usual_splits=task_count(spark))
+    held = dict[Place, int]()
+    for part in run_tasks(spark, splits, look, task=SPLIT, result=_HELD, progress=progress):
+        for place, count in part.items():
+            held[place] = held.get(place, 0) + count
+    return held
 
 
-def _found(source: ReadSource, split: Split, keys: Sequence[bytes]) -> dict[tuple[TopicPartition, int], int]:
-    """Return the number of records of the keys for each segment that holds any, by log and base offset."""
-    pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
-    wanted, found = pa.array(keys, pa.binary()), dict[tuple[TopicPartition, int], int]()
+def _by_log(held: Iterable[Place]) -> Iterator[tuple[TopicPartition, set[int]]]:
+    """Yield the base offsets of each log, in the order of the logs."""
+    for log, some in groupby(sorted(held), key=itemgetter(0)):
+        yield log, {base for _, base in some}
+
+
+def _found(source: ReadSource, split: Split, wanted: KeySet) -> dict[Place, int]:
+    """Return the number of records of the keys for each segment of a split that holds any."""
+    found = dict[Place, int]()
     bases = {
         log: sorted({piece.base_offset for piece in split.pieces if piece.log == log})
         for log in {p.log for p in split.pieces}
     }
-    for log, batch in scan(source, split):
-        matches = compute.is_in(batch.column("key"), value_set=wanted)
-        offsets: list[int] = batch.column("offset").filter(matches).to_pylist()  # type: ignore[assignment]  # none is null
-        for offset in offsets:
+    for log, batch in scan(source, split, columns=("offset", "key")):
+        offsets = batch.column("offset").to_numpy()[wanted.contains(batch.column("key"))]
+        for offset in offsets.tolist():
             place = log, bases[log][bisect_right(bases[log], offset) - 1]
             found[place] = found.get(place, 0) + 1
     return found
@@ -131,16 +163,15 @@ def _spans(writer: BulkWriter, log: TopicPartition, bases: set[int]) -> Iterator
 def _erase(
     spark: SparkSession,
     reader: Reader,
-    source: ReadSource,
+    target: WriteTarget,
     writer: BulkWriter,
     spans: Sequence[ReplaceSpan],
-    keys: Sequence[bytes],
+    keys: KeySet,
     *,
-    take_over: bool,
-    progress: Progress | None,
+    progress: TaskProgress | None,
 ) -> tuple[Replaced, ...]:
     runs = plan_runs(reader, spans, tasks=task_count(spark))
-    target, now_ms = target_of(source, take_over=take_over), Env().clock.now_ms()
+    now_ms = Env().clock.now_ms()
 
     def work(run: Run) -> Rewritten:
         with target.open() as opened:
@@ -156,8 +187,8 @@ class Without(RecordFilter):
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY
 
-    def __init__(self, keys: Iterable[bytes]) -> None:
-        self._keys = frozenset(keys)
+    def __init__(self, keys: KeySet) -> None:
+        self._keys = keys
 
     def observe(self, records: RecordColumns) -> int:
         """Return the number of records: there is nothing to observe."""
@@ -165,5 +196,8 @@ class Without(RecordFilter):
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """Write one verdict per record."""
-        for row, key in enumerate(records.keys()):
-            verdicts[row] = Verdict.DROP if key in self._keys else Verdict.KEEP
+        import pyarrow as pa  # noqa: PLC0415 - in the worker
+
+        found = self._keys.contains(pa.array(records.keys(), pa.binary()))
+        words: Any = np.where(found, np.uint8(Verdict.DROP), np.uint8(Verdict.KEEP))
+        verdicts[: records.count] = words.tobytes()

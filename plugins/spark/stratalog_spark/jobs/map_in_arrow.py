@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 
-from stratalog_spark.columns import check_names
-from stratalog_spark.jobs.tasks import task_count
-from stratalog_spark.messages import SPLIT
-from stratalog_spark.options import Options
-from stratalog_spark.rows import plan, read_split
-from stratalog_spark.worker import freeze_once
+from stratalog_spark.columns.kafka_columns import check_names
+from stratalog_spark.options.read_options import Options
+from stratalog_spark.read.rows import plan, read_split
+from stratalog_spark.tasks.messages import SPLIT
+from stratalog_spark.tasks.run_tasks import task_count
+from stratalog_spark.tasks.worker import freeze_once
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone

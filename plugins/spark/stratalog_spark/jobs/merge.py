@@ -12,9 +12,9 @@ from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource
 from stratalog.writing import MergePlan, ReplaceSpan, Rewritten
 from stratalog_spark.jobs.runs import LARGEST_RUN_BYTES, SMALLEST_RUN_BYTES, Replaced, publish, target_of
-from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
-from stratalog_spark.messages import REWRITTEN, Message
-from stratalog_spark.ranges import topics_of
+from stratalog_spark.read.ranges import topics_of
+from stratalog_spark.tasks.messages import REWRITTEN, Message
+from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
 
 SEGMENT_BYTES: Final = 128 << 20
 
@@ -44,7 +44,7 @@ def merge(
     topics: Iterable[str] | None = None,
     segment_bytes: int = SEGMENT_BYTES,
     take_over: bool = False,
-    progress: Progress | None = None,
+    progress: TaskProgress | None = None,
 ) -> MergeReport:
     """Merge small neighbouring closed segments to larger ones, by one commit per partition.
 

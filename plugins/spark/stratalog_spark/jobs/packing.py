@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from stratalog.errors import StorageError
-from stratalog_spark.hashes import KIND
-from stratalog_spark.newest import Newest
+from stratalog_spark.keys.hashes import KIND
+from stratalog_spark.keys.newest import Newest
 
 # kind of hash or 0, bytes of an offset, count; padded to align hashes to 8 bytes
 _HEAD: Final = struct.Struct("<BB6xq")

@@ -10,7 +10,7 @@ from stratalog import Isolation, Reader, TopicPartition
 from stratalog.errors import ConfigError, StorageError
 from stratalog.reading import OffsetRange, Piece, ReadSource, Split, plan_splits
 from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
-from stratalog_spark.messages import Message
+from stratalog_spark.tasks.messages import Message
 
 SMALLEST_RUN_BYTES: Final = 4 << 20
 LARGEST_RUN_BYTES: Final = 128 << 20

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 
 from stratalog import TopicPartition
 from stratalog.reading import DamagedRange, MissingRange, OffsetRange, ReadSource, Scanned, Split, plan_splits, scan
-from stratalog_spark.hashes import KIND, hash_keys
 from stratalog_spark.jobs.sketch import KeySketch, TimeSketch
-from stratalog_spark.jobs.tasks import Progress, SparkJobError, run_tasks, source_of, task_count
-from stratalog_spark.messages import SPLIT, Message
-from stratalog_spark.ranges import topics_of
+from stratalog_spark.keys.hashes import KIND, hash_keys
+from stratalog_spark.read.ranges import topics_of
+from stratalog_spark.tasks.messages import SPLIT, Message
+from stratalog_spark.tasks.run_tasks import SparkJobError, TaskProgress, run_tasks, source_of, task_count
 
 _SECRET: Final = bytes(16)  # not a secret: colliding keys could only falsify the count
 _FIRST: Final = 0
@@ -149,7 +149,7 @@ def stats(
     *,
     topics: Iterable[str] | None = None,
     isolation: str = "read_uncommitted",
-    progress: Progress | None = None,
+    progress: TaskProgress | None = None,
 ) -> list[PartitionStats]:
     """Count all records of a directory or tier, one result per partition, sorted.
 

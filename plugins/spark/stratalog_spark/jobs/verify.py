@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from stratalog import TopicPartition
 from stratalog.reading import Check, Finding, ReadSource, check, plan_checks
-from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
-from stratalog_spark.messages import Message
+from stratalog_spark.tasks.messages import Message
+from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
 
 ORPHAN = "orphan"
 
@@ -46,7 +46,7 @@ def verify(
     *,
     topics: Iterable[str] | None = None,
     deep: bool = True,
-    progress: Progress | None = None,
+    progress: TaskProgress | None = None,
 ) -> VerifyReport:
     """Check the current state of a tier without changing it.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stratalog.errors import ConfigError, PluginImportError
-from stratalog_spark.jobs.values import Parsed, parse_rows
+from stratalog_spark.parquet.values import Parsed, parse_rows
 
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _WRAPPERS: Final = frozenset(

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
 from stratalog.errors import ConfigError, PluginImportError
-from stratalog_spark.jobs.values import CONFLUENT_BYTES, AvroValues, JsonValues, Parsed
 from stratalog_spark.lake.json_schema import json_schema_fields
 from stratalog_spark.lake.protobuf import ProtobufValues, compiled
+from stratalog_spark.parquet.values import CONFLUENT_BYTES, AvroValues, JsonValues, Parsed
 
 KINDS: Final = ("raw", "json", "avro", "protobuf")
 PREFIX_BYTES: Final = CONFLUENT_BYTES

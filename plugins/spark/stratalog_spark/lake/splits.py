@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from stratalog_spark.options import Options
-from stratalog_spark.rows import SplitPartition
+from stratalog_spark.options.read_options import Options
+from stratalog_spark.read.rows import SplitPartition
+from stratalog_spark.read.stream import PlainStreamReader
 from stratalog_spark.source import StratalogSource
-from stratalog_spark.stream import PlainStreamReader
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
 try:
-    from stratalog_spark.limited import LimitedStreamReader as _Reader
+    from stratalog_spark.read.limited_stream import LimitedStreamReader as _Reader
 except ImportError:  # before Spark 4.2
     _Reader = PlainStreamReader  # type: ignore[misc]  # the older base in place of the imported class
 

@@ -3,284 +3,23 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from stratalog import TopicPartition
 from stratalog.errors import ConfigError, UnknownTopicError
-from stratalog.reading import Piece, Split
-from stratalog_spark.jobs.tasks import SparkJobError, run_tasks, sized_groups
-from stratalog_spark.lake.columns import (
-    quarantine_columns,
-    raw_columns,
-    record_columns,
-    value_columns,
-    with_added,
-)
-from stratalog_spark.lake.schemas import Schemas, SchemaSet, parser_of
-from stratalog_spark.lake.table import (
-    BUCKETS,
-    PERIODS,
-    LakeTable,
-    Layout,
-    LiveFile,
-    Mark,
-    NewFile,
-    TableConflictError,
-    TableTarget,
-)
-from stratalog_spark.lake.work import BUCKET_TASK, DONE, REWRITE_TASK, SORTED, Bucket, Rewrite, Sorted, Work
-from stratalog_spark.messages import SPLIT
-from stratalog_spark.options import EARLIEST, Options
+from stratalog_spark.lake.schemas import Schemas, SchemaSet
+from stratalog_spark.lake.syncer import Maintenance, Syncer, topic_id_text
+from stratalog_spark.lake.table import BUCKETS, PERIODS, Layout, TableTarget
+from stratalog_spark.options.read_options import EARLIEST, Options
+from stratalog_spark.tasks.messages import SPLIT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-_LOGGER: Final = logging.getLogger(__name__)
 _OWN: Final = ("path", "subscribe", "subscribepattern", "assign", "columns", "includeheaders")
 _STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
-
-
-@dataclass(frozen=True, slots=True)
-class Maintenance:
-    """Rewriting of small files after the commit of a micro-batch, in the partitions of the table that it changed.
-
-    Attributes:
-        small_files: number of small files of one partition from which on they are rewritten; 0: never.
-        file_bytes: wanted size of a file; a file below half of it is small.
-        max_bytes: limit for the total size of the files that are rewritten after one micro-batch.
-    """
-
-    small_files: int = 16
-    file_bytes: int = 128 << 20
-    max_bytes: int = 512 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """Files of one micro-batch, before they are committed.
-
-    Attributes:
-        files: new data files.
-        replaced: data files that they replace.
-        bad: new files of the quarantine.
-        temporary: names of files that are not needed after the commit.
-        rows: number of records that the table gets.
-    """
-
-    files: list[NewFile]
-    replaced: list[LiveFile]
-    bad: list[NewFile]
-    temporary: list[str]
-    rows: int
-
-
-@dataclass(frozen=True)
-class Syncer:
-    """Writer of micro-batches to a table and its quarantine.
-
-    The commit of the data also stores the end offset of each partition, and the names of the files of bad records. If
-    the driver is killed, the next one leaves out the offsets that the table has, and adds those files to the quarantine
-    if they are not there.
-
-    Attributes:
-        options: options of the read.
-        target: the table.
-        quarantine: the table of bad records.
-        layout: settings of the table.
-        schemas: schemas of the values.
-        maintenance: limits for small files.
-    """
-
-    options: Options
-    target: TableTarget
-    quarantine: TableTarget
-    layout: Layout
-    schemas: SchemaSet
-    maintenance: Maintenance
-
-    def prepare(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Create the tables if they do not exist, and check them. Return the ends of the partitions that the table has.
-
-        Raises:
-            ConfigError: a table has other settings, or a schema does not fit it.
-        """
-        table, quarantine = self.target.open_table(), self.quarantine.open_table()
-        if not table.exists:
-            known = self._columns(record_columns(bucketed=bool(self.layout.buckets)), self.schemas.known())
-            table.create(self.layout, known)
-        self._check(table, self.layout)
-        self._fit(table, self.schemas.known())
-        wanted = Layout(self.layout.topic, self.layout.topic_id, "quarantine", "none")
-        if not quarantine.exists:
-            quarantine.create(wanted, quarantine_columns())
-        self._check(quarantine, wanted)
-        return table.ends(partitions)
-
-    def apply(self, spark: SparkSession, splits: Sequence[Split]) -> int:
-        """Write the records of a micro-batch that the table does not have. Return their number.
-
-        Raises:
-            ConfigError: as for ``prepare``; or the topic was deleted and created again.
-            TableConflictError: another program changed the table at the same time.
-            SparkJobError: a task failed.
-        """
-        table = self.target.open_table()
-        self._add_quarantined(table)
-        wanted = self._missing(table, splits)
-        if not wanted:
-            return 0
-        written = self._write(spark, table, wanted)
-        ends: dict[int, int] = {}
-        for piece in _pieces(wanted):
-            ends[piece.log.partition] = max(ends.get(piece.log.partition, 0), piece.end)
-        mark = Mark(table.number + 1, ends, [file.name for file in written.bad])
-        table.commit(written.files, written.replaced, mark)
-        self._add_quarantined(table, written.bad)
-        table.files.remove(written.temporary)
-        self._maintain(spark, table, {file.period for file in written.files})
-        return written.rows
-
-    def _check(self, table: LakeTable, wanted: Layout) -> None:
-        found = table.layout
-        if found.topic == wanted.topic and found.topic_id != wanted.topic_id:
-            raise ConfigError(
-                f"topic {found.topic} was deleted and created again after {table.name} was created: name another table"
-            )
-        for name in ("topic", "schema", "partition_by", "buckets"):
-            if getattr(found, name) != getattr(wanted, name):
-                raise ConfigError(
-                    f"{table.name} was created with {name}={getattr(found, name)!r}, not {getattr(wanted, name)!r}: use "
-                    "the same value, or name another table"
-                )
-
-    def _columns(self, columns: Any, schemas: Mapping[int | None, object]) -> Any:
-        """Return columns with those of the schemas added, in the order of their ids."""
-        if self.layout.schema == "raw":
-            return with_added(columns, raw_columns(), "the column 'value'")
-        for number in sorted(schemas, key=lambda number: -1 if number is None else number):
-            kind = parser_of(self.layout.schema, schemas[number], prefixed=number is not None).type
-            name = "the schema" if number is None else f"the schema with the id {number}"
-            columns = with_added(columns, value_columns(kind), name)
-        return columns
-
-    def _fit(self, table: LakeTable, schemas: Mapping[int | None, object]) -> None:
-        """Add the columns that the schemas need and the table does not have."""
-        held = table.columns
-        wanted = self._columns(held, schemas)
-        if wanted != held:
-            table.add_columns(wanted)
-
-    def _missing(self, table: LakeTable, splits: Sequence[Split]) -> list[Split]:
-        """Return the splits without the offsets that the table has.
-
-        Raises:
-            ConfigError: the topic is not the one of the table.
-        """
-        ends = table.ends({piece.log.partition for piece in _pieces(splits)})
-        found = []
-        for split in splits:
-            pieces = []
-            for piece in split.pieces:
-                if _id(piece.topic_id) != self.layout.topic_id:
-                    raise ConfigError(
-                        f"topic {self.layout.topic} was deleted and created again after {table.name} was created: name "
-                        "another table and another checkpoint"
-                    )
-                start = max(piece.start, ends.get(piece.log.partition, 0))
-                if start < piece.end:
-                    pieces.append(replace(piece, start=start))
-            if pieces:
-                found.append(replace(split, pieces=tuple(pieces)))
-        return found
-
-    def _write(self, spark: SparkSession, table: LakeTable, splits: Sequence[Split]) -> _Written:
-        """Run the tasks, and run them again if they found schemas that were not known."""
-        schemas, missing = self.schemas.known(), set[int]()
-        parts: list[Sorted] | None = None
-        while True:
-            self._fit(table, schemas)
-            work, live = self._work(table, schemas, frozenset(missing)), dict[str, LiveFile]()
-            if self.layout.buckets:
-                if parts is None:
-                    parts = run_tasks(spark, splits, work.sort, task=SPLIT, result=SORTED)
-                live = {file.name: file for file in table.live({number for part in parts for number in part.buckets})}
-                done = run_tasks(spark, _buckets(parts, live.values()), work.merge, task=BUCKET_TASK, result=DONE)
-            else:
-                done = run_tasks(spark, splits, work.append, task=SPLIT, result=DONE)
-            files, bad = ([file for each in done for file in getattr(each, name)] for name in ("files", "bad"))
-            unknown = {number for each in done for number in each.unknown}
-            if not unknown:
-                replaced = [live[name] for each in done for name in each.removed]
-                bad += [file for part in parts or () for file in part.bad]
-                temporary = [part.name for part in parts or () if part.name]
-                return _Written(files, replaced, bad, temporary, sum(each.rows for each in done))
-            table.files.remove(file.name for file in files)
-            work.bad_files.remove(file.name for file in bad)
-            found = self.schemas.find(unknown)
-            schemas = {**schemas, **found}
-            missing |= unknown - set(found)
-
-    def _work(self, table: LakeTable, schemas: Mapping[int | None, object], missing: frozenset[int]) -> Work:
-        quarantine, records = self.quarantine.open_table(), set(record_columns(bucketed=True).names)
-        columns = table.columns
-        for name in records.intersection(columns.names):
-            columns = columns.remove(columns.get_field_index(name))
-        return Work(
-            self.options,
-            self.layout,
-            schemas,
-            missing,
-            columns.serialize().to_pybytes(),
-            table.file_schema.serialize().to_pybytes(),
-            table.files,
-            quarantine.files,
-            quarantine.file_schema.serialize().to_pybytes(),
-        )
-
-    def _add_quarantined(self, table: LakeTable, files: Sequence[NewFile] | None = None) -> None:
-        """Add the bad records of the table's last commit that had some to the quarantine, unless they are there."""
-        if files is not None and not files:
-            return
-        quarantine = self.quarantine.open_table()
-        number, names = table.quarantined(quarantine.number)
-        if number:
-            found = files or [NewFile.stored(quarantine.files, name) for name in names]
-            quarantine.commit(found, (), Mark(number, {}))
-
-    def _maintain(self, spark: SparkSession, table: LakeTable, periods: Iterable[int | None]) -> None:
-        """Rewrite small files. If that fails, the table is as it was, and a later micro-batch tries again."""
-        limits, room = self.maintenance, self.maintenance.max_bytes
-        if not limits.small_files:
-            return
-        small = [file for file in table.live(periods) if 2 * file.size_bytes < limits.file_bytes]
-        tasks, gone = list[Rewrite](), list[LiveFile]()
-        for period, files in groupby(sorted(small, key=_place), key=lambda file: file.period):
-            found = list(files)
-            if len(found) < max(limits.small_files, 2):
-                continue
-            for group in sized_groups(found, lambda file: file.size_bytes, limits.file_bytes):
-                size = sum(file.size_bytes for file in group)
-                if len(group) > 1 and size <= room:
-                    room -= size
-                    tasks.append(Rewrite(period, [file.name for file in group]))
-                    gone += group
-        if not tasks:
-            return
-        try:
-            done = run_tasks(spark, tasks, self._work(table, {}, frozenset()).rewrite, task=REWRITE_TASK, result=DONE)
-            made = [file for each in done for file in each.files]
-            try:
-                table.commit(made, gone, None)
-            except TableConflictError:
-                table.files.remove(file.name for file in made)
-                raise
-        except (TableConflictError, SparkJobError) as error:
-            _LOGGER.warning("small files of %s are not rewritten: %s", table.name, error)
 
 
 def sync(
@@ -354,7 +93,7 @@ def sync(
         names = sorted(name for name in reader.partitions() if name.topic == topic)
         if not names:
             raise UnknownTopicError(f"topic {topic} does not exist in {reader.location}")
-        topic_id = _id(reader.log(*names[0]).topic_id)
+        topic_id = topic_id_text(reader.log(*names[0]).topic_id)
     by, count = (BUCKETS, buckets) if upsert else (partition_by, 0)
     syncer = Syncer(
         read,
@@ -394,27 +133,3 @@ def _started(
 def _starts(names: Sequence[TopicPartition], ends: Mapping[int, int]) -> str:
     """Return the option ``startingOffsets`` that begins at the ends of the table."""
     return json.dumps({names[0].topic: {str(name.partition): ends.get(name.partition, EARLIEST) for name in names}})
-
-
-def _pieces(splits: Iterable[Split]) -> Iterable[Piece]:
-    return chain.from_iterable(split.pieces for split in splits)
-
-
-def _buckets(parts: Sequence[Sorted], live: Iterable[LiveFile]) -> list[Bucket]:
-    """Return the tasks that merge new records into buckets."""
-    places: dict[int, list[tuple[str, int]]] = {}
-    for part in parts:
-        for number, bucket in enumerate(part.buckets):
-            places.setdefault(bucket, []).append((part.name, number))
-    files: dict[int | None, list[str]] = {}
-    for file in live:
-        files.setdefault(file.period, []).append(file.name)
-    return [Bucket(number, found, files.get(number, [])) for number, found in sorted(places.items())]
-
-
-def _place(file: LiveFile) -> tuple[int, str]:
-    return (-1 if file.period is None else file.period, file.name)
-
-
-def _id(topic_id: object) -> str:
-    return "" if topic_id is None else str(topic_id)

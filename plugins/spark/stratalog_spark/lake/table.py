@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, Final, Protocol
 
 from stratalog.errors import ConfigError, StorageError
-from stratalog_spark.jobs.parquet import WrittenFile
+from stratalog_spark.parquet.parquet_files import WrittenFile
 
 PERIODS: Final = ("day", "hour", "none")
 BUCKETS: Final = "bucket"

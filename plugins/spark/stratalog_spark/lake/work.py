@@ -11,15 +11,15 @@ from typing import Any, Final, Self
 from uuid import uuid4
 
 from stratalog.reading import Split
-from stratalog_spark.columns import HEADERS as READ_HEADERS
-from stratalog_spark.jobs.parquet import PeriodWriter, dated_folders
+from stratalog_spark.columns.kafka_columns import HEADERS as READ_HEADERS
+from stratalog_spark.columns.row_columns import murmur2
 from stratalog_spark.lake.columns import BUCKET, KEY, PREFIX, TIMESTAMP
 from stratalog_spark.lake.decode import Decoder
 from stratalog_spark.lake.table import BUCKETS, FileStore, Layout, NewFile
-from stratalog_spark.messages import Message
-from stratalog_spark.options import Options
-from stratalog_spark.rowcolumns import murmur2
-from stratalog_spark.rows import read_split
+from stratalog_spark.options.read_options import Options
+from stratalog_spark.parquet.parquet_files import PeriodWriter, dated_folders
+from stratalog_spark.read.rows import read_split
+from stratalog_spark.tasks.messages import Message
 
 READ: Final = ("key", "value", "partition", "offset", "timestamp", READ_HEADERS)
 NO_KEY: Final = "the record has no key, and the table has one row for each key"

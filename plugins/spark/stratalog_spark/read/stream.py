@@ -17,10 +17,11 @@ from stratalog.errors import ConfigError, OffsetOutOfRangeError, StorageError, U
 from stratalog.reading import OffsetRange, Split, plan_splits
 from stratalog.spi import Env
 from stratalog.writing import WriteTarget, commit_offsets
-from stratalog_spark.options import Numbers, Options
-from stratalog_spark.ranges import chosen, named_topics, start_offsets
-from stratalog_spark.rows import SplitPartition, read_split
-from stratalog_spark.worker import freeze_once
+from stratalog_spark.options.option_values import Numbers
+from stratalog_spark.options.read_options import Options
+from stratalog_spark.read.ranges import chosen, named_topics, start_offsets
+from stratalog_spark.read.rows import SplitPartition, read_split
+from stratalog_spark.tasks.worker import freeze_once
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone

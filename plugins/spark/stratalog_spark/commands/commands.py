@@ -16,8 +16,15 @@ from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource
 from stratalog.spi import config_option, tier_option
 from stratalog.spi.commands import settings_contents
-from stratalog_spark.command_options import Job, job_options, pairs, source_options, take_over_option, topics_option
-from stratalog_spark.replacing_commands import compact_command, convert_command, erase_command, merge_command
+from stratalog_spark.commands.command_options import (
+    Job,
+    job_options,
+    pairs,
+    source_options,
+    take_over_option,
+    topics_option,
+)
+from stratalog_spark.commands.replacing_commands import compact_command, convert_command, erase_command, merge_command
 
 
 @click.group()
@@ -170,8 +177,8 @@ def export_command(
     DESTINATION, a folder or a URI, stores the position of the export. Each run adds the records since the last one.
     """
     written = dict(_avro_schema(text) for text in avro)
-    with job.watched("exporting") as (session, progress):
-        from stratalog_spark.jobs.values import ddl_fields  # noqa: PLC0415 - needs Spark
+    with job.watched_bytes("exporting") as (session, progress):
+        from stratalog_spark.parquet.values import ddl_fields  # noqa: PLC0415 - needs Spark
 
         found = jobs.export(
             session,
@@ -238,7 +245,7 @@ def import_command(
     TARGET is a log directory that no engine uses, or the URI of a tier. Each run imports the records that were exported
     since the last one.
     """
-    with job.watched("importing") as (session, progress):
+    with job.watched_bytes("importing") as (session, progress):
         from stratalog.writing import WriteTarget  # noqa: PLC0415 - 0.2 s
 
         found = jobs.import_topics(

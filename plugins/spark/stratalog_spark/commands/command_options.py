@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from stratalog import Progress
 from stratalog.errors import ConfigError, PluginImportError, StorageError
 from stratalog.reading import ReadSource
 from stratalog.spi import CommandOutput, config_option, option_group, tier_option
@@ -17,6 +18,7 @@ from stratalog.spi import CommandOutput, config_option, option_group, tier_optio
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
@@ -44,6 +46,12 @@ class Job:
     def watched(self, what: str) -> Iterator[tuple[SparkSession, Callable[[int, int], None]]]:
         """Open a session and a progress bar of tasks. Yield the session and the function that updates the bar."""
         with self._session() as session, self._progress(what) as progress:
+            yield session, progress
+
+    @contextmanager
+    def watched_bytes(self, what: str) -> Iterator[tuple[SparkSession, Progress]]:
+        """Open a session and a progress bar of bytes. Yield the session and the function that updates the bar."""
+        with self._session() as session, self.output.bytes_progress(what) as progress:
             yield session, progress
 
     def summary(self, values: Mapping[str, object]) -> None:
@@ -131,6 +139,17 @@ take_over_option = click.option(
     help="Use only after the previous writer has stopped. Starts a new leader epoch, which fences that writer.",
 )
 """``--take-over``, for jobs that write to a tier."""
+
+
+def memory_option(least_bytes: int) -> Callable[[Command], Command]:
+    """Return the option ``--memory-bytes`` of a job whose tasks need at least ``least_bytes`` for keys."""
+    return click.option(
+        "--memory-bytes",
+        type=click.IntRange(min=least_bytes),
+        default=128 << 20,
+        show_default=True,
+        help="Approximate memory for keys in each task, in addition to its read and write buffers.",
+    )
 
 
 def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from stratalog.errors import ConfigError, PluginImportError
-from stratalog_spark.jobs.ledger import Ledger
+from stratalog_spark.exporting.ledger import Ledger
 from stratalog_spark.lake.iceberg_table import IcebergLakeTable
 
 _RUN: Final = "stratalog.run"
@@ -52,7 +52,7 @@ class IcebergTable:
             if not files:
                 continue
             if table is None:
-                table = self._create(catalog, identifier, ledger, files[0])
+                table = self._create(catalog, identifier, ledger, next(iter(files)))
             try:
                 table.add_files([ledger.address(name) for name in files], snapshot_properties={_RUN: str(number)})
             except ValueError as error:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from stratalog import TopicPartition
+from stratalog import Progress, TopicPartition
 from stratalog.errors import ConfigError
 from stratalog.writing import BulkWriter, Published, StagedSegment, WriteMark, WriteTarget
-from stratalog_spark.jobs.ledger import Ledger, Plan, Target
-from stratalog_spark.jobs.tasks import Progress, run_tasks
-from stratalog_spark.messages import STAGED, Message
-from stratalog_spark.rowcolumns import columns_of
+from stratalog_spark.columns.row_columns import columns_of
+from stratalog_spark.exporting.ledger import Ledger, Plan, Target
+from stratalog_spark.tasks.messages import STAGED, Message
+from stratalog_spark.tasks.run_tasks import ByteCount, run_tasks
 
 _NAME: Final = re.compile(r"(?:.*/)?(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-\d{20}(?:-\d+)?\.parquet")
 _ROWS: Final = 1 << 14  # number of rows that are encoded together
@@ -75,7 +75,7 @@ def import_topics(
         names: new topic names, by the name in the export.
         config: settings of created topics.
         options: options for fsspec and the source; never printed.
-        progress: called with the progress of tasks.
+        progress: called with the bytes of Parquet files that completed tasks have imported, and with those that are known.
 
     Raises:
         ConfigError: nothing was exported there, or the values are not raw.
@@ -93,7 +93,7 @@ def import_topics(
         raise ConfigError(
             f"{source} has values as columns, or is an Iceberg table: only an export with raw values can be imported"
         )
-    wanted, done = None if topics is None else frozenset(topics), list[Published]()
+    wanted, done, count = None if topics is None else frozenset(topics), list[Published](), ByteCount(progress)
 
     def work(group: _Files) -> list[StagedSegment]:
         return _stage(files, where, group)
@@ -102,7 +102,8 @@ def import_topics(
         _make_topics(writer, plan, wanted, names or {}, config)
         for number, made in ledger.done(after=0):
             groups = list(_groups(made, wanted, names or {}))
-            staged = run_tasks(spark, groups, work, task=_FILES, result=STAGED, progress=progress)
+            with count.of_tasks(sum(made[name] for name in group.names) for group in groups) as steps:
+                staged = run_tasks(spark, groups, work, task=_FILES, result=STAGED, progress=steps)
             mark = WriteMark(f"import-{hashlib.sha256(source.encode()).hexdigest()[:32]}", number)
             for log in sorted({group.log for group in groups}):
                 own = [part for group, parts in zip(groups, staged, strict=True) if group.log == log for part in parts]
@@ -131,7 +132,7 @@ def _make_topics(
             writer.create_topic(name, partitions, config)
 
 
-def _groups(files: Sequence[str], wanted: frozenset[str] | None, names: Mapping[str, str]) -> Iterator[_Files]:
+def _groups(files: Iterable[str], wanted: frozenset[str] | None, names: Mapping[str, str]) -> Iterator[_Files]:
     """Yield files grouped by range, in the order of log and offset."""
     found: dict[tuple[str, int, int], list[str]] = {}
     for name in files:

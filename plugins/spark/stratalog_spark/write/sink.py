@@ -22,12 +22,19 @@ from pyspark.sql.types import StructType
 from stratalog import TopicPartition
 from stratalog.errors import ConfigError, UnknownTopicError
 from stratalog.writing import BulkWriter, Published, Stage, StagedSegment, WriteMark
-from stratalog_spark.messages import Message
-from stratalog_spark.open_writers import merge_ends, merger_of, open_writer
-from stratalog_spark.options import SinkOptions
-from stratalog_spark.rowcolumns import by_log, check_schema, columns_of, without_assigned, writable, written_names
-from stratalog_spark.tables import is_kept
-from stratalog_spark.worker import freeze_once
+from stratalog_spark.columns.row_columns import (
+    by_log,
+    check_schema,
+    columns_of,
+    without_assigned,
+    writable,
+    written_names,
+)
+from stratalog_spark.options.table_options import is_kept
+from stratalog_spark.options.write_options import SinkOptions
+from stratalog_spark.tasks.messages import Message
+from stratalog_spark.tasks.worker import freeze_once
+from stratalog_spark.write.open_writers import merge_ends, merger_of, open_writer
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ import numpy as np
 
 from stratalog.spi import extension
 
-EXTENSIONS: Final = ("stratalog_spark.newest_c",)
+EXTENSIONS: Final = ("stratalog_spark.keys.newest_c",)
 _twin: Final[ModuleType | None] = extension(EXTENSIONS[0])
 _FIRST_SLOTS: Final = 1 << 12
 _ROWS: Final = 1 << 16  # rows per call or sort

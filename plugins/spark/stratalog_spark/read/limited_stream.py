@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from stratalog_spark.stream import UNLIMITED, Json, PlainStreamReader, from_json, to_json
+from stratalog_spark.read.stream import UNLIMITED, Json, PlainStreamReader, from_json, to_json
 
 
 class LimitedStreamReader(PlainStreamReader, SupportsTriggerAvailableNow):

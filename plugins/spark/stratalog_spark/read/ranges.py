@@ -10,7 +10,8 @@ from typing import Final
 from stratalog import LogReader, Reader, TopicPartition
 from stratalog.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
 from stratalog.reading import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, OffsetRange
-from stratalog_spark.options import EARLIEST, LATEST, Bound, Options, assigned
+from stratalog_spark.options.option_values import assigned
+from stratalog_spark.options.read_options import EARLIEST, LATEST, Bound, Options
 
 _OPENED_LOGS: Final = 256  # opened in one round; a plan of very many segments keeps no more in memory
 

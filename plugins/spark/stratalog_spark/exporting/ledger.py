@@ -178,13 +178,13 @@ class Ledger:
         body = {"version": VERSION, "number": plan.number, "files": files}
         self._fs.pipe_file(posixpath.join(self._folder, _name(plan.number, "done")), json.dumps(body).encode() + b"\n")
 
-    def done(self, *, after: int) -> Iterator[tuple[int, list[str]]]:
-        """Yield the files of each completed run above a number, in ascending order."""
+    def done(self, *, after: int) -> Iterator[tuple[int, dict[str, int]]]:
+        """Yield the files of each completed run above a number, in ascending order, with their sizes in bytes."""
         for path in sorted(str(path) for path in self._fs.ls(self._folder, detail=False)):
             name = posixpath.basename(path)
             if name.endswith(".done.json") and int(name.partition(".")[0]) > after:
                 body = json.loads(self._fs.cat_file(path))
-                yield body["number"], [file["name"] for file in body["files"]]
+                yield body["number"], {file["name"]: file["bytes"] for file in body["files"]}
 
     def address(self, name: str) -> str:
         """Return the URL of a file for other programs."""

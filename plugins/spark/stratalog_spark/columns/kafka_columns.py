@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stratalog import TopicPartition
 from stratalog.errors import ConfigError
 from stratalog.reading import DamagedRange, Scanned
-from stratalog_spark.pushdown import Node, accepted
+from stratalog_spark.columns.pushdown import Node, accepted
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone

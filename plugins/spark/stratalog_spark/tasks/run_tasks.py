@@ -6,23 +6,25 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from uuid import uuid4
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from stratalog import Progress
 from stratalog.errors import StorageError
 from stratalog.reading import ReadSource
-from stratalog_spark.messages import Message
-from stratalog_spark.worker import freeze_once
+from stratalog_spark.tasks.messages import Message
+from stratalog_spark.tasks.worker import freeze_once
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
 T = TypeVar("T")
 R = TypeVar("R")
-Progress = Callable[[int, int], None]
+TaskProgress = Callable[[int, int], None]
 """Called regularly with the number of completed tasks and of all tasks, in another thread."""
 
 _POLL_SECONDS: Final = 0.3
@@ -68,6 +70,31 @@ def sized_groups(items: Iterable[T], size_of: Callable[[T], int], least_bytes: i
         yield group
 
 
+class ByteCount:
+    """Progress of several runs of tasks in bytes.
+
+    Spark starts tasks in their order, and reports only how many are done: the first ones count as done.
+
+    Args:
+        progress: called with the bytes of completed tasks and of all known tasks; None if nobody asks.
+    """
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress, self._known_bytes = progress, 0
+
+    @contextmanager
+    def of_tasks(self, sizes_bytes: Iterable[int]) -> Iterator[TaskProgress | None]:
+        """Yield the function for ``run_tasks`` with tasks of these sizes. At the end of the context, all of them are done."""
+        if self._progress is None:
+            yield None
+            return
+        report, ends = self._progress, [*accumulate(sizes_bytes, initial=self._known_bytes)]
+        self._known_bytes = ends[-1]
+        report(ends[0], ends[-1])
+        yield lambda done, _: report(ends[min(done, len(ends) - 1)], ends[-1])
+        report(ends[-1], ends[-1])
+
+
 def run_tasks(
     spark: SparkSession,
     tasks: Sequence[T],
@@ -75,7 +102,7 @@ def run_tasks(
     *,
     task: Message[T],
     result: Message[R],
-    progress: Progress | None = None,
+    progress: TaskProgress | None = None,
 ) -> list[R]:
     """Run ``work`` on each task, and return the results in order.
 
@@ -128,7 +155,7 @@ def explained() -> Iterator[None]:
 
 
 @contextmanager
-def watched(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
+def watched(spark: SparkSession, progress: TaskProgress | None) -> Iterator[None]:
     """Report the progress of Spark jobs started inside the context to ``progress``.
 
     Spark Connect reports no progress.
@@ -159,7 +186,7 @@ def _context(spark: SparkSession) -> Any:
         return None
 
 
-def _watch(context: Any, group: str, ended: threading.Event, progress: Progress) -> None:
+def _watch(context: Any, group: str, ended: threading.Event, progress: TaskProgress) -> None:
     tracker = context.statusTracker()
     reported = (0, 0)
     while not ended.wait(_POLL_SECONDS):
@@ -171,4 +198,7 @@ def _watch(context: Any, group: str, ended: threading.Event, progress: Progress)
                     done, total = done + stage.numCompletedTasks, total + stage.numTasks
         if (done, total) != reported:
             reported = done, total
-            progress(done, total)
+            try:
+                progress(done, total)
+            except KeyboardInterrupt:  # of a command that is interrupted; the main thread gets its own
+                return

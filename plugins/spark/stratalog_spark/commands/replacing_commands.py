@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,10 @@ import stratalog_spark as jobs
 from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource
 from stratalog.spi import CommandOutput
-from stratalog_spark.command_options import (
+from stratalog_spark.commands.command_options import (
     Job,
     job_options,
+    memory_option,
     source_options,
     take_over_option,
     topics_option,
@@ -30,13 +32,7 @@ if TYPE_CHECKING:
 @source_options
 @topics_required
 @click.option("--any-policy", is_flag=True, help="Also compact topics whose cleanup.policy does not contain compact.")
-@click.option(
-    "--memory-bytes",
-    type=click.IntRange(min=1 << 20),
-    default=128 << 20,
-    show_default=True,
-    help="Approximate memory for keys in each task, in addition to its read and write buffers.",
-)
+@memory_option(1 << 20)
 @take_over_option
 @job_options
 def compact_command(
@@ -71,6 +67,7 @@ def compact_command(
     help="File with one key per line, as text.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the records that would be erased; change nothing.")
+@memory_option(1 << 10)
 @take_over_option
 @job_options
 def erase_command(
@@ -80,6 +77,7 @@ def erase_command(
     keys: tuple[str, ...],
     hex_keys: tuple[str, ...],
     keys_from: Path | None,
+    memory_bytes: int,
     *,
     dry_run: bool,
     take_over: bool,
@@ -89,8 +87,7 @@ def erase_command(
     Earlier states of the tier contain them until the collector deletes these states. The exit code of a dry run is 1 if
     it found records.
     """
-    listed = [] if keys_from is None else keys_from.read_bytes().splitlines()
-    wanted = [*map(os.fsencode, keys), *map(_unhexed, hex_keys), *listed]
+    wanted = chain(map(os.fsencode, keys), [_unhexed(key) for key in hex_keys], _lines(keys_from))
     with job.watched("erasing") as (session, progress):
         found = jobs.erase(
             session,
@@ -98,6 +95,7 @@ def erase_command(
             wanted,
             topics=topics or None,
             dry_run=dry_run,
+            memory_bytes=memory_bytes,
             take_over=take_over,
             progress=progress,
         )
@@ -106,6 +104,14 @@ def erase_command(
     _replaced(job.output, found.logs)
     job.summary({"records": sum(found.records.values()), "segments": found.segments, "replaced": len(found.logs)})
     return 1 if dry_run and found.records else 0
+
+
+def _lines(file: Path | None) -> Iterator[bytes]:
+    """Yield the lines of a file without their ends."""
+    if file is not None:
+        with file.open("rb") as lines:
+            for line in lines:
+                yield line.rstrip(b"\r\n")
 
 
 def _unhexed(text: str) -> bytes:

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from stratalog import RecordColumns
 from stratalog.errors import ConfigError, InvalidRecordError
-from stratalog_spark.columns import HEADERS, READ_ONLY, canonical
+from stratalog_spark.columns.kafka_columns import HEADERS, READ_ONLY, canonical
 
 if TYPE_CHECKING:
     import numpy as np

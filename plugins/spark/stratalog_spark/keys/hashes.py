@@ -17,7 +17,7 @@ from stratalog.spi import extension
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
-EXTENSIONS: Final = ("stratalog_spark.hashes_c",)
+EXTENSIONS: Final = ("stratalog_spark.keys.hashes_c",)
 SECRET_BYTES: Final = 16
 _HASH_BYTES: Final = 16
 _NO_KEY: Final = bytes(_HASH_BYTES)

@@ -11,17 +11,17 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from stratalog import Isolation, Reader, TopicPartition
+from stratalog import Isolation, Progress, Reader, TopicPartition
 from stratalog.errors import ConfigError, OffsetOutOfRangeError
 from stratalog.reading import MissingRange, OffsetRange, ReadSource, Scanned, Split, plan_splits, scan
-from stratalog_spark.columns import Rows
-from stratalog_spark.jobs.iceberg import IcebergTable
-from stratalog_spark.jobs.ledger import Ledger, Plan, Target
-from stratalog_spark.jobs.parquet import PeriodWriter, dated_folders, write_all
-from stratalog_spark.jobs.tasks import Progress, run_tasks, sized_groups, source_of, task_count
-from stratalog_spark.jobs.values import SAMPLE_ROWS, AvroValues, JsonValues, json_fields
-from stratalog_spark.messages import Message
-from stratalog_spark.ranges import topics_of
+from stratalog_spark.columns.kafka_columns import Rows
+from stratalog_spark.exporting.iceberg import IcebergTable
+from stratalog_spark.exporting.ledger import Ledger, Plan, Target
+from stratalog_spark.parquet.parquet_files import PeriodWriter, dated_folders, write_all
+from stratalog_spark.parquet.values import SAMPLE_ROWS, AvroValues, JsonValues, json_fields
+from stratalog_spark.read.ranges import topics_of
+from stratalog_spark.tasks.messages import Message
+from stratalog_spark.tasks.run_tasks import ByteCount, run_tasks, sized_groups, source_of, task_count
 
 SCHEMAS: Final = ("raw", "json", "avro")
 PERIODS: Final = ("date", "hour", "none")
@@ -133,7 +133,7 @@ def export(
         options: options for fsspec and the destination; they may be credentials, and are never printed.
         iceberg: a table with these files as data files: each run becomes a snapshot. Folders are then named
             ``T/YYYY-MM-DD``, and a column holds the topic.
-        progress: called with the progress of tasks.
+        progress: called with the bytes of ``.log`` files that completed tasks have exported, and with those of all tasks.
 
     Raises:
         ConfigError: an argument is invalid, or does not match earlier exports to this destination.
@@ -195,7 +195,7 @@ class _Run:
         progress: Progress | None,
     ) -> None:
         self._spark, self._source, self._target, self._ledger = spark, source, target, ledger
-        self._fail_on_loss, self._progress = fail_on_loss, progress
+        self._fail_on_loss, self._count = fail_on_loss, ByteCount(progress)
         self._files: list[Made] = []
         self._malformed = self.lost = self._number = 0
 
@@ -208,11 +208,9 @@ class _Run:
 
         self.lost += _check_whole(plan, reader, forgiving=forgiving)
         tasks = list(_tasks(plan, reader, task_count(self._spark)))
-        done = [
-            made
-            for task in run_tasks(self._spark, tasks, work, task=_RANGES, result=_MADE, progress=self._progress)
-            for made in task
-        ]
+        with self._count.of_tasks(sum(each.size_bytes for each in task) for task in tasks) as progress:
+            parts = run_tasks(self._spark, tasks, work, task=_RANGES, result=_MADE, progress=progress)
+        done = [made for part in parts for made in part]
         files = [made for each, _, _ in done for made in each]
         self._ledger.finish(plan, [{"name": name, "rows": rows, "bytes": size} for name, rows, size in sorted(files)])
         self._files += files

@@ -11,11 +11,11 @@ from pyspark.sql.datasource import InputPartition
 
 from stratalog import Reader, TopicPartition
 from stratalog.reading import DamagedRange, MissingRange, OffsetRange, ReadSource, Split, plan_splits, scan
-from stratalog_spark.columns import COUNTED, Rows, counted
-from stratalog_spark.messages import SPLIT
-from stratalog_spark.options import Options
-from stratalog_spark.pushdown import narrowed
-from stratalog_spark.ranges import resolve
+from stratalog_spark.columns.kafka_columns import COUNTED, Rows, counted
+from stratalog_spark.columns.pushdown import narrowed
+from stratalog_spark.options.read_options import Options
+from stratalog_spark.read.ranges import resolve
+from stratalog_spark.tasks.messages import SPLIT
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone

@@ -1,0 +1,71 @@
+"""Queries with SQL and with filters: what they take, and how many bytes they read."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from spark_parts.cases import Sides, noop
+from spark_parts.data import TOPIC, hundredth
+from spark_parts.peer import NAME, Peer
+
+_BYTES: Final = re.compile(r"bytes (\d+) of (\d+)")
+_WITHOUT: Final = "without pruning"
+
+
+def counting(session: Any, tier: str, peer: Peer | None, rows: int) -> Sides:
+    """The number of records of the second half of the time; Any: Spark is not typed for who has not installed it."""
+    start, _ = hundredth(rows)
+    query = f"select count(*) from stratalog.`{tier}`.{TOPIC} where timestamp >= timestamp_millis({start})"  # noqa: S608 - made here
+    sides: Sides = {"stratalog": lambda: session.sql(query).collect()[0][0]}
+    if peer:
+        sides[NAME] = lambda: peer.read(session).where(f"timestamp >= timestamp_millis({start})").count()
+    return sides
+
+
+def filtering(session: Any, tier: str, peer: Peer | None, rows: int) -> Sides:
+    """The values of 1 % of the time. A function of the column in the predicate prevents the pruning of the second side."""
+    wanted = _within("timestamp", rows)
+    sides: Sides = {
+        "stratalog": lambda: noop(_values(session, tier, wanted)),
+        _WITHOUT: lambda: noop(_values(session, tier, _opaque(rows))),
+    }
+    if peer:
+        sides[NAME] = lambda: noop(peer.read(session).where(wanted).select("value"))
+    return sides
+
+
+def filtered_bytes(session: Any, tier: str, rows: int) -> dict[str, int]:
+    """The bytes of ``.log`` files that the plans of our sides read."""
+    found = {}
+    for side, predicate in {"stratalog": _within("timestamp", rows), _WITHOUT: _opaque(rows)}.items():
+        query = f"explain select value from stratalog.`{tier}`.{TOPIC} where {predicate}"  # noqa: S608 - made here
+        plan = _BYTES.search(session.sql(query).collect()[0][0])
+        assert plan is not None, "the plan does not show its bytes"
+        found[side] = int(plan[1])
+    return found
+
+
+def check(session: Any, tier: str, peer: Peer | None, rows: int) -> None:
+    """Off the clock: the sides count and find the same."""
+    counts = {call() for call in counting(session, tier, peer, rows).values()}
+    assert len(counts) == 1
+    frames = [_values(session, tier, predicate) for predicate in (_within("timestamp", rows), _opaque(rows))]
+    if peer:
+        frames.append(peer.read(session).where(_within("timestamp", rows)).select("value"))
+    found = {frame.count() for frame in frames}
+    assert len(found) == 1
+    assert 0 < found.pop() < rows / 50, "1 % of the records"
+
+
+def _values(session: Any, tier: str, predicate: str) -> Any:
+    return session.table(f"stratalog.`{tier}`.{TOPIC}").where(predicate).select("value")
+
+
+def _within(column: str, rows: int) -> str:
+    start, end = hundredth(rows)
+    return f"{column} >= timestamp_millis({start}) and {column} < timestamp_millis({end})"
+
+
+def _opaque(rows: int) -> str:
+    return _within("timestampadd(MICROSECOND, 0, timestamp)", rows)

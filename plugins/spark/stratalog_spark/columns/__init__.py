@@ -1,0 +1,1 @@
+"""Columns of rows, and the predicates and counts that are pushed down to them."""

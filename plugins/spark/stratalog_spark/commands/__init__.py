@@ -1,0 +1,1 @@
+"""Commands of ``stratalog spark``."""

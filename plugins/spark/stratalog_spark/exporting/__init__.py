@@ -1,0 +1,1 @@
+"""Export of topics to Parquet, and import of such an export."""

@@ -1,0 +1,1 @@
+"""Hashes of keys, and tables of their latest offsets."""

@@ -1,0 +1,82 @@
+"""Sets of keys, as sorted hashes: 16 bytes for each key, whatever its size."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+
+from stratalog.errors import StorageError
+from stratalog_spark.keys.hashes import KIND, SECRET_BYTES, hash_keys
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
+
+_HASH: Final = (
+    "S16"  # compared as bytes; numpy pads with zeros, so hashes that end with zeros are equal to themselves only
+)
+_KEY_BYTES: Final = 64  # memory of one key while a set is made, sorted and sent
+_HASHED: Final = 1 << 12  # keys that are in memory as they were given
+
+
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """A set of keys that can be sent to tasks. Two keys are the same key if their 128-bit hashes are equal.
+
+    Attributes:
+        hashes: distinct hashes, ascending. Any: a numpy array of ``S16``.
+        secret: secret of the hashes. Without it, a key with the hash of another key could be chosen.
+        kind: number of the code that made the hashes.
+    """
+
+    hashes: Any
+    secret: bytes = field(repr=False)
+    kind: int
+
+    @classmethod
+    def in_memory(cls, keys: Iterable[bytes], memory_bytes: int) -> Iterator[Self]:
+        """Yield sets that together contain all keys; each takes at most about ``memory_bytes``. Keys are read one by one."""
+        secret, left = secrets.token_bytes(SECRET_BYTES), iter(keys)
+        most = max(memory_bytes // _KEY_BYTES, 1)
+        for first in left:
+            found = chain([first], islice(left, most - 1))
+            parts = []
+            while some := list(islice(found, _HASHED)):
+                parts.append(_hashed(some, secret))
+            hashes: Any = np.concatenate(parts)
+            parts.clear()
+            hashes.sort()
+            yield cls(hashes[np.append([True], hashes[1:] != hashes[:-1])], secret, KIND)
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def contains(self, keys: pyarrow.Array[Any]) -> Any:
+        """Return one bool for each key of a binary column: True if the set contains the key. Null is never in a set.
+
+        Raises:
+            StorageError: this process hashes keys with other code than the one that made the set.
+        """
+        if self.kind != KIND:
+            raise StorageError(
+                "the driver or some workers have the compiled code of stratalog and others do not: install the same wheel on all"
+            )
+        wanted = _rows(hash_keys(keys, self.secret))
+        places: Any = np.searchsorted(self.hashes, wanted)
+        places[places == len(self.hashes)] = 0
+        return self.hashes[places] == wanted
+
+
+def _hashed(keys: list[bytes], secret: bytes) -> Any:
+    import pyarrow as pa  # noqa: PLC0415 - comes with Spark
+
+    return _rows(hash_keys(pa.array(keys, pa.binary()), secret))
+
+
+def _rows(hashes: Any) -> Any:
+    """Return hashes of shape (n, 2) as n texts of 16 bytes."""
+    return np.ascontiguousarray(hashes).view(_HASH).ravel()

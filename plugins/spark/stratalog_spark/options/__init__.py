@@ -1,0 +1,1 @@
+"""Options of reads, writes and tables."""

@@ -1,0 +1,157 @@
+"""Options as Spark passes them: their names in any case, those without effect, and those of a catalog."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from stratalog.errors import ConfigError, UnknownSettingError
+from stratalog.spi.commands import option_value
+from stratalog_spark.options.option_values import natural
+
+_LOGGER: Final = logging.getLogger(__name__)
+TIER_PREFIX: Final = "tier."
+_KAFKA_PREFIX: Final = "kafka."  # of settings of Kafka's clients
+CATALOG_PREFIX: Final = "catalog."
+NAMES: Final = (
+    "path",
+    "tier",
+    "config",
+    "as_of",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "includeHeaders",
+    "isolation",
+    "failOnDataLoss",
+    "corruptBatches",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "columns",
+)
+LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+COMMITS: Final = "commitGroupOffsets"
+STREAM_NAMES: Final = (*LIMITS, COMMITS)
+# Options of Spark's Kafka source that control its consumers.
+CONSUMER_NAMES: Final = (
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+SINK_NAMES: Final = (
+    "path",
+    "config",
+    "topic",
+    "partitions",
+    "compression",
+    "mergeBytes",
+    "staging",
+    "takeOver",
+    "writeId",
+    "writeNumber",
+    "checkpointLocation",
+)
+_EVERY_NAME: Final = frozenset(name.lower() for name in (*NAMES, *STREAM_NAMES, *SINK_NAMES))
+
+
+def _with_catalog(given: Mapping[str, str], suited: Collection[str]) -> tuple[Mapping[str, str], str]:
+    """Return the options with those of their catalog that suit, and the catalog's name; the name is empty without one."""
+    catalog = {name[len(CATALOG_PREFIX) :]: name for name in given if name.lower().startswith(CATALOG_PREFIX)}
+    own = {name: value for name, value in given.items() if name not in catalog.values()}
+    known, there = {name.lower() for name in suited}, {name.lower() for name in own}
+    for name, full in catalog.items():
+        lower = name.lower()
+        if lower != "name" and lower not in there and (lower in known or lower not in _EVERY_NAME):
+            own[name] = given[full]
+    return own, next((given[full] for name, full in catalog.items() if name.lower() == "name"), "")
+
+
+class Given:
+    """Options as Spark passes them, with names in any case.
+
+    Args:
+        given: the options. Those of a catalog have the prefix ``catalog.``; the others override them.
+        names: valid names, in addition to ``tier.NAME`` and ``kafka.NAME``.
+        used: names of ``kafka.NAME`` that have an effect.
+        ignored: valid names that have no effect, such as options of Spark's Kafka source.
+        unsuited: valid names that are left out if they are those of a catalog, which may be for other reads.
+
+    Raises:
+        UnknownSettingError: a name is unknown; the message contains the nearest valid one.
+    """
+
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        names: Iterable[str],
+        *,
+        used: Collection[str] = (),
+        ignored: Iterable[str] = (),
+        unsuited: Iterable[str] = (),
+    ) -> None:
+        given, self.catalog = _with_catalog(given, {*names} - {*unsuited})
+        values = {name.lower(): str(given[name]) for name in given}
+        without_effect = {name.lower() for name in ignored}
+        without_effect |= {name for name in values if _has_prefix(name, _KAFKA_PREFIX) and name not in used}
+        self._ignored = sorted(name for name in given if name.lower() in without_effect)
+        # Without these, because settings of Kafka's clients may contain credentials, which tasks do not need.
+        self._values = {name: value for name, value in values.items() if name not in without_effect}
+        self._check_names({name.lower(): name for name in (*names, *ignored)})
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._values,)  # Spark pickles the text of the options, which is checked again
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(sorted(self._values))})"  # names only: values may be credentials
+
+    def warn_of_ignored(self) -> None:
+        """Log one warning that names the given options without effect. Called once for each query."""
+        if self._ignored:
+            _LOGGER.warning('options without effect in format("stratalog"): %s', ", ".join(self._ignored))
+
+    def _get(self, name: str) -> str | None:
+        return self._values.get(name.lower())
+
+    def _check_names(self, known: Mapping[str, str]) -> None:
+        for name in self._values:
+            if name not in known and not any(_has_prefix(name, prefix) for prefix in (TIER_PREFIX, _KAFKA_PREFIX)):
+                near = difflib.get_close_matches(name, known, n=1)
+                raise UnknownSettingError(name, 'format("stratalog")', known[near[0]] if near else "")
+
+    def _tier_options(self) -> dict[str, object]:
+        return {
+            name.removeprefix(TIER_PREFIX): option_value(value)
+            for name, value in self._values.items()
+            if name.startswith(TIER_PREFIX)
+        }
+
+    def _switch(self, name: str, *, default: bool) -> bool:
+        return self._choice(name, str(default).lower(), ("true", "false")) == "true"
+
+    def _choice(self, name: str, usual: str, choices: tuple[str, ...]) -> str:
+        value = (self._get(name) or usual).strip().lower()
+        if value not in choices:
+            raise ConfigError(f"option {name}={value!r} is not one of {', '.join(choices)}")
+        return value
+
+    def _count(self, name: str) -> int | None:
+        """Return a number of 1 or more, or None if the option is not given."""
+        text = self._get(name)
+        number = None if text is None else natural(name, text)
+        if number is not None and number < 1:
+            raise ConfigError(f"option {name} must be 1 or more")
+        return number
+
+
+def _has_prefix(name: str, prefix: str) -> bool:
+    return name.startswith(prefix) and name != prefix

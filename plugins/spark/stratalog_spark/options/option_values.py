@@ -1,0 +1,79 @@
+"""Values of options: offsets and timestamps by partition, numbers, durations and times."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, TypeAlias, TypeVar
+
+from stratalog import TopicPartition
+from stratalog.errors import ConfigError
+
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+Numbers: TypeAlias = dict[TopicPartition, int]
+T = TypeVar("T")
+
+
+def assigned(option: str, text: str) -> list[TopicPartition]:
+    """Parse ``{"topic": [0, 1]}`` to partitions; raises ConfigError."""
+
+    def read(text: str) -> list[TopicPartition]:
+        return [TopicPartition(topic, _whole(number)) for topic, numbers in _object(text) for number in numbers]
+
+    return parsed_option(option, text, read)
+
+
+def numbers_of(option: str, text: str, *, at_least: int) -> Numbers:
+    """Parse ``{"topic": {"0": 23}}`` to a number per partition; raises ConfigError."""
+
+    def read(text: str) -> Numbers:
+        return {
+            TopicPartition(topic, int(partition)): _whole(number, at_least)
+            for topic, numbers in _object(text)
+            for partition, number in numbers.items()
+        }
+
+    return parsed_option(option, text, read)
+
+
+def _object(text: str) -> list[tuple[str, Any]]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise TypeError("it is not a JSON object")
+    return list(found.items())
+
+
+def _whole(value: object, at_least: int = 0) -> int:
+    if type(value) is not int or value < at_least:
+        raise ValueError(f"{value!r} is not an integer of {at_least} or more")
+    return value
+
+
+def natural(option: str, text: str) -> int:
+    """Parse an integer of 0 or more; raises ConfigError."""
+    return parsed_option(option, text, lambda text: _whole(int(text)))
+
+
+def parsed_option(option: str, text: str, read: Callable[[str], T]) -> T:
+    """Return ``read(text)``; raise ConfigError, which names the option, if the text is not valid."""
+    try:
+        return read(text)
+    except (ValueError, TypeError, AttributeError, re.error) as error:
+        raise ConfigError(f"option {option}={text!r} is not valid: {error}") from None
+
+
+def duration_ms(option: str, text: str) -> int:
+    """Parse a duration such as ``15m``, ``30s``, ``1h``; a number without a unit is in milliseconds. Raises ConfigError."""
+    found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
+    unit = found and (found[2] or "ms")
+    if found is None or unit not in _UNITS_MS:
+        raise ConfigError(f"option {option}={text!r} is not a duration such as 30s, 15m or 1h")
+    return int(found[1]) * _UNITS_MS[unit]
+
+
+def moment(text: str) -> int | datetime:
+    """Parse a version of the manifest, or a time in ISO 8601, which is in UTC unless it has a zone."""
+    return int(text) if text.isdigit() else parsed_option("as_of", text, datetime.fromisoformat)

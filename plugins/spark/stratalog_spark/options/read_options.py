@@ -1,0 +1,202 @@
+"""Options of a read: those of Spark's Kafka source with their meanings, and some additional ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypedDict
+
+from stratalog import Isolation
+from stratalog.errors import ConfigError
+from stratalog.reading import ReadSource
+from stratalog_spark.columns.kafka_columns import CORRUPT, HEADERS, KAFKA
+from stratalog_spark.columns.pushdown import parsed
+from stratalog_spark.options.given import COMMITS, CONSUMER_NAMES, LIMITS, NAMES, STREAM_NAMES, Given
+from stratalog_spark.options.option_values import (
+    Numbers,
+    assigned,
+    duration_ms,
+    moment,
+    natural,
+    numbers_of,
+    parsed_option,
+)
+
+PUSHED_NAMES: Final = ("pushedFilter", "pushedCount")  # set by the catalog in the JVM
+_ISOLATION: Final = "kafka.isolation.level"
+_GROUP: Final = "kafka.group.id"
+_ENDING: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "as_of")
+_WAYS: Final = ("subscribe", "subscribePattern", "assign")
+_POLICIES: Final = ("fail", "skip", "columns")
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of a read.
+
+    Exactly one attribute besides ``option`` is set. ``everywhere`` is EARLIEST or LATEST. ``offsets`` has an offset (or
+    EARLIEST, LATEST) per partition, ``times_ms`` a timestamp per partition, ``time_ms`` one timestamp for all.
+    ``option`` is the name of the option that set it.
+    """
+
+    option: str
+    everywhere: int | None = None
+    offsets: Numbers | None = None
+    times_ms: Numbers | None = None
+    time_ms: int | None = None
+
+
+class Splitting(TypedDict):
+    """Arguments of ``plan_splits`` that options set."""
+
+    isolation: Isolation
+    min_splits: int
+    split_records: int | None
+
+
+class Options(Given):
+    """Checked options of one read.
+
+    Args:
+        given: options as Spark passes them.
+        streaming: True for a stream, which has no end and may begin at the latest record; None for either kind.
+
+    Raises:
+        UnknownSettingError: a name is unknown; the message contains the nearest valid one.
+        ConfigError: a value is wrong, or two options contradict each other.
+    """
+
+    def __init__(self, given: Mapping[str, str], *, streaming: bool | None = False) -> None:
+        unsuited = {True: _ENDING, False: (COMMITS,), None: ()}[streaming]
+        super().__init__(
+            given,
+            (*NAMES, *STREAM_NAMES, *PUSHED_NAMES),
+            used=(_ISOLATION, _GROUP) if _asks_for_commits(given) else (_ISOLATION,),
+            ignored=(*CONSUMER_NAMES, *LIMITS) if streaming is False else CONSUMER_NAMES,
+            unsuited=unsuited,
+        )
+        self._streaming = streaming
+        self._check_kind(unsuited, streaming=streaming)
+        self.source = self._source()
+        self.topics = self._topics()
+        self.start = self._bound("starting", LATEST if streaming else EARLIEST, any_word=streaming is not False)
+        self.end = self._bound("ending", LATEST)
+        self.or_latest = self._choice("startingOffsetsByTimestampStrategy", "error", ("error", "latest")) == "latest"
+        self.headers = self._switch("includeHeaders", default=False)
+        self.isolation = Isolation.of(self._get("isolation") or self._get(_ISOLATION) or Isolation.READ_UNCOMMITTED)
+        self.fail_on_loss = self._switch("failOnDataLoss", default=True)
+        self.corrupt = self._choice("corruptBatches", "fail", _POLICIES)
+        self.min_partitions = self._count("minPartitions") or 1
+        self.max_records = self._count("maxRecordsPerPartition")
+        self.group = self._group()
+        self.max_offsets = self._count("maxOffsetsPerTrigger")
+        self.min_offsets = self._count("minOffsetsPerTrigger")
+        self.max_delay_ms = duration_ms("maxTriggerDelay", self._get("maxTriggerDelay") or "15m")
+        if self.max_offsets and self.min_offsets and self.min_offsets > self.max_offsets:
+            raise ConfigError("option minOffsetsPerTrigger is above maxOffsetsPerTrigger")
+        self.columns = tuple(name.strip() for name in (self._get("columns") or "").split(",") if name.strip())
+        pushed = self._get("pushedFilter")
+        self.pushed = None if pushed is None else parsed("pushedFilter", pushed)
+        self.counts = self._switch("pushedCount", default=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _options, (self._values, self._streaming)
+
+    @property
+    def splitting(self) -> Splitting:
+        """Arguments of ``plan_splits``."""
+        return {
+            "isolation": self.isolation,
+            "min_splits": self.min_partitions,
+            "split_records": self.max_records,
+        }
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Columns of the option, or those of Spark's Kafka source and those that other options add."""
+        corrupt = CORRUPT if self.corrupt == "columns" else ()
+        return self.columns or (*KAFKA, *((HEADERS,) if self.headers else ()), *corrupt)
+
+    def _check_kind(self, unsuited: Iterable[str], *, streaming: bool | None) -> None:
+        for name in unsuited:
+            if self._get(name) is not None:
+                raise ConfigError(f"option {name} is for a {'batch' if streaming else 'stream'} alone")
+
+    def _group(self) -> str | None:
+        """Return the group whose offsets the query commits, or None."""
+        if not self._switch(COMMITS, default=False):
+            return None
+        group = self._get(_GROUP)
+        if not group:
+            raise ConfigError(f"option {COMMITS} needs the name of a group: set option {_GROUP}")
+        return group
+
+    def _source(self) -> ReadSource:
+        path = self._get("path")
+        if not path and self.catalog:
+            raise ConfigError(
+                f"catalog {self.catalog} has no path: set spark.sql.catalog.{self.catalog}.path, or name the place in the "
+                f"query, {self.catalog}.`PATH`.TOPIC"
+            )
+        if not path:
+            raise ConfigError(
+                "no source is given: use .load(PATH) with a log directory or the URI of a tier; a table keeps its "
+                "location only if it is created without a list of columns, CREATE TABLE t USING stratalog OPTIONS "
+                "(...) LOCATION 'PATH'"
+            )
+        as_of = self._get("as_of")
+        return ReadSource(
+            path,
+            tier=self._get("tier"),
+            tier_options=self._tier_options(),
+            as_of=None if as_of is None else moment(as_of),
+            config=self._get("config"),
+        )
+
+    def _topics(self) -> tuple[str, str]:
+        given = [name for name in _WAYS if self._get(name) is not None]
+        if len(given) != 1:
+            raise ConfigError(f"give one of {', '.join(_WAYS)}" + (f", not {' and '.join(given)}" if given else ""))
+        text = self._get(given[0]) or ""
+        if given[0] == "subscribePattern":
+            parsed_option("subscribePattern", text, re.compile)
+        elif given[0] == "assign":
+            assigned("assign", text)
+        elif not any(name.strip() for name in text.split(",")):
+            raise ConfigError("option subscribe names no topic")
+        return given[0], text
+
+    def _bound(self, side: str, usual: int, *, any_word: bool = False) -> Bound:
+        """Return one end, from the most specific given option, as Kafka's source does.
+
+        ``any_word`` allows both earliest and latest.
+        """
+        option = f"{side}Timestamp"
+        text = self._get(option)
+        if text is not None:
+            return Bound(option, time_ms=natural(option, text))
+        option = f"{side}OffsetsByTimestamp"
+        text = self._get(option)
+        if text is not None:
+            return Bound(option, times_ms=numbers_of(option, text, at_least=0))
+        option = f"{side}Offsets"
+        text = self._get(option)
+        words = {"earliest": EARLIEST, "latest": LATEST}
+        everywhere = usual if text is None else words.get(text.strip().lower())
+        found = None if everywhere is not None else numbers_of(option, text or "", at_least=EARLIEST)
+        other = EARLIEST + LATEST - usual
+        if not any_word and (everywhere == other or (found and other in found.values())):
+            word = "latest (-1)" if other == LATEST else "earliest (-2)"
+            raise ConfigError(f"option {option} of a batch query cannot be {word}")
+        return Bound(option, everywhere=everywhere, offsets=found)
+
+
+def _asks_for_commits(given: Mapping[str, str]) -> bool:
+    return any(name.lower() == COMMITS.lower() for name in given)
+
+
+def _options(given: Mapping[str, str], streaming: bool | None) -> Options:  # noqa: FBT001 - what is pickled is positional
+    return Options(given, streaming=streaming)

@@ -1,0 +1,46 @@
+"""Options of a write: those of Spark's Kafka sink with their meanings, and some additional ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from stratalog.errors import ConfigError
+from stratalog.writing import WriteMark, WriteTarget
+from stratalog_spark.options.given import CONSUMER_NAMES, SINK_NAMES, Given
+from stratalog_spark.options.option_values import natural
+
+_COMPRESSION: Final = "kafka.compression.type"
+MERGE_BYTES: Final = 64 << 20  # size that a driver copies in about a second
+_IGNORED_SINK_NAMES: Final = ("includeHeaders", *CONSUMER_NAMES)
+
+
+class SinkOptions(Given):
+    """Checked options of one write. Errors are those of ``Options``."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__(given, SINK_NAMES, used=(_COMPRESSION,), ignored=_IGNORED_SINK_NAMES)
+        path = self._get("path")
+        if not path:
+            raise ConfigError(
+                "no target is given: use .save(PATH), .start(PATH), or INSERT INTO t WITH (path = 'PATH', topic = "
+                "'TOPIC'); Spark does not pass the options of a table to a sink in Python"
+            )
+        self.target = WriteTarget(
+            path,
+            tier_options=self._tier_options(),
+            config=self._get("config"),
+            staging=self._get("staging"),
+            take_over=self._switch("takeOver", default=False),
+        )
+        self.topic = self._get("topic")
+        self.partitions = self._count("partitions")
+        self.compression = self._get("compression") or self._get(_COMPRESSION)
+        merged = self._get("mergeBytes")
+        self.merge_bytes = MERGE_BYTES if merged is None else natural("mergeBytes", merged)
+        if self.partitions and not self.topic:
+            raise ConfigError("option partitions creates a topic: add option topic")
+        writer, number = self._get("writeId"), self._get("writeNumber")
+        if (writer is None) != (number is None):
+            raise ConfigError("options writeId and writeNumber need each other: set both")
+        self.mark = None if writer is None or number is None else WriteMark(writer, natural("writeNumber", number))

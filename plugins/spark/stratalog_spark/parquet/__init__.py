@@ -1,0 +1,1 @@
+"""Parquet files, and the parsing of values for them."""

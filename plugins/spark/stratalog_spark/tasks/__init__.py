@@ -1,0 +1,1 @@
+"""Tasks of Spark, and the messages between driver and tasks."""

@@ -1,0 +1,76 @@
+"""Sets of keys that are sent to tasks."""
+
+from __future__ import annotations
+
+import pickle
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from stratalog.errors import StorageError
+
+pytestmark = pytest.mark.usefixtures("has_spark")
+
+
+def sets(keys: Any, memory_bytes: int = 1 << 20) -> list[Any]:
+    from stratalog_spark.keys.key_set import KeySet  # noqa: PLC0415 - needs numpy
+
+    return list(KeySet.in_memory(keys, memory_bytes))
+
+
+def contained(made: Any, keys: list[bytes | None]) -> list[bool]:
+    import pyarrow as pa  # noqa: PLC0415 - comes with Spark
+
+    found: list[bool] = made.contains(pa.array(keys, pa.binary())).tolist()
+    return found
+
+
+def test_a_set_contains_its_keys_alone() -> None:
+    keys = [b"", b"\0", b"\0\0", b"a", b"a\0", *(b"key-%d" % number for number in range(5_000))]
+    [made] = sets([*keys, *keys])
+    assert len(made) == len(keys)
+    sent = pickle.loads(pickle.dumps(made))  # noqa: S301 - made just now
+    assert contained(sent, [*keys]) == [True] * len(keys)
+    others: list[bytes | None] = [None, b"b", b"key-5000", b"\0\0\0"]
+    assert contained(sent, others) == [False] * len(others)
+    assert contained(sent, []) == []
+
+
+def test_no_keys_are_no_set() -> None:
+    assert sets([]) == []
+
+
+def test_each_set_has_as_many_keys_as_its_memory_holds() -> None:
+    made = sets((b"%d" % number for number in range(100)), 2048)
+    assert [len(found) for found in made] == [32, 32, 32, 4]
+    everywhere = [
+        any(found) for found in zip(*(contained(one, [b"%d" % n for n in range(100)]) for one in made), strict=True)
+    ]
+    assert everywhere == [True] * 100
+
+
+def test_memory_does_not_depend_on_the_number_or_the_size_of_the_keys() -> None:
+    from stratalog_spark.keys.key_set import KeySet  # noqa: PLC0415 - needs numpy
+
+    limit = 8 << 20
+    sets([b"first"])  # imports
+    tracemalloc.start()
+    try:
+        held = 0
+        for made in KeySet.in_memory((b"%0100d" % number for number in range(400_000)), limit):
+            held += len(made)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert held == 400_000
+    assert peak < 2 * limit + 65_536 * 200, "one set, the next one, and the keys that are hashed at a time"
+
+
+def test_a_set_of_other_code_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from stratalog_spark.keys.hashes import KIND  # noqa: PLC0415 - needs numpy
+
+    [made] = sets([b"a"])
+    monkeypatch.setattr("stratalog_spark.keys.key_set.KIND", 1 - KIND)
+    with pytest.raises(StorageError, match="install the same wheel on all"):
+        contained(made, [b"a"])
