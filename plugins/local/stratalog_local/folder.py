@@ -213,7 +213,7 @@ def _write_new(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
         files.remove(path)
         descriptor = disk.handles.with_room(create)
     try:
-        if files.write(descriptor, 0, [data]) < memoryview(data).nbytes:
+        if files.write(descriptor, 0, data) < memoryview(data).nbytes:
             raise DiskFullError("no space left on device", path)
         if sync:
             files.sync(descriptor)

@@ -107,7 +107,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         if descriptor is None:
             descriptor = self._pin_reopened()
         try:
-            written = disk.files.write(descriptor, start, (data,))
+            written = disk.files.write(descriptor, start, data)
             if written < size:
                 self._cut_back(descriptor)
                 raise DiskFullError(f"{size} bytes do not fit, {written} did", self.path)

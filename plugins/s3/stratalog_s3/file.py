@@ -11,6 +11,7 @@ import errno
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, NoReturn
 
 from stratalog.errors import (
@@ -138,17 +139,16 @@ class FileStore(ObjectStore):
             self._files.close(descriptor)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """Return one page of objects, selected from all files in the folder that ``prefix`` names."""
+        """Return one page of objects. Only folders that may hold some of them are read."""
         folder = check_prefix(prefix).rpartition("/")[0]
         self._path(folder, deadline_ns)
         try:
-            walked = self._walk(place_of(folder))
-            found = [info for info in walked if info.key.startswith(prefix) and info.key > after]
+            found = [*islice(self._walk(place_of(folder), prefix, after), limit)]
         except OSError as error:
             self._raise(error, prefix)
         if not found:
             self._check_root()
-        return sorted(found, key=lambda info: info.key)[:limit]
+        return found
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
         """Remove files but not folders.
@@ -271,7 +271,7 @@ class FileStore(ObjectStore):
             try:
                 position = 0
                 for chunk in chunks:
-                    written = self._files.write(descriptor, position, [chunk])
+                    written = self._files.write(descriptor, position, chunk)
                     if written < len(chunk):
                         raise OSError(errno.ENOSPC, "no space left")
                     position += written
@@ -302,14 +302,37 @@ class FileStore(ObjectStore):
             seconds_left(self._clock, deadline_ns, key)
             yield chunk
 
-    def _walk(self, folder: str) -> Iterator[ObjectInfo]:
-        """Yield all objects below a folder, given relative to the root, in any order."""
-        for place, entry in self._entries(folder):
-            if not entry.name.startswith(_TEMPORARY):
-                yield ObjectInfo(key_at(place), entry.size_bytes, "", entry.modified_ms)
+    def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        """Yield the objects below a folder in the order of their keys: those with ``prefix`` that come after ``after``.
+
+        A folder that continues a long name may hold keys from both sides of a neighbour's, so its level is sorted as a whole.
+        """
+        below = sorted(
+            (key_at(f"{place}/" if entry.is_folder else place), place, entry) for place, entry in self._in(folder)
+        )
+        found = (info for key, place, entry in below for info in self._found(key, place, entry, prefix, after))
+        is_ordered = all(key.endswith("/") or not entry.is_folder for key, _, entry in below)
+        yield from found if is_ordered else sorted(found, key=lambda info: info.key)
+
+    def _found(self, key: str, place: str, entry: FileStat, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        """Yield the objects of one file or folder; ``key`` begins all their keys."""
+        if entry.is_folder:
+            is_wanted = key.startswith(prefix) or prefix.startswith(key)
+            if is_wanted and (key > after or after.startswith(key)):
+                yield from self._walk(place, prefix, after)
+        elif key.startswith(prefix) and key > after and not entry.name.startswith(_TEMPORARY):
+            yield ObjectInfo(key, entry.size_bytes, "", entry.modified_ms)
 
     def _entries(self, folder: str) -> Iterator[tuple[str, FileStat]]:
         """Yield all files below a folder with their paths relative to the root."""
+        for place, entry in self._in(folder):
+            if entry.is_folder:
+                yield from self._entries(place)
+            else:
+                yield place, entry
+
+    def _in(self, folder: str) -> Iterator[tuple[str, FileStat]]:
+        """Yield the files and folders of a folder, with their paths relative to the root; none if it does not exist."""
         try:
             entries = self._files.list(f"{self._root}/{folder}" if folder else self._root)
         except OSError as error:
@@ -317,11 +340,7 @@ class FileStore(ObjectStore):
                 return
             raise
         for entry in entries:
-            place = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.is_folder:
-                yield from self._entries(place)
-            else:
-                yield place, entry
+            yield f"{folder}/{entry.name}" if folder else entry.name, entry
 
     def _store_error(self, error: OSError, key: str) -> StoreError:
         if error.errno in _MISSING:

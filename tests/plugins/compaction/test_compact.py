@@ -67,7 +67,7 @@ def bounds(actions: list[Action]) -> tuple[int, int, int] | None:
     return None if found is None else (found.start, found.dirty_start, found.end)
 
 
-def test_a_log_that_was_never_compacted_is_all_dirt_but_for_the_active_segment() -> None:
+def test_a_log_that_was_never_compacted_is_dirty_up_to_the_active_segment() -> None:
     actions = plan(log_of([100, 100, 100]))
     assert bounds(actions) == (0, 0, 20)
     assert actions[-1] == Keep(20, 30, "the active segment")
@@ -126,7 +126,7 @@ def test_a_log_with_an_old_dirty_record_is_due_however_clean_it_is() -> None:
     assert "max.compaction.lag.ms=100" in found.reason
 
 
-def test_segments_below_the_log_start_go_first() -> None:
+def test_segments_below_the_log_start_are_deleted_first() -> None:
     actions = plan(log_of([100, 100, 100, 100], log_start=15))
     assert isinstance(actions[0], DeletePrefix)
     assert bounds(actions) == (10, 15, 30)
@@ -181,7 +181,7 @@ def test_marks_neither_exceed_the_memory_nor_cost_a_key(
     LatestWins(RewriteJob(LOG, 0, end, 0, NOW_MS, memory_bytes, load_factor), bytes(16))
 
 
-def test_a_round_takes_no_more_memory_than_it_can_fill() -> None:
+def test_a_round_allocates_only_memory_that_it_can_fill() -> None:
     """Else each small log would have to touch all of log.cleaner.dedupe.buffer.size."""
     found = POLICY.record_filter(job(1 << 40, end=10))
     records = RecordColumns.from_records(Record(offset=number, key=b"%d" % number) for number in range(10))

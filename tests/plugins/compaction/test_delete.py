@@ -77,7 +77,9 @@ class TestCompactPolicy(CleanupPolicyContract):
     ],
     ids=["Kafka's example", "exactly as old", "one older", "all", "a future record pins all", "zero", "off"],
 )
-def test_segments_go_when_their_newest_record_is_too_old(retention_ms: int, stamps: list[int], expected: int) -> None:
+def test_segments_are_deleted_when_their_newest_record_is_too_old(
+    retention_ms: int, stamps: list[int], expected: int
+) -> None:
     config = TopicConfig(retention_ms=retention_ms)
     plan = DeletePolicy().plan(log_of([100, 100, 100], ages_from=stamps), config, 10_000)
     assert deleted(plan) == expected
@@ -91,7 +93,7 @@ def test_segments_go_when_their_newest_record_is_too_old(retention_ms: int, stam
     ("retention_bytes", "expected"),
     [(250, 0), (240, 1), (140, 2), (139, 2), (40, 3), (1, 3), (0, 4), (340, 0), (1000, 0), (-1, 0), (-5, 0)],
 )
-def test_segments_go_while_the_log_stays_above_its_size(retention_bytes: int, expected: int) -> None:
+def test_segments_are_deleted_while_the_log_stays_above_its_size(retention_bytes: int, expected: int) -> None:
     config = replace(FOREVER, retention_bytes=retention_bytes)
     plan = DeletePolicy().plan(log_of([100, 100, 100, 40]), config, 10_000)
     assert deleted(plan) == expected
@@ -109,7 +111,7 @@ def test_a_large_segment_shields_the_ones_after_it() -> None:
 
 @pytest.mark.parametrize(("log_start", "expected"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (30, 2)])
 @pytest.mark.parametrize("policy", [DeletePolicy(), COMPACT], ids=["delete", "compact"])
-def test_segments_go_when_the_next_one_begins_below_the_log_start(
+def test_segments_are_deleted_when_the_next_one_begins_below_the_log_start(
     policy: CleanupPolicy, log_start: int, expected: int
 ) -> None:
     plan = policy.plan(log_of([100, 100, 100], log_start=log_start), FOREVER, 10_000)
@@ -126,14 +128,14 @@ def test_compaction_deletes_neither_by_time_nor_by_size() -> None:
 
 
 @pytest.mark.parametrize(("high_watermark", "expected"), [(0, 0), (9, 0), (10, 1), (25, 2), (29, 2), (30, 3)])
-def test_nothing_at_or_above_the_high_watermark_goes(high_watermark: int, expected: int) -> None:
+def test_nothing_at_or_above_the_high_watermark_is_deleted(high_watermark: int, expected: int) -> None:
     config = TopicConfig(retention_ms=0, retention_bytes=0)
     assert (
         deleted(DeletePolicy().plan(log_of([100, 100, 100], high_watermark=high_watermark), config, 10**6)) == expected
     )
 
 
-def test_an_active_segment_goes_when_it_is_too_old() -> None:
+def test_an_active_segment_is_deleted_when_it_is_too_old() -> None:
     config = TopicConfig(retention_ms=5000)
     assert DeletePolicy().plan(log_of([100]), config, 10_000)[0].end == 10
 
@@ -155,7 +157,7 @@ def test_each_rule_continues_where_the_one_before_it_stopped() -> None:
     assert reasons(plan).index("retention.bytes") < reasons(plan).index("retention.ms")
 
 
-def test_size_is_counted_after_what_lies_below_the_log_start() -> None:
+def test_size_excludes_segments_below_the_log_start() -> None:
     config = replace(FOREVER, retention_bytes=200)
     assert deleted(DeletePolicy().plan(log_of([100, 100, 100, 100], log_start=20), config, 0)) == 2
 
@@ -173,7 +175,7 @@ def kafkas_deletion(log: LogSummary, config: TopicConfig, now_ms: int) -> int:
     left = list(log.segments)
 
     def run(breached: list[bool]) -> None:
-        """Delete the segments of ``left`` from the first on while the rule says so."""
+        """Delete the segments of ``left`` from the first one on, as long as the rule allows."""
         while breached and breached.pop(0):
             segment = left[0]
             if log.offsets.high_watermark < segment.end_offset or (len(left) == 1 and not segment.size_bytes):
@@ -234,12 +236,12 @@ def test_local_limits_take_segments_off_local_disk(local_ms: int, local_bytes: i
     assert deleted(DeletePolicy().local_plan(log, config, 10_000)) == expected
 
 
-def test_local_limits_say_nothing_of_the_whole_log() -> None:
+def test_local_limits_do_not_bound_the_whole_log() -> None:
     config = TopicConfig(retention_ms=-1, local_retention_ms=0, local_retention_bytes=0)
     assert deleted(DeletePolicy().plan(log_of([100, 100]), config, 10_000)) == 0
 
 
-def test_compaction_evicts_what_the_topic_says_of_local_disk_alone() -> None:
+def test_compaction_evicts_local_copies_by_the_local_retention_of_the_topic_only() -> None:
     """retention.ms is not for topics that are only compacted, so -2 keeps everything."""
     config = TopicConfig(cleanup_policy=("compact",), retention_ms=0, retention_bytes=0)
     assert COMPACT.local_plan(log_of([100, 100]), config, 10_000) == ()

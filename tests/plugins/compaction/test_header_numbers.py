@@ -53,7 +53,7 @@ def test_the_last_header_of_the_name_counts() -> None:
     assert header_numbers(columns([headers, headers[:2], ()]), "v", "text", MISSING).tolist() == [MISSING, 1, MISSING]
 
 
-def test_headers_that_are_not_there_are_refused() -> None:
+def test_missing_headers_are_refused() -> None:
     compiled_twin(EXTENSIONS[0])
     records = columns([(("v", b"1"),)])
     stray = RecordColumns(records.arena, 1, header_first=records.header_count, header_count=records.header_count)

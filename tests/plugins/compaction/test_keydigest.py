@@ -52,7 +52,7 @@ def test_a_key_in_a_section_is_found(listed: list[int]) -> None:
         assert holds_any(section, [found])
 
 
-def test_a_section_tells_of_all_keys_that_stay_and_of_no_other(twin: type[PythonKeyMap]) -> None:
+def test_a_section_contains_exactly_the_keys_that_stay(twin: type[PythonKeyMap]) -> None:
     keys: list[bytes | None] = [b"key-%d" % number for number in range(1000)]
     (section,) = summed_up(twin, [*keys, None])
     view = memoryview(section)
@@ -105,7 +105,7 @@ def test_a_map_that_need_not_sum_up_makes_no_digest(twin: type[PythonKeyMap]) ->
 
 @given(st.binary(max_size=60))
 @settings(max_examples=300)
-def test_bytes_that_are_no_section_never_say_no_and_never_crash(data: bytes) -> None:
+def test_bytes_that_are_no_section_exclude_no_key_and_never_crash(data: bytes) -> None:
     for made in (PythonKeyMap, getattr(extension(EXTENSIONS[0]), "CompiledKeyMap", PythonKeyMap)):
         found = knowing(made, [b"a", b"b"])
         told = found.holds_any_of(memoryview(data))

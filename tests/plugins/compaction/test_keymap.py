@@ -66,7 +66,7 @@ def test_a_full_map_takes_no_further_key_not_even_one_that_it_has(opener: Opener
     assert found.observe(columns([(None, b"")])) == 1
 
 
-def test_every_slot_but_one_can_be_filled(opener: Opener) -> None:
+def test_all_slots_except_one_can_be_filled(opener: Opener) -> None:
     count = 200
     found = opener(count + 1, count, SECRET)
     records = columns([(b"%d" % key, b"") for key in range(count)])
@@ -95,7 +95,7 @@ def test_twins_agree_on_offsets_that_do_not_ascend(listed: list[tuple[int, int]]
     assert verdicts(maps[0], records) == verdicts(maps[1], records)
 
 
-def test_marks_tell_nothing_of_records_that_were_not_shown() -> None:
+def test_marks_cover_no_record_that_was_not_shown() -> None:
     """Such as those below the dirty range: they are looked up."""
     found = open_key_map(50, 49, SECRET, marked=range(10, 20))
     found.observe(columns([(b"a", b""), (b"a", b""), (b"b", b"")], start=10))
@@ -208,7 +208,7 @@ def test_ten_million_keys_fit_256_mib() -> None:
 
 
 def keyed(arena: bytes, start: int, positions: array[int], sizes: array[int]) -> RecordColumns:
-    """Records of keys that stand one behind the other."""
+    """Records whose keys are adjacent in memory."""
     return RecordColumns(
         arena, len(positions), offset=memoryview(array("q", range(start, start + len(positions)))),
         key_position=memoryview(positions), key_size=memoryview(sizes),

@@ -97,7 +97,7 @@ def left(log: Log) -> list[tuple[int, bytes | None]]:
 # --- by version ------------------------------------------------------------------------------------------------------
 
 
-def test_the_greatest_timestamp_of_a_key_stays_whatever_came_last(bed: LogBed) -> None:
+def test_the_greatest_timestamp_of_a_key_stays_in_any_order(bed: LogBed) -> None:
     log = opened(bed, "latest_by_timestamp")
     for at_ms, value in ((5, b"five"), (9, b"nine"), (7, b"seven"), (9, b"nine again")):
         add(log, b"k", value, at_ms=at_ms)
@@ -173,7 +173,7 @@ def test_two_policies_that_keep_one_record_a_key_are_refused(bed: LogBed) -> Non
 # --- expiry ----------------------------------------------------------------------------------------------------------
 
 
-def test_expired_records_go_from_between_the_others(bed: LogBed) -> None:
+def test_expired_records_are_dropped_from_between_the_others(bed: LogBed) -> None:
     log = opened(bed, "ttl", ttl__ms=1000)
     now_ms = bed.clock.now_ms()
     for age_ms, value in ((0, b"young"), (1001, b"old"), (1000, b"just"), (5000, None)):
@@ -184,7 +184,7 @@ def test_expired_records_go_from_between_the_others(bed: LogBed) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["text", "int64"])
-def test_a_header_says_when_its_record_expires(bed: LogBed, encoding: str) -> None:
+def test_a_header_holds_the_expiry_time_of_its_record(bed: LogBed, encoding: str) -> None:
     log = opened(bed, "ttl", ttl__header="expires", ttl__header__encoding=encoding)
     now_ms = bed.clock.now_ms()
     for at_ms in (now_ms, now_ms + 1, None):

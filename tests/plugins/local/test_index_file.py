@@ -148,7 +148,7 @@ def test_a_trimmed_index_holds_its_entries_alone_and_grows_again(files: LogFiles
     assert Path(files.path(NAME)).read_bytes() == b"x" * 8 + b"y" * 8
 
 
-def test_no_entry_comes_back_after_a_cut(files: LogFiles, index: IndexFile) -> None:
+def test_no_entry_reappears_after_a_truncation(files: LogFiles, index: IndexFile) -> None:
     """Kafka leaves what was cut in the file, behind the entries."""
     index.append(b"x" * 80)
     index.truncate(8)

@@ -59,7 +59,7 @@ def test_a_short_write_that_cannot_be_cut_back_ends_the_service(bench: StoreBenc
 
 @pytest.mark.parametrize("operation", ["write", "sync", "truncate"])
 def test_a_failed_change_is_never_retried(bench: StoreBench, files: LogFiles, operation: str) -> None:
-    """After a failed fsync the next one says all is well, and the data is gone: so there is no next one."""
+    """After a failed fsync, the next one may succeed although data is lost: no second fsync is tried."""
     segment = files.open_segment(NAME, create=True)
     segment.append(b"abc")
     bench.files.rule = failing(operation, errno.EIO)
@@ -213,7 +213,7 @@ def test_bytes_that_may_have_changed_since_a_slice_was_made_are_not_read(files: 
     again.close()
 
 
-def test_a_slice_of_a_file_that_another_process_cut_is_gone(files: LogFiles) -> None:
+def test_a_slice_of_a_file_that_another_process_truncated_raises_an_error(files: LogFiles) -> None:
     segment = files.open_segment(NAME, create=True)
     segment.append(b"abcdef")
     with segment.slice(2, 4) as piece:
@@ -222,7 +222,7 @@ def test_a_slice_of_a_file_that_another_process_cut_is_gone(files: LogFiles) -> 
             assert piece.data
 
 
-def test_a_segment_deleted_while_its_descriptor_was_away_is_gone(files: LogFiles) -> None:
+def test_a_segment_deleted_while_its_descriptor_was_closed_raises_an_error(files: LogFiles) -> None:
     segment = files.open_segment(NAME, create=True)
     segment.append(b"abc")
     segment.close()

@@ -1,4 +1,4 @@
-"""Space that large segments take before they need it: nobody sees it, and nothing of it stays."""
+"""Space that large segments allocate ahead: readers do not see it, and it is released."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_the_part_that_a_full_disk_granted_is_given_back(bench: StoreBench, segm
     assert taken(path) < LARGE_BYTES + AHEAD_BYTES // 2
 
 
-def test_a_file_system_that_has_no_such_call_is_asked_once(bench: StoreBench, segment: SegmentFile) -> None:
+def test_a_file_system_without_the_call_gets_it_once(bench: StoreBench, segment: SegmentFile) -> None:
     bench.files.rule = failing("reserve", errno.EOPNOTSUPP)
     for _ in range(4):
         segment.append(bytes(AHEAD_BYTES))

@@ -243,7 +243,7 @@ def test_open_files_are_closed_with_their_store(bench: StoreBench) -> None:
 
 
 def test_small_files_become_durable_in_order(bench: StoreBench) -> None:
-    """A checkpoint that nobody synced is empty after a power loss (KAFKA-16541)."""
+    """A checkpoint that was not synced is empty after a power loss (KAFKA-16541)."""
     with bench.acquired() as store:
         bench.files.done.clear()
         store.replace_small("checkpoint", b"1")
@@ -343,7 +343,7 @@ def test_new_renamed_and_removed_logs_are_durable(bench: StoreBench) -> None:
         ]
 
 
-def test_a_log_goes_with_all_that_is_in_it(bench: StoreBench, folder: Path) -> None:
+def test_a_log_is_deleted_with_all_its_files(bench: StoreBench, folder: Path) -> None:
     with bench.acquired() as store:
         store.open_log("a-0", create=True).replace_small("x", b"1")
         (folder / "a-0" / "inner").mkdir()
@@ -386,7 +386,7 @@ def test_a_link_in_the_place_of_a_segment_is_not_followed(bench: StoreBench, fol
         (errno.ENOENT, LogDirNotFoundError),
     ],
 )
-def test_errors_of_the_system_become_ours(bench: StoreBench, code: int, error: type[LogDirError]) -> None:
+def test_errors_of_the_system_become_typed_errors(bench: StoreBench, code: int, error: type[LogDirError]) -> None:
     bench.files.rule = failing("lock", code)
     with bench() as store:
         with pytest.raises(error) as caught:

@@ -1,4 +1,4 @@
-"""Commands on S3 as a stranger meets them: what they say when something is wrong, and what they never say."""
+"""Commands on S3 for a new user: the texts of errors, and the secrets that no text contains."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch, local_s3: LocalS3, tmp_path: P
 
 @pytest.fixture
 def told(capfd: pytest.CaptureFixture[str]) -> Told:
-    """Run a command that shall end with this code: all that it says."""
+    """Run a command that must end with this code; return all its output."""
 
     def tell(code: int, *arguments: str) -> str:
         assert run(list(arguments)) == code
@@ -80,7 +80,7 @@ def commands(uri: str, folder: Path) -> list[list[str]]:
 
 
 @pytest.mark.long
-def test_all_goes_well_and_says_no_secret(place: str, tmp_path: Path, told: Told) -> None:
+def test_all_checks_pass_and_print_no_secret(place: str, tmp_path: Path, told: Told) -> None:
     for command in commands(place, tmp_path):
         told(1 if command[:2] in (["tier", "cost"], ["tier", "diff"]) else 0, *command)  # which found something
 

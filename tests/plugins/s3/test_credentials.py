@@ -54,7 +54,7 @@ def test_requests_are_signed_with_what_the_function_gives(
 def test_ended_credentials_are_replaced_and_the_request_is_sent_again(
     store: ObjectStore, provider: Provider, local_s3: LocalS3, deadline_ns: int
 ) -> None:
-    """The store says that nothing was done, so that a create may be sent again, too."""
+    """The store reports that nothing was done, so a create may be sent again, too."""
     store.create("a", b"x", deadline_ns=deadline_ns)
     local_s3.counts.clear()
     local_s3.fail("PutObject", status=400, code="ExpiredToken")
@@ -100,7 +100,7 @@ def test_a_store_that_refuses_the_new_ones_too_is_believed(
 
 
 @pytest.mark.long
-def test_without_a_function_they_are_read_again_where_they_came_from(
+def test_credentials_are_read_again_from_their_source_without_a_function(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "first-key")

@@ -143,7 +143,7 @@ def test_readers_beside_each_other_have_a_connection_each(store: ObjectStore, se
 
 
 @pytest.mark.usefixtures("no_aiohttp")
-def test_a_kept_connection_that_the_server_has_closed_costs_another_one(
+def test_a_kept_connection_that_the_server_closed_is_replaced(
     store: ObjectStore, server: Server, deadline_ns: int
 ) -> None:
     server.hangs_up = True
@@ -175,7 +175,7 @@ def test_a_read_that_is_given_up_leaves_its_connection(store: ObjectStore, serve
 
 
 @pytest.mark.usefixtures("no_aiohttp")
-def test_a_server_that_nobody_finds_is_a_typed_error(open_store: OpenStore, server: Server, deadline_ns: int) -> None:
+def test_an_unreachable_server_is_a_typed_error(open_store: OpenStore, server: Server, deadline_ns: int) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -186,7 +186,7 @@ def test_a_server_that_nobody_finds_is_a_typed_error(open_store: OpenStore, serv
 
 
 @pytest.mark.long
-def test_with_a_proxy_nothing_goes_past_it(
+def test_with_a_proxy_no_request_bypasses_it(
     open_store: OpenStore, server: Server, deadline_ns: int, no_aiohttp: None
 ) -> None:
     del no_aiohttp
@@ -218,7 +218,7 @@ def test_a_session_of_the_users_own_is_used(open_store: OpenStore, server: Serve
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A key and a certificate for 127.0.0.1 that nobody has signed, in one file."""
+    """A key and a self-made certificate for 127.0.0.1, in one file."""
     from cryptography import x509  # noqa: PLC0415 - an extra
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - the same
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - the same
@@ -249,7 +249,7 @@ def tls_server(certificate: Path) -> Iterator[Server]:
 
 
 @pytest.mark.usefixtures("no_aiohttp")
-def test_a_certificate_is_believed_if_the_user_says_so(
+def test_a_certificate_is_accepted_if_the_user_configures_it(
     open_store: OpenStore, tls_server: Server, certificate: Path, deadline_ns: int
 ) -> None:
     options = {**KEYS, "endpoint_url": tls_server.endpoint, "client_kwargs": {"verify": str(certificate)}}
@@ -260,7 +260,7 @@ def test_a_certificate_is_believed_if_the_user_says_so(
 
 
 @pytest.mark.usefixtures("no_aiohttp")
-def test_a_certificate_that_nobody_signed_is_refused(
+def test_a_certificate_without_a_known_signer_is_refused(
     open_store: OpenStore, tls_server: Server, deadline_ns: int
 ) -> None:
     store = open_store("s3://bucket/p", {**KEYS, "endpoint_url": tls_server.endpoint})

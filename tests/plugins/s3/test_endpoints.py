@@ -91,7 +91,7 @@ def test_an_option_takes_consent_back(server: Gateway, uri: str, monkeypatch: py
 
 @pytest.mark.parametrize("addressing", ["auto", "path", "virtual"])
 @pytest.mark.long
-def test_settings_alone_say_where_it_is(server: Gateway, place: str, uri: str, addressing: str) -> None:
+def test_settings_alone_are_enough_to_find_the_tier(server: Gateway, place: str, uri: str, addressing: str) -> None:
     del place
     section = {
         "endpoint_url": server.elsewhere,
@@ -201,5 +201,5 @@ def test_a_configuration_file_is_enough_for_a_command(
         ("=x", "NAME=VALUE"),
     ],
 )
-def test_a_wrong_option_is_an_error_that_says_so(uri: str, told: Told, option: str, wrong: str) -> None:
+def test_a_wrong_option_is_an_error_that_names_it(uri: str, told: Told, option: str, wrong: str) -> None:
     assert wrong in told(2, "tier", "ls", uri, "--tier-option", option)

@@ -125,7 +125,7 @@ def test_errors_of_other_clouds_are_recognised_by_their_status() -> None:
 @pytest.mark.parametrize(
     ("said", "pause_ms"), [("2", 2_000), ("0", 0), ("", 0), ("-1", 0), ("99999999", 0), ("Wed, 21 Oct 2026", 0)]
 )
-def test_a_store_may_say_for_how_long_it_wants_to_be_left_alone(said: str, pause_ms: int) -> None:
+def test_a_store_may_set_the_time_until_the_next_request(said: str, pause_ms: int) -> None:
     error = translated("SlowDown", 503)
     error.__cause__.response["ResponseMetadata"]["HTTPHeaders"] = {"retry-after": said}  # type: ignore[union-attr]  # a ClientError
     problem = typed(error, "k", "s3://b", NO_SECRETS)

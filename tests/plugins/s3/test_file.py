@@ -3,7 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +20,22 @@ from stratalog.errors import (
     StorePermissionError,
     StoreTimeoutError,
 )
-from stratalog.spi import Buffer, BytesSource, Capability, Created, Env, ObjectStore, UnfinishedUpload
+from stratalog.spi import Buffer, BytesSource, Capability, Created, Env, FileStat, ObjectStore, UnfinishedUpload
 from stratalog_s3.file import STALE_MS
 
 MINUTE_NS = 60_000_000_000
 
 OpenStore = Callable[..., ObjectStore]
+
+
+class ListedVfs(PosixVfs):
+    """Counts the folders that are listed."""
+
+    folders = 0
+
+    def list(self, path: str) -> list[FileStat]:
+        self.folders += 1
+        return super().list(path)
 
 
 class WatchedVfs(PosixVfs):
@@ -40,9 +50,9 @@ class WatchedVfs(PosixVfs):
             raise OSError(self.code, os.strerror(self.code), path)
         self.done.append(what)
 
-    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+    def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         self._did("write")
-        return super().write(descriptor, position, parts) if self.short is None else self.short
+        return super().write(descriptor, position, data) if self.short is None else self.short
 
     def sync(self, descriptor: int) -> None:
         self._did("sync")
@@ -357,6 +367,37 @@ def test_an_upload_under_a_long_name_without_an_end_is_found_and_aborted(
     store.abort(upload, deadline_ns=deadline_ns)
     assert not left.exists()
     assert store.read(key, deadline_ns=deadline_ns) == b"0"
+
+
+def test_a_page_reads_only_folders_that_may_hold_its_keys(
+    open_store: OpenStore, tmp_path: Path, deadline_ns: int
+) -> None:
+    watched = ListedVfs()
+    store = open_store(tmp_path.as_uri(), env=Env(files=watched))
+    keys = [f"{topic}/{name}" for topic in ("a", "b", "c", "c+") for name in ("1", "2/x", "2-")]
+    for key in keys:
+        store.put_file(key, BytesSource(b"1"), deadline_ns=deadline_ns)
+    after, found = "", list[str]()
+    watched.folders = 0
+    while page := store.list("", after=after, limit=2, deadline_ns=deadline_ns):
+        after = page[-1].key
+        found += [info.key for info in page]
+    assert found == sorted(keys)
+    pages, folders = len(keys) // 2 + 1, 1 + 2 * 4
+    assert watched.folders <= 3 * pages + folders
+    watched.folders = 0
+    assert [info.key for info in store.list("b/2", deadline_ns=deadline_ns)] == ["b/2-", "b/2/x"]
+    assert watched.folders == 2
+
+
+def test_names_that_are_split_are_listed_in_the_order_of_their_keys(store: ObjectStore, deadline_ns: int) -> None:
+    """The folder of a long name's beginning holds keys from before and from after those of its neighbours."""
+    start = "n" * 254
+    keys = sorted([f"{start}aa", f"{start}m", f"{start}zz", f"{start[1:]}q", f"{start}"])
+    for key in keys:
+        store.put_file(key, BytesSource(b"1"), deadline_ns=deadline_ns)
+    assert [info.key for info in store.list("n", deadline_ns=deadline_ns)] == keys
+    assert [info.key for info in store.list("n", after=keys[2], limit=1, deadline_ns=deadline_ns)] == keys[3:4]
 
 
 @pytest.mark.parametrize("length", [232, 233, 249])

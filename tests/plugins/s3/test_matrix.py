@@ -226,7 +226,7 @@ IN_PARTS: Final = {name for name in OPERATIONS if name.startswith("put in parts"
 
 
 def test_every_request_that_a_store_sends_has_a_row() -> None:
-    """By botocore's names of them, as they stand in the source; a HEAD is what the generic store's look becomes."""
+    """Operations by botocore's names, as in the source; a look-up of the generic store is a HEAD."""
     source = "".join(path.read_text("utf-8") for path in Path(stratalog_s3.__file__).parent.glob("*.py"))
     asked = set(re.findall(r"(?:ask|begin|_call)\(\s*\"([a-z]+(?:_[a-z0-9]+)+)\"", source)) - OF_FILE_SYSTEMS
     assert {_name_of(method) for method in asked} | {"HeadObject"} == {
@@ -235,7 +235,7 @@ def test_every_request_that_a_store_sends_has_a_row() -> None:
 
 
 def run(bed: Bed, name: str, fault: ProxyFault, times: int) -> None:
-    """A cell, in a place of its own each time: where the deadline passed before the fault was met, it tells nothing."""
+    """Run a cell in a new place each time: if the deadline passed before the fault, the cell shows nothing."""
     operation, call = OPERATIONS[name]
     planned = ProxyFault(fault.do, operation, times=times, status=fault.status, code=fault.code, headers=fault.headers)
     bed.proxy.plan(planned)
@@ -328,11 +328,13 @@ def test_a_server_that_keeps_them_is(bed: Bed) -> None:
 @pytest.mark.parametrize("operation", ["PutObject", "GetObject", "ListObjectsV2"])
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.long
-def test_an_offload_is_committed_or_can_be_done_again(bed: Bed, fault: str, operation: str) -> None:
+def test_an_offload_is_committed_or_can_be_repeated(bed: Bed, fault: str, operation: str) -> None:
     """A segment reported as committed is read from the tier; any other is offloaded again; no segment is there twice."""
     tier_bed, topic_id, shape = TierBed(layout=SingleLayout(1 << 20)), TopicId.from_uuid(uuid.uuid4()), FAULTS[fault]
     config = EngineConfig(store_deadline_ms=PATIENT_MS, store_retries=3)
-    tier = Tier.open(bed.behind, tier_bed.layouts(), env=Env(), limits=tier_bed.limits, config=config)
+    env, limits = Env(), tier_bed.limits
+    store = TierStore(bed.behind, env, config, limits)
+    tier = Tier.open(store, tier_bed.layouts(), env=env, limits=limits, config=config)
     log = tier.log(LOG, topic_id)  # the tier is never closed, as the store is shared
 
     def offload(start: int, end: int) -> None:

@@ -86,7 +86,7 @@ def test_words_of_a_command_line_become_what_they_mean() -> None:
     assert (made["anon"], made["requester_pays"], made["max_concurrency"]) == (False, True, 3)
 
 
-def test_settings_say_where_the_service_is() -> None:
+def test_settings_determine_the_address_of_the_service() -> None:
     settings = S3Section(endpoint_url="https://store.example:9000", region="eu-north-1", addressing="virtual")
     made = filesystem_options({}, settings)
     assert made["endpoint_url"] == "https://store.example:9000"

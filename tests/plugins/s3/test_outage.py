@@ -27,7 +27,7 @@ CONFIG: Final = {"local.retention.bytes": 1, "retention.bytes": -1, "file.delete
 
 
 class LaterClock(SystemClock):
-    """The real clock, some of its seconds skipped: nobody waits until a store may be tried again."""
+    """The real clock with skipped seconds: no test waits until a store may be tried again."""
 
     skipped_ms = 0
 
@@ -87,7 +87,7 @@ def test_local_disk_is_served_and_the_rest_follows_when_it_is_back(
 
 
 @pytest.mark.long
-def test_a_server_that_came_back_without_conditions_is_left_alone(
+def test_a_server_that_came_back_without_conditional_writes_gets_no_write(
     opened: Callable[..., Engine], proxy: FaultProxy, clock: LaterClock
 ) -> None:
     with opened() as engine:

@@ -59,7 +59,7 @@ class Place:
 
     proxy: FaultProxy
     behind: ObjectStore
-    parts: Components
+    components: Components
     written: list[tuple[int, bytes | None]]
 
     def tier(self, deadline_ms: int) -> Tier:
@@ -75,7 +75,7 @@ class Place:
         return Tier(store, fetcher, env=env, limits=limits, availability=reach, read_only=True)
 
     def log(self, tier: Tier) -> LogReader:
-        return StaticLog(tier_view(LOG, tier.log(LOG, TOPIC_ID).refresh(), self.parts), TOPIC_ID, self.parts)
+        return StaticLog(tier_view(LOG, tier.log(LOG, TOPIC_ID).refresh(), self.components), TOPIC_ID, self.components)
 
     def plan(self, fault: str, operation: str, *, passes: int = 0, times: int = 1) -> ProxyFault:
         shape = FAULTS[fault]
@@ -96,16 +96,16 @@ def written(
             if number % BATCHES == BATCHES - 1:
                 log.roll()
         layouts = TierBed(layout=SingleLayout(1 << 20))
-        tier = Tier.open(
-            stores[1], layouts.layouts(), env=Env(), limits=layouts.limits, config=EngineConfig()
-        )  # round the proxy
+        env, limits, config = Env(), layouts.limits, EngineConfig()
+        store = TierStore(stores[1], env, config, limits)  # without the proxy
+        tier = Tier.open(store, layouts.layouts(), env=env, limits=limits, config=config)
         view = log.view()
         sources = [offload_source(log, view, segment) for segment in view.segments[:-1]]
         tier.log(LOG, TOPIC_ID).offload(
             sources, layout="pair", leader_epoch=0, log_start=0, high_watermark=view.offsets.log_end
         )
         tier.fetcher.close()
-        yield Place(proxy, stores[0], bed.parts, [(record.offset, record.value) for record in log.records()])
+        yield Place(proxy, stores[0], bed.components, [(record.offset, record.value) for record in log.records()])
 
 
 @pytest.fixture

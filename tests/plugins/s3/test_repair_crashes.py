@@ -26,6 +26,7 @@ from stratalog.spi import Env, ObjectStore, Provider, TierLayout
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.store.layout_table import LayoutTable
+from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.tier_check import TierLogCheck
@@ -46,9 +47,9 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> Iterator[Components]:
+def components(tmp_path: Path) -> Iterator[Components]:
     with LogBed(tmp_path / "parts", Registry.load(), topic=TopicConfig()) as bed:
-        yield bed.parts
+        yield bed.components
 
 
 class Hasty(PosixVfs):
@@ -76,9 +77,9 @@ class Place:
     def log(self, env: Env | None = None) -> TierLog:
         """With nothing in a cache."""
         world = env or Env(files=Hasty())
-        store = self._open_store(f"file://{self.bucket}", env=world)
-        limits = replace(Limits(), prefetch_bytes=0)
-        return Tier.open(store, layouts(), env=world, limits=limits, config=EngineConfig()).log(LOG, TOPIC_ID)
+        limits, config = replace(Limits(), prefetch_bytes=0), EngineConfig()
+        store = TierStore(self._open_store(f"file://{self.bucket}", env=world), world, config, limits)
+        return Tier.open(store, layouts(), env=world, limits=limits, config=config).log(LOG, TOPIC_ID)
 
     def files(self, kind: str) -> list[Path]:
         return sorted(self.bucket.glob(f"*/0/{kind}/*"))
@@ -115,8 +116,8 @@ DAMAGES: Final[dict[str, Callable[[Place], list[Path]]]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.long
-def test_a_repair_that_ends_anywhere_is_done_again(
-    tmp_path: Path, open_store: OpenStore, parts: Components, damage: str
+def test_a_repair_that_ends_anywhere_can_be_repeated(
+    tmp_path: Path, open_store: OpenStore, components: Components, damage: str
 ) -> None:
     bucket = tmp_path / "bucket"
     bucket.mkdir()
@@ -145,10 +146,10 @@ def test_a_repair_that_ends_anywhere_is_done_again(
     assert place.read() == BYTES
     assert states
     for state in (*states, bucket):
-        check_goes_on(Place(state, open_store), parts)
+        check_goes_on(Place(state, open_store), components)
 
 
-def check_goes_on(place: Place, parts: Components) -> None:
+def check_goes_on(place: Place, components: Components) -> None:
     """A reader gets the earlier records, or an error; a repair succeeds, and the engine continues after it."""
     try:
         found = place.read()
@@ -157,7 +158,7 @@ def check_goes_on(place: Place, parts: Components) -> None:
     assert found == BYTES[: len(found)], place.bucket.name
     assert all(repair.done for repair in TierRepair(place.log()).manifest()), place.bucket.name
     assert place.read() == BYTES, place.bucket.name
-    check = TierLogCheck(place.log(), parts, contents=False)
+    check = TierLogCheck(place.log(), components, contents=False)
     wrong = [*check.roots(), *(item for item in check.segments() if isinstance(item, Finding)), *check.orphans()]
     assert [one for one in wrong if one.kind is not FindingKind.ORPHAN] == [], place.bucket.name
     log = place.log()

@@ -73,7 +73,7 @@ def test_the_bill_of_a_tier_is_what_the_server_was_asked(engine: Engine, local_s
     assert bill(lately, 7).writes == writes(local_s3.counts)
 
 
-def test_an_idle_hour_costs_nothing(engine: Engine, local_s3: LocalS3, clock: ManualClock) -> None:
+def test_an_idle_hour_costs_no_request(engine: Engine, local_s3: LocalS3, clock: ManualClock) -> None:
     for _ in range(2):
         offload_one(engine)
     for _ in range(2 * SETTLED_HOURS):  # old roots are kept for a while, then collected

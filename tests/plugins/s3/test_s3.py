@@ -30,7 +30,7 @@ KEYS = {"key": "made-up-key", "secret": "made-up-secret"}
 
 
 class Zeros:
-    """A large source that is never in memory as a whole; ``missing`` bytes short of what it says."""
+    """A large source that is never in memory as a whole, and ``missing`` bytes shorter than its size."""
 
     def __init__(self, size_bytes: int, missing: int = 0) -> None:
         self._size_bytes, self._missing = size_bytes, missing
@@ -166,7 +166,7 @@ def test_a_store_below_another_sees_the_same_objects(
 # --- large objects -----------------------------------------------------------------------------------------------
 
 
-def test_a_large_object_goes_up_in_parts(store: ObjectStore, local_s3: LocalS3, deadline_ns: int) -> None:
+def test_a_large_object_is_uploaded_in_parts(store: ObjectStore, local_s3: LocalS3, deadline_ns: int) -> None:
     size_bytes = 2 * PART + 7
     info = store.put_file("large", Zeros(size_bytes), deadline_ns=deadline_ns)
     assert info.size_bytes == size_bytes
@@ -251,7 +251,7 @@ def test_a_create_that_may_have_been_applied_is_unknown(
     assert [info.key for info in store.list("new", deadline_ns=deadline_ns)] == (["new"] if applied else [])
 
 
-def test_a_conflicting_create_is_retried_and_not_taken_for_exists(
+def test_a_conflicting_create_is_retried_instead_of_reported_as_existing(
     store: ObjectStore, local_s3: LocalS3, deadline_ns: int
 ) -> None:
     """Taking 409 for "exists" is bug 852 of the Rust object_store crate: the other writer may fail as well."""
@@ -499,7 +499,9 @@ def _s3_store() -> type[Any]:
     return S3Store
 
 
-def test_without_s3fs_the_error_says_what_to_install(open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_s3fs_the_error_names_the_extra_to_install(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(PluginImportError) as caught:
         open_store("s3://bucket/p", KEYS)

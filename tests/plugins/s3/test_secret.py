@@ -31,7 +31,7 @@ def shown(error: BaseException) -> str:
 
 
 def with_locals(error: BaseException) -> str:
-    """The same for programs that log what local names stand for; without frames of tests."""
+    """The same for programs that log local variables, without the frames of tests."""
     text = ""
     for one in chain(error):
         frames = traceback.StackSummary.extract(traceback.walk_tb(one.__traceback__), capture_locals=True)
@@ -85,7 +85,7 @@ def test_a_cause_that_shows_a_secret_is_dropped() -> None:
 
 
 def test_a_cause_comes_without_the_frames_of_libraries() -> None:
-    """All of its chain: what local names stand for there may be a signed request."""
+    """Check all errors of the chain: their local variables may hold a signed request."""
 
     def fail() -> None:
         try:
@@ -159,7 +159,7 @@ def test_credentials_in_addresses_are_refused_unseen(
     assert CANARY not in shown(caught.value)
 
 
-def test_options_that_are_refused_are_in_no_frame_of_ours(open_store: OpenStore, deadline_ns: int) -> None:
+def test_refused_options_are_in_no_frame_of_stratalog(open_store: OpenStore, deadline_ns: int) -> None:
     """Nor are those of a function that gives too much."""
     with pytest.raises(ConfigError) as caught:
         open_store("s3://bucket/p", {**OPTIONS, "asynchronous": True})

@@ -42,7 +42,7 @@ def section(**values: object) -> S3Section:
 
 @pytest.mark.parametrize("size_bytes", [10, MIN_PART_BYTES + 1], ids=["whole", "in parts"])
 @pytest.mark.long
-def test_a_segment_is_kept_as_the_settings_say(
+def test_a_segment_is_kept_according_to_the_settings(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, client: Any, deadline_ns: int, size_bytes: int
 ) -> None:
     settings = section(

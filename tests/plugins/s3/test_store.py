@@ -54,7 +54,7 @@ def test_no_atomic_create_is_declared(store: FsspecStore) -> None:
     assert store.capabilities == Capability.NONE
 
 
-def test_a_large_object_goes_through_a_temporary_file(store: FsspecStore, deadline_ns: int) -> None:
+def test_a_large_object_is_written_through_a_temporary_file(store: FsspecStore, deadline_ns: int) -> None:
     data = bytes(PART_BYTES) + b"end"
     store.put_file("large", BytesSource(data), deadline_ns=deadline_ns)
     assert store.read("large", PART_BYTES - 2, None, deadline_ns=deadline_ns) == b"\0\0end"
@@ -129,7 +129,7 @@ def test_times_and_tags_of_any_file_system_are_understood(
 @pytest.mark.parametrize(
     ("raised", "typed"), [(ImportError("install gcsfs"), PluginImportError), (TypeError("no option x"), ConfigError)]
 )
-def test_a_file_system_that_cannot_be_made_says_why(
+def test_a_file_system_that_cannot_be_created_reports_the_reason(
     open_store: OpenStore, deadline_ns: int, monkeypatch: pytest.MonkeyPatch, raised: Exception, typed: type[Exception]
 ) -> None:
     def refuse(uri: str, **_: object) -> None:

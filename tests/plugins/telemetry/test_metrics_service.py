@@ -1,4 +1,4 @@
-"""Service ``metrics``: it serves what the engine tells, as Prometheus' own parser reads it."""
+"""Service ``metrics`` serves the engine's metrics in a form that Prometheus' own parser reads."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_latency_is_a_histogram_whose_buckets_are_cumulative(service: MetricsS
     assert next(sample.value for sample in samples if sample.name.endswith("_sum")) > 0
 
 
-def test_who_asks_for_openmetrics_gets_it(service: MetricsService) -> None:
+def test_a_client_that_accepts_openmetrics_gets_it(service: MetricsService) -> None:
     status, kind, text = get(service.port, "/metrics", "application/openmetrics-text; version=1.0.0")
     assert (status, kind.partition(";")[0]) == (200, "application/openmetrics-text")
     parsed = open_metrics_of(text)  # type: ignore[no-untyped-call]  # published without types
@@ -140,7 +140,7 @@ def test_a_port_that_is_taken_is_tried_again(
 
 
 def answer_of(port: int) -> int:
-    """The status of /healthy; 0 while nobody listens."""
+    """Return the status of /healthy; 0 while no server listens."""
     try:
         return get(port, "/healthy")[0]
     except OSError:
