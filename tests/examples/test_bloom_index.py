@@ -1,4 +1,4 @@
-"""The example that stands for every stranger's extra index."""
+"""The example of an extra index from another package."""
 
 from __future__ import annotations
 

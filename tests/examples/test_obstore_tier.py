@@ -1,4 +1,4 @@
-"""The example that stands for every stranger's object store: it passes what the first-party ones pass."""
+"""The example of an object store from another package passes the tests of the built-in stores."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_tier_takes_it_for_several_writers(store: ObjectStore) -> None:
         assert (tier.shared, tier.reason) == (True, "")
 
 
-def test_a_large_object_goes_up_in_parts(store: ObjectStore, local_s3: LocalS3, deadline_ns: int) -> None:
+def test_a_large_object_is_uploaded_in_parts(store: ObjectStore, local_s3: LocalS3, deadline_ns: int) -> None:
     local_s3.counts.clear()
     store.put_file("large", BytesSource(bytes(PART_BYTES + 1)), deadline_ns=deadline_ns)
     assert local_s3.counts["UploadPart"] == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 
 import replica
 from replica.follower import Follower
-from replica.leader import Leader
+from replica.leader import Leader, NotEnoughReplicasError
 from replica.settings import ReplicaSection, address_of
 from stratalog import Engine, LogOffsets, Record, open_engine
 from stratalog.errors import ConfigError, NotLeaderOrFollowerError
@@ -23,11 +24,13 @@ from stratalog.spi import Env, LogOpened, Service, hookimpl
 from stratalog.testing.contracts import ServiceContract
 
 WAIT_S = 60
+PAGE = Path(__file__).parents[2] / "examples" / "replica" / "README.md"
 ANYWHERE = "127.0.0.1:0"
 
 
-def leader(**settings: object) -> Leader:
-    return Leader(ReplicaSection.from_mapping({"listen": ANYWHERE, **settings}, "test"))
+def leader(*followers: str, **settings: object) -> Leader:
+    given = {"listen": ANYWHERE, "followers": followers or ("follower",), **settings}
+    return Leader(ReplicaSection.from_mapping(given, "test"), Env().clock)
 
 
 def follower(leads: Leader, **settings: object) -> Follower:
@@ -119,6 +122,26 @@ def pair(node: Callable[[str], Node]) -> tuple[Node, Node, Leader]:
     return first, second, leads
 
 
+def test_the_append_of_the_page_returns_when_all_followers_have_the_record(
+    tmp_path: Path, node: Callable[[str], Node]
+) -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    names = ("second", "third")
+    section = {"listen": ANYWHERE, "followers": list(names), "min.insync.replicas": 3}
+    settings = {"watermark": "external", "services": ["replica"], "plugins": {"replica": section}}
+    with open_engine(tmp_path / "first", config=settings, plugins=[replica]) as engine:
+        engine.create_topic("orders")
+        engine.start()
+        leads = engine.service("replica")
+        assert isinstance(leads, Leader)
+        followers = [node(name) for name in names]
+        for found, name in zip(followers, names, strict=True):
+            found.run(follower(leads, node=name))
+        exec(block, {"engine": engine, "Record": Record})  # noqa: S102 - our own page
+        assert leads.in_sync("orders", 0) == set(names)
+        assert [values(found.log()) for found in followers] == [[b"order 1"]] * 2
+
+
 def test_a_follower_has_what_the_leader_has_and_readers_see_what_both_have(node: Callable[[str], Node]) -> None:
     first, second = node("first"), node("second")
     first.engine.create_topic("orders", partitions=2, config={"segment.bytes": 160})
@@ -139,17 +162,18 @@ def test_a_follower_has_what_the_leader_has_and_readers_see_what_both_have(node:
         append(log, b"mine")
 
 
-def test_readers_are_shown_what_so_many_followers_have(node: Callable[[str], Node]) -> None:
+def test_readers_are_shown_what_all_replicas_in_sync_have(node: Callable[[str], Node]) -> None:
     first, second, third = node("first"), node("second"), node("third")
     first.engine.create_topic("orders")
     append(first.log(), b"one")
-    leads = leader(acks=2)
+    leads = leader("second", "third", **{"min.insync.replicas": 3})
     first.run(leads)
     second.run(follower(leads, node="second"))
     wait(second.log(), lambda offsets: offsets.log_end == 1)
     assert first.log().offsets().high_watermark == 0
     third.run(follower(leads, node="third"))
     wait(first.log(), lambda offsets: offsets.high_watermark == 1)
+    assert leads.in_sync("orders", 0) == {"second", "third"}
 
 
 def test_a_follower_that_restarts_continues(node: Callable[[str], Node]) -> None:
@@ -164,7 +188,7 @@ def test_a_follower_that_restarts_continues(node: Callable[[str], Node]) -> None
     assert second.contents() == first.contents()
 
 
-def test_a_leader_that_comes_back_gives_up_what_nobody_else_had(node: Callable[[str], Node]) -> None:
+def test_a_returning_leader_truncates_records_that_no_other_replica_had(node: Callable[[str], Node]) -> None:
     first, second, _ = pair(node)
     wait(second.log(), lambda offsets: offsets.high_watermark == 1)
     second.restart()
@@ -179,6 +203,63 @@ def test_a_leader_that_comes_back_gives_up_what_nobody_else_had(node: Callable[[
     first.restart()
     second.restart()
     assert first.contents() == second.contents()
+
+
+def test_no_acknowledged_record_is_lost_when_one_leader_after_another_fails(node: Callable[[str], Node]) -> None:
+    nodes = {name: node(name) for name in ("first", "second", "third")}
+    nodes["first"].engine.create_topic("orders")
+    acknowledged = list[bytes]()
+    elected = "first"
+    for epoch in range(4):
+        followers = sorted(nodes.keys() - {elected})
+        leads = leader(*followers, epoch=epoch, **{"min.insync.replicas": 3})
+        nodes[elected].run(leads)
+        for name in followers:
+            nodes[name].run(follower(leads, node=name, epoch=epoch))
+        for number in range(3):
+            record = Record(value=b"acknowledged %d.%d" % (epoch, number))
+            leads.append("orders", 0, [record], WAIT_S * 1000)
+            acknowledged.append(record.value or b"")
+        for name in followers:
+            nodes[name].restart()  # from here on, only the leader has what it writes
+        with pytest.raises(NotEnoughReplicasError, match="did not commit offset"):
+            leads.append("orders", 0, [Record(value=b"only here")], 1)
+        electable = sorted(leads.in_sync("orders", 0))
+        nodes[elected].restart()
+        elected = electable[epoch % len(electable)]
+        assert values(nodes[elected].log()) == acknowledged
+    leads = leader(*(nodes.keys() - {elected}), epoch=4)
+    nodes[elected].run(leads)
+    for name in nodes.keys() - {elected}:
+        nodes[name].run(follower(leads, node=name, epoch=4))
+        wait(nodes[name].log(), lambda offsets: offsets.high_watermark == offsets.log_end == len(acknowledged))
+    for found in nodes.values():
+        found.restart()
+        assert values(found.log()) == acknowledged
+        assert found.contents() == nodes[elected].contents()
+
+
+def test_too_few_replicas_in_sync_write_nothing(node: Callable[[str], Node]) -> None:
+    first, leads = node("first"), leader("second")
+    first.engine.create_topic("orders")
+    with pytest.raises(NotEnoughReplicasError, match="has not started"):
+        leads.append("orders", 0, [Record(value=b"one")], 1)
+    first.run(leads)
+    with pytest.raises(NotEnoughReplicasError, match="too few replicas in sync"):
+        leads.append("orders", 0, [Record(value=b"one")], 1)
+    assert first.log().offsets().log_end == 0
+
+
+def test_a_leader_continues_alone_if_its_followers_stay_away_and_that_is_enough(node: Callable[[str], Node]) -> None:
+    first, leads = node("first"), leader("second", **{"min.insync.replicas": 1, "replica.lag.time.max.ms": 50})
+    first.engine.create_topic("orders")
+    first.run(leads)
+    second = node("second")
+    second.run(follower(leads, node="second"))
+    wait(second.log(), lambda offsets: offsets.log_end == 0)
+    second.restart()
+    leads.append("orders", 0, [Record(value=b"one")], WAIT_S * 1000)
+    assert leads.in_sync("orders", 0) == set()
 
 
 def test_a_follower_that_was_left_behind_begins_again(node: Callable[[str], Node]) -> None:

@@ -1,4 +1,4 @@
-"""The example that stands for every stranger's cleanup policy."""
+"""The example of a cleanup policy from another package."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def record(name: bytes, stamp_ms: int, ttl: bytes | None, header: str = "ttl-ms"
     return Record(key=name, value=b"." * 800, timestamp_ms=stamp_ms, headers=() if ttl is None else ((header, ttl),))
 
 
-def test_each_record_goes_when_its_own_time_is_over(tmp_path: Path) -> None:
+def test_each_record_is_dropped_when_its_own_time_is_over(tmp_path: Path) -> None:
     clock = ManualClock()
     with open_engine(tmp_path, plugins=[ttl_header], env=Env(clock=clock)) as engine:
         engine.create_topic("t", config={**CONFIG, "segment.bytes": 1000})

@@ -23,4 +23,4 @@ def _open(context: OpenContext) -> Service:
         raise ConfigError(
             "[plugins.replica] needs listen=HOST:PORT to lead, or leader=HOST:PORT to follow, and not both"
         )
-    return Leader(settings) if settings.listen else Follower(settings, context.env.clock)
+    return (Leader if settings.listen else Follower)(settings, context.env.clock)

@@ -1,40 +1,52 @@
-"""The leader's side: answers fetches, and shows readers what enough followers hold.
+"""The leader: answers fetches of followers, and commits the records that all replicas in sync have.
 
-Source of the rules: apache/kafka ReplicaManager.fetchMessages, Partition.updateFollowerFetchState; the answer to a replica
-whose log has parted from the leader's is KIP-595's diverging epoch.
+Source of the rules: apache/kafka ReplicaManager.fetchMessages, Partition.updateFollowerFetchState; the answer to a follower
+whose log differs from the leader's is KIP-595's diverging epoch.
 """
 
 from __future__ import annotations
 
 import socketserver
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from replica.in_sync import InSyncReplicas
 from replica.settings import ReplicaSection, address_of
 from replica.wire import Peer, PeerError
-from stratalog import Engine, Log, TopicPartition
+from stratalog import Engine, Log, Record, TopicPartition
 from stratalog.errors import OffsetOutOfRangeError, StorageError
-from stratalog.spi import Service
+from stratalog.spi import Clock, Service
 
 _THREAD: Final = "replica-leader"
+_MS: Final = 1_000_000
+
+
+class NotEnoughReplicasError(StorageError):
+    """Too few replicas are in sync. Start more followers, or lower ``min.insync.replicas``."""
+
+    retriable = True
 
 
 class Leader(Service):
-    """Leads every log of its engine. Open the engine with ``watermark = "external"``: this moves the high watermark."""
+    """Leads every log of its engine. Open the engine with ``watermark = "external"``: this service moves the high watermark."""
 
-    def __init__(self, settings: ReplicaSection) -> None:
-        self._settings, self._address = settings, address_of(settings.listen)
-        self._held: dict[TopicPartition, dict[str, int]] = defaultdict(
-            dict
-        )  # by follower: it has all below; under _lock
-        self._lock = threading.Lock()
-        self._peers = set[Peer]()  # under _lock
+    def __init__(self, settings: ReplicaSection, clock: Clock) -> None:
+        self._settings, self._clock, self._address = settings, clock, address_of(settings.listen)
+        self._in_sync: dict[TopicPartition, InSyncReplicas] = {}  # under _moved
+        self._moved = (
+            threading.Condition()
+        )  # notified if a high watermark or a set of replicas in sync may have changed
+        self._peers = set[Peer]()  # under _moved
+        self._stopping = threading.Event()
+        self._expiry: threading.Thread | None = None
+        self._engine: Engine | None = None
         self._server: _Server | None = None
 
     @property
     def address(self) -> str:
-        """HOST:PORT where it listens, once it is started: the port that was taken for port 0."""
+        """HOST:PORT on which the leader listens; after the start, with the port that port 0 became."""
         if self._server is None:
             return self._settings.listen
         host, port = self._server.server_address[:2]
@@ -42,26 +54,64 @@ class Leader(Service):
 
     def start(self, engine: Engine) -> None:
         """Lead all logs, and listen."""
+        self._engine = engine
         for name in engine.partitions():
             self._led(engine, name)
         self._server = _Server(self._address, engine, self)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), name=_THREAD).start()
+        self._expiry = threading.Thread(target=self._expire, args=(engine,), name="replica-expiry")
+        self._expiry.start()
 
     def stop(self, deadline_ns: int) -> None:
-        """Hang up on everybody."""
-        del deadline_ns  # nothing here waits for anybody
+        """Close all connections. An append that waits for followers raises NotEnoughReplicasError."""
         server, self._server = self._server, None
         if server is None:
             return
+        self._stopping.set()
         server.shutdown()
-        with self._lock:
+        with self._moved:
             for peer in self._peers:
                 peer.close()
+            self._moved.notify_all()
         server.server_close()
+        if self._expiry is not None:
+            self._expiry.join(max(deadline_ns - self._clock.monotonic_ns(), 0) / (1000 * _MS))
+
+    def append(self, topic: str, partition: int, records: Sequence[Record], timeout_ms: int) -> int:
+        """Append records as ``acks=all`` does: wait until they are committed. Return the offset of the first.
+
+        Unlike Kafka, which refuses at once, the call also waits for enough replicas before it writes.
+
+        Raises:
+            NotEnoughReplicasError: too few replicas are in sync, and nothing was written; or the records were written and
+                not committed in time: they may be committed later, or deleted when another leader is elected.
+        """
+        engine = self._engine
+        if engine is None:
+            raise NotEnoughReplicasError("the leader has not started: call start() first")
+        log = self._led(engine, TopicPartition(topic, partition))
+        replicas = self._in_sync[log.name]
+        if not self._wait(lambda: replicas.enough, timeout_ms):
+            raise NotEnoughReplicasError(f"{log.name} has too few replicas in sync: start its followers")
+        result = log.append(records)
+        self._commit(log)
+        if not self._wait(lambda: log.offsets().high_watermark > result.last_offset and replicas.enough, timeout_ms):
+            raise NotEnoughReplicasError(
+                f"{log.name} did not commit offset {result.last_offset} in {timeout_ms} ms: check its followers"
+            )
+        return result.base_offset
+
+    def in_sync(self, topic: str, partition: int) -> frozenset[str]:
+        """Return the names of the followers of a log that are in sync: one of them can lead next without loss."""
+        with self._moved:
+            found = self._in_sync.get(TopicPartition(topic, partition))
+            return frozenset() if found is None else found.members
 
     def serve(self, engine: Engine, peer: Peer) -> None:
-        """Answer one follower until it hangs up."""
-        with self._lock:
+        """Answer one follower until it closes the connection."""
+        with self._moved:
+            if self._stopping.is_set():
+                return
             self._peers.add(peer)
         try:
             while question := peer.receive():
@@ -73,8 +123,14 @@ class Leader(Service):
         except (OSError, PeerError):
             return  # the follower asks again when it can
         finally:
-            with self._lock:
+            with self._moved:
                 self._peers.discard(peer)
+
+    def _wait(self, reached: Callable[[], bool], timeout_ms: int) -> bool:
+        """Wait until ``reached`` is true; False at the end of the time, or if the service stops."""
+        with self._moved:
+            self._moved.wait_for(lambda: self._stopping.is_set() or reached(), timeout_ms / 1000)
+            return reached()
 
     def _answer(self, engine: Engine, peer: Peer, asked: dict[str, Any]) -> None:
         try:
@@ -104,17 +160,37 @@ class Leader(Service):
             found.send(peer.socket)
 
     def _note(self, log: Log, node: str, offset: int) -> None:
-        """Note the offset of a follower's request: the follower has all records below it."""
-        with self._lock:
-            held = self._held[log.name]
-            held[node] = offset
-            if len(held) >= self._settings.acks:
-                log.set_high_watermark(sorted(held.values())[-self._settings.acks])
+        """Note a follower's fetch, and commit what the replicas in sync now have."""
+        offsets = log.offsets()
+        with self._moved:
+            self._in_sync[log.name].fetched(node, offset, offsets.log_end, offsets.high_watermark, self._clock.now_ms())
+        self._commit(log)
+
+    def _commit(self, log: Log) -> None:
+        with self._moved:
+            offsets = log.offsets()
+            end = self._in_sync[log.name].committed(offsets.log_end, self._clock.now_ms(), offsets.high_watermark)
+            if end > offsets.high_watermark:
+                log.set_high_watermark(end)
+            self._moved.notify_all()
+
+    def _expire(self, engine: Engine) -> None:
+        """Twice within ``replica.lag.time.max.ms``, let followers leave that do not catch up."""
+        while not self._stopping.wait(self._settings.lag_ms / 2000):
+            for name in engine.partitions():
+                log = self._led(engine, name)
+                with self._moved:
+                    self._in_sync[name].expire(log.offsets().log_end, self._clock.now_ms())
+                self._commit(log)
 
     def _led(self, engine: Engine, name: TopicPartition) -> Log:
         log = engine.log(*name)
-        if not log.is_leader or log.leader_epoch < self._settings.epoch:
-            log.lead(self._settings.epoch)
+        with self._moved:
+            if not log.is_leader or log.leader_epoch < self._settings.epoch:
+                log.lead(self._settings.epoch)
+            if name not in self._in_sync:
+                settings, end = self._settings, log.offsets().log_end
+                self._in_sync[name] = InSyncReplicas(settings.followers, settings.min_in_sync, settings.lag_ms, end)
         return log
 
 

@@ -19,8 +19,22 @@ class ReplicaSection(Section):
     leader: str = key("leader", "", doc="For a follower: HOST:PORT of the leader.")
     epoch: int = key("epoch", 0, at_least=0, doc="Leader epoch. Increase it by one at each change of the leader.")
     node: str = key("node", "follower", doc="For a follower: its name, which must be unique.")
-    acks: int = key(
-        "acks", 1, at_least=1, doc="For a leader: number of followers that must have a record before readers see it."
+    followers: tuple[str, ...] = key(
+        "followers",
+        (),
+        doc="For a leader: names of the assigned followers. Fetches of other nodes are answered, and do not count.",
+    )
+    min_in_sync: int = key(
+        "min.insync.replicas",
+        2,
+        at_least=1,
+        doc="For a leader: number of replicas, the leader included, that must be in sync before records are committed.",
+    )
+    lag_ms: int = key(
+        "replica.lag.time.max.ms",
+        30_000,
+        at_least=1,
+        doc="For a leader: a follower that has not caught up for this time is no longer in sync.",
     )
     poll_ms: int = key("poll.ms", 100, at_least=1, doc="For a follower: pause after a fetch without new records.")
     max_bytes: int = key(

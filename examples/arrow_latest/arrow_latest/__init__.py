@@ -1,0 +1,104 @@
+"""The latest record of each key, found by pyarrow: a cleanup policy at the speed of columns, in pure Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
+
+from stratalog import RecordColumns
+from stratalog.errors import PluginImportError
+from stratalog.spi import (
+    Action,
+    CleanupPolicy,
+    Fields,
+    LogSummary,
+    OpenContext,
+    Provider,
+    RecordFilter,
+    RewriteJob,
+    TopicConfig,
+    Verdict,
+    arrow_batches,
+    hookimpl,
+)
+
+_ROW_BYTES: Final = 64  # of memory for a row, beside its key
+
+
+class ArrowLatest(CleanupPolicy):
+    """Keep the latest record of each key in each part of a log; drop records without a key."""
+
+    def __init__(self, pyarrow: Any) -> None:
+        self._pyarrow = pyarrow
+
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        """Return a rewrite of each part that has enough new records."""
+        del now_ms
+        return log.rewrites(config)
+
+    def record_filter(self, job: RewriteJob) -> RecordFilter:
+        """Return a filter that knows the fate of each record before it judges the first."""
+        return LatestInPart(job, self._pyarrow)
+
+
+class LatestInPart(RecordFilter):
+    """Groups the offsets of a part by key once, and then only looks up a verdict for each offset."""
+
+    fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE
+    observes = "part"
+
+    def __init__(self, job: RewriteJob, pyarrow: Any) -> None:
+        self._pa, self._job, self._left_bytes = pyarrow, job, job.memory_bytes
+        self._batches: list[Any] = []
+        self._verdicts: bytearray | None = None  # for each offset from job.start on
+
+    def observe(self, records: RecordColumns) -> int:
+        """Keep the keys as columns, while they fit the memory of the round."""
+        for batch in arrow_batches(records, 0, ["offset", "key"]):
+            self._left_bytes -= batch.nbytes + _ROW_BYTES * batch.num_rows
+            self._batches.append(batch)
+        return records.count if self._left_bytes >= 0 else 0
+
+    def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
+        """Copy the verdicts. Tombstones among the kept records stay until their horizon."""
+        if self._verdicts is None:
+            self._verdicts = self._decided()
+        found, start = self._verdicts, self._job.start
+        if not records.count:
+            return
+        first, last = records.offset[0] - start, records.offset[-1] - start
+        if last - first + 1 == records.count:
+            verdicts[:] = found[first : last + 1]
+        else:
+            verdicts[:] = bytes([found[offset - start] for offset in records.offset])
+        if min(records.value_size) < 0:
+            for row, size in enumerate(records.value_size):
+                if size < 0 and verdicts[row] == Verdict.KEEP:
+                    verdicts[row] = Verdict.DROP_AT_HORIZON
+
+    def _decided(self) -> bytearray:
+        """Return a verdict for each offset of the part."""
+        found = bytearray([Verdict.DROP]) * (self._job.end - self._job.start)
+        if self._batches:
+            keys = self._pa.Table.from_batches(self._batches)
+            self._batches = []
+            latest = keys.filter(keys["key"].is_valid()).group_by("key").aggregate([("offset", "max")])
+            for chunk in latest["offset_max"].chunks:
+                for offset in chunk.to_pylist():
+                    found[offset - self._job.start] = Verdict.KEEP
+        return found
+
+
+def _open(context: OpenContext) -> CleanupPolicy:
+    del context
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - a component imports when it opens
+    except ImportError as error:
+        raise PluginImportError("pyarrow is not installed", "arrow_latest", "stratalog-arrow-latest") from error
+    return ArrowLatest(pa)
+
+
+@hookimpl
+def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
+    """Offer the policy."""
+    return [Provider(name="arrow_latest", open=_open)]

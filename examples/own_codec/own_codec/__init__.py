@@ -1,0 +1,75 @@
+"""Batches compressed with xz: a codec that Kafka does not have, and that is no part of stratalog."""
+
+from __future__ import annotations
+
+import lzma
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, Final
+
+from stratalog.errors import ConfigError, CorruptBatchError, DecompressedSizeError
+from stratalog.spi import Buffer, Codec, Provider, hookimpl
+
+_DEFAULT_LEVEL: Final = 6
+_PIECE_BYTES: Final = 1 << 16
+_WINDOW_BYTES: Final = 1 << 20  # batches are small; a decoder needs little more than this
+_MEMORY_BYTES: Final = 3 << 20  # of the decoder; a stream that needs more was not made here
+
+
+class XzCodec(Codec):
+    """xz streams with a checksum of their contents. Kafka's numbers end at 4; a topic in Kafka cannot have this codec."""
+
+    id: ClassVar[int] = 7
+    levels: ClassVar[range | None] = range(10)
+
+    def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
+        """Compress to one stream.
+
+        Raises:
+            ConfigError: the level is outside ``levels``.
+        """
+        del magic
+        if level is not None and level not in range(10):
+            raise ConfigError(f"xz has levels from 0 to 9 level={level}")
+        preset = _DEFAULT_LEVEL if level is None else level
+        filters = [{"id": lzma.FILTER_LZMA2, "preset": preset, "dict_size": _WINDOW_BYTES}]
+        return lzma.compress(bytes(data), lzma.FORMAT_XZ, lzma.CHECK_CRC64, filters=filters)
+
+    def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
+        """Decompress all streams twice: to learn the size without keeping anything, and into memory of this size."""
+        del magic
+        packed, size = bytes(data), 0
+        for piece in _pieces(packed):
+            size += len(piece)
+            if size > limit_bytes:
+                raise DecompressedSizeError(f"the batch decompresses to more than {limit_bytes} bytes", "", 0)
+        found, at = bytearray(size), 0
+        for piece in _pieces(packed):
+            found[at : at + len(piece)] = piece
+            at += len(piece)
+        return memoryview(found)
+
+
+def _pieces(packed: bytes) -> Iterator[bytes]:
+    """Yield the contents of all streams, in pieces of at most 64 KiB.
+
+    Raises:
+        CorruptBatchError: the bytes are no xz streams.
+    """
+    rest, is_first = packed, True
+    try:
+        while rest or is_first:
+            stream, is_first = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MEMORY_BYTES), False
+            while not stream.eof:
+                yield stream.decompress(rest, _PIECE_BYTES)
+                rest = b""  # the decoder has it
+                if stream.needs_input and not stream.eof:
+                    raise CorruptBatchError("the xz stream is cut off", "", 0)
+            rest = stream.unused_data
+    except lzma.LZMAError as error:
+        raise CorruptBatchError(f"xz refuses the batch: {error}", "", 0) from error
+
+
+@hookimpl
+def stratalog_codecs() -> Iterable[Provider[Codec]]:
+    """Offer the codec."""
+    return [Provider(name="xz", open=lambda _: XzCodec(), capabilities=("a checksum of the contents",))]

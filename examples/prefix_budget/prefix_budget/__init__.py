@@ -1,0 +1,89 @@
+"""A number of records for each prefix of keys: a cleanup policy that sees the whole log, in both tiers."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from stratalog import RecordColumns
+from stratalog.spi import (
+    Action,
+    CleanupPolicy,
+    Fields,
+    LogSummary,
+    Provider,
+    RecordFilter,
+    RewriteJob,
+    Section,
+    TopicConfig,
+    Verdict,
+    hookimpl,
+    key,
+)
+
+_OFFSET_BYTES: Final = 64  # of memory for an offset in a deque
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixBudgetSection(Section):
+    """Settings of a topic."""
+
+    title: ClassVar[str] = "Records for each prefix of keys"
+
+    records: int = key(
+        "prefix_budget.records", 1000, at_least=1, doc="Number of newest records to keep for each prefix."
+    )
+    separator: str = key("prefix_budget.separator", "/", doc="Text that ends the prefix of a key.")
+
+
+class PrefixBudget(CleanupPolicy):
+    """Keep the newest records of each prefix of keys. Records without a key stay."""
+
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        """Return a rewrite of each part that has enough new records."""
+        del now_ms
+        return log.rewrites(config)
+
+    def record_filter(self, job: RewriteJob) -> RecordFilter:
+        """Return a filter with the topic's settings."""
+        section = job.config.sections.get("prefix_budget")
+        return Budget(job, section if isinstance(section, PrefixBudgetSection) else PrefixBudgetSection())
+
+
+class Budget(RecordFilter):
+    """Drops a record if the log has enough later records with the same prefix."""
+
+    fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY
+    observes = "log"
+
+    def __init__(self, job: RewriteJob, section: PrefixBudgetSection) -> None:
+        self._separator, self._room = section.separator.encode(), job.memory_bytes // _OFFSET_BYTES
+        self._newest: dict[bytes, deque[int]] = defaultdict(lambda: deque(maxlen=section.records))
+        self._used = 0
+
+    def observe(self, records: RecordColumns) -> int:
+        """Remember the newest offsets of each prefix."""
+        for row, (offset, found) in enumerate(zip(records.offset, records.keys(), strict=True)):
+            if found is None:
+                continue
+            newest = self._newest[found.partition(self._separator)[0]]
+            self._used += len(newest) != newest.maxlen
+            if self._used > self._room:
+                return row
+            newest.append(offset)
+        return records.count
+
+    def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
+        """Drop the records before the newest ones of their prefix."""
+        for row, (offset, found) in enumerate(zip(records.offset, records.keys(), strict=True)):
+            newest = None if found is None else self._newest.get(found.partition(self._separator)[0])
+            full = newest is not None and len(newest) == newest.maxlen
+            verdicts[row] = Verdict.DROP if full and newest and offset < newest[0] else Verdict.KEEP
+
+
+@hookimpl
+def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
+    """Offer the policy."""
+    return [Provider(name="prefix_budget", open=lambda _: PrefixBudget(), topic_section=PrefixBudgetSection)]

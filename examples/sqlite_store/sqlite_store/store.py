@@ -1,0 +1,254 @@
+"""The store: objects are rows, and their bytes are rows of parts. A transaction makes an object visible."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+from urllib.parse import urlsplit
+
+from stratalog.errors import ClosedError, ConfigError, ObjectNotFoundError, ReadOnlyError, StoreError, StoreTimeoutError
+from stratalog.spi import (
+    Buffer,
+    ByteSource,
+    BytesSource,
+    Capability,
+    Clock,
+    Created,
+    ObjectInfo,
+    ObjectStore,
+    OpenContext,
+    UnfinishedUpload,
+)
+
+PART_BYTES: Final = 1 << 20
+_MAX_KEY_BYTES: Final = 1024
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS uploads (upload INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, begun_ms INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS parts (
+    upload INTEGER NOT NULL, number INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (upload, number)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS objects (
+    key TEXT PRIMARY KEY, upload INTEGER NOT NULL, size_bytes INTEGER NOT NULL, modified_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+
+
+class SqliteStore(ObjectStore):
+    """Objects in one file. One connection serves all threads, one call at a time."""
+
+    def __init__(self, path: str, clock: Clock, *, read_only: bool) -> None:
+        self._path, self._clock, self._read_only = path, clock, read_only
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        try:
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._connection.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {_TABLES}")
+        except sqlite3.Error as error:
+            raise StoreError(f"the database cannot be opened: {error}", path) from error
+
+    @property
+    def capabilities(self) -> Capability:
+        """A transaction creates atomically, and the index of keys lists from a key on."""
+        return Capability.CREATE | Capability.LIST_AFTER | Capability.BATCH_DELETE
+
+    @property
+    def uri(self) -> str:
+        """The URI of the file."""
+        return f"sqlite://{self._path}"
+
+    def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
+        """Write the parts one by one, so that other calls do not wait for the source; then name them."""
+        upload = self._uploaded(key, source, deadline_ns)
+        with self._transaction(key, deadline_ns) as connection:
+            self._named(connection, key, upload, source.size_bytes)
+        return ObjectInfo(key, source.size_bytes)
+
+    def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
+        """Write only if the key is free, in one transaction."""
+        source = BytesSource(data)
+        self._check(key, writes=True)
+        with self._transaction(key, deadline_ns) as connection:
+            if connection.execute("SELECT 1 FROM objects WHERE key = ?", (key,)).fetchone():
+                return Created.EXISTS
+            upload = self._begun(connection, key)
+            connection.execute("INSERT INTO parts VALUES (?, 0, ?)", (upload, bytes(data)))
+            self._named(connection, key, upload, source.size_bytes)
+        return Created.CREATED
+
+    def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
+        """Return bytes [start, end) of the parts that have them."""
+        self._check(key)
+        with self._transaction(key, deadline_ns) as connection:
+            found = connection.execute("SELECT upload, size_bytes FROM objects WHERE key = ?", (key,)).fetchone()
+            if found is None:
+                raise ObjectNotFoundError("no such object", key)
+            upload, size_bytes = found
+            first, last = start or 0, size_bytes if end is None else min(end, size_bytes)
+            if last <= first:
+                return b""
+            numbers = (upload, first // PART_BYTES, (last - 1) // PART_BYTES)
+            rows = connection.execute(
+                "SELECT data FROM parts WHERE upload = ? AND number BETWEEN ? AND ? ORDER BY number", numbers
+            )
+            data = b"".join(row[0] for row in rows) if size_bytes > PART_BYTES else next(rows)[0]
+        position = first - first // PART_BYTES * PART_BYTES if size_bytes > PART_BYTES else first
+        return bytes(data[position : position + last - first])
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
+        """Return one page; SQLite compares text by its bytes in UTF-8."""
+        self._check(prefix, is_prefix=True)
+        with self._transaction(prefix, deadline_ns) as connection:
+            rows = connection.execute(
+                "SELECT key, size_bytes, modified_ms FROM objects WHERE key > ? AND key >= ? ORDER BY key",
+                (after, prefix),
+            )
+            found = list[ObjectInfo]()
+            for key, size_bytes, modified_ms in rows:
+                if len(found) == limit or not key.startswith(prefix):
+                    break
+                found.append(ObjectInfo(key, size_bytes, modified_ms=modified_ms))
+        return found
+
+    def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
+        """Delete all objects and their parts, in one transaction."""
+        for key in keys:
+            self._check(key, writes=True)
+        with self._transaction(keys[0] if keys else "", deadline_ns) as connection:
+            for key in keys:
+                self._forget(connection, "SELECT upload FROM objects WHERE key = ?", key)
+                connection.execute("DELETE FROM objects WHERE key = ?", (key,))
+        return {}
+
+    def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
+        """Return the uploads that no object names."""
+        with self._transaction(prefix, deadline_ns) as connection:
+            rows = connection.execute(
+                "SELECT key, upload, begun_ms FROM uploads WHERE upload NOT IN (SELECT upload FROM objects)"
+            ).fetchall()
+        return [
+            UnfinishedUpload(key, str(upload), begun_ms) for key, upload, begun_ms in rows if key.startswith(prefix)
+        ]
+
+    def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
+        """Delete the parts of an upload that no object names; ``put_file`` then cannot name it."""
+        self._check(upload.key, writes=True)
+        with self._transaction(upload.key, deadline_ns) as connection:
+            self._forget(
+                connection,
+                "SELECT upload FROM uploads WHERE upload = ? AND upload NOT IN (SELECT upload FROM objects)",
+                upload.upload_id,
+            )
+
+    def close(self) -> None:
+        """Close the connection. A second call does nothing."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    # --- transactions ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self, key: str, deadline_ns: int) -> Iterator[sqlite3.Connection]:
+        """Run a transaction before the deadline; errors of SQLite become StoreErrors, and nothing is changed then."""
+        left_ms = (deadline_ns - self._clock.monotonic_ns()) // 1_000_000
+        if left_ms <= 0:
+            raise StoreTimeoutError("the deadline has passed before the call", key)
+        if not self._lock.acquire(timeout=left_ms / 1000):
+            raise StoreTimeoutError("the database was busy until the deadline", key)
+        try:
+            if self._connection is None:
+                raise ClosedError(f"the object store is closed uri={self.uri}")
+            connection = self._connection
+            connection.execute(f"PRAGMA busy_timeout = {left_ms:d}")
+            connection.execute("BEGIN" if self._read_only else "BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.rollback()
+                raise
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise StoreTimeoutError("another process used the database until the deadline", key) from error
+            raise StoreError(f"SQLite failed: {error}", key) from error
+        except sqlite3.Error as error:
+            raise StoreError(f"SQLite failed: {error}", key) from error
+        finally:
+            self._lock.release()
+
+    def _uploaded(self, key: str, source: ByteSource, deadline_ns: int) -> int:
+        """Write the parts of an upload, and return its number. If that fails, its parts are deleted."""
+        self._check(key, writes=True)
+        with self._transaction(key, deadline_ns) as connection:
+            upload = self._begun(connection, key)
+        try:
+            for number, part in enumerate(_parts(source, key)):
+                with self._transaction(key, deadline_ns) as connection:
+                    connection.execute("INSERT INTO parts VALUES (?, ?, ?)", (upload, number, part))
+        except BaseException:
+            self.abort(UnfinishedUpload(key, str(upload)), deadline_ns=deadline_ns)
+            raise
+        return upload
+
+    def _begun(self, connection: sqlite3.Connection, key: str) -> int:
+        row = connection.execute("INSERT INTO uploads (key, begun_ms) VALUES (?, ?)", (key, self._clock.now_ms()))
+        return int(row.lastrowid or 0)
+
+    def _named(self, connection: sqlite3.Connection, key: str, upload: int, size_bytes: int) -> None:
+        """Make an upload the object of a key, in the place of an earlier one."""
+        if not connection.execute("SELECT 1 FROM uploads WHERE upload = ?", (upload,)).fetchone():
+            raise StoreError("the upload was aborted", key)
+        self._forget(connection, "SELECT upload FROM objects WHERE key = ?", key)
+        row = (key, upload, size_bytes, self._clock.now_ms())
+        connection.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?)", row)
+
+    @staticmethod
+    def _forget(connection: sqlite3.Connection, query: str, argument: str) -> None:
+        """Delete the uploads that a query finds, with their parts."""
+        for (upload,) in connection.execute(query, (argument,)).fetchall():
+            connection.execute("DELETE FROM parts WHERE upload = ?", (upload,))
+            connection.execute("DELETE FROM uploads WHERE upload = ?", (upload,))
+
+    def _check(self, key: str, *, is_prefix: bool = False, writes: bool = False) -> None:
+        """Raise if a key could be no key of a tier: keys come from manifests, and those from anywhere."""
+        if writes and self._read_only:
+            raise ReadOnlyError("the object store was opened for reading", self.uri)
+        *folders, last = key.split("/")
+        is_sound = key.isprintable() and len(key.encode()) <= _MAX_KEY_BYTES and {"", ".", ".."}.isdisjoint(folders)
+        if not is_sound or last in {".", ".."} or (not last and not is_prefix):
+            raise ConfigError(f"object key {key[:80]!r} is not allowed")
+
+
+def _parts(source: ByteSource, key: str) -> Iterator[bytes]:
+    """Yield the bytes of a source in parts of equal size. Raise if their number is not the announced one."""
+    pending, seen = bytearray(), 0
+    for chunk in source.chunks(PART_BYTES):
+        seen += len(chunk)
+        if seen > source.size_bytes:
+            break
+        pending += chunk
+        while len(pending) >= PART_BYTES:
+            yield bytes(pending[:PART_BYTES])
+            del pending[:PART_BYTES]
+    if seen != source.size_bytes:
+        raise StoreError(f"the source announced {source.size_bytes} bytes, but had {seen}", key)
+    if pending or not seen:
+        yield bytes(pending)
+
+
+def open_store(context: OpenContext) -> ObjectStore:
+    """Open the store of a URI.
+
+    Raises:
+        ConfigError: the URI has more than a path, or an option is given.
+    """
+    found = urlsplit(context.location)
+    if found.netloc or found.query or found.fragment or not found.path.strip("/"):
+        raise ConfigError("the URI of a SQLite file is sqlite:///PATH")
+    if context.options:
+        raise ConfigError(f"unknown tier option {min(context.options)!r}; this store has no options")
+    return SqliteStore(found.path, context.env.clock, read_only=context.read_only)
