@@ -162,7 +162,7 @@ def _latency(name: str, log: Log, result: Result, scratch: Path, delay_ms: int, 
 
 
 def _sync_s(scratch: Path, delay_ms: int) -> float:
-    """The median of a sync after a small write, by nobody else's side."""
+    """Return the median time of a sync after a small write, without other threads."""
     files, took = _SlowVfs(delay_ms), []
     descriptor = os.open(scratch / "alone", os.O_CREAT | os.O_WRONLY)
     try:

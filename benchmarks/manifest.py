@@ -161,7 +161,7 @@ def _entry(number: int) -> StoredSegment:
 
 
 def _child(uri: str) -> None:
-    """In a process of its own: tells its figures as JSON."""
+    """Measure in a separate process, and print the figures as JSON."""
     with tempfile.TemporaryDirectory() as folder, open_reader(Path(folder).as_uri()):
         pass  # imports, and what is there once
     peak = peak_of(lambda: _attached(uri))  # what getrusage tells begins with the parent's peak

@@ -71,7 +71,7 @@ def _append_to_each(engine: Engine, logs: int) -> None:
 
 
 def _child(directory: Path, logs: int) -> None:
-    """In a process of its own: tells its figures as JSON."""
+    """Measure in a separate process, and print the figures as JSON."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS, hard))
     with open_engine(directory.with_name("warm-up")) as engine:  # imports, and what is there once

@@ -38,7 +38,7 @@ def compact_bounds() -> list[Bound]:
 
 
 def compact_case(made: DirtyLog, scratch: Path, jvm: Worker | None, aiokafka: Aiokafka | None) -> Case:
-    """A call compacts a copy of the log, once; copying and opening it is off the clock."""
+    """One call compacts a copy of the log once; copying and opening the log is not measured."""
     side = CompactingSide(made, scratch)
     expected = side.outcome()
     sides: list[Side] = [side]

@@ -53,7 +53,7 @@ class DirtyLog:
 
 
 def make_dirty_log(root: Path, batches: int, keys: int, *, versioned: bool = False) -> DirtyLog:
-    """Records of keys drawn at random; ``versioned`` ones have a header that says so, greater from record to record."""
+    """Records with random keys; ``versioned`` records have a header with an ascending version."""
     chance = random.Random(5)  # noqa: S311 - the same bytes in every run
     value, offset, seen = chance.randbytes(_VALUE_BYTES), 0, set[int]()
     with stratalog.open_engine(root) as engine:
@@ -124,7 +124,7 @@ class _Transactions:
     """Appends in committed transactions of one producer."""
 
     def __init__(self, log: Log) -> None:
-        self._log, self._format, self._sequence, self._batches = log, log.parts.formats.of(2, "", 0), 0, 0
+        self._log, self._format, self._sequence, self._batches = log, log.components.formats.of(2, "", 0), 0, 0
 
     def append(self, written: list[Record]) -> None:
         """One batch; every tenth ends its transaction."""

@@ -77,7 +77,7 @@ def _claim_headers(data: bytearray) -> None:
 
 
 def _claim_contents(codec_id: int, packed: bytes, limit_bytes: int) -> bytes:
-    """A compressed batch whose stream says that much is in it, and holds nothing."""
+    """A compressed batch whose stream claims a large content, and is empty."""
 
     def patch(data: bytearray) -> None:
         data[_ATTRIBUTES + 1] = codec_id

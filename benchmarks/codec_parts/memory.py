@@ -34,7 +34,7 @@ _WAYS: Final = {
 
 
 def memory_verdicts(options: Options, reporter: Reporter, scratch: Path) -> Iterator[Verdict]:
-    """Measure what is wanted and say whether it is within its bounds."""
+    """Measure the selected cases, and return the verdicts on their bounds."""
     size_bytes = _FILE_BYTES["quick" if options.quick else "full" if options.full else ""]
     for codec in ("none", "zstd"):
         ways = [way for way in _WAYS if find_spec("pyarrow") and options.wants(f"memory/{way}/{codec}")]

@@ -74,7 +74,7 @@ def decode(data: bytes, limit_bytes: int) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Do what the arguments say."""
+    """Run the measurement that the arguments name."""
     told: dict[str, object] | None
     try:
         told = read(*arguments[1:]) if arguments[0] == "read" else hostile(arguments[1], int(arguments[2]))

@@ -22,7 +22,7 @@ _NEVER_FULL_BYTES: Final = 1 << 30
 
 
 class CrcAlone(Peer):
-    """The checksum of the same bytes in one call: nobody who checks batches can be faster."""
+    """The checksum of the same bytes in one call: no program that checks batches can be faster."""
 
     name = "crc32c alone"
     distribution = "crc32c"

@@ -20,7 +20,7 @@ _SUPPORT: Final = _ROOT / "tests" / "support"
 
 
 class JavaMissingError(Exception):
-    """Kafka's classes cannot run here; the text says what is missing."""
+    """Kafka's classes cannot run here; the text names the missing part."""
 
 
 def find_support() -> None:

@@ -14,7 +14,7 @@ _FORGET_PEAK: Final = "5"
 
 
 class UnsupportedPlatformError(Exception):
-    """This system does not tell the peak memory of a step."""
+    """This system does not report the peak memory of a step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ class Reporter:
     """Prints things as they become known.
 
     Args:
-        as_json: one JSON object a line; its ``kind`` is machine, missing, figures, memory or verdict.
+        as_json: one JSON object a line; its ``kind`` is machine, missing, figures, memory, number or verdict.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -60,6 +60,13 @@ class Reporter:
             self._line("memory", case=name, title=title, mib=mib)
         else:
             print(f"  {title:<60}{mib:>8.1f} MiB  [{name}]")
+
+    def number(self, name: str, title: str, value: float, unit: str) -> None:
+        """Something that was counted or measured once, in a unit that it names."""
+        if self._as_json:
+            self._line("number", case=name, title=title, value=value, unit=unit)
+        else:
+            print(f"  {title:<84}{value:>14,.6g} {unit} [{name}]")
 
     def verdicts(self, verdicts: Sequence[Verdict]) -> None:
         """The bounds, grouped by target."""

@@ -27,7 +27,7 @@ _LEAVE_S: Final = 10.0
 
 
 class WorkerError(Exception):
-    """A worker could not be started, has ended, or could not do a job; the text says which."""
+    """A worker could not be started, has ended, or could not do a job; the text names the cause."""
 
 
 class Worker:

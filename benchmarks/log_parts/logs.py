@@ -71,7 +71,7 @@ def make_log(root: Path, batches: int, *, batch_records: int = BATCH_RECORDS, se
 
 
 class _Unsynced(PosixVfs):
-    """Files that nobody waits for."""
+    """Files whose syncs are ignored."""
 
     def sync(self, descriptor: int) -> None:
         """Nothing."""

@@ -1,4 +1,4 @@
-"""Opening a log that nobody closed."""
+"""Opening of a log that was not closed."""
 
 from __future__ import annotations
 

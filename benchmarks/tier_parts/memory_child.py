@@ -34,7 +34,7 @@ def read(store: Store) -> int:
 
 
 def main(how: str, folder: str, uri: str, options: str) -> None:
-    """Do what the arguments say."""
+    """Run the measurement that the arguments name."""
     store = Store(uri, json.loads(options))
     told: int | None
     try:

@@ -1,4 +1,4 @@
-"""The S3 server that both sides of a case talk to: a process of its own, so that its time is nobody's."""
+"""The S3 server for both sides of a case: a separate process, whose time counts for neither side."""
 
 from __future__ import annotations
 

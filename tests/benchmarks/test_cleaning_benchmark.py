@@ -19,7 +19,7 @@ def told() -> list[dict[str, Any]]:
     return quick_run("cleaning.py")
 
 
-def test_every_side_takes_part_or_it_is_said_why_not(told: list[dict[str, Any]]) -> None:
+def test_each_side_is_measured_or_its_absence_is_explained(told: list[dict[str, Any]]) -> None:
     missing = " ".join(line["reason"] for line in told if line["kind"] == "missing")
     sides = {line["side"] for line in told if line["kind"] == "figures" and line["case"] == COMPACT}
     assert OURS in sides

@@ -37,7 +37,7 @@ def test_it_begins_with_the_machine(told: list[dict[str, Any]]) -> None:
     assert told[0]["packages"]["stratalog"]
 
 
-def test_every_case_has_figures_of_ours(told: list[dict[str, Any]]) -> None:
+def test_every_case_has_figures_of_stratalog(told: list[dict[str, Any]]) -> None:
     figures = {(line["case"], line["side"]): line for line in told if line["kind"] == "figures"}
     for shape in shapes(quick=True, full=False):
         for operation in operations_on(shape):
@@ -56,20 +56,20 @@ def test_a_client_takes_part_where_it_is_installed(peer: str, told: list[dict[st
         assert f"{operation}/{TARGET.name}" in cases
 
 
-def test_kafkas_own_classes_take_part_or_it_is_said_why_not(told: list[dict[str, Any]]) -> None:
+def test_kafkas_classes_are_measured_or_their_absence_is_explained(told: list[dict[str, Any]]) -> None:
     missing = [line["reason"] for line in told if line["kind"] == "missing"]
     sides = {line["side"] for line in told if line["kind"] == "figures"}
     assert (java.NAME in sides) != any(reason.startswith(java.NAME) for reason in missing)
 
 
-def test_each_codec_stands_beside_its_library(told: list[dict[str, Any]]) -> None:
+def test_each_codec_is_measured_beside_its_library(told: list[dict[str, Any]]) -> None:
     figures = {(line["case"], line["side"]) for line in told if line["kind"] == "figures"}
     for name, library in LIBRARIES.items():
         assert (f"compress/{name}/{TARGET.name}", library.name) in figures
         assert (f"decompress/{name}/{TARGET.name}", library.name) in figures
 
 
-def test_each_bound_has_a_verdict_or_says_what_is_missing(told: list[dict[str, Any]]) -> None:
+def test_each_bound_has_a_verdict_or_names_the_missing_side(told: list[dict[str, Any]]) -> None:
     figures = {(line["case"], line["side"]) for line in told if line["kind"] == "figures"}
     found = [line for line in told if line["kind"] == "verdict" and "memory" not in line["target"]]
     expected = [*bounds(), *library_bounds(TARGET)]
@@ -80,15 +80,16 @@ def test_each_bound_has_a_verdict_or_says_what_is_missing(told: list[dict[str, A
         assert (verdict["reached"] is not None) == measured
 
 
-def test_clients_that_are_not_installed_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "aiokafka", None)
-    monkeypatch.setitem(sys.modules, "kafka", None)
+def test_clients_that_are_not_installed_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = [name for name in sys.modules if name.partition(".")[0] in {"aiokafka", "kafka"}]
+    for name in {"aiokafka", "kafka", *imported}:  # an imported submodule is found without its package
+        monkeypatch.setitem(sys.modules, name, None)
     peers, missing = python_peers()
     assert [peer.name for peer in peers] == ["crc32c alone"]
     assert [reason.partition(":")[0] for reason in missing if "bench" in reason] == ["aiokafka", "kafka-python"]
 
 
-def test_a_jdk_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_jdk_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(JavaMissingError, match="a JDK is needed"):
         java_worker(java.PROGRAM, tmp_path)

@@ -1,11 +1,11 @@
-"""The benchmark of durable appends does what it says, and what it tells can be read."""
+"""The benchmark of durable appends runs, and its output can be parsed."""
 
 from __future__ import annotations
 
 from quick_run import quick_run, verdicts
 
 
-def test_a_quick_run_tells_both_bounds_of_a_disk() -> None:
+def test_a_quick_run_reports_both_bounds_of_a_disk() -> None:
     told = quick_run("durable.py", "--only", "this-disk")
     sides = {line["side"] for line in told if line["kind"] == "figures"}
     assert sides == {"64 threads", "one fsync each"}

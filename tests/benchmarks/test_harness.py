@@ -46,7 +46,7 @@ serve(job_of)
 
 
 class Noted(Side):
-    """Notes its samples, and tells a fixed time a call."""
+    """Side that records its samples, and reports a fixed time for each call."""
 
     def __init__(self, name: str, notes: list[str], wall_s: float) -> None:
         self.name, self._notes, self._wall_s = name, notes, wall_s
@@ -132,7 +132,7 @@ def test_a_bound_is_reached_or_not(at_least: float, reached: bool) -> None:  # n
 
 
 @pytest.mark.parametrize("results", [{}, {"c": result(ours=(1.0,))}])
-def test_a_bound_without_its_peer_says_so(results: dict[str, Result]) -> None:
+def test_a_bound_without_its_peer_is_reported(results: dict[str, Result]) -> None:
     verdict = Bound("t", "c", "ours", "theirs", 1).verdict(results)
     assert (verdict.reached, verdict.word) == (None, "not measured")
     assert ("theirs" in verdict.measured) == bool(results)
@@ -172,12 +172,12 @@ def test_a_worker_that_has_ended_is_an_error() -> None:
         worker.ask("sample", "job", "in", 1)
 
 
-def test_a_worker_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_worker_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="cannot be started"):
         Worker([str(tmp_path / "nobody")])
 
 
-def test_the_peak_counts_what_was_let_go_again() -> None:
+def test_the_peak_counts_memory_that_was_released_later() -> None:
     try:
         peak = peak_of(lambda: len(bytearray(b"x") * (64 << 20)))
     except UnsupportedPlatformError:

@@ -30,13 +30,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> MadeLog:
     return make_log(tmp_path_factory.mktemp("made") / "log", 3, batch_records=10)
 
 
-def test_every_case_has_figures_of_ours(told: list[dict[str, Any]]) -> None:
+def test_every_case_has_figures_of_stratalog(told: list[dict[str, Any]]) -> None:
     figures = {(line["case"], line["side"]): line for line in told if line["kind"] == "figures"}
     assert {case for case, side in figures if side == "stratalog"} == CASES
     assert all(line["wall_s"] > 0 and line["records"] > 0 for line in figures.values())
 
 
-def test_kafkas_own_log_takes_part_or_it_is_said_why_not(told: list[dict[str, Any]]) -> None:
+def test_kafkas_log_is_measured_or_its_absence_is_explained(told: list[dict[str, Any]]) -> None:
     missing = [line["reason"] for line in told if line["kind"] == "missing"]
     cases = {line["case"] for line in told if line["kind"] == "figures" and line["side"] == KAFKA}
     assert cases == (
@@ -66,7 +66,7 @@ def test_an_unclean_copy_shares_its_segments_and_leaves_out_indexes(made: MadeLo
     assert segment.stat().st_nlink > 1
 
 
-def test_offsets_to_look_up_lie_in_the_log() -> None:
+def test_offsets_to_look_up_are_in_the_log() -> None:
     offsets = wanted_offsets(30)
     assert set(offsets) == set(range(30))
     assert offsets == wanted_offsets(30)

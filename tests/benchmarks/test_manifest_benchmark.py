@@ -1,4 +1,4 @@
-"""The benchmark of very many segments runs, and tells a figure for each bound."""
+"""The benchmark of very many segments runs, and reports a figure for each bound."""
 
 from __future__ import annotations
 

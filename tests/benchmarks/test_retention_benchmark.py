@@ -1,4 +1,4 @@
-"""The benchmark of idle retention runs, and tells a figure for each bound."""
+"""The benchmark of idle retention runs, and reports a figure for each bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of a tier runs, and tells a figure for each bound."""
+"""The benchmark of a tier runs, and reports a figure for each bound."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_every_bound_has_a_figure() -> None:
 
 
 @pytest.mark.oracle
-def test_a_kafka_with_tiered_storage_takes_part_or_it_is_said_why_not() -> None:
+def test_a_kafka_with_tiered_storage_is_measured_or_its_absence_is_explained() -> None:
     told = quick_run("tier.py", *only(BESIDE_KAFKA))
     missing = [line["reason"] for line in told if line["kind"] == "missing"]
     found = {line["case"]: line["figure"] for line in verdicts(told)}

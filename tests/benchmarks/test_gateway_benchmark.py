@@ -1,0 +1,20 @@
+"""The benchmark of the gateway runs, and its output can be parsed."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("kio", reason="the extra gateway is not installed")
+
+from quick_run import quick_run, verdicts
+
+
+@pytest.mark.long
+def test_a_quick_run_reports_every_server_or_its_absence() -> None:
+    told = quick_run("gateway.py")
+    missing = " ".join(line["reason"] for line in told if line["kind"] == "missing")
+    sides = {line["side"] for line in told if line["kind"] == "figures"}
+    assert sides == ({"stratalog serve"} if "Kafka (Java)" in missing else {"stratalog serve", "Kafka (Java)"})
+    found = {line["case"] for line in verdicts(told)}
+    assert {"produce/16KiB/4-connections", "fetch/1MiB", "latency/p50", "latency/p99", "start", "memory"} < found
+    assert all(line["figure"] > 0 for line in verdicts(told) if line["case"] == "fixture")
