@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if str(item.path).startswith(LONG_PREFIXES):
             item.add_marker(pytest.mark.long)
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the objects of the collected tests from garbage collection: each pass over them takes a second."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def only_new_objects() -> None:
+    """Leaves the objects of earlier tests out of ``gc.get_objects``, which would take seconds."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -39,6 +39,8 @@ KAFKA_CODES = {
     "OUT_OF_ORDER_SEQUENCE_NUMBER": (45, ["OutOfOrderSequenceError"]),
     "INVALID_PRODUCER_EPOCH": (47, ["InvalidProducerEpochError"]),
     "INVALID_TXN_STATE": (48, ["InvalidTxnStateError"]),
+    "INVALID_PRODUCER_ID_MAPPING": (49, ["InvalidProducerIdMappingError"]),
+    "CONCURRENT_TRANSACTIONS": (51, ["ConcurrentTransactionsError"]),
     "TRANSACTION_COORDINATOR_FENCED": (52, ["TransactionCoordinatorFencedError"]),
     "KAFKA_STORAGE_ERROR": (56, ["LogDirError", "LogDirOfflineError", "DiskFullError", "StoreError"]),
     "FENCED_LEADER_EPOCH": (74, ["FencedEpochError", "StaleLeaderEpochError"]),
@@ -55,6 +57,7 @@ KAFKA_CODES = {
             "StorageError",
             "PluginError",
             "NoOffsetError",
+            "SerializationError",
             "ReplicaError",
             "EpochsExhaustedError",
             "OffsetsOutOfOrderError",
@@ -66,7 +69,7 @@ KAFKA_CODES = {
 
 
 def an_error(kind: type[StorageError], *, optional: bool = True) -> StorageError:
-    """One with a value for each argument, by the argument's type; without ``optional`` the defaults stand."""
+    """Make an error with a value for each argument by its type; without ``optional``, defaults are used."""
     values = list[Any]()
     for parameter in inspect.signature(kind).parameters.values():
         is_named = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
@@ -128,7 +131,7 @@ def test_objects_are_named(kind: type[StoreError]) -> None:
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_each_error_says_what_it_is_and_its_advice_is_a_clause(kind: type[StorageError]) -> None:
+def test_each_error_has_a_docstring_and_its_advice_is_a_clause(kind: type[StorageError]) -> None:
     assert kind.__doc__
     assert kind.__doc__ != StorageError.__doc__ or kind is StorageError
     assert kind.advice == kind.advice.strip()
@@ -142,7 +145,7 @@ def test_records_that_are_refused_are_counted_and_the_first_is_reported() -> Non
     assert str(errors.InvalidRecordError("no records")) == "no records"
 
 
-def test_a_missing_plugin_says_how_to_install_it() -> None:
+def test_the_error_of_a_missing_plugin_names_the_package_to_install() -> None:
     error = errors.PluginImportError("no module named s3fs", "s3", "stratalog[s3]")
     assert str(error) == "no module named s3fs plugin=s3: install it with: pip install 'stratalog[s3]'"
     assert str(errors.PluginImportError("oops", "s3")) == "oops plugin=s3"
@@ -189,7 +192,7 @@ def test_the_tree_of_the_docstring_is_the_tree_of_the_classes() -> None:
     assert {name: above for name, (above, _) in drawn_tree().items()} == bases
 
 
-def test_the_tree_says_which_errors_may_be_retried() -> None:
+def test_the_tree_marks_the_errors_that_may_be_retried() -> None:
     drawn = {name for name, (_, words) in drawn_tree().items() if "retriable" in words}
     assert drawn == {kind.__name__ for kind in CLASSES if kind.retriable}
     assert drawn

@@ -98,7 +98,7 @@ def mounts() -> list[tuple[str, str]]:
 
 
 def inside(path: str) -> Path:
-    """The file in ``deploy`` that stands at a path of a container."""
+    """Return the file in ``deploy`` that is mounted at a path of a container."""
     for source, target in mounts():
         if path == target or path.startswith(f"{target}/"):
             return DEPLOY / source / path.removeprefix(target).lstrip("/")

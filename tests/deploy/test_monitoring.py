@@ -110,7 +110,7 @@ def test_each_metric_of_the_engine_is_on_the_dashboard_or_in_an_alert() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
-def test_an_alert_asks_for_what_exists_and_says_what_to_do(rule: dict[str, Any]) -> None:
+def test_an_alert_uses_existing_metrics_and_advises_what_to_do(rule: dict[str, Any]) -> None:
     assert set(rule) - {"for"} == {"alert", "expr", "labels", "annotations"}
     parsed = check(rule["expr"])
     assert isinstance(parsed, promql_parser.BinaryExpr)

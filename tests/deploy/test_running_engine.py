@@ -47,7 +47,7 @@ def answered(process: subprocess.Popen[str], port: int, path: str, wanted: str =
 
 
 @pytest.mark.long
-def test_it_offloads_and_tells_everything(tmp_path: Path, local_s3: LocalS3, s3_tier: str) -> None:
+def test_offload_moves_and_reports_all_segments(tmp_path: Path, local_s3: LocalS3, s3_tier: str) -> None:
     port, logs = free_ports(1)[0], tmp_path / "logs"
     with open_engine(logs) as engine:
         engine.create_topic("orders")

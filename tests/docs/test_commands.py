@@ -1,4 +1,4 @@
-"""Every command that a page shows is one that the command line takes: its name, its options, their values."""
+"""Each command that a page shows has a name, options and values that the command line accepts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 
 from stratalog.cli.app import app
 from stratalog.cli.own_commands import OWN_COMMANDS
-from stratalog_spark.commands import spark
+from stratalog_gateway.serve_command import serve
+from stratalog_gateway.users_command import users
+from stratalog_spark.commands.commands import spark
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -25,17 +27,20 @@ PAGES = [
 ]
 COMMANDS: dict[str, click.Command] = {
     **{name: own.load() for name, own in OWN_COMMANDS.items()},
+    "serve": serve,
     "spark": spark,
-}  # that one is a plugin's
-BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    "users": users,
+}  # the last three are plugins'
+BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`stratalog (?![ -])([^`]+)`")
 
 
 def shown(page: Path) -> Iterator[tuple[str, bool]]:
-    """The commands of ``page`` without the word ``stratalog``, and whether each is in a block: whole, to be copied."""
+    """Yield the commands of ``page`` without the word ``stratalog``, with True for those of a block: whole, to be copied."""
     text = page.read_text(encoding="utf-8")
-    for block in BLOCK.findall(text):
-        yield from ((line, True) for line in re.findall(r"^stratalog (.+)$", block, re.MULTILINE))
+    for block in BLOCK.finditer(text):
+        if not block["language"]:
+            yield from ((line, True) for line in re.findall(r"^stratalog (.+)$", block["text"], re.MULTILINE))
     yield from ((line, False) for line in INLINE.findall(BLOCK.sub("", text)))
 
 
@@ -61,7 +66,7 @@ def parse(line: str, *, is_whole: bool) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_are_taken(page: Path) -> None:
+def test_commands_are_accepted(page: Path) -> None:
     wrong = []
     for line, is_whole in shown(page):
         try:
@@ -72,9 +77,11 @@ def test_commands_are_taken(page: Path) -> None:
 
 
 @pytest.mark.parametrize("name", OWN_COMMANDS)
-def test_the_help_of_a_command_ends_with_an_example_that_is_taken(name: str) -> None:
+def test_the_help_of_a_command_ends_with_an_example_that_is_accepted(name: str) -> None:
     command = OWN_COMMANDS[name].load()
-    assert command.epilog
-    example = command.epilog.splitlines()[-1].partition("stratalog ")[2]
-    assert example.startswith(f"{name} ") or example == name
-    parse(example, is_whole=True)
+    parts: dict[str, click.Command] = getattr(command, "commands", {})
+    for words, found in {name: command, **{f"{name} {part}": found for part, found in parts.items()}}.items():
+        assert found.epilog
+        example = found.epilog.splitlines()[-1].partition("stratalog ")[2]
+        assert example.startswith(f"{words} ") or example == words
+        parse(example, is_whole=True)

@@ -1,4 +1,4 @@
-"""Decisions are numbered, each number once and without a gap, and each says which one it is."""
+"""Decisions are numbered without gaps or repetitions, and each title has its number."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ SOURCE, _, CHECK, CONTRACT, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTA
 
 @pytest.fixture
 def installed(install_distribution: Install) -> str:
-    """The plugin of the page, installed as the page says; returns the entry point's name."""
+    """Install the plugin of the page as the page describes; return the name of its entry point."""
     project: dict[str, Any] = tomllib.loads(PROJECT)["project"]
     points: dict[str, str] = project["entry-points"]["stratalog.v1"]
     (name,) = points
@@ -74,7 +74,7 @@ def test_the_example_is_short() -> None:
     assert len([line for line in SOURCE.splitlines() if line.strip()]) <= 15
 
 
-def test_the_example_is_found_and_does_what_the_page_says(installed: str) -> None:
+def test_the_example_is_found_and_works_as_the_page_describes(installed: str) -> None:
     policy = opened(Registry.load(allow=(installed,)))
     assert list(policy.plan(a_log(10), TopicConfig(), 0)) == []
     (action,) = policy.plan(a_log(13), TopicConfig(), 0)

@@ -1,8 +1,9 @@
-"""The examples in Python of pages that have no test of their own run as they stand there."""
+"""The Python examples run unchanged, on each page that has no test of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,10 +25,12 @@ ELSEWHERE = {  # pages whose blocks other tests run
     "docs/running.md": 2,
     "docs/spark.md": 6,
     "docs/tutorial.md": 3,
+    "examples/replica/README.md": 1,
 }
 HERE = {
     "docs/archive.md": 1,
-    "docs/clients.md": 2,
+    "docs/clients.md": 3,
+    "docs/gateway.md": 2,
     "docs/notebooks.md": 4,
     "docs/plugins.md": 5,  # three of them: test_plugins_page.py
     "docs/tier.md": 1,
@@ -65,6 +68,24 @@ def test_every_block_of_every_page_is_run_by_a_test() -> None:
     assert {page: count for page, count in found.items() if count} == {**ELSEWHERE, **HERE}
 
 
+def test_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    pytest.importorskip("kio")
+    kafka_server = request.getfixturevalue("kafka_server")
+    monkeypatch.chdir(tmp_path)
+    service, test = blocks("docs/gateway.md")
+    exec(service, {})  # noqa: S102 - our own page
+    assert (tmp_path / "data").is_dir()
+
+    def send_order(bootstrap: str) -> None:
+        assert bootstrap == kafka_server.bootstrap
+        kafka_server.engine.create_topic("orders")
+        kafka_server.engine.log("orders").append([Record(value=b"order 1")])
+
+    names: dict[str, Any] = {"send_order": send_order}
+    exec(test, names)  # noqa: S102 - our own page
+    names["test_an_order_is_sent"](kafka_server)
+
+
 def test_archive(engine: Engine, uri: str) -> None:
     pytest.importorskip("pyarrow")
     del engine
@@ -75,12 +96,16 @@ def test_archive(engine: Engine, uri: str) -> None:
 
 
 def test_clients(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    source, event_loop = blocks("docs/clients.md")
+    source, serializers, event_loop = blocks("docs/clients.md")
     engine.create_topic("copies")
     exec(source, {"engine": engine})  # noqa: S102 - our own page
     assert "offset=2" in capsys.readouterr().out
     with engine.consumer(group="billing", topics=["orders"]) as consumer:
         assert consumer.lag() == {("orders", 0): 0}, "what was read is committed"
+    engine.create_topic("prices")
+    converted: dict[str, Any] = {"engine": engine, "json": json}
+    exec(serializers, converted)  # noqa: S102 - our own page
+    assert converted["amounts"] == [3]
     names: dict[str, Any] = {"engine": engine, "stratalog": stratalog, "asyncio": asyncio}
     exec(event_loop, names)  # noqa: S102 - our own page
     assert asyncio.run(names["copy"]()) == engine.log("copies").offsets().log_end == 3

@@ -1,4 +1,4 @@
-"""The README shows what happens: its example runs, and its demo prints what the README says."""
+"""The example of the README runs, and the demo prints the lines that the README shows."""
 
 from __future__ import annotations
 

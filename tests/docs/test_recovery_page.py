@@ -1,4 +1,4 @@
-"""The examples of the page on recovery do what the page says."""
+"""The examples of the page on recovery work as the page describes."""
 
 from __future__ import annotations
 

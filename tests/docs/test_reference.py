@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import inspect
 import re
@@ -29,13 +30,16 @@ def rows(page: str) -> Iterator[list[str]]:
             yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def generator() -> ModuleType:
+    """Return the script, which traces calls, draws pictures and raises the examples of errors once for all tests."""
     spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "scripts/generate_docs.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    for name in ("cli_page", "errors_page", "path_pictures", "performance_blocks", "rooms_picture"):
+        setattr(module, name, functools.cache(getattr(module, name)))
     return module
 
 

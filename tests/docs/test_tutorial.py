@@ -1,4 +1,4 @@
-"""The tutorial runs from its first line to its last, in Python and on the command line, and prints what it says."""
+"""The tutorial runs from its first line to its last, in Python and on the command line, with the output that it shows."""
 
 from __future__ import annotations
 

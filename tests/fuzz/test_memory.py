@@ -1,4 +1,4 @@
-"""Entries that lie about how much they hold cost no more than the limit and 4 MiB, all of the process counted."""
+"""Entries with wrong sizes take at most the limit and 4 MiB of the whole process's memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import twins
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the peak of a process is read from /proc")
 @pytest.mark.skipif(bool(os.environ.get("STRATALOG_SANITIZED")), reason="a sanitizer takes memory of its own")
-def test_no_lie_costs_more_than_the_limit_and_4_mib() -> None:
+def test_no_forged_batch_takes_more_memory_than_the_limit_and_4_mib() -> None:
     costs = fuzz_memory.measure()
     assert {cost.twin for cost in costs} == {kernels.name for kernels in twins.twins()}
     assert [cost for cost in costs if cost.grown_bytes > fuzz_memory.CAP_BYTES] == []

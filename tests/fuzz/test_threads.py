@@ -45,8 +45,8 @@ def test_threads_that_read_the_same_bytes_read_the_same(forms: dict[str, RecordF
 
 
 @pytest.mark.parametrize("name", ["v0", "v1", "v2"])
-def test_bytes_that_change_while_they_are_read_crash_nobody(forms: dict[str, RecordFormat], name: str) -> None:
-    """Records or a typed error, whatever another thread writes meanwhile; what was read lies inside the bytes."""
+def test_bytes_that_change_while_they_are_read_cause_no_crash(forms: dict[str, RecordFormat], name: str) -> None:
+    """A read returns records inside the bytes, or a typed error, while another thread changes the bytes."""
     form, data = forms[name], bytearray(many_entries(name))
     intact, table, over = bytes(data), form.scan(data, 0, len(data), check_crc=True), threading.Event()
 

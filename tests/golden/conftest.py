@@ -28,8 +28,8 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
 
 
 @pytest.fixture(scope="session")
-def parts() -> Iterator[Components]:
+def components() -> Iterator[Components]:
     """The installed formats, codecs and indexes."""
     host = open_host(Settings(), (), None)
-    yield host.parts(TopicConfig())
+    yield host.components(TopicConfig())
     host.close()

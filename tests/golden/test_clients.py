@@ -13,9 +13,9 @@ import pytest
 from golden_data import Golden, plain_directories
 from inside import clients
 from stratalog import Engine, TopicPartition, open_engine
-from stratalog.client.coordinator import partitions_in
 from stratalog.client.group_offsets import CommittedOffset
 from stratalog.client.sequences import ProducerId
+from stratalog.client.transaction_states import partitions_in
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.model.messages.transactions_topic import TransactionState, TransactionStatus
@@ -152,8 +152,23 @@ def test_a_transaction_that_a_brokers_client_left_open_is_aborted_after_its_time
     assert bool(waiting) is bool(left)
 
 
+@pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_brokers_client_commits_the_transaction_that_it_left_open(stored: Golden, logs: Path, version: int) -> None:
+    states = told_states(stored)
+    left = {found: said for found, said in states.items() if said["transactionStatus"] == TransactionStatus.ONGOING}
+    with open_engine(logs, env=at(EARLY_MS)) as engine:
+        for transactional_id, said in left.items():
+            producer = ProducerId(said["producerId"], said["producerEpoch"])
+            following = engine.transactions.end_decided(transactional_id, producer, commit=True, version=version)
+            assert following == (producer.producer_id, producer.epoch + version // 2)
+            assert known_states(engine)[transactional_id].status == TransactionStatus.COMPLETE_COMMIT
+        assert unstable(engine) == []
+    assert len(left) < len(states)
+
+
 def unstable(engine: Engine) -> list[TopicPartition]:
-    """The logs whose last stable offset lies behind."""
+    """Return the logs whose last stable offset is below the high watermark."""
     bounds = {name: engine.log(*name).offsets() for name in engine.partitions()}
     return [name for name, found in bounds.items() if found.last_stable < found.log_end]
 

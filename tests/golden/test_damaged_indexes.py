@@ -1,4 +1,4 @@
-"""Indexes are hints: whatever stands in them, every answer is the one that honest ones give."""
+"""Indexes are hints: with any content, each result equals that of correct indexes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def whole(request: pytest.FixtureRequest, golden: Unpacked, folder: Path) -> Dam
 
 
 def answers(log: LogReader) -> list[object]:
-    """Everything that an index has a say in: both isolations, ranges, and offsets for timestamps."""
+    """Return all results that use an index: both isolations, ranges, and offsets for timestamps."""
     found = [read_all(log), read_all(log, "read_committed")]
     offsets, records = log.offsets(), found[0].records
     step = max(1, offsets.log_end // 12)

@@ -191,8 +191,8 @@ def first_cut(damaged: DamagedLog, file: Path, size: int) -> Batch:
     return next(batch for batch in damaged.batches(file) if batch.position + batch.size_bytes > size)
 
 
-def test_a_log_that_ends_too_early_tells_so(damaged: DamagedLog) -> None:
-    """Where the file is cut between two batches, the high watermark checkpoint tells that something is missing."""
+def test_a_log_that_ends_too_early_is_reported(damaged: DamagedLog) -> None:
+    """If the file is truncated between two batches, the high watermark checkpoint shows the loss."""
     file = damaged.files[-1]
     for size in cuts(damaged, file):
         file.write_bytes(damaged.original(file)[:size])
@@ -250,7 +250,7 @@ def test_a_crashed_log_that_ends_inside_a_batch_is_recovered(damaged: DamagedLog
 
 
 @pytest.mark.parametrize("place", ["header", "contents"])
-def test_a_crashed_log_is_cut_at_a_damaged_batch_and_all_behind_it_goes(damaged: DamagedLog, place: str) -> None:
+def test_a_crashed_log_is_truncated_at_its_first_damaged_batch(damaged: DamagedLog, place: str) -> None:
     number = len(damaged.files) // 2
     file = damaged.files[number]
     batch = damaged.batches(file)[-1]

@@ -1,4 +1,4 @@
-"""``stratalog dump`` says of every file what Kafka's own dump tool said."""
+"""``stratalog dump`` shows for each file the content that Kafka's dump tool showed."""
 
 from __future__ import annotations
 

@@ -36,13 +36,13 @@ def base_offset(path: Path) -> int:
 
 
 @every_dump
-def test_batches_and_records(golden: Unpacked, parts: Components, directory: str, dump: str) -> None:
+def test_batches_and_records(golden: Unpacked, components: Components, directory: str, dump: str) -> None:
     found = files_of(golden(directory), dump, ".log")
     assert found
     for path, dumped in found:
         read = [
-            DumpedBatch.of(batch, batch.position, parts.codecs.name_of(batch.codec_id), records)
-            for batch, records in batches_in(path.read_bytes(), parts)
+            DumpedBatch.of(batch, batch.position, components.codecs.name_of(batch.codec_id), records)
+            for batch, records in batches_in(path.read_bytes(), components)
         ]
         assert read == dumped.batches, path
 
@@ -51,7 +51,7 @@ def test_batches_and_records(golden: Unpacked, parts: Components, directory: str
 @pytest.mark.parametrize(("role", "suffix", "entries"), INDEXES)
 def test_index_entries(
     golden: Unpacked,
-    parts: Components,
+    components: Components,
     directory: str,
     dump: str,
     role: IndexRole,
@@ -59,7 +59,7 @@ def test_index_entries(
     entries: Callable[[DumpedFile], list[object]],
 ) -> None:
     for path, dumped in files_of(golden(directory), dump, suffix):
-        read = list(parts.indexes[role].reader(path.read_bytes(), base_offset(path)))
+        read = list(components.indexes[role].reader(path.read_bytes(), base_offset(path)))
         assert read == entries(dumped), path
 
 

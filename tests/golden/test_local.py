@@ -93,14 +93,14 @@ def test_bounds_are_what_a_client_saw(
 def test_fetched_bytes_hold_the_same_records(
     golden: Unpacked,
     opened: Opened,
-    parts: Components,
+    components: Components,
     directory: str,
     name: TopicPartition,
     isolation: str,
     max_bytes: int,
 ) -> None:
     log = opened("reader", directory).log(*name)
-    assert fetched_records(log, max_bytes, isolation, parts) == golden(directory).expected(name, isolation).records
+    assert fetched_records(log, max_bytes, isolation, components) == golden(directory).expected(name, isolation).records
 
 
 @both_isolations

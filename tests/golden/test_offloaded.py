@@ -1,4 +1,4 @@
-"""Everything that is closed lies in S3 and no longer on local disk: the same records, bounds and answers, in every way."""
+"""All closed segments are in S3 and not on local disk: records, bounds and results are the same by each way of reading."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def base_offsets(folder: Path) -> list[int]:
 
 @every_directory
 @pytest.mark.long
-def test_only_what_may_not_go_is_left_on_local_disk(offloaded: OffloadedDirectories, directory: str) -> None:
+def test_only_segments_that_kafka_would_not_upload_remain_on_local_disk(
+    offloaded: OffloadedDirectories, directory: str
+) -> None:
     """The active segment stays, and what reaches past the last stable offset: Kafka uploads neither.
 
     An active segment that local retention wants gone next, when the tier has all before it, was closed for the next time.
@@ -123,14 +125,14 @@ def test_every_record_is_read_across_both_tiers(
 def test_fetched_bytes_and_tables_hold_the_same_across_both_tiers(
     golden: Unpacked,
     offloaded: OffloadedDirectories,
-    parts: Components,
+    components: Components,
     directory: str,
     name: TopicPartition,
     isolation: str,
 ) -> None:
     log = offloaded(directory).engine.log(*name)
     expected = golden(directory).expected(name, isolation).records
-    assert fetched_records(log, 10_000, isolation, parts) == expected
+    assert fetched_records(log, 10_000, isolation, components) == expected
     assert from_arrow(log.to_arrow(isolation=isolation)) == expected
 
 
@@ -150,7 +152,7 @@ def test_the_bucket_names_every_log_that_has_a_tier(offloaded: OffloadedDirector
 def test_the_bucket_alone_holds_every_record_below_the_local_ones(
     golden: Unpacked,
     offloaded: OffloadedDirectories,
-    parts: Components,
+    components: Components,
     directory: str,
     name: TopicPartition,
     isolation: str,
@@ -168,7 +170,7 @@ def test_the_bucket_alone_holds_every_record_below_the_local_ones(
     log = found.bucket.log(*name)
     start, shown_end = bounds(log, isolation)
     if isolation == "read_committed":
-        end = min([end, *first_offsets_of_undecided(found.whole.log(*name), end, parts)])
+        end = min([end, *first_offsets_of_undecided(found.whole.log(*name), end, components)])
         assert shown_end <= end  # compaction may have taken the first records of an undecided transaction
     else:
         assert shown_end == end
@@ -194,12 +196,12 @@ def bounds(log: LogReader, isolation: str) -> tuple[int, int]:
     return offsets.log_start, offsets.high_watermark if isolation == "read_uncommitted" else offsets.last_stable
 
 
-def first_offsets_of_undecided(log: LogReader, end: int, parts: Components) -> list[int]:
+def first_offsets_of_undecided(log: LogReader, end: int, components: Components) -> list[int]:
     """Where the transactions begin that have records below ``end`` and no marker there."""
     offset, began = log.offsets().log_start, dict[int, int]()
     while offset < end:
         with log.fetch(offset, 1) as fetched:
-            for batch, _ in batches_in(fetched.read(), parts):
+            for batch, _ in batches_in(fetched.read(), components):
                 if batch.is_control:
                     began.pop(batch.producer_id, None)
                 elif batch.is_transactional:

@@ -21,7 +21,7 @@ LOGS = [
 
 @pytest.mark.parametrize(("directory", "name"), LOGS)
 def test_the_facts_are_those_of_the_records(
-    golden: Callable[[str], Golden], parts: Components, directory: str, name: TopicPartition
+    golden: Callable[[str], Golden], components: Components, directory: str, name: TopicPartition
 ) -> None:
     with open_reader(golden(directory).logs) as reader:
         log = reader.log(*name)
@@ -32,5 +32,5 @@ def test_the_facts_are_those_of_the_records(
                 continue  # readers see a part of it
             stamps = [record.timestamp_ms for record in log.records(first, last)] if first < last else []
             blank = SegmentInfo(name, TopicId("AAAAAAAAAAAAAAAAAAAAAQ"), first, last, segment.size_bytes, -1, 0)
-            found = with_record_facts(blank, segment, parts)
+            found = with_record_facts(blank, segment, components)
             assert (found.records, found.min_timestamp_ms) == (len(stamps), max(min(stamps, default=-1), -1))

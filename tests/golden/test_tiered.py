@@ -74,12 +74,12 @@ def test_the_local_part_alone_holds_the_records_from_the_local_log_start_on(
 @both_isolations
 @every_log
 def test_both_tiers_together_hold_every_record(
-    golden: Unpacked, assembled: Assembled, parts: Components, directory: str, name: TopicPartition, isolation: str
+    golden: Unpacked, assembled: Assembled, components: Components, directory: str, name: TopicPartition, isolation: str
 ) -> None:
     expected = golden(directory).expected(name, isolation)
     log = assembled(directory).log(*name)
     assert list(log.records(isolation=isolation)) == expected.records
-    assert fetched_records(log, 1000, isolation, parts) == expected.records
+    assert fetched_records(log, 1000, isolation, components) == expected.records
     offsets = log.offsets()
     assert offsets.log_start == expected.log_start
     assert (offsets.high_watermark if isolation == "read_uncommitted" else offsets.last_stable) == expected.end

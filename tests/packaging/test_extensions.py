@@ -6,14 +6,17 @@ import pytest
 
 from requirement import Requirement, missing
 from stratalog.extensions import SWITCH, absence, extension
-from stratalog.model.records import EXTENSIONS
+from stratalog.model import records
 from stratalog.registry.registry import Registry
+from stratalog.tier.manifest import page_codec
 
 
 def expected_extensions() -> list[str]:
     """The compiled modules of the core and of all installed plugins."""
     offers = [offer for plugin in Registry.load().plugins() for kind in plugin.offers.values() for offer in kind]
-    return sorted({*EXTENSIONS, *(module for offer in offers for module in offer.extensions)})
+    return sorted(
+        {*records.EXTENSIONS, *page_codec.EXTENSIONS, *(module for offer in offers for module in offer.extensions)}
+    )
 
 
 def test_the_formats_name_their_compiled_modules() -> None:

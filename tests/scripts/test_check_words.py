@@ -12,6 +12,7 @@ import pytest
         '"""What a log holds."""\n',
         "x = 1  # whoever reads it\n",
         'raise ValueError("the log goes on")\n',
+        "def test_a_reader_is_told() -> None: ...\n",
     ],
 )
 def test_wording_that_must_be_read_twice_is_refused(

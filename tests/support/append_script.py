@@ -78,13 +78,13 @@ class ScriptWriter:
     Args:
         seed: decides everything.
         topics: each with producers of its own.
-        parts: formats and codecs.
+        components: formats and codecs.
         start_ms: of the first record; each is some milliseconds later.
     """
 
-    def __init__(self, seed: int, topics: Sequence[str], parts: Components, start_ms: int) -> None:
+    def __init__(self, seed: int, topics: Sequence[str], components: Components, start_ms: int) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - no secret
-        self._parts, self._start_ms, self._now_ms = parts, start_ms, start_ms
+        self._components, self._start_ms, self._now_ms = components, start_ms, start_ms
         self._coordinator_epoch = 3
         self._authors = {topic: self._new_authors() for topic in topics}
 
@@ -221,8 +221,8 @@ class ScriptWriter:
 
     def _encoded(self, header: BatchHeader, records: Sequence[Record] | None = None) -> bytes:
         codec = self.chance.choice(CODECS)
-        chosen = None if codec == UNCOMPRESSED else self._parts.codecs.by_name(codec)
-        form = self._parts.formats.of(2, "", 0)
+        chosen = None if codec == UNCOMPRESSED else self._components.codecs.by_name(codec)
+        form = self._components.formats.of(2, "", 0)
         return bytes(form.encode(records or self._records(), header, chosen, None))
 
     def _records(self) -> list[Record]:

@@ -98,7 +98,7 @@ class BulkWriterContract:
         assert [told(record) for record in found] == [told(record) for records in tasks for record in records]
         assert (done.base_offset, done.end_offset, done.duplicate) == (0, 2100, False)
 
-    def test_segments_are_as_large_as_the_topic_says(self, target: WriteTarget) -> None:
+    def test_segments_have_the_size_of_the_topic_setting(self, target: WriteTarget) -> None:
         """Segments reach the topic's segment size, even if one task staged many times as much."""
         with target.open() as writer:
             done = writer.append(LOG, self.stage(target, made_records(2000)))

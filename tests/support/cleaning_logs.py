@@ -132,10 +132,10 @@ def clean(bed: LogBed, log: Log, limits: CleanerLimits = LIMITS, **more: Cleanup
 def described(bed: LogBed, data: bytes) -> list[object]:
     """All batches: header and records, without what compression makes of the bytes."""
     found: list[object] = []
-    scanned = scan(bed.parts.formats, data, 0, len(data), check_crc=True)
+    scanned = scan(bed.components.formats, data, 0, len(data), check_crc=True)
     assert not scanned.reason, scanned
     for table in scanned.tables:
-        form = bed.parts.formats.of(table.magic, "", 0)
+        form = bed.components.formats.of(table.magic, "", 0)
         for row, batch in enumerate(table):
             one: BatchTable = table.take(row, row + 1)
             pieces = form.decode(data, one, fields=Fields.ALL, limit_bytes=1 << 26)
@@ -146,11 +146,11 @@ def described(bed: LogBed, data: bytes) -> list[object]:
 
 
 def contents(bed: LogBed, data: bytes) -> list[tuple[object, ...]]:
-    """All records, whatever the format that they stand in."""
-    scanned = scan(bed.parts.formats, data, 0, len(data), check_crc=True)
+    """Return all records, of each format."""
+    scanned = scan(bed.components.formats, data, 0, len(data), check_crc=True)
     found: list[tuple[object, ...]] = []
     for table in scanned.tables:
-        form = bed.parts.formats.of(table.magic, "", 0)
+        form = bed.components.formats.of(table.magic, "", 0)
         for piece in form.decode(data, table, fields=Fields.ALL, limit_bytes=1 << 26):
             found += [(one.offset, one.timestamp_ms, one.key, one.value) for one in piece.to_records()]
     return found

@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def wheel_of(name: str, folder: Path) -> tuple[set[str], str]:
-    """Build the wheel of ``examples/NAME``; the names in it, and what its entry points say."""
+    """Build the wheel of ``examples/NAME``; return its file names and the text of its entry points."""
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
     subprocess.run([*command, str(EXAMPLES / name)], check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")

@@ -1,4 +1,4 @@
-"""Extra indexes that tests put into an engine: they know exactly which keys and values a segment has, and fail when told to."""
+"""Extra indexes for tests: they contain exactly the keys and values of a segment, and fail on request."""
 
 from __future__ import annotations
 

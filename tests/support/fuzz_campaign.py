@@ -68,7 +68,7 @@ def run(name: str, kind: str, count: int, seed: str = SEED) -> Counter[str]:
 
 
 class MisbehaviourError(AssertionError):
-    """A twin that differs from the other, takes too long, or says what is not there."""
+    """A twin differs from the other, takes too long, or reports bytes that do not exist."""
 
 
 def examine(forms: list[RecordFormat], data: bytes, *, check_crc: bool, fields: Fields) -> str:

@@ -1,4 +1,4 @@
-"""Golden directories: log directories that real Kafka wrote, and what its clients and tools say of them.
+"""Golden directories: log directories that real Kafka wrote, with the output of its clients and tools.
 
 They come from the archives in ``tests/golden/data``, or from the folder that the variable ``GOLDEN_FOLDER`` names,
 with directories of the same kinds in it.
@@ -89,7 +89,7 @@ class Golden:
         return parse_dump((self.path / "dumps" / name).read_text(encoding="utf-8"))
 
     def dumped_files(self, name: str) -> Iterator[tuple[Path, DumpedFile]]:
-        """The files that a dump describes, each with what it says."""
+        """Return the files that a dump describes, each with its description."""
         place, _, folder = name.removesuffix(".txt").partition("-")
         for file, dumped in self.dump(name).files.items():
             if place == "remote":

@@ -21,18 +21,18 @@ _ABORT: Final = 0
 LIMIT_BYTES: Final = 64 << 20
 
 
-def batches_in(data: Buffer, parts: Components) -> Iterator[tuple[RecordBatch, list[Record]]]:
+def batches_in(data: Buffer, components: Components) -> Iterator[tuple[RecordBatch, list[Record]]]:
     """Every batch in ``data``, which has nothing else, with its records; CRCs are checked."""
-    found = scan(parts.formats, data, 0, len(data), check_crc=True)
+    found = scan(components.formats, data, 0, len(data), check_crc=True)
     assert (found.stop, found.stop_position, found.reason) == (ScanStop.END, len(data), "")
     for table in found.tables:
-        record_format = parts.formats.of(table.magic, "", 0)
+        record_format = components.formats.of(table.magic, "", 0)
         for index in range(len(table)):
             columns = record_format.decode(data, table.take(index, index + 1), limit_bytes=LIMIT_BYTES)
             yield table[index], [record for part in columns for record in part.to_records()]
 
 
-def fetched_records(log: LogReader, max_bytes: int, isolation: str, parts: Components) -> list[Record]:
+def fetched_records(log: LogReader, max_bytes: int, isolation: str, components: Components) -> list[Record]:
     """All records of a log as a consumer gets them: fetch after fetch, from the log start on."""
     records: list[Record] = []
     offset = log.offsets().log_start
@@ -42,16 +42,16 @@ def fetched_records(log: LogReader, max_bytes: int, isolation: str, parts: Compo
                 assert fetched.next_offset == offset
                 return records
             assert fetched.next_offset > offset
-            shown = _shown(fetched.read(), fetched.aborted_transactions, parts)
+            shown = _shown(fetched.read(), fetched.aborted_transactions, components)
             records += [r._replace(partition=log.name.partition) for r in shown if r.offset >= offset]
             offset = fetched.next_offset
 
 
-def _shown(data: bytes, aborted: tuple[AbortedTransaction, ...], parts: Components) -> Iterator[Record]:
+def _shown(data: bytes, aborted: tuple[AbortedTransaction, ...], components: Components) -> Iterator[Record]:
     """Return the records that a consumer shows of fetched batches. Source: apache/kafka CompletedFetch."""
     waiting = sorted(aborted, key=lambda transaction: transaction.first_offset)
     producers: set[int] = set()
-    for batch, records in batches_in(data, parts):
+    for batch, records in batches_in(data, components):
         while waiting and waiting[0].first_offset <= batch.last_offset:
             producers.add(waiting.pop(0).producer_id)
         if batch.is_control:

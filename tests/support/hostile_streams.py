@@ -1,4 +1,4 @@
-"""Compressed streams that lie, each a few bytes up to 1 MiB, by what they do."""
+"""Hostile compressed streams by name, each from a few bytes to 1 MiB."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WINDOW_OF_128_MIB = b"\x88"
 
 
 def gzip_streams() -> dict[str, bytes]:
-    """Sizes that lie, members without end, headers that lead the fast path astray."""
+    """Wrong sizes, endless members, and headers that mislead the fast path."""
     zeros = gzip.compress(bytes(40 * MIB), 9)
     commented = zeros[:3] + b"\x10" + zeros[4:10] + b"comment\0" + zeros[10:]
     return {
@@ -81,7 +81,7 @@ def zstd_frame(blocks: bytes, size: int | None = None) -> bytes:
 
 
 def zstd_streams() -> dict[str, bytes]:
-    """Sizes that lie, windows nobody needs, frames and blocks of next to nothing."""
+    """Wrong sizes, needlessly large windows, and tiny frames and blocks."""
     run, last_run = ((LITTLE_32.pack(1 << 20 | 2 | last)[:3] + b"a") for last in (0, 1))  # 128 KiB of one letter
     runs = run * 319 + last_run  # 40 MiB
     nothing = b"\1\0\0"

@@ -75,7 +75,7 @@ class KafkaBroker:
         }
 
     def _cluster(self) -> dict[str, str]:
-        """The settings that say who else there is: nobody, in the words of this Kafka."""
+        """Return the settings of a cluster with one broker, in the names of this version of Kafka."""
         controller = f"127.0.0.1:{self._second_port}"
         return {
             "process.roles": "broker,controller",
@@ -106,7 +106,7 @@ class KafkaBroker:
         self.stop()
 
     def start(self) -> None:
-        """Start and return when the broker says that it has started; fails with its output if it does not."""
+        """Start the broker, and return when it reports its start; fail with its output if it does not start."""
         assert self._process is None
         command = self.tools.command("kafka.Kafka", str(self._folder / "server.properties"))
         started, ended = threading.Event(), threading.Event()
@@ -215,7 +215,7 @@ class KafkaBroker:
         transactions: Sequence[tuple[Sequence[Record], bool]],
         transactional_id: str = "oracle",
     ) -> None:
-        """Produce to partition 0, a transaction a pair; its second half says whether it is committed or aborted."""
+        """Produce to partition 0, one transaction for each pair; the second item of a pair is "commit" or "abort"."""
         producer = Producer({**self._client(), "transactional.id": transactional_id})
         producer.init_transactions(CLIENT_SECONDS)
         for records, is_committed in transactions:
@@ -225,7 +225,7 @@ class KafkaBroker:
             (producer.commit_transaction if is_committed else producer.abort_transaction)(CLIENT_SECONDS)
 
     def leave_open(self, topic: str, records: Sequence[Record], transactional_id: str) -> None:
-        """Produce to partition 0 in a transaction that nobody ends."""
+        """Produce to partition 0 in a transaction that stays open."""
         self.begin(topic, records, transactional_id)
 
     def producer(self, **settings: str | bool) -> Producer:
@@ -258,7 +258,7 @@ class KafkaBroker:
         return int(future.result(CLIENT_SECONDS).low_watermark)
 
     def commit(self, group: str, topic: str, offset: int) -> None:
-        """Commit an offset of partition 0, without metadata: this client would add a byte that nobody gave it."""
+        """Commit an offset of partition 0, without metadata: this client would add a byte of its own."""
         with closing(Consumer({**self._client(), "group.id": group})) as consumer:
             for done in consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False) or ():
                 assert done.error is None

@@ -151,7 +151,7 @@ class KafkaFolder:
 
     def tables(self, data: bytes) -> tuple[BatchTable, ...]:
         """The batches in some bytes, CRCs checked."""
-        found = scan(self.bed.parts.formats, data, 0, len(data), check_crc=True)
+        found = scan(self.bed.components.formats, data, 0, len(data), check_crc=True)
         assert found.stop_position == len(data), found.reason
         return found.tables
 

@@ -20,7 +20,7 @@ DUMPED_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapsho
 
 
 class OracleMissingError(Exception):
-    """Real Kafka can not be had here; the text says what is missing."""
+    """Real Kafka is not available; the text names the missing part."""
 
 
 @dataclass(frozen=True, slots=True)

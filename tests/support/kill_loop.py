@@ -18,7 +18,7 @@ MOST_APPENDS: Final = 40
 
 
 def write_for_ever(folder: str, told: int) -> None:
-    """Append numbers, one after the other; tells each offset when it is written."""
+    """Append numbers, one after the other; print each offset when it is written."""
     with open_engine(folder) as engine:
         log = engine.log("t", 0)
         while True:
@@ -27,7 +27,7 @@ def write_for_ever(folder: str, told: int) -> None:
 
 
 def kill_one(folder: str, appends: int) -> int:
-    """Let a writer do so many appends, or die while it opens; gives the last offset that it told, -1 if none."""
+    """Run a writer for this many appends, or kill it while it opens; return the last offset that it printed, or -1."""
     ours, theirs = os.pipe()
     child = os.fork()
     if not child:

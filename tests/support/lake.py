@@ -69,20 +69,20 @@ class Lake:
         **options: str,
     ) -> Any:
         """The writer of the micro-batches, as ``sync`` makes it for a stream."""
-        from stratalog_spark.lake import sync  # noqa: PLC0415 - needs pyspark
+        from stratalog_spark.lake import syncer as module  # noqa: PLC0415 - needs pyspark
         from stratalog_spark.lake.schemas import SchemaSet  # noqa: PLC0415 - the same
         from stratalog_spark.lake.table import Layout  # noqa: PLC0415 - the same
-        from stratalog_spark.options import Options  # noqa: PLC0415 - the same
+        from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - the same
 
         given = {"path": str(self.folder / "data"), "subscribe": TOPIC, **options}
         topic_id = str(self.engine.log(TOPIC, 0).topic_id)
-        made = sync.Syncer(
+        made = module.Syncer(
             Options({"startingOffsets": "earliest", **given}, streaming=True),
             self.target(),
             self.target().quarantine(),
             Layout(TOPIC, topic_id, schema, "bucket" if upsert else partition_by, upsert),
             SchemaSet(schema, schemas),
-            maintenance or sync.Maintenance(small_files=0),
+            maintenance or module.Maintenance(small_files=0),
         )
         made.prepare([0, 1])
         return made
@@ -90,8 +90,8 @@ class Lake:
     def splits(self, start: Mapping[int, int], end: Mapping[int, int]) -> list[Any]:
         """The splits of a micro-batch, as Spark would repeat it."""
         from stratalog import TopicPartition  # noqa: PLC0415 - only here
-        from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
-        from stratalog_spark.stream import Offsets, Planner  # noqa: PLC0415 - the same
+        from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
+        from stratalog_spark.read.stream import Offsets, Planner  # noqa: PLC0415 - the same
 
         planner = Planner(Options({"path": str(self.folder / "data"), "subscribe": TOPIC}, streaming=True))
         try:

@@ -101,9 +101,9 @@ class LogBed(Closeable):
         return self._host
 
     @property
-    def parts(self) -> Components:
+    def components(self) -> Components:
         """The components of the log."""
-        return self.host.parts(self.topic)
+        return self.host.components(self.topic)
 
     def path(self, base_offset: int, suffix: str = LOG_SUFFIX) -> Path:
         """Return the path of a segment's file."""
@@ -144,7 +144,7 @@ class LogBed(Closeable):
     ) -> LoadedLog:
         """Load the log; the caller closes the segments."""
         request = LoadRequest(clean, self.recovery_point, self.log_start, high_watermark, writable)
-        return load(self.files(read_only=not writable), self.parts, self.topic, request, progress)
+        return load(self.files(read_only=not writable), self.components, self.topic, request, progress)
 
     def open(self, *, clean: bool = True, high_watermark: int | None = None) -> Log:
         """Open the log for writing, after closing an earlier one."""
@@ -153,7 +153,7 @@ class LogBed(Closeable):
             OpenRequest(
                 LOG, TOPIC_ID, self.files(), self.load(clean=clean, high_watermark=high_watermark), high_watermark
             ),
-            LogSettings(self.topic, self.parts),
+            LogSettings(self.topic, self.components),
             LogEnvironment(notify=self.events.append, watermark=self.watermark, store_bounds=self._checkpoint),
         )
         self._opened.append(log)
@@ -178,7 +178,7 @@ class LogBed(Closeable):
             remote=None,
             damage=loaded.damage,
         )
-        log = StaticLog(view, TOPIC_ID, self.parts)
+        log = StaticLog(view, TOPIC_ID, self.components)
         self._opened.append(log)
         return log
 
@@ -240,15 +240,15 @@ class LogBed(Closeable):
             transactional=transactional,
             control=control,
         )
-        found = None if codec is None else self.parts.codecs.by_name(codec)
-        return bytes(self.parts.formats.of(magic, "", 0).encode(listed, header, found, None))
+        found = None if codec is None else self.components.codecs.by_name(codec)
+        return bytes(self.components.formats.of(magic, "", 0).encode(listed, header, found, None))
 
     def marker(
         self, offset: int, producer_id: int, kind: ControlType, *, producer_epoch: int = 0, coordinator_epoch: int = 0
     ) -> bytes:
         """Return the control batch that ends a transaction."""
         batch = control_batch(
-            self.parts.formats.of(CONTROL_MAGIC, "", 0),
+            self.components.formats.of(CONTROL_MAGIC, "", 0),
             EndMarker(kind, coordinator_epoch),
             timestamp_ms=1_700_000_000_000,
             base_offset=offset,

@@ -86,7 +86,7 @@ class Place:
 
 
 def fill(log: Log, segments: int, size_bytes: int = 100) -> None:
-    """Closed segments of one record each, which tells its offset; the active one stays empty."""
+    """Closed segments with one record each, whose value is its offset; the active segment stays empty."""
     for _ in range(segments):
         log.append([Record(value=b"%d" % log.offsets().log_end + b"." * size_bytes)])
         log.roll()

@@ -13,7 +13,7 @@ _PORTS: Final = range(10_000, 30_000)
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of the loopback that nobody has now."""
+    """Return different free ports of the loopback address."""
     chance = random.SystemRandom()  # several processes look at a time
     with contextlib.ExitStack() as held:  # together, so that they differ
         found = list[int]()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -191,12 +191,12 @@ class PowerLossVfs(PosixVfs):
         self._opened.pop(descriptor, None)
         super().close(descriptor)
 
-    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+    def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         """Write bytes."""
         file = self._watched("write", descriptor)
         if file is not None:
-            file.change(Write(position, b"".join(parts)))
-        return super().write(descriptor, position, parts)
+            file.change(Write(position, bytes(data)))
+        return super().write(descriptor, position, data)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         """Cut or extend a file."""

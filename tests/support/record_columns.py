@@ -33,7 +33,7 @@ records = fields.map(lambda chosen: Record(**{**chosen, "partition": 3}))
 
 
 def columns_of(listed: Sequence[Record]) -> RecordColumns:
-    """The records as columns over one arena with some bytes of nobody before each field."""
+    """Return the records as columns over one arena, with unused bytes before each field."""
     arena = bytearray()
 
     def place(items: Sequence[bytes | None]) -> tuple[memoryview, memoryview]:

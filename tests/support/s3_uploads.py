@@ -1,4 +1,4 @@
-"""Uploads in parts that nobody ends, as a writer leaves them that is killed."""
+"""Unfinished uploads in parts, as a killed writer leaves them."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from stratalog.env import PosixVfs
@@ -40,13 +39,12 @@ class SmallDisk(PosixVfs):
     def _left(self) -> int:
         return self.room_bytes - self.used_bytes()
 
-    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+    def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         if descriptor in self._elsewhere:
-            return super().write(descriptor, position, parts)
-        joined = b"".join(parts)
+            return super().write(descriptor, position, data)
         overwritten = max(0, self.size_bytes(descriptor) - position)
-        fits = joined[: max(0, self._left() + overwritten)]
-        return super().write(descriptor, position, [fits]) if fits else 0
+        fits = memoryview(data)[: max(0, self._left() + overwritten)]
+        return super().write(descriptor, position, fits) if fits else 0
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
         if size_bytes - self.size_bytes(descriptor) > self._left():

@@ -95,17 +95,22 @@ class TierBed:
         offer: Provider[TierLayout] = Provider(name="pair", version=self.layout_version, open=lambda _: self.layout)
         return LayoutTable(Catalogue(TIER_LAYOUTS, [Offer(offer, "testing")]), lambda _: self.layout)
 
+    def _store(self, store: ObjectStore | None, env: Env) -> TierStore:
+        return TierStore(store or SimObjectStore(self.bucket), env, self.config, self.limits)
+
     def pages(self, store: ObjectStore | None = None, cache: PageCache | None = None) -> Pages:
         """Return the pages of ``LOG`` in the bucket, or in another store; without ``cache``, they get a new one."""
-        guarded = TierStore(store or SimObjectStore(self.bucket), self.env(), self.config, self.limits)
-        return Pages(guarded, LOG, TOPIC_ID, cache or PageCache(), limit_bytes=self.limits.manifest_bytes)
+        return Pages(
+            self._store(store, self.env()), LOG, TOPIC_ID, cache or PageCache(), limit_bytes=self.limits.manifest_bytes
+        )
 
     def open(self, store: ObjectStore | None = None, *, read_only: bool = False) -> Tier:
         """Open a tier on the bucket, or on another store."""
+        env = self.env()
         return Tier.open(
-            store or SimObjectStore(self.bucket),
+            self._store(store, env),
             self.layouts(),
-            env=self.env(),
+            env=env,
             limits=self.limits,
             config=self.config,
             read_only=read_only,

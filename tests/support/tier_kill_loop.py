@@ -17,7 +17,7 @@ import signal
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
@@ -88,10 +88,10 @@ class TellingFiles(PosixVfs):
         """The last offset that was written."""
         os.write(self._told, self.offset.to_bytes(8, "big", signed=True))
 
-    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+    def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         """Tell, then write."""
         self.tell()
-        return super().write(descriptor, position, parts)
+        return super().write(descriptor, position, data)
 
     def sync(self, descriptor: int) -> None:
         """Tell, then sync."""
@@ -188,7 +188,7 @@ def work_for_ever(place: Place, told: int, seed: int) -> None:
 
 
 def kill_at(place: Place, step: int) -> tuple[bool, int]:
-    """Let an engine work up to a step; whether it was killed there, and the last offset that it told."""
+    """Run an engine up to a step; return True if it was killed there, and the last offset that it printed."""
     ours, theirs = os.pipe()
     child = os.fork()
     if not child:
@@ -211,7 +211,7 @@ def kill_at(place: Place, step: int) -> tuple[bool, int]:
 
 
 def kill_one(place: Place, chance: random.Random) -> int:
-    """Let an engine come so far, and kill it; gives the last offset that it told, -1 if none."""
+    """Run an engine up to this step, and kill it; return the last offset that it printed, or -1."""
     ours, theirs = os.pipe()
     seed = chance.randrange(1 << 30)
     child = os.fork()
@@ -322,7 +322,7 @@ def _flaws(engine: Engine, harmless: set[FindingKind]) -> str:
     for name in ("t", "c"):
         log = engine.log(name, 0)
         assert log.topic_id is not None
-        check = TierLogCheck(engine.tier.log(log.name, log.topic_id), log.parts, contents=True)
+        check = TierLogCheck(engine.tier.log(log.name, log.topic_id), log.components, contents=True)
         found += check.roots()
         for item in check.segments():
             found += [item] if isinstance(item, Finding) else check.check(item)

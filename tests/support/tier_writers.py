@@ -16,6 +16,7 @@ from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.tier_reader import BucketReader
 from stratalog.registry.registry import Registry
 from stratalog.tier.manifest.root import WriteMark
+from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
 from stratalog.writing.staged import StagedSegment
@@ -49,7 +50,7 @@ class Bed:
         settings = host.settings
         self.store = SimObjectStore(self.bucket, faults=faults)
         return Tier.open(
-            self.store,
+            TierStore(self.store, host.env, settings.engine, settings.limits),
             host.layouts,
             env=host.env,
             limits=settings.limits,

@@ -80,7 +80,7 @@ def append(log: Log, keys: str) -> None:
     """One batch a letter."""
     for key in keys:
         value = None if key.isupper() else b"v%d" % log.offsets().log_end
-        log.append([Record(key=key.lower().encode(), value=value, timestamp_ms=log.parts.env.clock.now_ms())])
+        log.append([Record(key=key.lower().encode(), value=value, timestamp_ms=log.components.env.clock.now_ms())])
 
 
 def letters(log: LogReader) -> str:

@@ -137,7 +137,7 @@ def rewritten(
 
 
 def check_sense(verdict: Verdict, size: int) -> None:
-    """A scan stops inside its ``size`` bytes, with a reason if it should have one; fields lie inside their arena."""
+    """Check that a scan stops inside its ``size`` bytes, with a reason if needed, and that fields are inside their arena."""
     stop, position, reason = verdict[:3]
     assert isinstance(position, int)
     assert 0 <= position <= size

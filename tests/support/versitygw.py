@@ -25,7 +25,7 @@ _BUILD_S: Final = 600
 
 
 class NoGatewayError(Exception):
-    """It cannot be built here; the text says why."""
+    """The server cannot be built here; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class Search:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.long
-def test_no_newest_record_is_lost_whenever_the_power_goes(tmp_path: Path, bed: LogBed, seed: int) -> None:
+def test_a_power_loss_at_any_time_loses_no_newest_record(tmp_path: Path, bed: LogBed, seed: int) -> None:
     search = Search(tmp_path, bed.registry, seed)
     search.run()
     assert search.checked > 50
@@ -121,7 +121,9 @@ def test_a_sync_that_is_left_out_is_found(tmp_path: Path, bed: LogBed, broken: t
         Search(tmp_path, bed.registry, 0, broken).run()
 
 
-def test_records_that_a_transaction_replaces_go_once_its_marker_is_durable(tmp_path: Path, bed: LogBed) -> None:
+def test_records_that_a_transaction_replaces_are_dropped_once_its_marker_is_durable(
+    tmp_path: Path, bed: LogBed
+) -> None:
     """Else a loss of power takes the marker, the transaction counts for aborted, and what it outdated is gone as well."""
     bed.topic, chance = cleaning_logs.topic(segment_bytes=2500), random.Random(0)  # noqa: S311 - the same in every run
     bed.folder.mkdir(parents=True)

@@ -81,7 +81,7 @@ class Strangers:
         return [Provider(name="strange", open=lambda _: self.policy)]
 
 
-def test_a_policy_that_raises_keeps_no_other_log_from_its_turn(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_policy_that_raises_does_not_stop_other_logs(tmp_path: Path, clock: ManualClock) -> None:
     plugin = Strangers(Saying(RuntimeError("no idea")))
     with open_engine(tmp_path / "data", env=Env(clock=clock), plugins=[plugin]) as engine:
         for name, policy in (("a", "strange"), ("b", "delete")):
@@ -106,7 +106,7 @@ class Slow(CleanupPolicy):
         return ()
 
 
-def test_a_slow_policy_keeps_nobody_from_appending_and_reading(tmp_path: Path) -> None:
+def test_a_slow_policy_delays_no_append_and_no_read(tmp_path: Path) -> None:
     policy = Slow()
     config = {"log.dirs": [str(tmp_path / "data")], "log.retention.check.interval.ms": 1, "sync.interval.ms": 20}
     with open_engine(config=config, plugins=[Strangers(policy)]) as engine:
@@ -229,7 +229,7 @@ def test_an_active_segment_that_is_too_old_for_local_disk_is_closed_sent_and_evi
         assert [record.value for record in log.records()] == [b"v"]
 
 
-def test_a_topic_that_is_copied_no_more_is_not_rolled_for_it(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_topic_whose_copying_is_disabled_is_not_rolled_for_the_tier(tmp_path: Path, clock: ManualClock) -> None:
     (tmp_path / "bucket").mkdir()
     settings = {"remote.storage.enable": True, "remote.log.copy.disable": True, "retention.ms": 5000}
     with open_engine(tmp_path / "data", tier=f"file://{tmp_path / 'bucket'}", env=Env(clock=clock)) as engine:

@@ -117,7 +117,7 @@ def test_deleting_leaves_a_log_without_holes(tmp_path: Path, installed: Registry
     sizes = [segment.size_bytes for segment in log.view().segments]
     keeps = sum(sizes) - sum(sizes[: len(sizes) // 2])
     log.maintenance.configure(
-        cleaning_logs.uncompacted(cleaning_logs.topic(segment_bytes=1200, retention_bytes=keeps)), log.parts
+        cleaning_logs.uncompacted(cleaning_logs.topic(segment_bytes=1200, retention_bytes=keeps)), log.components
     )
     gone = log.view().segments[len(sizes) // 2].base_offset
 

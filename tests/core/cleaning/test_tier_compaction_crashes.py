@@ -227,7 +227,7 @@ def keep_copies(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_without_upload(patch: pytest.MonkeyPatch) -> None:
-    """The root names an object that nobody stored."""
+    """The root names an object that was never stored."""
 
     def promised(self: TierStore, key: str, source: ByteSource) -> ObjectInfo:
         del self

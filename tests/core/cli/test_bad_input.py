@@ -18,10 +18,14 @@ READING = [
     ["topics", "describe", "orders", "--dir"],
     ["explain", "orders", "0", "0", "--dir"],
     ["sql", "select 1"],
+    ["groups", "list", "--dir"],
+    ["report"],
+    ["console", "--listen", "127.0.0.1:0"],
+    ["top", "--once"],
 ]
 WRITING = [
     ["produce", "orders", "/dev/null", "--dir"],
-    ["groups", "list", "--dir"],
+    ["groups", "reset", "billing", "orders", "--to", "end", "--dir"],
     ["retention", "--dir"],
     ["cleaner", "--dir"],
     ["erase", "orders", "--key", "k", "--dir"],
@@ -36,6 +40,9 @@ OF_TIERS = [
     ["verify"],
     ["consume", "orders", "--tier"],
     ["sql", "select 1"],
+    ["report"],
+    ["console", "--listen", "127.0.0.1:0"],
+    ["top", "--once"],
     ["restore", "{}", "restored"],
     ["attach", "{}", "--dir", "attached"],
 ]
@@ -95,7 +102,7 @@ def test_the_folder_of_a_log_is_not_its_directory(
     data: Path, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refused(complete(command, str(data / "orders-0")), capsys)
-    assert f"this is the folder of one log: use its log directory, {data}" in said
+    assert f"this is the folder of one log path={data / 'orders-0'}: use its log directory, {data}\n" in said
 
 
 @pytest.mark.parametrize("command", [*READING, *WRITING], ids=label)
@@ -119,7 +126,9 @@ def test_a_directory_in_use_is_refused(data: Path, command: list[str], capsys: p
 
 @pytest.mark.parametrize("command", UNKNOWN, ids=label)
 def test_a_topic_with_a_near_name_is_named(data: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert "did you mean 'orders'?" in refused(complete(command, str(data)), capsys)
+    said = refused(complete(command, str(data)), capsys)
+    assert "did you mean 'orders'?" in said
+    assert f" in {data}: " in said
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_a_failed_benchmark_leaves_nothing_either(
     assert left(place) == ["bucket/mine", "disk/mine"]
 
 
-def test_where_there_is_no_room_nothing_is_begun(
+def test_nothing_is_measured_without_free_space(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(place)
@@ -112,7 +112,7 @@ def test_where_there_is_no_room_nothing_is_begun(
 @pytest.mark.parametrize(
     "wrong", [["-d", "nowhere"], ["-d", ".", "-d", "."], ["--compression", "foo"], ["--size", "0"]], ids=str
 )
-def test_wrong_arguments_are_told(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_reported(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", *wrong]) == 2
     assert capsys.readouterr().err
 

@@ -89,7 +89,7 @@ def test_produced_lines_are_consumed(stratalog: Run, tmp_path: Path) -> None:
     ]
 
 
-def test_consume_begins_and_ends_where_it_is_told(stratalog: Run, filled: Path) -> None:
+def test_consume_begins_and_ends_at_the_given_positions(stratalog: Run, filled: Path) -> None:
     got = stratalog("consume", "orders", "-p", 1, "--from", 10, "--count", 3, "--dir", filled, "--json")
     assert [(item["partition"], item["offset"]) for item in got.items] == [(1, 10), (1, 11), (1, 12)]
     assert got.items[0]["headers"] == [{"key": "h", "value_base64": "/w=="}]
@@ -167,7 +167,7 @@ def test_durability_is_given_as_the_library_takes_it(
     assert sent.items[0]["last_offset"] == 60
 
 
-def test_offload_and_retention_say_what_they_did(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+def test_offload_and_retention_report_their_work(stratalog: Run, filled: Path, tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     tier = f"file://{tmp_path / 'bucket'}"
     sent = stratalog("offload", "--roll", "--dir", filled, "--tier", tier, "--json")
@@ -292,7 +292,7 @@ def test_wrong_arguments_are_json_when_asked(
     assert words in json.loads(captured.err)["message"]
 
 
-def test_plugins_lists_ours_with_kinds_and_versions(stratalog: Run) -> None:
+def test_plugins_lists_the_built_in_ones_with_kinds_and_versions(stratalog: Run) -> None:
     ended = stratalog("plugins", "--json")
     assert ended.code == 0
     offers = {(item["plugin"], item["kind"], item["name"]) for item in ended.items}
@@ -306,7 +306,7 @@ def test_plugins_lists_ours_with_kinds_and_versions(stratalog: Run) -> None:
 
 
 @pytest.mark.parametrize("name", ["formats", "local", "s3", "compaction"])
-def test_check_plugin_finds_nothing_wrong_with_ours(stratalog: Run, name: str) -> None:
+def test_check_plugin_reports_nothing_for_the_built_in_plugins(stratalog: Run, name: str) -> None:
     ended = stratalog("check-plugin", name, "--json")
     assert ended.code == 0, ended.out
     assert not [item for item in ended.items if item["severity"] == "error"]
@@ -341,7 +341,7 @@ def test_demo_tiers_a_real_directory_and_reads_its_own_records_from_the_bucket(s
 
 
 @pytest.mark.long
-def test_demo_keeps_its_directory_and_says_where(stratalog: Run) -> None:
+def test_demo_keeps_its_directory_and_prints_its_path(stratalog: Run) -> None:
     ended = stratalog("demo", "--records", 100, "--keep")
     assert ended.code == 0, ended.err
     folder = Path(ended.out.split("kept: ")[1].split()[0])
@@ -366,7 +366,7 @@ def _fails() -> object:
 @pytest.mark.parametrize(
     ("load", "said"), [(_fails, "acme is not installed"), (lambda: 7, "not a click command but 7")]
 )
-def test_a_command_of_a_plugin_that_is_none_is_said_and_ends_with_2(
+def test_an_object_that_is_no_command_is_reported_and_ends_with_2(
     stratalog: Run, monkeypatch: pytest.MonkeyPatch, load: Callable[[], object], said: str
 ) -> None:
     commands = OfferTable("command", [Offer(Command("acme", "Does nothing.", load), "acme")])
@@ -392,7 +392,7 @@ def damage(folder: Path, partition: int) -> None:
     (folder / f"orders-{partition}" / "partition.metadata").write_text("nonsense")
 
 
-def test_lines_that_were_appended_before_an_error_are_told(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+def test_lines_that_were_appended_before_an_error_are_counted(stratalog: Run, filled: Path, tmp_path: Path) -> None:
     """One of a million lines is too large: the error gives the number of appended lines and the line to continue from."""
     (tmp_path / "lines").write_bytes(b"x\n" * 20_005 + b"y" * 3_000_000 + b"\n" + b"z\n")
     ended = stratalog("produce", "orders", tmp_path / "lines", "--dir", filled, "--json")
@@ -421,7 +421,7 @@ def test_lines_that_do_not_fit_one_segment_together_are_appended_in_pieces(
     assert values[before:] == [b"%d" % number for number in range(3000)]
 
 
-def test_a_command_that_appended_nothing_only_says_why(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+def test_a_command_that_appended_nothing_reports_only_the_reason(stratalog: Run, filled: Path, tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes(b"y" * 3_000_000)
     ended = stratalog("produce", "orders", tmp_path / "lines", "--dir", filled, "--json")
     assert (ended.code, ended.out) == (2, "")
@@ -496,7 +496,7 @@ def test_partitions_that_end_before_an_offset_are_no_error_while_one_has_it(
     assert stratalog("consume", "orders", "-p", 0, "--from", 61, "--dir", filled).code == 2
 
 
-def test_settings_say_where_the_logs_are_to_every_command(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+def test_each_command_finds_the_log_directories_in_the_settings(stratalog: Run, filled: Path, tmp_path: Path) -> None:
     """Commands that write took the directory of a settings file, those that read did not."""
     (tmp_path / "bucket").mkdir()
     tier = (tmp_path / "bucket").as_uri()
@@ -538,7 +538,7 @@ def test_offload_and_retention_name_what_failed_and_do_the_rest(stratalog: Run, 
         assert reader.log("orders", 1).offsets().log_end == 60
 
 
-def test_notes_of_an_error_are_told(stratalog: Run, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_of_an_error_are_printed(stratalog: Run, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = LogDirOfflineError("no", "place")
 
     def refused(*_: object, **__: object) -> None:
@@ -552,7 +552,7 @@ def test_notes_of_an_error_are_told(stratalog: Run, filled: Path, monkeypatch: p
     assert json.loads(machines.err)["notes"] == notes
 
 
-def test_the_cleaner_says_what_it_would_do_and_does_it(stratalog: Run, tmp_path: Path) -> None:
+def test_the_cleaner_reports_its_plan_and_carries_it_out(stratalog: Run, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with open_engine(folder) as engine:
         engine.create_topic("t", config={"cleanup.policy": "compact"})

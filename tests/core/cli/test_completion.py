@@ -41,7 +41,7 @@ def test_the_installed_command_prints_it() -> None:
 @pytest.mark.parametrize(
     ("words", "number", "expected"),
     [
-        ("stratalog t", 1, {"plain,tier", "plain,topics"}),
+        ("stratalog t", 1, {"plain,tier", "plain,top", "plain,topics"}),
         ("stratalog topics d", 2, {"plain,delete", "plain,describe"}),
         ("stratalog topics list --ti", 3, {"plain,--tier", "plain,--tier-option"}),
         ("stratalog verify ", 2, {"file,"}),
@@ -62,9 +62,9 @@ def test_wrong_settings_do_not_keep_our_own_commands_from_being_completed(
     monkeypatch.chdir(tmp_path)
     asked(monkeypatch, "stratalog to", 1)
     assert run() == 0
-    assert capsys.readouterr().out.split() == ["plain,topics"]
+    assert capsys.readouterr().out.split() == ["plain,top", "plain,topics"]
 
 
-def test_the_help_says_how_completion_is_switched_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_explains_completion(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     assert "_STRATALOG_COMPLETE=bash_source" in capsys.readouterr().out

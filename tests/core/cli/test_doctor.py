@@ -1,4 +1,4 @@
-"""``stratalog doctor``: a store and a directory are tried, each finding says what to change, and nothing is left."""
+"""``stratalog doctor`` tries a store and a directory, advises what to change, and leaves nothing."""
 
 from __future__ import annotations
 

@@ -10,8 +10,10 @@ import pytest
 
 from stratalog.cli.app import run
 from stratalog.extensions import SWITCH, absence
-from stratalog.model.records import EXTENSIONS
+from stratalog.model import records
+from stratalog.tier.manifest import page_codec
 
+EXTENSIONS = (*records.EXTENSIONS, *page_codec.EXTENSIONS)  # compiled modules of the core that `plugins` shows
 Rows = dict[tuple[str, str], dict[str, Any]]  # Any: JSON
 
 
@@ -27,7 +29,7 @@ def listed(capsys: pytest.CaptureFixture[str]) -> Callable[[], Rows]:
     return call
 
 
-def test_the_core_and_the_formats_tell_whether_compiled_code_works_for_them(listed: Callable[[], Rows]) -> None:
+def test_the_core_and_the_formats_report_if_compiled_code_is_used(listed: Callable[[], Rows]) -> None:
     rows = listed()
     for kind, name in (("core", "records"), ("record_formats", "v0"), ("record_formats", "v2")):
         row = rows[kind, name]
@@ -36,7 +38,7 @@ def test_the_core_and_the_formats_tell_whether_compiled_code_works_for_them(list
     assert rows["codecs", "zstd"]["compiled"] is None
 
 
-def test_a_twin_that_is_switched_off_says_so(listed: Callable[[], Rows], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_twin_that_is_switched_off_is_reported(listed: Callable[[], Rows], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "1")
     rows = listed()
     kernels = ", ".join(name.rpartition(".")[2] for name in EXTENSIONS)

@@ -125,9 +125,31 @@ COMMANDS: dict[str, Callable[[Path, str], list[object]]] = {
 }
 
 
+def test_ctrl_c_while_files_are_produced_reports_that_the_rest_was_not_appended(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [data.with_name(name) for name in ("one", "two")]
+    for file in files:
+        file.write_bytes(b"line\n" * 10)
+    told, seen = ByteProgress.__call__, list[tuple[int, int]]()
+
+    def interrupted(progress: ByteProgress, done_bytes: int, total_bytes: int) -> None:
+        seen.append((done_bytes, total_bytes))
+        told(progress, done_bytes, total_bytes)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ByteProgress, "__call__", interrupted)
+        assert run(["produce", "t", *map(str, files), "-k", "k", "--dir", str(data), "--json"]) == INTERRUPTED
+    shown = capsys.readouterr()
+    assert seen == [(50, 100)]
+    assert "50 B of 100 B done; the rest was not appended" in shown.err
+    assert '"records": 10,' in shown.out
+
+
 @pytest.mark.parametrize("json", [(), ("--json",)])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_ctrl_c_ends_a_command_in_order_and_says_what_is_done(
+def test_ctrl_c_ends_a_command_in_order_and_reports_the_completed_work(
     data: Path,
     name: str,
     json: tuple[str, ...],

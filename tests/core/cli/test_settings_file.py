@@ -10,7 +10,7 @@ import pytest
 
 from stratalog import Record, open_engine
 from stratalog.cli.app import app, run
-from stratalog_spark.commands import spark
+from stratalog_spark.commands.commands import spark
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_an_empty_variable_is_no_file_at_all(
     assert "no logs are named" in capsys.readouterr().err
 
 
-def test_an_unknown_setting_there_is_an_error_that_names_the_file(
+def test_an_unknown_setting_in_a_file_is_an_error_that_names_the_file(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "stratalog.toml").write_text("durabilty = 'durable'\n", encoding="utf-8")

@@ -59,7 +59,9 @@ def test_directories_may_be_named_one_by_one(capsys: pytest.CaptureFixture[str],
     assert len(shown(capsys, "consume", TOPIC, "--dir", one, "--dir", two)) == 2
 
 
-def test_a_log_that_is_there_twice_is_told_and_hides_no_other(capsys: pytest.CaptureFixture[str], config: Path) -> None:
+def test_a_log_in_two_directories_is_reported_and_hides_no_other_log(
+    capsys: pytest.CaptureFixture[str], config: Path
+) -> None:
     (second,) = (config.parent / "two").glob("orders-*")
     shutil.copytree(second, config.parent / "one" / second.name)
     partition = second.name.rpartition("-")[2]

@@ -1,4 +1,4 @@
-"""Consumers of an engine: what they read, where they stand, and what a group has committed."""
+"""Consumers of an engine: their records, their positions, and the offsets that groups commit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def groups(engine: Engine) -> GroupOffsets:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def test_polls_go_on_where_the_last_one_ended(engine: Engine) -> None:
+def test_polls_continue_at_the_end_of_the_last_one(engine: Engine) -> None:
     fill(engine, ONE, 5)
     with early(engine) as consumer:
         assert offsets(consumer.poll(max_records=2)) == {ONE: [0, 1]}
@@ -81,7 +81,7 @@ def test_partitions_take_turns(engine: Engine) -> None:
         assert served == T * 2
 
 
-def test_iteration_gives_what_there_is_and_keeps_the_position_behind_it(engine: Engine) -> None:
+def test_iteration_returns_the_existing_records_and_moves_the_position_past_them(engine: Engine) -> None:
     fill(engine, T[0], 3)
     fill(engine, T[2], 2)
     with early(engine, "t") as consumer:
@@ -141,7 +141,7 @@ def test_committed_reading_leaves_out_what_was_aborted_or_is_open(engine: Engine
             assert consumer.position(ONE) == 5
 
 
-def test_a_damaged_partition_is_told_after_the_records_before_it(tmp_path: Path) -> None:
+def test_a_damaged_partition_is_reported_after_the_records_before_the_damage(tmp_path: Path) -> None:
     with open_engine(tmp_path) as engine:
         engine.create_topic("one")
         for _ in range(2):
@@ -160,7 +160,7 @@ def test_a_damaged_partition_is_told_after_the_records_before_it(tmp_path: Path)
 # --- positions ---------------------------------------------------------------------------------------------------
 
 
-def test_without_committed_offsets_reading_begins_as_it_is_told(engine: Engine) -> None:
+def test_without_committed_offsets_reading_begins_at_the_given_position(engine: Engine) -> None:
     fill(engine, ONE, 3)
     engine.log(*ONE).delete_records(1)
     assert early(engine).position(ONE) == 1
@@ -233,7 +233,7 @@ def test_a_topic_that_is_deleted_and_made_again(engine: Engine) -> None:
         assert offsets(consumer.poll()) == {ONE: [0, 1]}  # the position is beyond the end: by auto_offset_reset
 
 
-def test_records_of_a_deleted_topic_are_not_taken_for_those_of_its_successor(engine: Engine) -> None:
+def test_records_of_a_deleted_topic_are_not_read_as_those_of_its_successor(engine: Engine) -> None:
     fill(engine, ONE, 5)
     with early(engine) as consumer:
         consumer.poll(max_records=1)
@@ -243,7 +243,7 @@ def test_records_of_a_deleted_topic_are_not_taken_for_those_of_its_successor(eng
         assert [record.value for record in consumer.poll()[ONE]] == [b"new"] * 4
 
 
-def test_a_group_begins_anew_in_a_topic_that_is_deleted_and_made_again(engine: Engine, tmp_path: Path) -> None:
+def test_a_group_starts_over_in_a_topic_that_is_deleted_and_created_again(engine: Engine, tmp_path: Path) -> None:
     """Else it would pass over the first records of the new one: as many as it had read of the old one."""
     fill(engine, ONE, 5)
     fill(engine, T[0], 2)
@@ -263,7 +263,7 @@ def test_a_group_begins_anew_in_a_topic_that_is_deleted_and_made_again(engine: E
         assert consumer.committed() == {}
 
 
-def test_committed_offsets_go_when_a_crash_ended_the_deletion_of_a_topic(
+def test_committed_offsets_are_deleted_after_a_crash_during_the_deletion_of_a_topic(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(engine, ONE, 5)
@@ -369,7 +369,7 @@ def test_paused_partitions_are_passed_over(engine: Engine) -> None:
 # --- committed offsets -------------------------------------------------------------------------------------------
 
 
-def test_a_group_goes_on_where_it_committed(engine: Engine) -> None:
+def test_a_group_continues_at_its_committed_offset(engine: Engine) -> None:
     for name in T:
         fill(engine, name, 5)
     with early(engine, "t", group="g") as consumer:
@@ -414,7 +414,7 @@ def test_a_group_misses_nothing_of_a_log_that_was_cut_below_what_it_committed(
         assert consumer.position(ONE) == 3 + count
 
 
-def test_a_group_that_has_read_all_there_is_is_not_taken_for_one_that_was_cut(engine: Engine) -> None:
+def test_a_group_at_the_log_end_is_not_treated_as_truncated(engine: Engine) -> None:
     fill(engine, ONE, 5)
     with early(engine, "one", group="g") as consumer:
         consumer.poll()
@@ -473,7 +473,7 @@ def test_a_tombstone_takes_an_offset_away(engine: Engine, groups: GroupOffsets) 
     assert early(engine, "t", group="g").position(T[1]) == 0
 
 
-def test_records_that_nobody_explains_are_passed_over(engine: Engine, groups: GroupOffsets) -> None:
+def test_unknown_records_are_skipped(engine: Engine, groups: GroupOffsets) -> None:
     groups.commit("g", {T[0]: 1})
     log = engine.log(OFFSETS_TOPIC, partition_of_name("g", 50))
     log.append([Record(key=b"\x00\x63junk", value=b"x"), Record(key=b"", value=b"x"), Record(key=b"\x00\x01")])
@@ -602,3 +602,10 @@ def test_groups_are_administered(engine: Engine) -> None:
     assert engine.delete_group("g")
     assert not engine.delete_group("g")
     assert (engine.groups(), engine.group_offsets("g")) == ((), {})
+
+
+def test_a_group_may_have_offsets_of_partitions_that_another_engine_has(engine: Engine) -> None:
+    name = TopicPartition("elsewhere", 3)
+    engine.alter_group_offsets("g", {name: 7}, must_exist=False)
+    assert engine.group_offsets("g")[name].offset == 7
+    assert "elsewhere" not in engine.topics()

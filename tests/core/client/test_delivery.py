@@ -1,4 +1,4 @@
-"""Deliveries that fail, half fail, and are repeated: what stands in the log, and under which numbers."""
+"""Deliveries that fail, fail after the append, and are repeated: the content of the log, and its sequences."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BusyError(StorageError):
 
 
 class Flaky:
-    """A log behind a connection that breaks: ``plan`` says for each append what happens before and after it."""
+    """A log behind a connection that breaks; ``plan`` names for each append the failures before and after it."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -73,7 +73,7 @@ class OneLog:
 
 
 class Bench:
-    """A delivery to one log, idempotent if not said otherwise."""
+    """A delivery to one log, idempotent by default."""
 
     def __init__(self, bed: LogBed, *, idempotent: bool = True) -> None:
         self.bed = bed
@@ -83,7 +83,7 @@ class Bench:
         self.failures: list[tuple[BaseException, bool]] = []
         self.deliver = Delivery(
             cast(Logs, self.logs),
-            bed.parts,
+            bed.components,
             DeliveryOptions(codec=None, durability=None, timeout_ms=TIMEOUT_MS, transactional=False),
             self.sequences if idempotent else None,
             lambda error, unsure: self.failures.append((error, unsure)),
@@ -144,7 +144,7 @@ def test_after_an_unknown_outcome_the_partition_begins_under_the_next_epoch(benc
 @pytest.mark.parametrize(
     "error", [lambda: DiskFullError("no space", "disk"), lambda: UnknownTopicError("it was deleted")]
 )
-def test_after_a_refusal_the_numbers_go_on(bench: Bench, error: Callable[[], StorageError]) -> None:
+def test_sequences_continue_after_a_refusal(bench: Bench, error: Callable[[], StorageError]) -> None:
     bench.send(b"a")
     bench.flaky.plan = [(error(), None)]
     (future,) = bench.send(b"refused")
@@ -163,7 +163,7 @@ def test_a_log_that_does_not_know_the_numbers_gets_new_ones(bench: Bench) -> Non
     assert bench.send(b"b")[0].result(WAIT_S).offset == 1
 
 
-def test_a_topic_that_is_gone_fails_its_records(bench: Bench) -> None:
+def test_records_of_a_deleted_topic_fail(bench: Bench) -> None:
     bench.logs.flaky = None
     (future,) = bench.send(b"a")
     with pytest.raises(UnknownTopicError):
@@ -215,7 +215,7 @@ def test_after_the_last_epoch_comes_another_id() -> None:
     assert (epoch, sequence) == (0, 0)
 
 
-def test_ids_fit_their_field_and_are_none_of_a_brokers() -> None:
+def test_ids_fit_their_field_and_differ_from_those_of_brokers() -> None:
     chance = random.Random(1)  # noqa: S311 - for a test
     ids = {new_producer_id(chance).producer_id for _ in range(1000)}
     assert len(ids) == 1000

@@ -42,7 +42,7 @@ def test_characters_beyond_16_bits_count_as_two_units() -> None:
 
 
 @given(st.binary(), st.integers(1, 1000))
-def test_a_key_has_one_partition_among_those_there_are(key: bytes, partitions: int) -> None:
+def test_a_key_always_has_the_same_partition(key: bytes, partitions: int) -> None:
     found = partition_of_key(key, partitions)
     assert 0 <= found < partitions
     assert found == partition_of_key(bytes(bytearray(key)), partitions)

@@ -124,7 +124,7 @@ def test_a_future_cannot_be_cancelled_once_its_record_is_in() -> None:
     assert not future.cancel()
 
 
-def test_it_is_told_whether_something_else_may_be_due() -> None:
+def test_the_result_shows_if_more_work_may_be_due() -> None:
     waiting = Accumulator(100, LINGER)
     told = [waiting.add(ONE, Record(), size, now_ns=0)[1] for size in (10, 10, 80, 60, 60, 10)]
     assert told == [True, False, True, True, True, False]

@@ -1,4 +1,4 @@
-"""Producers of an engine: where records go, in which batches, and what their futures tell."""
+"""Producers of an engine: the partitions and batches of records, and the results of futures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def batches(log: Log) -> list[RecordBatch]:
     while position < log.offsets().log_end:
         with log.fetch(position) as fetched:
             data = fetched.read()
-            for table in scan(fetched.parts.formats, data, 0, len(data), check_crc=True).tables:
+            for table in scan(fetched.components.formats, data, 0, len(data), check_crc=True).tables:
                 listed.extend(table)
             position = fetched.next_offset
     return listed
@@ -73,7 +73,7 @@ def test_a_record_without_timestamp_gets_the_clocks(engine: Engine, clock: Manua
         assert producer.send("one", value=b"v").result(WAIT_S).timestamp_ms == clock.now_ms()
 
 
-def test_where_the_log_stamps_the_result_tells_its_time(engine: Engine, clock: ManualClock) -> None:
+def test_the_result_has_the_append_time_if_the_log_sets_timestamps(engine: Engine, clock: ManualClock) -> None:
     engine.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"})
     with engine.producer() as producer:
         assert producer.send("stamped", value=b"v", timestamp_ms=5).result(WAIT_S).timestamp_ms == clock.now_ms()
@@ -108,7 +108,7 @@ def test_records_without_a_key_share_a_batch_and_reach_every_partition(engine: E
     assert Counter(count for counts in counted for count in counts).most_common(1)[0][0] == 10
 
 
-def test_a_topic_or_partition_that_is_not_there_is_refused_at_once(engine: Engine) -> None:
+def test_an_unknown_topic_or_partition_is_refused_at_once(engine: Engine) -> None:
     with engine.producer() as producer:
         with pytest.raises(UnknownTopicError, match="nowhere"):
             producer.send("nowhere", value=b"v")
@@ -302,7 +302,7 @@ def test_a_transactional_producer_has_a_name_and_is_idempotent(
         engine.producer(transactional_id=transactional_id, **options)
 
 
-def test_a_codec_that_is_not_there_is_refused(engine: Engine) -> None:
+def test_a_missing_codec_is_refused(engine: Engine) -> None:
     with pytest.raises(UnsupportedCompressionError):
         engine.producer(compression="rar")
 

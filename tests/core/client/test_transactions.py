@@ -11,13 +11,13 @@ from typing import NamedTuple
 import pytest
 
 from inside import clients, transaction
-from stratalog import Engine, TopicPartition, open_engine
+from stratalog import Engine, Record, TopicPartition, open_engine
 from stratalog.client.clients import Clients
-from stratalog.client.coordinator import partitions_in
 from stratalog.client.group_offsets import CommittedOffset
 from stratalog.client.partitioner import partition_of_name
 from stratalog.client.producer import Producer
 from stratalog.client.sequences import LAST_EPOCH, ProducerId
+from stratalog.client.transaction_states import partitions_in
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (
@@ -32,7 +32,13 @@ from stratalog.errors import (
     UnknownTopicError,
 )
 from stratalog.log.log import Log
-from stratalog.model.messages.transactions_topic import TRANSACTIONS_TOPIC, TransactionState, TransactionStatus
+from stratalog.model.messages.transactions_topic import (
+    TRANSACTIONS_TOPIC,
+    TransactionState,
+    TransactionStatus,
+    transaction_key,
+    transaction_value,
+)
 from stratalog.testing.faults import FaultyVfs
 
 WAIT_S = 30
@@ -49,6 +55,13 @@ def committed(engine: Engine, topic: str = "t") -> list[bytes | None]:
 
 def state(engine: Engine, transactional_id: str = ID) -> TransactionState:
     return clients(engine).coordinator.states()[transactional_id]
+
+
+def store(engine: Engine, changed: TransactionState) -> TransactionState:
+    """Append a state of the producer to Kafka's topic, and return the state."""
+    record = Record(timestamp_ms=0, key=transaction_key(ID), value=transaction_value(changed, 0))
+    engine.log(TRANSACTIONS_TOPIC, partition_of_name(ID, 50)).append([record])
+    return changed
 
 
 def stable(log: Log) -> bool:
@@ -266,7 +279,7 @@ def test_each_opening_takes_the_next_epoch_and_a_last_one_another_id(engine: Eng
     first = coordinator.open(ID, 1000)
     second = coordinator.open(ID, 1000)
     assert (second.producer_id, second.epoch) == (first.producer_id, first.epoch + 1)
-    coordinator.store(ID, replace(state(engine), producer_epoch=LAST_EPOCH - 1))
+    store(engine, replace(state(engine), producer_epoch=LAST_EPOCH - 1))
     third = coordinator.open(ID, 1000)
     assert third.producer_id != first.producer_id
     assert third.epoch == 0
@@ -327,7 +340,7 @@ def test_a_restart_aborts_what_the_state_has_forgotten(engine: Engine, tmp_path:
         assert stable(again.log("t", 0))
 
 
-def test_state_that_cannot_be_read_keeps_nobody_from_other_things(
+def test_unreadable_state_does_not_stop_other_calls(
     engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with engine.producer(transactional_id=ID) as producer:
@@ -375,7 +388,7 @@ def test_a_restart_ends_what_was_settled(
     producer.begin_transaction()
     write(producer, b"a", b"b")
     producer.flush()
-    prepared = clients(engine).coordinator.prepared(ID, state(engine), status)
+    prepared = store(engine, replace(state(engine), status=status))
     for name in partitions_in(prepared)[:markers]:
         engine.log(*name).end_transaction(
             prepared.producer_id, prepared.producer_epoch, commit=commit, coordinator_epoch=0
@@ -399,8 +412,7 @@ def test_a_brokers_client_keeps_its_open_transaction_until_its_time_is_over(tmp_
         engine.create_topic("t")
         coordinator = clients(engine).coordinator
         coordinator.open(ID, 5000)
-        found = replace(state(engine), producer_id=theirs.producer_id, producer_epoch=theirs.epoch)
-        coordinator.store(ID, found)
+        store(engine, replace(state(engine), producer_id=theirs.producer_id, producer_epoch=theirs.epoch))
         coordinator.add_partitions(ID, theirs, [TopicPartition("t", 0)])
     with open_engine(tmp_path, env=Env(clock=clock)) as engine:
         clients(engine).coordinator.recover()
@@ -452,7 +464,7 @@ def test_offsets_of_a_deleted_topic_do_not_come_back_with_an_open_transaction(en
     engine.create_topic("one")
     for reader in (
         clients(engine),
-        Clients(engine, engine.log("t", 0).parts),
+        Clients(engine, engine.log("t", 0).components),
     ):  # as it is known, and as it is read again
         assert reader.offsets.committed("g") == {other: CommittedOffset(3)}
 
@@ -536,7 +548,7 @@ def end(half: Half, *, commit: bool) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_settled_end_that_a_full_disk_stopped_is_done_when_there_is_room(half: Half, *, commit: bool) -> None:
+def test_an_end_of_a_transaction_that_a_full_disk_stopped_is_completed_later(half: Half, *, commit: bool) -> None:
     with pytest.raises(DiskFullError):
         end(half, commit=commit)
     half.clock.advance_ms(60_000)
@@ -575,7 +587,7 @@ def test_closing_ends_a_transaction_as_it_was_settled(half: Half, *, commit: boo
     assert stable(half.engine.log("full", 0))
 
 
-def test_the_topic_of_transactions_may_be_deleted_and_is_made_again(engine: Engine) -> None:
+def test_the_topic_of_transactions_may_be_deleted_and_is_created_again(engine: Engine) -> None:
     with engine.producer(transactional_id=ID) as producer:
         producer.begin_transaction()
         write(producer, b"a")

@@ -1,4 +1,4 @@
-"""Every setting does something, or says that it does not yet."""
+"""Each setting has an effect, or its documentation denies one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sources(*left_out: str) -> str:
 
 @pytest.mark.parametrize("section", [EngineConfig, Limits, TopicConfig])
 @pytest.mark.long
-def test_a_setting_is_used_or_says_that_it_is_not(section: type[Section]) -> None:
+def test_a_setting_is_used_or_reported_as_unused(section: type[Section]) -> None:
     everywhere, elsewhere = sources(), sources("config")  # settings are read together, and compared, in config too
     for field in dataclasses.fields(section):
         if not field.metadata:

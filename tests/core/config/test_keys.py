@@ -125,7 +125,7 @@ def test_values_that_are_wrong_name_setting_value_and_source(name: str, value: o
     assert not isinstance(caught.value, UnknownSettingError)
 
 
-def test_bounds_are_inclusive_and_told() -> None:
+def test_bounds_are_inclusive_and_reported() -> None:
     assert (sample(count=1).count, sample(count=9).count) == (1, 9)
     with pytest.raises(ConfigError, match="must be at least 1"):
         sample(count=0)
@@ -148,7 +148,7 @@ def test_an_unknown_name_proposes_the_nearest() -> None:
     assert not caught.value.nearest
 
 
-def test_a_table_is_nobody_elses() -> None:
+def test_each_section_has_a_table_of_its_own() -> None:
     assert sample().options is not sample().options
 
 
@@ -159,7 +159,7 @@ def test_replacing_leaves_the_rest_and_the_original() -> None:
 
 
 def test_tables_are_joined_with_dots_except_where_a_setting_is_one() -> None:
-    """A table that a plugin's setting is went apart into names that nobody knew."""
+    """A setting of a plugin that is a table must not be split into unknown names."""
     values = {"deep": {"options": {"endpoint": {"url": "x"}}}, "count": 3}
     assert Sample.from_mapping(values, "test").deep_options == {"endpoint": {"url": "x"}}
     with pytest.raises(UnknownSettingError, match=r"deep\.other\.url"):
@@ -232,7 +232,7 @@ class Index:
         return 1024
 
 
-def test_an_integer_of_a_library_is_one_and_15_0_is_none() -> None:
+def test_an_integer_of_a_library_is_accepted_and_15_0_is_refused() -> None:
     assert TopicConfig.from_mapping({"segment.bytes": Index()}, "here").segment_bytes == 1024
     for wrong in (15.0, True, b"15"):
         with pytest.raises(ConfigError, match="is not of type int"):

@@ -58,7 +58,7 @@ def test_a_file_is_read_whole(settings_file: Path) -> None:
     check_whole(read_settings(str(settings_file), {}))
 
 
-def test_a_mapping_says_the_same_nested_or_flat() -> None:
+def test_a_nested_mapping_equals_a_flat_one() -> None:
     check_whole(
         read_settings(
             {
@@ -120,7 +120,7 @@ def test_a_variable_names_the_file_where_a_caller_names_none(settings_file: Path
     assert read_settings(other, environment).engine.durability == "written"
 
 
-def test_a_variable_that_names_no_file_is_an_error_and_an_empty_one_is_none(tmp_path: Path) -> None:
+def test_a_variable_with_a_missing_file_is_an_error_and_an_empty_variable_is_ignored(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no settings file at"):
         read_settings(None, {"STRATALOG_CONFIG": str(tmp_path / "missing.toml")})
     assert read_settings(None, {"STRATALOG_CONFIG": ""}) == Settings()

@@ -8,11 +8,11 @@ from stratalog.testing.faults import FaultyVfs
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Moves only when told to."""
+    """The clock moves only on request."""
     return ManualClock()
 
 
 @pytest.fixture
 def files() -> FaultyVfs:
-    """Real files that fail when told to."""
+    """Real files that fail on request."""
     return FaultyVfs()

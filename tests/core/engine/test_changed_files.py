@@ -34,7 +34,7 @@ Harm = Callable[[], None]
 
 
 class EndlessError(BaseException):
-    """A reader took more steps than it could need; nobody catches it."""
+    """A reader took more steps than it can need; no code catches this error."""
 
 
 @contextlib.contextmanager

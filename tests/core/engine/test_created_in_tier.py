@@ -113,7 +113,7 @@ def test_a_store_that_fails_keeps_no_topic_from_being_made_and_the_next_pass_lis
         assert listed(place) == {T0: (0, 0)}
 
 
-def test_a_topic_that_comes_back_to_its_tier_is_listed_again(place: Place) -> None:
+def test_a_topic_that_returns_to_its_tier_is_listed_again(place: Place) -> None:
     with place.engine() as engine:
         engine.create_topic("t")
         engine.log("t", 0).append([Record(value=b"0"), Record(value=b"1")])
@@ -145,7 +145,7 @@ def test_an_empty_log_is_restored_verified_collected_and_deleted(place: Place, c
         clock.advance_ms(2 * GRACE_MS)
         assert engine.collect().roots == 0
         assert tier.lost() == ()
-        check = TierLogCheck(tier.log(T0, topic_id), engine.log("t", 0).parts, contents=True)
+        check = TierLogCheck(tier.log(T0, topic_id), engine.log("t", 0).components, contents=True)
         assert [*check.roots(), *check.segments(), *check.orphans()] == []
         env = Env(clock=clock)
         (restored,) = restore(URI, place.folder / "restored", plugins=[SimTier(place.bucket)], env=env)

@@ -176,7 +176,7 @@ def test_a_topic_is_seen_when_all_of_it_is_there(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_cannot_be_made_keeps_the_settings_that_were_there(tmp_path: Path) -> None:
-    """Of partitions that lie in a directory which is not open now, say."""
+    """Offsets of partitions whose directory is not open, for example."""
     files = FaultyVfs()
     with open_engine([tmp_path / "first", tmp_path / "other"]) as engine:
         before = engine.create_topic("orders", partitions=2, config={"retention.ms": 5})
@@ -384,9 +384,7 @@ def test_checkpoints_that_are_written_late_do_not_replace_newer_ones(
         assert "orders 0 4" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
 
 
-def test_an_object_that_is_gone_is_the_trouble_of_its_log_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_object_is_an_error_of_its_log_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
     def refused(log: object, *_: object) -> None:

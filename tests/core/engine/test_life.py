@@ -56,7 +56,7 @@ class Life:
         self.topic: dict[str, object] = {
             "segment.bytes": choice([300, 1000, 5000]),
             "index.interval.bytes": choice([1, 100, 4096]),
-            "tier.layout": choice(["single", "plain", "chunked"]),
+            "tier.layout": choice(["single", "plain", "chunked", "parquet"]),
             "compression.type": choice(["producer", "uncompressed", "lz4", "zstd", "gzip", "snappy"]),
             "file.delete.delay.ms": choice([0, 1000]),
             "retention.ms": -1,

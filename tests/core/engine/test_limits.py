@@ -90,7 +90,7 @@ def test_a_restore_of_a_root_that_claims_a_huge_index_takes_little_memory(tmp_pa
         restore(bucket.as_uri(), tmp_path / "new")
 
 
-def test_a_search_of_such_a_root_takes_little_memory(bucket: Path) -> None:
+def test_a_search_of_a_root_with_a_huge_index_takes_little_memory(bucket: Path) -> None:
     claim_huge_index(bucket, "timeindex")
     with (
         small_memory(),
@@ -100,13 +100,13 @@ def test_a_search_of_such_a_root_takes_little_memory(bucket: Path) -> None:
         reader.log("t", 0).offset_for_timestamp(1)
 
 
-def test_a_check_of_such_a_root_finds_it_and_takes_little_memory(bucket: Path) -> None:
+def test_a_check_reports_a_root_with_a_huge_index_and_takes_little_memory(bucket: Path) -> None:
     claim_huge_index(bucket)
     host = open_host(Settings(), (), None)
     try:
         with small_memory(), open_tier(host, bucket.as_uri(), None, read_only=True) as tier:
             (name,) = tier.logs()
-            check = TierLogCheck(tier.log(*name), host.parts(TopicConfig()), contents=True)
+            check = TierLogCheck(tier.log(*name), host.components(TopicConfig()), contents=True)
             assert list(check.roots()) == []
             first = next(found for found in check.segments() if isinstance(found, StoredSegment))
             assert [finding.kind for finding in check.contents(first)] == [FindingKind.FILE]

@@ -231,7 +231,7 @@ def produced(sequence: int, log: Log, *, transactional: bool = False) -> bytes:
     """A batch of two records of an idempotent producer."""
     header = BatchHeader(producer_id=77, producer_epoch=0, base_sequence=sequence, transactional=transactional)
     records = [Record(value=f"{number}".encode().ljust(90, b"."), timestamp_ms=START_MS) for number in range(2)]
-    return bytes(log.parts.formats.of(2, "", 0).encode(records, header, None, None))
+    return bytes(log.components.formats.of(2, "", 0).encode(records, header, None, None))
 
 
 def test_a_follower_that_begins_from_the_tier_knows_what_its_leader_knew(
@@ -272,7 +272,7 @@ def test_a_follower_that_begins_from_the_tier_knows_what_its_leader_knew(
         assert log.append_as_leader(produced(24, log)).base_offset == 28
 
 
-def test_aborted_records_stay_hidden_after_part_of_their_segment_goes(
+def test_aborted_records_stay_hidden_after_part_of_their_segment_is_deleted(
     pair: tuple[Engine, Engine], replicas: Replicas
 ) -> None:
     a, b = pair

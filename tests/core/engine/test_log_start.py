@@ -35,7 +35,7 @@ def test_a_crash_brings_no_deleted_record_back(tmp_path: Path, before: int) -> N
         assert offsets_after_a_crash(tmp_path / "data") == (before, list(range(before, 20)))
 
 
-def test_on_a_full_disk_the_next_checkpoint_tells_what_was_deleted(tmp_path: Path) -> None:
+def test_after_a_full_disk_the_next_checkpoint_contains_the_deletion(tmp_path: Path) -> None:
     files = FaultyVfs()
     with open_engine(tmp_path / "data", env=Env(files=files)) as engine:
         engine.create_topic("t")

@@ -41,7 +41,7 @@ def append(engine: Engine, *values: bytes) -> None:
         log.roll()
 
 
-def test_names_are_of_one_form_and_say_what_they_are() -> None:
+def test_names_have_one_form_and_name_their_kind() -> None:
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     for metric in METRICS:
         assert NAMES.match(metric.name)
@@ -156,7 +156,7 @@ def test_listeners_that_raise_are_counted(tmp_path: Path) -> None:
         assert count == 2
 
 
-def test_a_closed_engine_tells_nothing(tmp_path: Path) -> None:
+def test_a_closed_engine_reports_nothing(tmp_path: Path) -> None:
     engine = open_engine(tmp_path)
     engine.close()
     with pytest.raises(ClosedError):

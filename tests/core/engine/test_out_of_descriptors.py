@@ -219,7 +219,7 @@ def test_an_append_that_cannot_be_rolled_back_is_not_retriable(tmp_path: Path, f
         assert not caught.value.retriable
 
 
-def test_an_engine_that_has_no_descriptor_for_a_directory_says_so(tmp_path: Path, files: FaultyVfs) -> None:
+def test_an_engine_without_a_descriptor_for_a_directory_reports_it(tmp_path: Path, files: FaultyVfs) -> None:
     with opened(tmp_path / "a", files) as engine:
         fill(engine)
     files.rule = failing("lock", errno.EMFILE)

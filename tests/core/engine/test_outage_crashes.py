@@ -37,7 +37,7 @@ class State:
 
 
 class Story:
-    """One seeded run; every record tells its offset, so that what is read says where it belongs."""
+    """One seeded run. The value of each record is its offset, which a read is compared with."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - a failure is replayed from its seed

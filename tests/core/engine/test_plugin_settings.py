@@ -210,6 +210,6 @@ def test_the_command_line_knows_them_too(
     assert [item["status"] for item in found if item["plugin"] == module] == ["ok"]
 
 
-def test_a_module_that_is_not_there_is_reported(tmp_path: Path) -> None:
+def test_a_missing_module_is_reported(tmp_path: Path) -> None:
     with pytest.raises(PluginImportError, match="no_such_module"):
         open_engine(tmp_path, config={"plugins.modules": ["no_such_module"]})

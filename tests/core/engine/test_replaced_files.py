@@ -96,7 +96,7 @@ def test_a_file_that_took_the_name_is_not_written_to(tmp_path: Path, engine: Eng
     assert path.read_bytes() == b"another file"
 
 
-def test_indexes_that_are_removed_are_made_again_at_the_next_opening(tmp_path: Path, engine: Engine) -> None:
+def test_removed_indexes_are_rebuilt_at_the_next_opening(tmp_path: Path, engine: Engine) -> None:
     log = engine.log("t", 0)
     for suffix in (".index", ".timeindex"):
         (tmp_path / "a" / f"t-0/{ZERO}{suffix}").unlink()
@@ -134,7 +134,7 @@ def test_a_truncation_of_our_own_beside_a_sync_is_no_damage(tmp_path: Path) -> N
         assert log.healthy
 
 
-def test_a_folder_that_is_gone_is_an_error_of_its_log_alone(tmp_path: Path, engine: Engine) -> None:
+def test_a_missing_folder_is_an_error_of_its_log_only(tmp_path: Path, engine: Engine) -> None:
     shutil.rmtree(tmp_path / "a" / "t-0")
     with pytest.raises((FileReplacedError, LogDirNotFoundError)):
         engine.log("t", 0).roll()

@@ -97,7 +97,7 @@ def test_only_the_log_that_has_it_is_refused(tmp_path: Path, kind: str, name: st
 
 @kinds
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_a_snapshot_that_is_no_file_is_made_again_or_passed_over(tmp_path: Path, kind: str, is_clean: bool) -> None:  # noqa: FBT001 - the same
+def test_a_snapshot_that_is_no_file_is_rebuilt_or_skipped(tmp_path: Path, kind: str, is_clean: bool) -> None:  # noqa: FBT001 - the same
     path = filled(tmp_path / "a")
     put_in_place(kind, path / "bad-0" / f"{SECOND}.snapshot")
     if not is_clean:
@@ -154,7 +154,7 @@ def test_a_directory_whose_own_file_is_none_is_refused_by_name(tmp_path: Path, k
 
 
 @kinds
-def test_a_settings_file_that_is_none_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_file_that_is_no_settings_file_is_refused(tmp_path: Path, kind: str) -> None:
     put_in_place(kind, tmp_path / "stratalog.toml")
     with pytest.raises(ConfigError, match=r"stratalog\.toml"):
         open_engine(tmp_path / "a", config=tmp_path / "stratalog.toml")

@@ -29,7 +29,7 @@ def filled(path: Path, *topics: str) -> Path:
 
 
 @pytest.mark.parametrize("others", [["a"], ["a/"], ["./a"], ["link"], ["a/inner"], ["b", "a/inner/deeper"], ["."]])
-def test_directories_that_are_one_or_lie_in_each_other_are_refused(
+def test_equal_and_nested_directories_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -56,7 +56,7 @@ def test_one_directory_under_two_names_has_one_owner(tmp_path: Path) -> None:
         assert engine.log("t", 0).offsets().log_end == 2
 
 
-def test_nobody_else_may_read_what_an_engine_writes(tmp_path: Path) -> None:
+def test_files_of_an_engine_are_readable_by_its_user_only(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         path = filled(tmp_path / "above" / "logs")
@@ -99,7 +99,7 @@ def test_links_in_a_log_are_not_followed(tmp_path: Path, name: str) -> None:
         assert [record.value for record in engine.log("t", 0).records()] == [b"v"]
 
 
-def test_a_link_in_the_place_of_a_log_is_nobodys(tmp_path: Path) -> None:
+def test_a_link_with_the_name_of_a_log_is_ignored(tmp_path: Path) -> None:
     path = filled(tmp_path / "a", "t", "u")
     (path / "t-0").rename(tmp_path / "t-0")
     (path / "t-0").symlink_to(tmp_path / "t-0", target_is_directory=True)
@@ -110,7 +110,7 @@ def test_a_link_in_the_place_of_a_log_is_nobodys(tmp_path: Path) -> None:
     assert (tmp_path / "t-0" / "00000000000000000000.log").stat().st_size
 
 
-def test_a_directory_that_became_read_only_takes_no_more_and_continues_reading(tmp_path: Path) -> None:
+def test_a_directory_that_became_read_only_refuses_appends_and_continues_reading(tmp_path: Path) -> None:
     filled(tmp_path / "a")
     files = FaultyVfs()
 
@@ -179,7 +179,7 @@ class WallClock(ManualClock):
         return super().now_ms() + self.ahead_ms
 
 
-def test_a_clock_that_goes_back_loses_nothing(tmp_path: Path) -> None:
+def test_a_clock_that_is_set_back_loses_nothing(tmp_path: Path) -> None:
     clock = WallClock(now_ms=1_000_000_000)
     with open_engine(tmp_path, env=Env(clock=clock)) as engine:
         engine.create_topic("t", config={"message.timestamp.type": "LogAppendTime", "segment.ms": 1000})

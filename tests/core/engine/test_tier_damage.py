@@ -26,7 +26,16 @@ UNCACHED: Final = {"limits.chunk.cache.bytes": 0, "limits.index.cache.bytes": 0,
 WHOLE: Final = ("all", "committed", "fetch all")  # these are compared with the hash of the file
 REACHED: Final = 200  # a byte of the records 3 to 5
 SOME: Final = 100
-LAYOUTS: Final = ("single", "plain", "chunked", "encrypted single", "encrypted plain", "encrypted chunked")
+LAYOUTS: Final = (
+    "single",
+    "plain",
+    "chunked",
+    "encrypted single",
+    "encrypted plain",
+    "encrypted chunked",
+    "parquet",
+    "encrypted parquet",
+)
 
 
 @pytest.fixture(params=LAYOUTS)
@@ -51,7 +60,9 @@ def stored(logs: TieredLogs) -> None:
     for first in (0, 3):
         log.append([record(first + number, chance.randbytes(20)) for number in range(3)])
     of_transaction = BatchHeader(base_offset=0, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-    log.append_as_leader(bytes(log.parts.formats.of(2, "", 0).encode([record(6, b"")], of_transaction, None, None)))
+    log.append_as_leader(
+        bytes(log.components.formats.of(2, "", 0).encode([record(6, b"")], of_transaction, None, None))
+    )
     log.end_transaction(7, 0, commit=False, coordinator_epoch=0)
     log.append([record(8, b"v" * 100)])
     log.roll()
@@ -96,7 +107,7 @@ def heads(log: LogReader, data: bytes) -> dict[int, int]:
     (segment,) = remote_of(log).segments
     whole = bytes(segment.read(0, segment.size_bytes))
     at = data.find(whole)
-    table = log.parts.formats.of(2, "", 0).scan(whole, 0, len(whole), check_crc=True)
+    table = log.components.formats.of(2, "", 0).scan(whole, 0, len(whole), check_crc=True)
     return {at + start + byte: byte for start in table.position for byte in range(HEAD_BYTES)} if at >= 0 else {}
 
 
@@ -108,7 +119,7 @@ def is_right(found: object, expected: object) -> bool:
 
 
 @pytest.mark.long
-def test_a_flipped_bit_anywhere_is_harmless_or_told(logs: TieredLogs) -> None:
+def test_a_flipped_bit_anywhere_is_harmless_or_reported(logs: TieredLogs) -> None:
     stored(logs)
     bucket, chance, told = logs.sim.bucket, random.Random(6), 0  # noqa: S311 - a seed repeats it
     names = [*READS, *["all"] * len(READS)]  # every other byte is looked for by who reads all

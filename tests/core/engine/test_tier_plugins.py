@@ -184,7 +184,7 @@ def test_a_layout_that_hangs_is_left_behind_and_what_it_does_later_counts_for_no
 
 
 class HangingPolicy(CleanupPolicy):
-    """Never says what it plans."""
+    """A policy that never returns its plan."""
 
     def __init__(self) -> None:
         self.asked, self.gate = threading.Event(), threading.Event()
@@ -227,7 +227,7 @@ def test_a_deep_check_compares_the_hash_where_a_layout_does_not(tmp_path: Path) 
         engine.offload()
         assert engine.tier is not None
         (name,) = engine.tier.logs()
-        check = TierLogCheck(engine.tier.log(*name), engine.log(*name.log).parts, contents=True)
+        check = TierLogCheck(engine.tier.log(*name), engine.log(*name.log).components, contents=True)
         assert list(check.roots()) == []
         (first, *_) = [found for found in check.segments() if isinstance(found, StoredSegment)]
         assert list(check.check(first)) == []

@@ -106,7 +106,7 @@ class Twins:
             transactional=True,
         )
         for log in self.logs:
-            log.append_as_leader(bytes(log.parts.formats.of(2, "", 0).encode(records, header, None, None)))
+            log.append_as_leader(bytes(log.components.formats.of(2, "", 0).encode(records, header, None, None)))
         self.sequences[producer] += len(records)
         self.open.add(producer)
 
@@ -281,7 +281,7 @@ def test_bits_that_flip_in_records_on_a_cache_disk_are_found_by_the_batch(tmp_pa
             assert value + b"0" in fetched.read()
 
 
-def test_a_warm_cache_on_disk_asks_the_store_for_no_segment(tmp_path: Path) -> None:
+def test_a_warm_cache_on_disk_requests_no_segment_from_the_store(tmp_path: Path) -> None:
     folder = str(tmp_path / "cache")
     with opened(tmp_path, tier_cache_dir=folder) as engine:
         twins = Twins(engine)

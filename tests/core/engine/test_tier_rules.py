@@ -56,7 +56,7 @@ def values(engine: Engine) -> list[bytes | None]:
     return [record.value for record in engine.log("t", 0).records()]
 
 
-def test_only_closed_segments_below_the_last_stable_offset_go(
+def test_only_closed_segments_below_the_last_stable_offset_are_offloaded(
     tmp_path: Path, sim: ListeningTier, clock: ManualClock
 ) -> None:
     with opened(tmp_path, sim, clock) as engine:
@@ -98,7 +98,7 @@ def test_nothing_is_evicted_that_failed_to_upload(tmp_path: Path, sim: Listening
         assert values(engine) == written
 
 
-def test_a_copy_that_is_made_again_has_another_key(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> None:
+def test_a_repeated_copy_has_another_key(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> None:
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t")
         fill(engine, 1)

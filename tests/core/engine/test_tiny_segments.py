@@ -51,7 +51,7 @@ def test_a_topic_of_tiny_segments_is_reported_once(
     assert told == ([("t", config["segment.bytes"])] if is_tiny else [])
 
 
-def test_the_reason_tells_requests_a_gib(tmp_path: Path) -> None:
+def test_the_reason_names_the_requests_for_each_gib(tmp_path: Path) -> None:
     listener = Listener()
     with opened(tmp_path, listener) as engine:
         engine.create_topic("t", config={"segment.bytes": MIB})

@@ -228,7 +228,7 @@ def collect_the_head(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_without_upload(patch: pytest.MonkeyPatch) -> None:
-    """The root names an object that nobody stored."""
+    """The root names an object that was never stored."""
 
     def promised(self: TierStore, key: str, source: ByteSource) -> ObjectInfo:
         del self

@@ -105,7 +105,9 @@ def values(engine: Engine, partition: int) -> list[bytes | None]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dead", [0, 1])
 @pytest.mark.long
-def test_the_others_serve_and_the_partitions_out_of_reach_say_why(dirs: list[Path], way: str, dead: int) -> None:
+def test_other_directories_serve_and_unavailable_partitions_report_the_reason(
+    dirs: list[Path], way: str, dead: int
+) -> None:
     with WAYS[way](dirs, dead) as engine:
         assert engine.topics()["t"].partitions == tuple(range(PARTITIONS))
         assert engine.topics()["t"].config.retention_ms == 12345
@@ -207,7 +209,7 @@ def test_a_topic_that_the_inventory_lacks_is_not_opened_under_other_settings(dir
 @pytest.mark.parametrize(
     "data", [b"", b"{", b'{"version":1,"topics":{}}', b'{"version":1,"topics":{},"inventory":true}']
 )
-def test_a_damaged_inventory_is_made_again(dirs: list[Path], data: bytes) -> None:
+def test_a_damaged_inventory_is_rebuilt(dirs: list[Path], data: bytes) -> None:
     before = (dirs[0] / INVENTORY_FILE).read_bytes()
     (dirs[1] / INVENTORY_FILE).write_bytes(data)
     with open_engine(dirs):
@@ -231,7 +233,7 @@ def test_an_engine_with_one_directory_has_no_inventory(tmp_path: Path) -> None:
     assert (tmp_path / "a" / TOPICS_FILE).exists()
 
 
-def test_keys_go_to_the_partitions_that_they_always_had(dirs: list[Path]) -> None:
+def test_keys_keep_their_partitions(dirs: list[Path]) -> None:
     """A producer that saw half of the partitions would send keys elsewhere."""
     with open_engine(dirs) as engine, engine.producer() as producer:
         for number in range(20):

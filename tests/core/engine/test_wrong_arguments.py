@@ -39,7 +39,9 @@ RECORDS = [Record(key=b"%d" % number, value=b"v" * 50) for number in range(20)]
 FOREVER = frozenset({("Consumer", "poll"), ("Consumer", "records")})  # a timeout of 2^63 ms is one
 # A replica that drops records of the tier does not open again as leader; test_truncate tries the bounds of these.
 DROPS_RECORDS = frozenset({("Log", "truncate_to"), ("Log", "truncate_fully_and_start_at")})
-UNCHECKED = {  # of other libraries, protocols that plugins implement, and Kafka's records, which the encoder checks
+UNCHECKED = {  # of other libraries, protocols that plugins implement, Kafka's records, and what serializers accept
+    ("Producer", "send", "key"),
+    ("Producer", "send", "value"),
     ("Engine", "producer", "options"),  # are fields of ProducerOptions
     ("Log", "configure", "remote"),
     ("Log", "send_to", "to"),

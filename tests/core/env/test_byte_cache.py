@@ -12,7 +12,7 @@ def loaded(cache: ByteCache, key: str, data: bytes) -> bytes:
     return cache.get_or_load(key, lambda: data)
 
 
-def test_the_least_recently_used_entry_goes_first_and_the_bound_holds() -> None:
+def test_the_least_recently_used_entry_is_evicted_first_and_the_bound_holds() -> None:
     cache = ByteCache(10)
     loaded(cache, "a", b"aaaa")
     loaded(cache, "b", b"bbbb")

@@ -8,21 +8,21 @@ from stratalog.env import Env, SystemClock
 from stratalog.env.clock import ManualClock
 
 
-def test_the_system_clock_tells_unix_milliseconds() -> None:
+def test_the_system_clock_returns_unix_milliseconds() -> None:
     before = dt.datetime.now(dt.UTC)
     now_ms = SystemClock().now_ms()
     after = dt.datetime.now(dt.UTC)
     assert int(before.timestamp() * 1000) <= now_ms <= after.timestamp() * 1000
 
 
-def test_the_system_clock_does_not_go_back() -> None:
+def test_the_system_clock_does_not_decrease() -> None:
     clock = SystemClock()
     first = clock.monotonic_ns()
     clock.sleep_ms(1)
     assert clock.monotonic_ns() - first >= 1_000_000
 
 
-def test_a_manual_clock_moves_when_told_to() -> None:
+def test_a_manual_clock_moves_only_on_request() -> None:
     clock = ManualClock(now_ms=5)
     assert (clock.now_ms(), clock.monotonic_ns()) == (5, 5_000_000)
     clock.advance_ms(3)

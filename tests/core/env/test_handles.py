@@ -112,7 +112,7 @@ def test_a_failed_open_leaves_nothing(pool: HandlePool, files: CountingVfs) -> N
     assert len(touched(pool, files, "a")) == 1
 
 
-def test_idle_ones_close_when_the_process_has_no_more(pool: HandlePool, files: CountingVfs) -> None:
+def test_idle_descriptors_are_closed_when_the_process_has_none_left(pool: HandlePool, files: CountingVfs) -> None:
     """The limit of the process may be below ours, or other code may use it up."""
     first = touched(pool, files, "a", "b")
     pinned = pool.pin("b", files.open_next)

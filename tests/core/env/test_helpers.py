@@ -73,7 +73,7 @@ def test_where_one_thread_does_it_is_the_callers(items: int, threads: int) -> No
     assert Helpers(4).results(range(items), lambda _: threading.current_thread() is here, threads) == [True] * items
 
 
-def test_a_caller_whom_nobody_helps_does_it_all() -> None:
+def test_a_caller_without_helpers_does_all_work() -> None:
     helpers, here = Helpers(1), threading.current_thread()
     with busy(helpers):
         assert helpers.results(range(9), lambda _: threading.current_thread() is here, 2) == [True] * 9
@@ -123,7 +123,7 @@ def test_after_an_interrupt_nothing_further_begins(*, in_caller: bool) -> None:
     assert len(begun) < 100
 
 
-def test_a_helper_whom_nobody_wants_ends() -> None:
+def test_an_idle_helper_thread_ends() -> None:
     helpers, threads = Helpers(1, idle_s=0), set[threading.Thread]()
     meeting = threading.Barrier(2, timeout=WAIT_S)
 

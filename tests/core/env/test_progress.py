@@ -27,7 +27,7 @@ def test_pieces_are_counted() -> None:
     assert told == [(3, 7), (7, 7)]
 
 
-def test_sizes_are_not_asked_for_if_nobody_watches() -> None:
+def test_sizes_are_requested_only_for_progress() -> None:
     def size_of(_item: int) -> int:
         raise AssertionError
 

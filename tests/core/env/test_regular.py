@@ -63,7 +63,7 @@ def test_a_path_that_is_no_file_is_not_locked(strange: tuple[str, Path]) -> None
         PosixVfs().is_locked(str(path))
 
 
-def test_a_listing_tells_files_from_the_rest(strange: tuple[str, Path]) -> None:
+def test_a_listing_separates_files_from_other_entries(strange: tuple[str, Path]) -> None:
     kind, path = strange
     (path.parent / "file").touch()
     found = {entry.name: entry for entry in PosixVfs().list(str(path.parent))}

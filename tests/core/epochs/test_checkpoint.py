@@ -73,7 +73,7 @@ def test_an_offset_file_is_kafkas_text() -> None:
 
 
 @pytest.mark.parametrize("cut", range(len(b"0\n2\nt 0 5\nu 1 61\n")))
-def test_a_cut_file_is_never_taken_for_a_whole_one(cut: int) -> None:
+def test_a_truncated_file_is_never_accepted_as_complete(cut: int) -> None:
     whole = b"0\n2\nt 0 5\nu 1 61\n"
     try:
         found = parse_offsets(whole[:cut], "f")

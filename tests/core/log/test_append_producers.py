@@ -145,7 +145,7 @@ def test_retries_and_gaps_are_distinguished_whatever_happened_between(bed: LogBe
 
 
 def test_an_expired_producer_is_dropped_unless_it_has_an_open_transaction(bed: LogBed) -> None:
-    """Their own time counts, as in Kafka: also one that lies ahead of the clock, or goes back."""
+    """The timestamps of the records count, as in Kafka, even if they are ahead of the clock or descend."""
     log = bed.open()
     now = bed.clock.now_ms()
     for ahead_ms in (10_000, 0):
@@ -200,7 +200,7 @@ def test_a_marker_of_the_next_epoch_ends_a_transaction_and_numbers_begin_again(b
 
 
 def test_aborted_transactions_are_found_over_segments(bed: LogBed) -> None:
-    """One that spans segments stands in the index of the segment that holds its marker."""
+    """A transaction over several segments is in the index of the segment with its marker."""
     log = bed.open()
     log.append_as_leader(in_transaction(bed, 0))
     log.append_as_leader(in_transaction(bed, 0, producer=8))

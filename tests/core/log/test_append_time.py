@@ -22,7 +22,7 @@ class TickingClock(ManualClock):
 @pytest.mark.parametrize("codec", ["uncompressed", "gzip"])
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("as_batches", [False, True])
-def test_the_result_tells_the_time_that_is_stored(
+def test_the_result_has_the_timestamp_that_is_stored(
     tmp_path: Path, version: int, codec: str, *, as_batches: bool
 ) -> None:
     """Two readings of the clock, one for the bytes and one for the result, differed when real Kafka was the reader."""

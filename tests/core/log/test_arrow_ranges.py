@@ -74,8 +74,8 @@ def test_markers_and_aborted_records_are_left_out(bed: LogBed, isolation: str) -
     assert same(log, 0, None, isolation) == visible
 
 
-def test_offsets_that_lie_do_not_leave_the_range(bed: LogBed) -> None:
-    """A batch whose records reach beyond what its header says."""
+def test_wrong_offsets_do_not_leave_the_range(bed: LogBed) -> None:
+    """A batch whose records have offsets beyond its header's last offset."""
     lying = bytearray(bed.batch(0, records(6)))
     LAST_DELTA.pack_into(lying, LAST_DELTA_POSITION, SPAN - 1)
     seal(lying)

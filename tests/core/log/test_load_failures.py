@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 import pytest
 
@@ -85,9 +84,9 @@ class Failing(PosixVfs):
         if self.left < 0:
             raise OSError(5, os.strerror(5))
 
-    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+    def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         self._count()
-        return super().write(descriptor, position, parts)
+        return super().write(descriptor, position, data)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         self._count()
@@ -106,7 +105,7 @@ class Failing(PosixVfs):
         super().remove(path)
 
 
-def test_a_load_that_fails_anywhere_can_be_done_again(small: LogBed) -> None:
+def test_a_load_that_fails_anywhere_can_be_repeated(small: LogBed) -> None:
     """Recovery of a torn log, failing at each of its changes of the disk, then whole."""
     contents = small.contents()
     contents[small.path(12).name] = contents[small.path(12).name][:-5]

@@ -32,7 +32,7 @@ def produced(bed: LogBed) -> LogBed:
 
 
 def producers(bed: LogBed, offset: int) -> list[int]:
-    """Whom a snapshot tells of."""
+    """Return the producers of a snapshot."""
     data = bed.path(offset, ".snapshot").read_bytes()
     return sorted(entry.producer_id for entry in decode_snapshot(data, "f"))
 
@@ -53,7 +53,7 @@ def load(bed: LogBed, *, clean: bool) -> list[str]:
 
 
 def test_producers_that_were_silent_too_long_are_not_taken_from_a_snapshot(produced: LogBed) -> None:
-    """Kafka loads the snapshot at each segment that it recovers: what a segment itself tells stays until its end."""
+    """Kafka loads the snapshot at each segment that it recovers: state from a segment stays until its end."""
     newest = records(1, start=COUNT - 1)[0].timestamp_ms
     produced.clock.advance_ms(newest + DAY_MS - produced.clock.now_ms())
     produced.recovery_point = 2 * EACH
@@ -131,7 +131,7 @@ def test_a_clean_load_without_any_snapshot_leaves_empty_ones(produced: LogBed) -
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_snapshots_above_the_end_go(produced: LogBed, *, clean: bool) -> None:
+def test_snapshots_above_the_end_are_deleted(produced: LogBed, *, clean: bool) -> None:
     for offset in (COUNT + 1, 10 * COUNT):
         produced.path(offset, ".snapshot").write_bytes(encode_snapshot([]))
     load(produced, clean=clean)
@@ -163,7 +163,7 @@ def test_a_segment_without_offset_index_gets_all_its_indexes_again(bed: LogBed, 
 # --- segments that were given up ---------------------------------------------------------------------------------
 
 
-def test_segments_behind_damage_are_set_aside_and_go_after_the_delay(produced: LogBed) -> None:
+def test_segments_after_damage_are_set_aside_and_deleted_after_the_delay(produced: LogBed) -> None:
     data = bytearray(produced.path(EACH).read_bytes())
     data[-1] ^= 1
     produced.path(EACH).write_bytes(data)
@@ -179,7 +179,7 @@ def test_segments_behind_damage_are_set_aside_and_go_after_the_delay(produced: L
 
 
 def test_the_snapshot_at_the_end_stays_where_a_segment_that_is_given_up_begins(produced: LogBed) -> None:
-    """As Kafka, which takes it last: what is bad lies behind all batches of a segment."""
+    """As in Kafka, which loads it last: the damage is after all batches of a segment."""
     path = produced.path(EACH)
     path.write_bytes(path.read_bytes() + b"\xff" * 30)
     left = load(produced, clean=False)
@@ -228,7 +228,7 @@ def test_a_batch_whose_offset_is_damaged_never_puts_the_end_of_the_log_elsewhere
 
 @pytest.mark.parametrize("ahead", [3, 1 << 18])
 def test_a_segment_that_is_cut_ends_below_the_next_one_whatever_its_offsets_claim(bed: LogBed, ahead: int) -> None:
-    """With gaps, as compaction leaves them, nothing says which of two offsets is wrong: but none is the next segment's."""
+    """With gaps, as after compaction, either of two offsets may be wrong; neither is that of the next segment."""
     first = [bed.batch(0, records(1)), bed.batch(9 + ahead, records(1, start=4)), bed.batch(6, records(1, start=6))]
     bed.write({segment_file(0, ".log"): b"".join(first), segment_file(10, ".log"): bed.batch(10, records(1, start=10))})
     log = bed.open(clean=False)

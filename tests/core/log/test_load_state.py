@@ -102,7 +102,7 @@ def test_an_old_directory_without_snapshots_is_not_scanned(produced: LogBed) -> 
     assert produced.open().producers() == []
 
 
-def test_stray_snapshots_go(produced: LogBed) -> None:
+def test_stray_snapshots_are_deleted(produced: LogBed) -> None:
     kept = snapshots(produced)
     for offset in (1, 7, 17):
         produced.path(offset, ".snapshot").write_bytes(encode_snapshot([]))

@@ -1,4 +1,4 @@
-"""``repair_log`` repairs what loses no good record, and says what it did; ``check_log`` then finds nothing."""
+"""``repair_log`` repairs without losing a good record, and reports its work; ``check_log`` then finds nothing."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def sound(bed: LogBed) -> LogBed:
 
 def test_a_sound_log_is_left_as_it_is(sound: LogBed) -> None:
     before = sound.contents()
-    report = check_log(sound.files(), sound.parts, records=True)
+    report = check_log(sound.files(), sound.components, records=True)
     assert (report.segments, report.batches, report.records, report.log_end) == (2, 4, 7, 7)
-    assert repair_log(sound.files(), sound.parts, sound.topic, report, 0) == []
+    assert repair_log(sound.files(), sound.components, sound.topic, report, 0) == []
     assert sound.contents() == before
 
 
@@ -36,13 +36,13 @@ def test_each_repairable_finding_is_repaired_once(sound: LogBed) -> None:
     sound.path(0, ".timeindex").write_bytes(bytes(12))
     (sound.folder / "leader-epoch-checkpoint").write_bytes(b"garbage")
     sound.path(0, ".log.cleaned").write_bytes(b"")
-    report = check_log(sound.files(), sound.parts)
+    report = check_log(sound.files(), sound.components)
     kinds = {FindingKind.TORN, FindingKind.INDEX, FindingKind.EPOCHS, FindingKind.LEFT_OVER}
     assert kinds <= {finding.kind for finding in report.findings}
-    repairs = repair_log(sound.files(), sound.parts, sound.topic, report, 0)
+    repairs = repair_log(sound.files(), sound.components, sound.topic, report, 0)
     assert [repair.finding for repair in repairs] == report.findings
     assert all(repair.done for repair in repairs)
-    after = check_log(sound.files(), sound.parts)
+    after = check_log(sound.files(), sound.components)
     assert (after.findings, after.log_end) == ([], 6)
 
 
@@ -50,10 +50,10 @@ def test_damage_is_not_repaired(sound: LogBed) -> None:
     data = bytearray(sound.path(0).read_bytes())
     data[70] ^= 1
     sound.path(0).write_bytes(data)
-    report = check_log(sound.files(), sound.parts)
+    report = check_log(sound.files(), sound.components)
     assert [finding.kind for finding in report.findings] == [FindingKind.DAMAGE]
     assert not any(map(is_repairable, report.findings))
-    assert repair_log(sound.files(), sound.parts, sound.topic, report, 0) == []
+    assert repair_log(sound.files(), sound.components, sound.topic, report, 0) == []
     assert sound.path(0).read_bytes() == data
 
 
@@ -62,7 +62,7 @@ def test_a_log_that_ends_below_a_checkpoint_has_lost_its_end_only_after_a_clean_
     sound: LogBed, *, was_clean: bool
 ) -> None:
     checkpoints = [CheckpointOffset("the file", "high watermark of t-0", 9), CheckpointOffset("other", "log start", 7)]
-    report = check_log(sound.files(), sound.parts, checkpoints=checkpoints, was_clean=was_clean)
+    report = check_log(sound.files(), sound.components, checkpoints=checkpoints, was_clean=was_clean)
     told = [(finding.kind, finding.place, finding.text) for finding in report.findings]
     text = "the high watermark of t-0 is 9, but the log ends at 7"
     assert told == ([(FindingKind.BOUNDS, "the file", text)] if was_clean else [])
@@ -77,6 +77,6 @@ def test_bad_records_of_an_overflowed_segment_have_their_position_in_the_file(be
     first = bed.batch(0, records(1))
     bed.write_segment(0, [first, bad])
     bed.write_segment(2 * SPAN, [bed.batch(2 * SPAN, records(1))])
-    report = check_log(bed.files(), bed.parts, records=True)
+    report = check_log(bed.files(), bed.components, records=True)
     (found,) = [finding for finding in report.findings if finding.kind is FindingKind.DAMAGE]
     assert (found.place, found.position) == (str(bed.path(0)), len(first))

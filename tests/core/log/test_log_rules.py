@@ -27,7 +27,7 @@ SEGMENT_BYTES = 1_000
 
 
 class Batch(NamedTuple):
-    """One as it stands in a file."""
+    """A batch as it is stored in a file."""
 
     position: int
     base_offset: int
@@ -96,7 +96,9 @@ def bases(bed: LogBed) -> list[int]:
     return [int(name[:20]) for name in bed.names() if name.endswith(".log")]
 
 
-def test_segments_hold_their_own_offsets_and_no_more_bytes_than_they_may(filled: tuple[LogBed, dict[int, int]]) -> None:
+def test_segments_contain_their_own_offsets_and_at_most_the_allowed_bytes(
+    filled: tuple[LogBed, dict[int, int]],
+) -> None:
     bed, epochs = filled
     assert len(bases(bed)) > 5
     before = -1
@@ -112,7 +114,7 @@ def test_segments_hold_their_own_offsets_and_no_more_bytes_than_they_may(filled:
     assert [batch.leader_epoch for batch in everything] == sorted(batch.leader_epoch for batch in everything)
 
 
-def test_index_entries_tell_the_truth(filled: tuple[LogBed, dict[int, int]]) -> None:
+def test_index_entries_match_the_batches(filled: tuple[LogBed, dict[int, int]]) -> None:
     """Offsets: where a batch begins, at or after which the offset is found. Times: none before is larger."""
     bed, _ = filled
     entries = 0
@@ -170,7 +172,7 @@ def test_producers_are_the_same_from_snapshots_and_from_all_batches(filled: tupl
     assert {entry.producer_id for entry in found[0]} == {5, 6}
 
 
-def test_in_a_log_with_gaps_the_next_batch_comes(tmp_path: Path, installed: Registry) -> None:
+def test_a_log_with_gaps_returns_the_next_batch(tmp_path: Path, installed: Registry) -> None:
     with LogBed(tmp_path / "data", installed, topic=TopicConfig(segment_bytes=200, index_interval_bytes=0)) as bed:
         log = bed.open()
         log.follow(0)
@@ -222,7 +224,7 @@ def test_no_reader_gets_past_the_bound_of_its_isolation(led: tuple[LogBed, Log])
     assert 0 < log.offsets().last_stable < end
 
 
-def test_nothing_but_who_counts_the_replicas_moves_the_high_watermark(led: tuple[LogBed, Log]) -> None:
+def test_only_the_counter_of_replicas_moves_the_high_watermark(led: tuple[LogBed, Log]) -> None:
     """With too few replicas in sync it must stay, whatever the leader does by itself."""
     bed, log = led
     log.set_high_watermark(3)
@@ -235,7 +237,7 @@ def test_nothing_but_who_counts_the_replicas_moves_the_high_watermark(led: tuple
         lambda: log.lead(log.leader_epoch + 1),
         lambda: log.delete_records(-1),
         lambda: log.maintenance.drop_local(3),
-        lambda: log.maintenance.configure(bed.topic, bed.parts),
+        lambda: log.maintenance.configure(bed.topic, bed.components),
         lambda: log.set_high_watermark(2),
     ]
     for step in steps:

@@ -53,7 +53,9 @@ def files() -> Any:
     ],
 )
 @pytest.mark.parametrize("wrong", [15.0, True])
-def test_a_number_that_is_none_is_not_stored(write: Callable[[Any, Any], None], wrong: Any, files: SmallFiles) -> None:
+def test_a_number_that_cannot_be_read_back_is_not_stored(
+    write: Callable[[Any, Any], None], wrong: Any, files: SmallFiles
+) -> None:
     write(files, 15)
     before = dict(files.there)
     with pytest.raises(StorageError, match="a note was not stored, because it could not be read back"):
@@ -61,7 +63,7 @@ def test_a_number_that_is_none_is_not_stored(write: Callable[[Any, Any], None], 
     assert files.there == before
 
 
-def test_a_topic_id_that_is_none_is_not_stored(files: SmallFiles) -> None:
+def test_a_topic_id_that_cannot_be_read_back_is_not_stored(files: SmallFiles) -> None:
     store_topic_id(cast(LogFiles, files), TOPIC_ID)
     with pytest.raises(StorageError, match="a note was not stored"):
         store_topic_id(cast(LogFiles, files), cast(TopicId, "none"))

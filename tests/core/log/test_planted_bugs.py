@@ -36,7 +36,7 @@ def acknowledge_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def count_what_is_written_as_durable(patch: pytest.MonkeyPatch) -> None:
-    """The recovery point moves without what it tells of (KAFKA-10101)."""
+    """The recovery point moves although records below it are not durable (KAFKA-10101)."""
     patch.setattr(sync, "_sync_segment", lambda *_, **__: None)
 
 

@@ -195,7 +195,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """Nothing was said to be durable: the whole log is read again."""
+        """No record was reported as durable: the whole log is read again."""
         self.bed.crash()
         self.log = self.bed.open(clean=False)
         self.model = {}

@@ -145,7 +145,7 @@ class Search:
         assert any(_fits(values, offsets.log_end, held) for held in self.allowed), (values, self.allowed)
         assert all(log.view().epochs.at(record.offset) == record.leader_epoch for record in listed)
         again = ProducerState()
-        replay_range(again, log.view().segments, 0, offsets.log_end, log.parts)
+        replay_range(again, log.view().segments, 0, offsets.log_end, log.components)
         assert log.producers() == again.entries()
 
 

@@ -1,4 +1,4 @@
-"""The annotations of a public function say which arguments it takes, and everything else is refused before it begins."""
+"""The annotations of a public function define its arguments; other values are refused before the call begins."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_a_table_of_nothing_has_the_schema() -> None:
     assert table.schema == arrow_schema()
 
 
-def test_chunks_are_taken_one_by_one_and_let_go() -> None:
+def test_chunks_are_read_one_by_one_and_released() -> None:
     """A whole log need not fit in memory twice: nothing of the table holds on to an arena."""
     arenas = list[bytes]()
     held = list[int]()
@@ -216,7 +216,7 @@ def test_header_names_are_replaced_as_objects_have_them(record_batches: arrow.Ba
 
 
 @given(hostile_columns(), st.integers(0, 40))
-def test_columns_that_lie_are_refused_or_both_ways_say_the_same(
+def test_inconsistent_columns_are_refused_or_both_encoders_agree(
     packed: arrow.Batches, columns: RecordColumns, limit: int
 ) -> None:
     compiled, pure = rows_or_error(packed, columns), rows_or_error(arrow.converted_batches, columns)

@@ -95,7 +95,7 @@ def test_indexing_and_iterating_agree() -> None:
         batches[3]
 
 
-def test_an_empty_table_still_says_why_the_scan_stopped() -> None:
+def test_an_empty_table_has_the_reason_why_the_scan_stopped() -> None:
     batches = table()
     assert len(batches) == 0
     assert list(batches) == []

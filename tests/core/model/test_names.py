@@ -42,6 +42,7 @@ def test_topics_that_kafka_refuses(topic: str) -> None:
 @given(uuids)
 def test_a_topic_id_is_kafkas_text_of_a_uuid(value: uuid.UUID) -> None:
     topic_id = TopicId.from_uuid(value)
+    assert topic_id.as_uuid == value
     assert len(topic_id.text) == 22
     assert base64.urlsafe_b64decode(str(topic_id) + "==") == value.bytes
     assert TopicId(topic_id.text + "==") == topic_id
@@ -129,7 +130,7 @@ def test_the_longer_topics_of_old_releases_are_read() -> None:
 
 
 @pytest.mark.parametrize("fate", ["delete", "future", "stray"])
-def test_folders_set_aside_say_their_fate(fate: str) -> None:
+def test_folders_that_are_set_aside_are_reported_with_their_fate(fate: str) -> None:
     assert names.left_folder_fate(f"orders-3.{uuid.UUID(int=7).hex}-{fate}") == fate
 
 
@@ -241,13 +242,13 @@ def test_a_segment_key_is_parsed_back(
 
 
 @given(st.integers(0, (1 << 48) - 1), st.integers(0, (1 << 80) - 1))
-def test_a_segment_key_tells_when_its_upload_began(now_ms: int, random_bits: int) -> None:
+def test_a_segment_key_contains_the_time_of_its_upload(now_ms: int, random_bits: int) -> None:
     unique = names.upload_id(now_ms, random_bits)
     assert names.upload_time_ms(names.segment_key("t-id/0/", 5, 2, unique, "log")) == now_ms
     assert unique > names.upload_id(max(now_ms - 1, 0), random_bits) or now_ms == 0
 
 
-def test_a_segment_key_of_an_earlier_release_does_not_tell_it() -> None:
+def test_a_segment_key_of_an_earlier_release_has_no_upload_time() -> None:
     assert names.upload_time_ms(names.segment_key("t-id/0/", 5, 2, uuid.uuid4())) is None
     assert names.upload_time_ms("t-id/0/manifest/00000000000000000001") is None
 

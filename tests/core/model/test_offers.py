@@ -81,7 +81,7 @@ def failing() -> RecordFormat:
     raise PluginError("record format 'v9' of plugin p: no library")
 
 
-def test_bytes_of_a_format_that_is_not_there_are_no_damage() -> None:
+def test_bytes_of_a_missing_format_are_not_reported_as_damage() -> None:
     """Recovery cuts a log at the first damaged entry, and with that all of a log whose format is not installed."""
     for magic in range(3):
         with pytest.raises(UnknownComponentError, match=f"no record format with magic {magic} is installed"):

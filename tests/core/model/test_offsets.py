@@ -16,7 +16,7 @@ OFFSETS = LogOffsets(log_start=1, local_log_start=2, recovery_point=3, high_wate
         ("read_committed", OFFSETS.last_stable),
     ],
 )
-def test_a_reader_goes_as_far_as_its_isolation(isolation: str, bound: int) -> None:
+def test_a_reader_ends_at_the_bound_of_its_isolation(isolation: str, bound: int) -> None:
     assert OFFSETS.bound(Isolation.of(isolation)) == bound
 
 

@@ -15,7 +15,7 @@ CONTROL = 0x20
 
 @pytest.fixture(params=["python", "compiled"])
 def twin(request: pytest.FixtureRequest) -> type[PreparedBatches]:
-    """Both classes; what a test says holds for each."""
+    """Both classes: each test holds for both."""
     made: Any = prepared_py if request.param == "python" else compiled_twin(EXTENSIONS[3])
     found: type[PreparedBatches] = made.PreparedBatches
     return found

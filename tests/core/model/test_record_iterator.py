@@ -1,4 +1,4 @@
-"""Records one by one, of which those that nobody keeps are written over."""
+"""An iteration of records, which reuses records without other references."""
 
 from __future__ import annotations
 

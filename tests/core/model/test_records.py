@@ -77,7 +77,7 @@ def test_taking_records_is_slicing(listed: list[Record], start: int, end: int) -
     assert taken.count == len(listed[start:end])
 
 
-def test_fields_that_nobody_asked_for_are_empty() -> None:
+def test_fields_that_were_not_requested_are_empty() -> None:
     columns = RecordColumns(b"", 2, offset=int64_column([1, 2]))
     assert (columns.keys(), columns.values(), columns.headers()) == ([], [], [(), ()])
     assert columns.take(1, 2).offset.tolist() == [2]
@@ -131,7 +131,7 @@ def test_twins_make_the_same_columns(record_c: ModuleType, listed: list[Record])
         b"abc", 1, *map(int64_column, [[0], [0]]), *map(int32_column, [[0], [0], [3], [0], [4], [0], [0], [0]])
     )
 )
-def test_twins_agree_on_columns_that_lie(record_c: ModuleType, columns: RecordColumns) -> None:
+def test_twins_agree_on_inconsistent_columns(record_c: ModuleType, columns: RecordColumns) -> None:
     for pure, compiled in (
         (outcome(lambda: record_py.records_of(columns, 3)), outcome(lambda: record_c.records_of(columns, 3))),
         (outcome(lambda: record_py.headers_of(columns)), outcome(lambda: record_c.headers_of(columns))),

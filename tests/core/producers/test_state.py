@@ -87,7 +87,7 @@ def test_the_next_sequence_may_follow() -> None:
     assert state.duplicate_of(batch(14, 14, 3)) is None
 
 
-def test_five_batches_are_remembered_and_no_more() -> None:
+def test_exactly_five_batches_are_remembered() -> None:
     producer = state_of(SIX_BATCHES).producers[P1]
     assert [(seen.first_sequence, seen.last_sequence) for seen in producer.batches] == SIX_BATCHES[1:]
 
@@ -211,7 +211,7 @@ def test_a_snapshot_of_a_producer_with_a_marker_alone() -> None:
     assert (again.entries()[0].last_offset, again.entries()[0].producer_epoch) == (-1, 4)
 
 
-def test_a_snapshot_of_nobody() -> None:
+def test_a_snapshot_without_producers_is_read_back() -> None:
     assert restarted(ProducerState()).entries() == []
 
 

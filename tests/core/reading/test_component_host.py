@@ -113,7 +113,7 @@ def test_an_unused_component_that_cannot_be_opened_does_not_stop_an_engine(
         engine.create_topic("t", config={"compression.type": "zstd"})
         engine.log("t", 0).append([Record(value=b"v")])
         assert [record.value for record in engine.log("t", 0).records()] == [b"v"]
-        codecs = engine.log("t", 0).parts.codecs
+        codecs = engine.log("t", 0).components.codecs
         for _ in range(2):
             with pytest.raises(PluginError, match=r"codec 'brotli' version 1 \(plugin .*Failing.*\): open raised"):
                 codecs.by_name("brotli")

@@ -127,6 +127,39 @@ def test_evicted_segments_need_the_tier(tmp_path: Path) -> None:
         assert [record.offset for record in reader.log("orders", 0).records()] == list(range(end))
 
 
+def test_a_reader_without_the_tier_warns_once_of_evicted_offsets(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    fill(tmp_path / "local")
+    fill(tmp_path / "data", tier=f"file://{bucket}")
+    with open_reader(tmp_path / "data") as reader:
+        log = reader.log("orders", 0)
+        start = log.offsets().local_log_start
+        reader.refresh()
+        assert next(iter(reader.log("orders", 0).records())).offset == start
+    expected = (
+        f"orders-0: local disk lacks offsets [0, {start}): "
+        "if they are in a tier, name it (--tier URI, or tier=URI in Python)"
+    )
+    assert [record.getMessage() for record in caplog.records] == [expected]
+
+
+@pytest.mark.parametrize("bucket", [None, "bucket"])
+def test_a_reader_of_all_offsets_does_not_warn(
+    tmp_path: Path, bucket: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    tier = None
+    if bucket is not None:
+        (tmp_path / bucket).mkdir()
+        tier = f"file://{tmp_path / bucket}"
+    fill(tmp_path / "data", tier=tier)
+    with open_reader(tmp_path / "data", tier=tier) as reader:
+        assert len(list(reader.log("orders", 0).records())) == 100
+    assert not caplog.records
+
+
 def test_a_folder_that_lost_its_segments_is_read_from_the_tier(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
     bucket.mkdir()
@@ -191,7 +224,7 @@ def test_topics_are_listed_though_a_log_cannot_be_opened(tmp_path: Path) -> None
 
 
 def test_a_codec_that_cannot_be_imported_is_named_if_it_is_used(tmp_path: Path) -> None:
-    """It ended in a bare ModuleNotFoundError that did not say whose it was, and later nothing could be read."""
+    """A missing library raised a bare ModuleNotFoundError without a name, and later reads failed."""
 
     class Broken:
         @hookimpl
@@ -206,7 +239,7 @@ def test_a_codec_that_cannot_be_imported_is_named_if_it_is_used(tmp_path: Path) 
         assert [record.offset for record in reader.log("orders", 0).records()]
     named = r"codec 'zip9' version 1 .*Broken.*'zip9' cannot be opened: no module"
     with contextlib.closing(open_host(read_settings({}, {}), [Broken()], None)) as host:
-        codecs = host.parts(TopicConfig()).codecs
+        codecs = host.components(TopicConfig()).codecs
         with pytest.raises(PluginError, match=named):
             codecs.by_name("zip9")
 

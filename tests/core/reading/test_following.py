@@ -47,7 +47,7 @@ def test_a_replica_shows_what_was_committed_since(tmp_path: Path, uri: str) -> N
             reader.refresh()
 
 
-def test_a_topic_made_anew_is_another(tmp_path: Path, uri: str) -> None:
+def test_a_topic_that_is_created_again_is_a_new_topic(tmp_path: Path, uri: str) -> None:
     with open_engine(tmp_path / "data", tier=uri) as engine, open_reader(uri) as reader:
         engine.create_topic("t")
         add(engine, b"old")
@@ -105,7 +105,7 @@ def requests(reader: Reader) -> int:
     return store.reads.requests + store.lists.requests
 
 
-def test_a_refresh_asks_only_for_logs_that_have_changed(tmp_path: Path, uri: str) -> None:
+def test_a_refresh_requests_only_logs_that_have_changed(tmp_path: Path, uri: str) -> None:
     count = 20
     with open_engine(tmp_path / "data", tier=uri) as engine:
         engine.create_topic("t", partitions=count)

@@ -132,7 +132,7 @@ def test_records_of_a_leader_that_was_not_followed_are_left_out(pair: dict[str, 
     check(b, tmp_path / "b", tmp_path / "remote", expected)
 
 
-def test_a_gap_between_folder_and_directory_is_told_of(pair: dict[str, Engine], tmp_path: Path) -> None:
+def test_a_gap_between_folder_and_directory_is_reported(pair: dict[str, Engine], tmp_path: Path) -> None:
     a = pair["a"]
     write(a, 9, "a")
     moved(a, a, tmp_path / "remote")

@@ -218,7 +218,7 @@ def test_aborted_records_are_in_no_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("split_bytes", [1_500, None])
-def test_a_corrupt_batch_is_an_error_or_stepped_over_and_told_of_once(tmp_path: Path, split_bytes: int | None) -> None:
+def test_a_corrupt_batch_is_an_error_or_is_skipped_and_reported_once(tmp_path: Path, split_bytes: int | None) -> None:
     fill(tmp_path)
     path = sorted((tmp_path / "orders-0").glob("*.log"))[1]
     data = bytearray(path.read_bytes())
@@ -243,7 +243,7 @@ def test_a_corrupt_batch_is_an_error_or_stepped_over_and_told_of_once(tmp_path: 
     assert found == [offset for offset in range(600) if not damage.start <= offset < damage.end]
 
 
-def test_several_corrupt_batches_of_one_object_are_each_told_of_once(tmp_path: Path) -> None:
+def test_several_corrupt_batches_of_one_object_are_each_reported_once(tmp_path: Path) -> None:
     """A damaged batch of a tier is read once more; two of them once made the reader alternate between them for ever."""
     tier = tmp_path / "tier"
     tier.mkdir()
@@ -319,7 +319,7 @@ def test_segments_that_went_to_the_tier_meanwhile_are_read_there(tmp_path: Path)
     assert offsets(source, splits) == list(range(600))
 
 
-def test_segments_that_retention_took_meanwhile_are_an_error_or_told_of(tmp_path: Path) -> None:
+def test_segments_that_retention_deleted_meanwhile_are_an_error_or_reported(tmp_path: Path) -> None:
     fill(tmp_path)
     source = ReadSource(str(tmp_path))
     splits = plan(source)
@@ -339,7 +339,7 @@ def test_segments_that_retention_took_meanwhile_are_an_error_or_told_of(tmp_path
     assert max(gone) < 300
 
 
-def test_a_topic_that_was_made_again_is_another_one(tmp_path: Path) -> None:
+def test_a_topic_that_was_created_again_has_another_id(tmp_path: Path) -> None:
     fill(tmp_path)
     source = ReadSource(str(tmp_path))
     splits = plan(source)

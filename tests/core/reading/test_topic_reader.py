@@ -231,7 +231,7 @@ def test_following_yields_what_is_appended_later(tmp_path: Path) -> None:
         ]
 
 
-def test_a_follower_that_lost_records_says_so(tmp_path: Path) -> None:
+def test_a_follower_that_lost_records_reports_it(tmp_path: Path) -> None:
     class Deleting(ManualClock):
         def wait(self, event: Any, duration_ms: int) -> bool:
             with open_engine(tmp_path) as engine:

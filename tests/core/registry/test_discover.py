@@ -92,7 +92,9 @@ def test_a_missing_module_that_no_requirement_names_is_no_package_to_install(ins
     assert "pip" not in str(caught.value)
 
 
-def test_an_entry_point_without_its_module_asks_for_the_distribution_again(install_distribution: Install) -> None:
+def test_an_entry_point_without_its_module_advises_to_install_the_distribution_again(
+    install_distribution: Install,
+) -> None:
     install_distribution("acme-tier", entry_points={"acme": "acme_gone"})
     with pytest.raises(PluginImportError) as caught:
         found("acme").load()
@@ -136,7 +138,7 @@ def test_modules_named_by_the_caller_are_imported() -> None:
         ("qqqqzzzz.plugin", "'qqqqzzzz': CHECK plugin=qqqqzzzz.plugin"),
     ],
 )
-def test_a_module_that_is_not_there_is_a_wrong_name_and_no_package_to_install(module: str, told: str) -> None:
+def test_a_missing_module_of_the_settings_is_reported_as_a_wrong_name(module: str, told: str) -> None:
     with pytest.raises(PluginImportError) as caught:
         import_named(module)
     assert told.replace("CHECK", "correct plugins.modules") in str(caught.value)
@@ -199,11 +201,11 @@ def test_allow_and_block(allow: tuple[str, ...], block: tuple[str, ...], wanted:
     assert {candidate.name for candidate in selection.blocked} == {"a", "b"} - wanted
 
 
-def test_an_allowed_name_that_nobody_has_is_missing() -> None:
+def test_an_allowed_name_without_a_plugin_is_missing() -> None:
     assert select([a_candidate("a")], ("a", "typo", "acme:a", "acme:b"), ()).missing == ("acme:b", "typo")
 
 
-def test_a_name_in_two_distributions_is_nobodys_until_one_is_blocked() -> None:
+def test_a_name_in_two_distributions_is_refused_until_one_is_blocked() -> None:
     """A distribution that calls its entry point like an allowed one must not be imported in its place."""
     good, evil = a_candidate("local", "stratalog"), a_candidate("local", "evil")
     selection = select([evil, good], ("local",), ())

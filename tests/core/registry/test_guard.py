@@ -13,7 +13,8 @@ from stratalog.env.handles import HandlePool
 from stratalog.env.threads import OwnThread
 from stratalog.errors import PluginError, StoreTimeoutError
 from stratalog.registry.component_kinds import CODECS
-from stratalog.registry.guard import Guard, guarded_policy
+from stratalog.registry.guard import Guard
+from stratalog.registry.guarded_policy import guarded_policy
 from stratalog.registry.resolve import Catalogue, Offer
 from stratalog.spi import Codec, OpenContext, Provider
 from stratalog.spi.cleanup import Action, CleanupPolicy, LogSummary, RecordFilter, RewriteJob
@@ -52,7 +53,7 @@ def test_our_errors_and_those_that_end_the_callers_thread_pass(error: BaseExcept
     assert raised_by(error) is error
 
 
-def test_an_exit_on_a_thread_of_ours_is_an_error_of_the_component() -> None:
+def test_a_system_exit_on_an_engine_thread_is_an_error_of_the_component() -> None:
     found = list[BaseException]()
     thread = OwnThread(lambda: found.append(raised_by(SystemExit(2))), "test")
     thread.start()
@@ -126,7 +127,7 @@ def test_an_error_of_a_policy_names_the_policy() -> None:
         guarded.local_plan(NOTHING, TopicConfig(), 0)
 
 
-def test_a_filter_that_is_none_is_refused() -> None:
+def test_an_object_that_is_no_filter_is_refused() -> None:
     with pytest.raises(PluginError, match="record_filter returned a str, not RecordFilter"):
         guarded_policy(Rewriting(), POLICY_GUARD).record_filter(NOTHING)
 

@@ -196,7 +196,7 @@ def test_one_plugin_can_be_reported_alone(make_plugin: MakePlugin) -> None:
     assert (len(first), len(second)) == (0, 1)
 
 
-def test_an_unregistered_plugin_hears_and_offers_nothing(make_plugin: MakePlugin) -> None:
+def test_an_unregistered_plugin_gets_no_event_and_offers_nothing(make_plugin: MakePlugin) -> None:
     host, heard = Host(), list[object]()
     host.register(make_plugin("acme", codecs=[], on_log_opened=hear(heard)), "acme")
     host.unregister("acme")

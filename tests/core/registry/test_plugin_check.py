@@ -218,7 +218,7 @@ class _Extra(ExtraIndex):
         raise NotImplementedError
 
 
-def test_an_extra_index_says_what_it_looks_at(make_plugin: MakePlugin) -> None:
+def test_an_extra_index_names_its_fields(make_plugin: MakePlugin) -> None:
     offer = Provider[ExtraIndex](name="extra", open=lambda _: _Extra())
     (finding,) = check_plugin(make_plugin("acme", extra_indexes=[offer]))
     assert (finding.where, "fields must be a Fields value" in finding.text) == ("extra index extra", True)

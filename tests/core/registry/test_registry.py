@@ -98,7 +98,7 @@ def test_a_plugin_that_cannot_be_imported_is_mentioned_when_it_is_missed(install
         registry.object_stores().by_scheme("s4")
 
 
-def test_a_plugin_that_only_listens_is_missed_by_nobody_so_its_failure_is_logged(
+def test_the_failure_of_a_plugin_that_only_listens_is_logged(
     install_distribution: Install, caplog: pytest.LogCaptureFixture
 ) -> None:
     install_distribution("acme", entry_points={"acme": "acme_x"}, modules={"acme_x": f"import no_such_lib\n{HEARD}"})
@@ -231,7 +231,7 @@ def test_each_collecting_hook_has_a_kind_except_commands() -> None:
     assert collecting == {kind.hook for kind in KINDS} | {"stratalog_commands"}
 
 
-def test_loading_asks_each_hook_once_and_commands_not_at_all(make_plugin: MakePlugin) -> None:
+def test_loading_calls_each_hook_once_and_that_of_commands_never(make_plugin: MakePlugin) -> None:
     asked = list[str]()
     answers = {kind.key: lambda key=kind.key: asked.append(key) for kind in KINDS}
     registry = Registry.load([make_plugin("mine", **answers, commands=lambda: asked.append("commands"))], allow=NOTHING)

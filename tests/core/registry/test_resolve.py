@@ -54,7 +54,7 @@ def test_an_unknown_name_lists_what_is_there_and_what_could_not_be_used(offer: M
     assert all(sentence in text for sentence in absent)
 
 
-def test_an_unknown_name_without_any_plugin_says_to_install_one() -> None:
+def test_the_error_of_an_unknown_name_without_plugins_advises_to_install_one() -> None:
     catalogue: Catalogue[Codec] = Catalogue(CODECS, [])
     with pytest.raises(UnknownComponentError, match=r"installed: none; install a plugin"):
         catalogue.by_name("zstd")
@@ -122,7 +122,7 @@ def test_a_provider_reads_its_own_version_and_older_ones(offer: MakeOffer, label
     assert Catalogue(CODECS, [chunked]).by_label(label) is chunked.provider
 
 
-def test_a_newer_version_asks_for_an_upgrade(offer: MakeOffer) -> None:
+def test_a_newer_version_advises_an_upgrade(offer: MakeOffer) -> None:
     catalogue: Catalogue[Codec] = Catalogue(CODECS, [offer("chunked", "acme", version=2)])
     with pytest.raises(
         UnknownComponentError, match=r"chunked@3 is required .* chunked@2 \(plugin .* of acme 1.0\).* upgrade"

@@ -20,7 +20,7 @@ def make_segment(bed: LogBed) -> Iterator[MakeSegment]:
         def make(batches: Sequence[Buffer], base_offset: int, end_offset: int) -> Segment:
             bed.write_segment(base_offset, batches)
             log = bed.files().open_segment(bed.path(base_offset).name)
-            segment = Segment(bed.files(), base_offset, end_offset, bed.parts, log)
+            segment = Segment(bed.files(), base_offset, end_offset, bed.components, log)
             opened.callback(segment.close)
             return segment
 

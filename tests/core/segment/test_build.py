@@ -1,4 +1,4 @@
-"""A builder writes the files of a segment that nobody reads yet, and removes them unless they are published."""
+"""A builder writes the files of an unpublished segment, and removes them if they are not published."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch(bed: LogBed, offset: int, count: int = 2) -> Buffer:
 def built(bed: LogBed, *, upload: bool = False) -> BuiltSegment:
     """A segment of three batches, of the offsets 10 to 15, that ends at 20."""
     make = SegmentBuilder.for_upload if upload else SegmentBuilder
-    with make(bed.files(), 10, bed.parts, DENSE) as builder:
+    with make(bed.files(), 10, bed.components, DENSE) as builder:
         for offset in (10, 12, 14):
             builder.append(batch(bed, offset))
         return builder.finish(20, 5_000)
@@ -66,7 +66,7 @@ def test_an_error_removes_what_was_written(bed: LogBed) -> None:
     before = bed.names()
 
     def fail() -> None:
-        with SegmentBuilder(bed.files(), 10, bed.parts, DENSE) as builder:
+        with SegmentBuilder(bed.files(), 10, bed.components, DENSE) as builder:
             builder.append(batch(bed, 10))
             assert bed.names() != before
             raise ZeroDivisionError
@@ -79,7 +79,7 @@ def test_an_error_removes_what_was_written(bed: LogBed) -> None:
 
 def rolling(bed: LogBed, done: list[BuiltSegment], limit_bytes: int) -> RollingBuilder:
     def begin(base_offset: int) -> SegmentBuilder:
-        return SegmentBuilder(bed.files(), base_offset, bed.parts, DENSE)
+        return SegmentBuilder(bed.files(), base_offset, bed.components, DENSE)
 
     return RollingBuilder(begin, done.append, bed.clock, 0, limit_bytes)
 
@@ -136,7 +136,7 @@ def test_no_segment_follows_one_that_was_not_stored(bed: LogBed) -> None:
         done.append(found)
 
     segments = RollingBuilder(
-        partial(SegmentBuilder, bed.files(), components=bed.parts, config=DENSE), store, bed.clock, 0, 1
+        partial(SegmentBuilder, bed.files(), components=bed.components, config=DENSE), store, bed.clock, 0, 1
     )
     segments.append(batch(bed, 0), 0, 1)
     with pytest.raises(StoreTimeoutError):
@@ -158,13 +158,13 @@ def test_no_segment_follows_one_that_was_not_stored(bed: LogBed) -> None:
 def test_a_copy_has_the_bytes_that_its_transform_returns(bed: LogBed) -> None:
     segment = built(bed).reader()
     try:
-        with SegmentBuilder.for_upload(bed.files(), 10, bed.parts, DENSE) as builder:
-            counts = copy_batches(segment, builder, bed.parts)
+        with SegmentBuilder.for_upload(bed.files(), 10, bed.components, DENSE) as builder:
+            counts = copy_batches(segment, builder, bed.components)
             same = builder.finish(20, 0)
         assert (counts.records, counts.bytes_read) == (6, segment.size_bytes)
         assert b"".join(bytes(piece) for piece in same.chunks(1 << 20)) == bytes(segment.read(0, segment.size_bytes))
-        with SegmentBuilder.for_upload(bed.files(), 10, bed.parts, DENSE) as builder:
-            copy_batches(segment, builder, bed.parts, lambda chunk, table: [chunk.data[: table.size_bytes[0]]])
+        with SegmentBuilder.for_upload(bed.files(), 10, bed.components, DENSE) as builder:
+            copy_batches(segment, builder, bed.components, lambda chunk, table: [chunk.data[: table.size_bytes[0]]])
             assert builder.finish(20, 0).size_bytes == segment.size_bytes // 3
     finally:
         segment.close()

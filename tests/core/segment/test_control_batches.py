@@ -15,9 +15,9 @@ KEY = bytes.fromhex("00000000")
 
 
 def read(bed: LogBed, data: bytes | bytearray) -> ControlRecord | None:
-    (table,) = scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables
+    (table,) = scan(bed.components.formats, data, 0, len(data), check_crc=True).tables
     (batch,) = table
-    return read_control(data, batch, bed.parts)
+    return read_control(data, batch, bed.components)
 
 
 @pytest.mark.parametrize(("magic", "kept"), [(0, [0, 1, 2]), (1, [0, 1, 2]), (2, [0, 2])])
@@ -36,7 +36,7 @@ def test_the_bit_of_markers_means_nothing_in_older_formats(magic: int, kept: lis
 def test_a_marker_is_kafkas_to_the_byte(bed: LogBed, kind: ControlType, name: str) -> None:
     expected = next(vector["hex"] for vector in VECTORS["vectors"] if vector["name"] == name)
     data = control_batch(
-        bed.parts.formats.of(CONTROL_MAGIC, "", 0),
+        bed.components.formats.of(CONTROL_MAGIC, "", 0),
         EndMarker(kind, 7),
         timestamp_ms=START_MS,
         base_offset=21,
@@ -51,7 +51,7 @@ def test_a_marker_is_kafkas_to_the_byte(bed: LogBed, kind: ControlType, name: st
 
 @pytest.mark.parametrize("record", [SnapshotFooter(), KraftVersion(1)])
 def test_other_control_batches_belong_to_no_transaction(bed: LogBed, record: ControlRecord) -> None:
-    form = bed.parts.formats.of(CONTROL_MAGIC, "", 0)
+    form = bed.components.formats.of(CONTROL_MAGIC, "", 0)
     data = control_batch(form, record, timestamp_ms=START_MS, leader_epoch=4)
     (batch,) = form.scan(data, 0, len(data), check_crc=True)
     assert (batch.is_control, batch.is_transactional, batch.codec_id, batch.leader_epoch) == (True, False, 0, 4)
@@ -75,16 +75,16 @@ def test_only_the_first_record_of_a_control_batch_counts(bed: LogBed) -> None:
     ],
     ids=["data", "short", "unknown type", "null"],
 )
-def test_an_unknown_control_batch_is_none(bed: LogBed, listed: list[Record], *, control: bool) -> None:
+def test_an_unknown_control_batch_is_read_as_none(bed: LogBed, listed: list[Record], *, control: bool) -> None:
     assert read(bed, bed.batch(0, listed, control=control)) is None
 
 
-def test_an_emptied_batch_and_records_that_lie_are_none(bed: LogBed) -> None:
+def test_an_emptied_batch_and_damaged_records_yield_no_records(bed: LogBed) -> None:
     data = bytearray(bed.marker(0, 5, ControlType.ABORT))
-    (table,) = scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables
+    (table,) = scan(bed.components.formats, data, 0, len(data), check_crc=True).tables
     (batch,) = table
     data[61] ^= 0x40
-    assert read_control(data, batch, bed.parts) is None
+    assert read_control(data, batch, bed.components) is None
     data[57:61] = bytes(4)
-    (table,) = scan(bed.parts.formats, data, 0, len(data), check_crc=False).tables
-    assert read_control(data, table[0], bed.parts) is None
+    (table,) = scan(bed.components.formats, data, 0, len(data), check_crc=False).tables
+    assert read_control(data, table[0], bed.components) is None

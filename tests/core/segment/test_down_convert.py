@@ -18,17 +18,19 @@ LIMIT_BYTES = 1 << 24
 
 
 def converted(bed: LogBed, data: bytes, magic: int, first_offset: int = 0) -> Converted:
-    parts = bed.parts
-    return convert(data, parts.formats, parts.codecs, magic, first_offset=first_offset, limit_bytes=LIMIT_BYTES)
+    components = bed.components
+    return convert(
+        data, components.formats, components.codecs, magic, first_offset=first_offset, limit_bytes=LIMIT_BYTES
+    )
 
 
 def read(bed: LogBed, data: bytes) -> list[Record]:
-    found = scan(bed.parts.formats, data, 0, len(data), check_crc=True)
+    found = scan(bed.components.formats, data, 0, len(data), check_crc=True)
     assert found.stop_position == len(data)
     return [
         record
         for table in found.tables
-        for columns in bed.parts.formats.of(table.magic, "", 0).decode(
+        for columns in bed.components.formats.of(table.magic, "", 0).decode(
             data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES
         )
         for record in columns.to_records()
@@ -63,12 +65,12 @@ def test_an_old_consumer_gets_what_kafka_gives_it(bed: LogBed, name: str) -> Non
         assert result.data == expected
         return
     (ours,), (theirs,) = (
-        scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables for data in (result.data, expected)
+        scan(bed.components.formats, data, 0, len(data), check_crc=True).tables for data in (result.data, expected)
     )
     assert [(b.last_offset, b.max_timestamp_ms, b.attributes) for b in ours] == [
         (b.last_offset, b.max_timestamp_ms, b.attributes) for b in theirs
     ]
-    form = bed.parts.formats.of(case["to_magic"], "", 0)
+    form = bed.components.formats.of(case["to_magic"], "", 0)
     (mine,) = form.decode(result.data, ours, limit_bytes=LIMIT_BYTES)
     (kafkas,) = form.decode(expected, theirs, limit_bytes=LIMIT_BYTES)
     assert bytes(mine.arena) == bytes(kafkas.arena)
@@ -123,7 +125,7 @@ def test_conversion_is_bounded_and_names_what_is_wrong(bed: LogBed) -> None:
     first = bed.batch(0, records(2))
     zeros = bed.batch(2, [Record(value=bytes(1 << 20))], codec="gzip")
     with pytest.raises(DecompressedSizeError):
-        convert(zeros, bed.parts.formats, bed.parts.codecs, 1, limit_bytes=1000)
+        convert(zeros, bed.components.formats, bed.components.codecs, 1, limit_bytes=1000)
     lying = bytearray(bed.batch(2, records(1)))
     lying[61] ^= 0x40
     with pytest.raises(CorruptBatchError) as caught:

@@ -59,7 +59,7 @@ def test_no_index_is_fine() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 60))
-def test_an_end_that_was_cut_is_none(cut: int) -> None:
+def test_a_file_with_a_truncated_end_is_not_unpacked(cut: int) -> None:
     assert unpacked(drawn()[:-cut]) is None
 
 
@@ -87,15 +87,15 @@ def test_random_bytes_are_nothing_and_read_nothing_outside() -> None:
 
 
 @pytest.mark.parametrize(("count", "label"), [(2, b"bloom@1"), (1, b"bl\xff\xffm@1"), (255, b"")])
-def test_a_directory_that_lies_is_none(count: int, label: bytes) -> None:
+def test_a_directory_with_wrong_contents_is_refused(count: int, label: bytes) -> None:
     directory = struct.pack("<QIB", 0, 0, len(label)) + label
     head = struct.pack("<IIqqqqI", len(directory), count, 100, 250, 4096, 0, 0)
     crc = crc32c(directory + head + bytes(4) + b"STLGEXT1")
     assert unpacked(directory + head + struct.pack("<I", crc) + b"STLGEXT1") is None
 
 
-def test_sizes_that_lie_are_answered_with_none() -> None:
-    """A directory with a right CRC may still tell more than there is."""
+def test_wrong_sizes_yield_none() -> None:
+    """A directory with a valid CRC may still describe more than the file contains."""
     label = b"bloom@1"
     directory = struct.pack("<QIB", 1 << 62, 0, len(label)) + label
     head = struct.pack("<IIqqqqI", len(directory), 1, 100, 250, 4096, 1_700_000_000_000, 0xDEADBEEF)

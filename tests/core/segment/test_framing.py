@@ -62,7 +62,7 @@ def walked(segment: Segment, bed: LogBed, read_bytes: int = 0, position: int = 0
     """(position, magic, last offset) of each batch."""
     return [
         (chunk.position + batch.position, batch.magic, batch.last_offset)
-        for chunk in walk(segment, position, bed.parts, read_bytes=read_bytes)
+        for chunk in walk(segment, position, bed.components, read_bytes=read_bytes)
         for batch in chunk.batches()
     ]
 
@@ -74,10 +74,10 @@ def walked_until_error(
     below: int | None = None,
     read: Callable[[int, int], memoryview] | None = None,
 ) -> tuple[list[int], CorruptBatchError | None]:
-    """The positions of the batches before the first bad entry, and what is said of that."""
+    """Return the positions of the batches before the first bad entry, and the reason why it is bad."""
     found: list[int] = []
     try:
-        for chunk in walk(segment, 0, bed.parts, read_bytes=read_bytes, below=below, read=read):
+        for chunk in walk(segment, 0, bed.components, read_bytes=read_bytes, below=below, read=read):
             found += [chunk.position + batch.position for batch in chunk.batches()]
     except CorruptBatchError as error:
         return found, error
@@ -96,11 +96,11 @@ def test_entries_of_all_magics_are_walked_whatever_is_read_at_once(
     assert walked(segment, bed, read_bytes, segment.size_bytes) == []
 
 
-def test_chunks_lie_behind_each_other(bed: LogBed, make_segment: MakeSegment, mixed: list[bytes]) -> None:
+def test_chunks_are_adjacent(bed: LogBed, make_segment: MakeSegment, mixed: list[bytes]) -> None:
     segment = make_segment(mixed, 0, 25)
     data = b"".join(mixed)
     end = 0
-    for chunk in walk(segment, 0, bed.parts, read_bytes=400):
+    for chunk in walk(segment, 0, bed.components, read_bytes=400):
         assert chunk.position == end
         end = chunk.end_position
         for batch in chunk.batches():
@@ -194,8 +194,10 @@ def test_a_file_that_is_cut_after_it_was_opened_gives_its_whole_entries_and_then
         assert (error.position, error.file) == (bounds[whole - 1], str(bed.path(0)))
 
 
-def test_a_format_that_stands_still_is_an_error(bed: LogBed, make_segment: MakeSegment, mixed: list[bytes]) -> None:
-    """Formats are plugins: one that says that it scanned all, or goes back, must not keep a reader for ever."""
+def test_a_format_that_makes_no_progress_is_an_error(
+    bed: LogBed, make_segment: MakeSegment, mixed: list[bytes]
+) -> None:
+    """Formats are plugins: a format that reports a wrong end, or moves back, must not hold a reader for ever."""
     segment = make_segment(mixed[4:5], 0, 25)
 
     class Still:
@@ -207,7 +209,7 @@ def test_a_format_that_stands_still_is_an_error(bed: LogBed, make_segment: MakeS
             return BatchTable.from_rows(2, [], *self.answer)
 
     still = Still()
-    parts = dataclasses.replace(bed.parts, formats=FormatTable([cast(RecordFormat, still)]))
+    components = dataclasses.replace(bed.components, formats=FormatTable([cast(RecordFormat, still)]))
     for still.answer in (
         (ScanStop.END, 0),
         (ScanStop.PARTIAL, 0),
@@ -215,7 +217,7 @@ def test_a_format_that_stands_still_is_an_error(bed: LogBed, make_segment: MakeS
         (ScanStop.OTHER_MAGIC, -5),
     ):
         with pytest.raises(CorruptBatchError, match="the record format refuses"):
-            list(walk(segment, 0, parts, read=CountedReads(segment, 10)))
+            list(walk(segment, 0, components, read=CountedReads(segment, 10)))
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
@@ -227,7 +229,7 @@ def test_every_bit_that_a_crc_covers_is_checked(bed: LogBed, magic: int) -> None
     for position, bit in itertools.product(covered, range(8)):
         flipped = bytearray(good + bad)
         flipped[len(good) + position] ^= 1 << bit
-        found = scan(bed.parts.formats, flipped, 0, len(flipped), check_crc=True)
+        found = scan(bed.components.formats, flipped, 0, len(flipped), check_crc=True)
         assert (found.stop, found.stop_position, sum(map(len, found.tables))) == (ScanStop.CORRUPT, len(good), 1)
 
 
@@ -236,7 +238,7 @@ def test_every_bit_that_a_crc_covers_is_checked(bed: LogBed, magic: int) -> None
 def test_impossible_sizes_are_corrupt_not_partial(bed: LogBed, magic: int, size: int) -> None:
     good = bed.batch(0, records(1), magic=magic)
     bad = FRAME.pack(1, size, 0, magic) + bytes(100)
-    found = scan(bed.parts.formats, good + bad, 0, len(good + bad), check_crc=True)
+    found = scan(bed.components.formats, good + bad, 0, len(good + bad), check_crc=True)
     assert (found.stop, found.stop_position) == (ScanStop.CORRUPT, len(good))
 
 
@@ -244,7 +246,7 @@ def test_impossible_sizes_are_corrupt_not_partial(bed: LogBed, magic: int, size:
 def test_an_unknown_magic_is_corrupt(bed: LogBed, make_segment: MakeSegment, magic: int) -> None:
     good = bed.batch(0, records(1))
     segment = make_segment([good, FRAME.pack(1, 40, 0, magic), bytes(35)], 0, 2)
-    chunks = walk(segment, 0, bed.parts)
+    chunks = walk(segment, 0, bed.components)
     assert len(list(next(chunks).batches())) == 1
     with pytest.raises(CorruptBatchError, match=f"magic {magic}") as caught:
         next(chunks)
@@ -256,7 +258,7 @@ def test_zeros_after_the_last_entry_are_corrupt(bed: LogBed, make_segment: MakeS
     for zeros in (1, 16, 17, 4096):
         segment = make_segment([good, bytes(zeros)], 0, 1)
         with pytest.raises(CorruptBatchError) as caught:
-            list(walk(segment, 0, bed.parts))
+            list(walk(segment, 0, bed.components))
         assert caught.value.position == len(good)
 
 
@@ -265,7 +267,7 @@ def test_an_entry_above_the_limit_is_refused_before_it_is_read(bed: LogBed, make
     small, large = bed.batch(0, records(1)), bed.batch(1, records(1, value_bytes=2000))
     segment = make_segment([small, large], 0, 2)
     with pytest.raises(CorruptBatchError, match=r"limits\.batch\.bytes=500") as caught:
-        list(walk(segment, 0, bed.parts))
+        list(walk(segment, 0, bed.components))
     assert caught.value.position == len(small)
 
 
@@ -273,17 +275,17 @@ def test_a_lying_size_is_not_read(bed: LogBed, make_segment: MakeSegment) -> Non
     good = bed.batch(0, records(1))
     segment = make_segment([good, FRAME.pack(1, (1 << 31) - 1, 0, 2), bytes(100)], 0, 2)
     with pytest.raises(CorruptBatchError, match="cut off"):
-        list(walk(segment, 0, bed.parts))
+        list(walk(segment, 0, bed.components))
 
 
 def test_nothing_in_an_empty_range(bed: LogBed, mixed: list[bytes]) -> None:
-    found = scan(bed.parts.formats, b"".join(mixed), 5, 5, check_crc=True)
+    found = scan(bed.components.formats, b"".join(mixed), 5, 5, check_crc=True)
     assert (found.tables, found.stop, found.stop_position) == ((), ScanStop.END, 5)
 
 
 @pytest.mark.parametrize("size", range(1, FRAME_BYTES))
 def test_a_few_bytes_are_a_partial_entry(bed: LogBed, mixed: list[bytes], size: int) -> None:
-    found = scan(bed.parts.formats, mixed[0], 0, size, check_crc=True)
+    found = scan(bed.components.formats, mixed[0], 0, size, check_crc=True)
     assert (found.tables, found.stop, found.stop_position) == ((), ScanStop.PARTIAL, 0)
 
 
@@ -298,7 +300,7 @@ def test_batches_get_another_epoch_in_whatever_pieces_they_come(
     setter = EpochSetter(7)
     pieces = [setter.feed(data[at : at + piece_bytes]) for at in range(0, len(data), piece_bytes)]
     changed = b"".join([*pieces, setter.rest()])
-    found = scan(bed.parts.formats, changed, 0, len(changed), check_crc=True)
+    found = scan(bed.components.formats, changed, 0, len(changed), check_crc=True)
     assert (found.stop, len(changed)) == (ScanStop.END, len(data))
     epochs = [batch.leader_epoch for table in found.tables for batch in table]
     assert epochs == [7 if magic == 2 else -1 for magic in MAGICS]

@@ -29,7 +29,7 @@ def test_the_bytes_read_are_those_of_the_segment(segment: Segment) -> None:
                 assert bytes(read(position, size_bytes)) == bytes(segment.read(position, size_bytes))
 
 
-def test_nobody_sees_bytes_change(segment: Segment) -> None:
+def test_a_reader_sees_no_bytes_change(segment: Segment) -> None:
     """However many reads are kept, whole or in part, and by whomever they are kept after the reader has ended."""
     kept, seen = [], []
     for turn in range(3):
@@ -62,7 +62,7 @@ def test_readers_of_one_time_have_memory_of_their_own(segment: Segment) -> None:
         assert bytes(second) == bytes(segment.read(7, USUAL_BYTES))
 
 
-def test_rooms_are_used_again_once_nobody_looks_at_them() -> None:
+def test_buffers_are_reused_once_no_view_uses_them() -> None:
     pool = BufferPool(USUAL_BYTES)
     first = pool.take(10)
     assert first is not None

@@ -81,7 +81,7 @@ def test_the_facts_are_those_of_the_records_that_readers_of_everything_get(
     assert info.min_timestamp_ms == min(record.timestamp_ms for record in records)
 
 
-def test_a_segment_that_compaction_wrote_is_counted_anew(tmp_path: Path, uri: str) -> None:
+def test_a_segment_that_compaction_wrote_is_counted_again(tmp_path: Path, uri: str) -> None:
     config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0, "segment.bytes": 1_000}
     with open_engine(tmp_path / "data", tier=uri) as engine:
         append(engine, *range(START_MS, START_MS + 60), **config)

@@ -52,7 +52,7 @@ def test_an_unclean_load_leaves_what_kafka_leaves(bed: LogBed, name: str) -> Non
 
 
 @pytest.mark.parametrize(("name", "kept"), STRICTER.items())
-def test_offsets_that_go_back_and_unknown_magics_are_cut(bed: LogBed, name: str, kept: int) -> None:
+def test_descending_offsets_and_unknown_magics_are_truncated(bed: LogBed, name: str, kept: int) -> None:
     case = RECOVERIES[name]
     bed.topic = config_of(case)
     bed.write_segment(case["base_offset"], [bytes.fromhex(case["log_hex"])])
@@ -73,7 +73,7 @@ def test_offsets_below_the_segments_base_are_cut(bed: LogBed, make_segment: Make
     """Kafka stops loading there; here nothing of such a segment is kept."""
     case = RECOVERIES["recover_offset_below_base_first"]
     segment = make_segment([bytes.fromhex(case["log_hex"])], case["base_offset"], 100)
-    found = recovered(segment, bed.parts, config_of(case), nobody)
+    found = recovered(segment, bed.components, config_of(case), nobody)
     assert (found.valid_bytes, found.end_offset) == (0, case["base_offset"])
     assert found.damage is not None
     assert found.damage.position == 0
@@ -87,7 +87,7 @@ def test_a_torn_tail_is_cut_at_any_byte(bed: LogBed, make_segment: MakeSegment, 
     ends = {len(second) // 2: 3} if magic < 2 and codec is None else {}
     for size in range(len(second)):
         segment = make_segment([first, second[:size]], 0, 100)
-        found = recovered(segment, bed.parts, TopicConfig(), nobody)
+        found = recovered(segment, bed.components, TopicConfig(), nobody)
         kept, end_offset = max(((bytes_, end) for bytes_, end in ends.items() if bytes_ <= size), default=(0, 2))
         assert (found.valid_bytes, found.end_offset) == (len(first) + kept, end_offset)
         assert (found.damage is None) == (size == kept)
@@ -103,23 +103,23 @@ def test_offsets_ascend_from_batch_to_batch(
 ) -> None:
     """A batch's CRC does not cover its base offset."""
     batches = [bed.batch(offset, records(2)) for offset in offsets]
-    found = recovered(make_segment(batches, 0, 1 << 40), bed.parts, TopicConfig(), nobody)
+    found = recovered(make_segment(batches, 0, 1 << 40), bed.components, TopicConfig(), nobody)
     assert found.valid_bytes == sum(map(len, batches[:kept]))
     assert found.end_offset == offsets[kept - 1] + 2
     assert (found.damage is None) == (kept == len(batches))
 
 
-def test_indexes_are_made_again_as_an_appender_makes_them(bed: LogBed, make_segment: MakeSegment) -> None:
+def test_rebuilt_indexes_equal_those_of_an_appender(bed: LogBed, make_segment: MakeSegment) -> None:
     batches = [bed.batch(3 * n, records(3, start=3 * n)) for n in range(10)]
-    found = recovered(make_segment(batches, 0, 30), bed.parts, TopicConfig(index_interval_bytes=0), nobody)
+    found = recovered(make_segment(batches, 0, 30), bed.components, TopicConfig(index_interval_bytes=0), nobody)
     for role, entries in ((IndexRole.OFFSET, 9), (IndexRole.TIME, 9), (IndexRole.TRANSACTION, 0)):
-        reader = bed.parts.indexes[role].reader(found.entries[role], 0)
+        reader = bed.components.indexes[role].reader(found.entries[role], 0)
         reader.check(30, found.valid_bytes)
         assert len(reader) == entries
     assert found.largest == (records(30)[29].timestamp_ms, 29)
 
 
 def test_an_empty_segment_is_good(bed: LogBed, make_segment: MakeSegment) -> None:
-    found = recovered(make_segment([], 7, 100), bed.parts, TopicConfig(), nobody)
+    found = recovered(make_segment([], 7, 100), bed.components, TopicConfig(), nobody)
     assert (found.valid_bytes, found.end_offset, found.largest, found.damage) == (0, 7, (-1, 7), None)
     assert set(found.entries.values()) == {b""}

@@ -89,7 +89,7 @@ class Made:
             self.lasts.append(offset - 1)
         self.end = offset
         self.segment = make(self.batches, BASE, offset)
-        self.parts = bed.parts
+        self.components = bed.components
 
     def batch_of(self, offset: int) -> int | None:
         """The index of the first batch whose last offset is at or above ``offset``."""
@@ -101,7 +101,7 @@ class Made:
     def check_offsets(self) -> None:
         """Every offset is found where a scan from the start finds it."""
         for offset in range(BASE - 2, self.end + 3):
-            found, index = find_batch(self.segment, offset, self.parts), self.batch_of(offset)
+            found, index = find_batch(self.segment, offset, self.components), self.batch_of(offset)
             assert (None if found is None else found[0]) == (None if index is None else self.position(index)), offset
             for max_bytes in (1, 300):
                 for whole in (True, False):
@@ -111,7 +111,7 @@ class Made:
         """Batches come whole, from the one that is wanted, as many as fit, and at least one."""
         index = self.batch_of(offset)
         found = find_batches(
-            self.segment, offset, self.parts, max_bytes=max_bytes, bound=self.end, whole=whole, check_crc=whole
+            self.segment, offset, self.components, max_bytes=max_bytes, bound=self.end, whole=whole, check_crc=whole
         )
         if found is None:
             assert index is None, offset
@@ -133,7 +133,7 @@ class Made:
                 expected = next(
                     (TimestampOffset(t, o) for o, t in self.records if t >= stamp and o >= min_offset), None
                 )
-                assert find_timestamp(self.segment, stamp, min_offset, self.parts) == expected, (stamp, min_offset)
+                assert find_timestamp(self.segment, stamp, min_offset, self.components) == expected, (stamp, min_offset)
 
 
 @pytest.fixture(params=LAYOUTS)
@@ -144,9 +144,9 @@ def made(request: pytest.FixtureRequest, bed: LogBed, make_segment: MakeSegment)
 def honest(made: Made, role: IndexRole, interval_bytes: int) -> bytes:
     """The entries that an appender would have written."""
     config = TopicConfig(index_interval_bytes=interval_bytes)
-    builder = made.parts.indexes[role].builder(BASE, config)
+    builder = made.components.indexes[role].builder(BASE, config)
     entries = []
-    for chunk in walk(made.segment, 0, made.parts):
+    for chunk in walk(made.segment, 0, made.components):
         for batch in chunk.batches():
             start, last = chunk.position + batch.position, batch.last_offset
             entries.append(added(builder, stored_batch(start, batch.size_bytes, last, last, batch.max_timestamp_ms)))
@@ -166,24 +166,40 @@ def test_honest_indexes_find_what_a_scan_finds(made: Made, interval_bytes: int) 
 
 def test_an_honest_index_saves_reading(made: Made) -> None:
     made.segment.hold_entries(IndexRole.OFFSET, honest(made, IndexRole.OFFSET, 0))
-    found = [start_position(made.segment, offset, made.parts) for offset in range(BASE, made.end)]
+    found = [start_position(made.segment, offset, made.components) for offset in range(BASE, made.end)]
     assert found == sorted(found)
     assert found[-1] == made.position(len(made.batches) - 1)
 
 
+def test_one_read_finds_the_first_batch_though_no_index_entry_names_it(
+    bed: LogBed, make_segment: MakeSegment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Made(bed, make_segment, UNEVEN)
+    made.segment.hold_entries(IndexRole.OFFSET, honest(made, IndexRole.OFFSET, 4096))
+    read, positions = Segment.read, list[int]()
+
+    def counted(segment: Segment, position: int, size_bytes: int) -> memoryview:
+        positions.append(position)
+        return read(segment, position, size_bytes)
+
+    monkeypatch.setattr(Segment, "read", counted)
+    assert find_batches(made.segment, BASE + 1, made.components, max_bytes=1, bound=made.end, whole=True) is not None
+    assert positions == [0]
+
+
 def test_an_appender_writes_honest_indexes(bed: LogBed, made: Made) -> None:
     empty = Segment(
-        bed.files(), 10_000, 10_000, bed.parts, bed.files().open_segment(bed.path(10_000).name, create=True)
+        bed.files(), 10_000, 10_000, bed.components, bed.files().open_segment(bed.path(10_000).name, create=True)
     )
-    appender = Appender(empty, bed.parts, TopicConfig(index_interval_bytes=100))
+    appender = Appender(empty, bed.components, TopicConfig(index_interval_bytes=100))
     try:
-        for chunk in walk(made.segment, 0, bed.parts):
+        for chunk in walk(made.segment, 0, bed.components):
             for batch in chunk.batches():
                 data = chunk.data[batch.position : batch.position + batch.size_bytes]
                 table = BatchTable.from_rows(batch.magic, [astuple(moved(batch, 10_000 - BASE))[1:]], ScanStop.END, 0)
                 appender.append(PreparedBatches(table, bytearray(data)))
         for role in (IndexRole.OFFSET, IndexRole.TIME):
-            reader = bed.parts.indexes[role].reader(empty.index_entries(role), 10_000)
+            reader = bed.components.indexes[role].reader(empty.index_entries(role), 10_000)
             reader.check(empty.end_offset, empty.size_bytes)
             assert len(reader)
         assert empty.end_offset - 10_000 == made.end - BASE
@@ -276,19 +292,19 @@ def test_the_largest_timestamp(made: Made, interval_bytes: int) -> None:
     offset = next(o for o, t in made.records if t == top)
     expected = TimestampOffset(top, made.lasts[made.batch_of(offset) or 0])
     made.segment.hold_entries(IndexRole.TIME, honest(made, IndexRole.TIME, interval_bytes))
-    assert largest_timestamp(made.segment, made.parts) == expected
+    assert largest_timestamp(made.segment, made.components) == expected
     made.segment.hold_entries(IndexRole.TIME, b"")
-    assert largest_timestamp(made.segment, made.parts) == expected
+    assert largest_timestamp(made.segment, made.components) == expected
     made.segment.hold_entries(IndexRole.TIME, pack(">qi", top + 1, 0))
-    assert largest_timestamp(made.segment, made.parts) == expected
+    assert largest_timestamp(made.segment, made.components) == expected
 
 
 def test_without_timestamps_there_is_no_largest(bed: LogBed, make_segment: MakeSegment) -> None:
     made = Made(bed, make_segment, [(0, None, [-1]), (2, None, [-1, -1])])
-    assert largest_timestamp(made.segment, made.parts) == TimestampOffset(-1, BASE)
+    assert largest_timestamp(made.segment, made.components) == TimestampOffset(-1, BASE)
     assert made.segment.max_timestamp_ms == -1
     assert made.segment.age_from_ms == made.segment.log.modified_ms > 0
-    assert find_timestamp(made.segment, 0, BASE, made.parts) is None
+    assert find_timestamp(made.segment, 0, BASE, made.components) is None
 
 
 # --- single batches ----------------------------------------------------------------------------------------------
@@ -298,7 +314,7 @@ def test_without_timestamps_there_is_no_largest(bed: LogBed, make_segment: MakeS
 def test_a_batch_is_taken_only_where_one_starts(made: Made) -> None:
     begins = {made.position(index): last for index, last in enumerate(made.lasts)}
     for position in range(-2, made.segment.size_bytes + 3):
-        found = batch_at(made.segment, position, made.parts)
+        found = batch_at(made.segment, position, made.components)
         assert (None if found is None else found.last_offset) == begins.get(position)
 
 
@@ -306,12 +322,12 @@ def test_a_damaged_batch_is_no_batch(bed: LogBed, make_segment: MakeSegment) -> 
     good, bad = bed.batch(0, [Record(value=b"one")]), bytearray(bed.batch(1, [Record(value=b"two")]))
     bad[-1] ^= 1
     segment = make_segment([good, bad], 0, 2)
-    assert batch_at(segment, 0, bed.parts) is not None
-    assert batch_at(segment, len(good), bed.parts) is None
+    assert batch_at(segment, 0, bed.components) is not None
+    assert batch_at(segment, len(good), bed.components) is None
     segment.hold_entries(IndexRole.OFFSET, pack(">ii", 1, len(good)))
-    assert start_position(segment, 1, bed.parts) == 0
+    assert start_position(segment, 1, bed.components) == 0
     with pytest.raises(CorruptBatchError) as caught:
-        list(walk(segment, 0, bed.parts))
+        list(walk(segment, 0, bed.components))
     assert caught.value.position == len(good)
 
 
@@ -331,7 +347,7 @@ def test_aborted_transactions_of_a_range(bed: LogBed, make_segment: MakeSegment)
     for start in range(50):
         for end in range(start, 51):
             segments = [segment for segment in (first, second) if segment.end_offset > start]
-            found = aborted_transactions(segments, start, end, bed.parts)
+            found = aborted_transactions(segments, start, end, bed.components)
             expected = [gone for gone in listed if gone.last_offset >= start and gone.first_offset < end]
             assert list(found) == expected
 

@@ -26,17 +26,17 @@ def closed(bed: LogBed, make_segment: MakeSegment) -> Segment:
     """A closed segment of ten batches, three records each, with indexes."""
     data = [bed.batch(3 * n, records(3, start=3 * n, value_bytes=50)) for n in range(BATCHES)]
     log = bed.files().open_segment(bed.path(100).name, create=True)
-    with closing(Segment(bed.files(), 0, 0, bed.parts, log, names={".log": bed.path(100).name})) as active:
-        appender = Appender(active, bed.parts, TopicConfig(index_interval_bytes=0))
+    with closing(Segment(bed.files(), 0, 0, bed.components, log, names={".log": bed.path(100).name})) as active:
+        appender = Appender(active, bed.components, TopicConfig(index_interval_bytes=0))
         for batch in data:
-            appender.append(prepared(bed.parts.formats, batch))
+            appender.append(prepared(bed.components.formats, batch))
         appender.finish()
     bed.path(100).unlink()
     return make_segment(data, 0, 3 * BATCHES)
 
 
 def entries_of(segment: Segment, bed: LogBed, role: IndexRole) -> int:
-    found = bed.parts.indexes[role]
+    found = bed.components.indexes[role]
     reader = found.reader(segment.index_entries(role), segment.base_offset)
     reader.check(segment.end_offset, segment.size_bytes)
     return len(reader)
@@ -60,7 +60,7 @@ def test_sound_index_files_are_used(bed: LogBed, closed: Segment) -> None:
     ids=["cut", "reserved space", "zeros", "rotated", "past the end", "flipped"],
 )
 @pytest.mark.parametrize(("role", "suffix"), [(IndexRole.OFFSET, ".index"), (IndexRole.TIME, ".timeindex")])
-def test_an_index_that_contradicts_its_log_is_made_again_in_memory(
+def test_an_index_that_contradicts_its_log_is_rebuilt_in_memory(
     bed: LogBed, closed: Segment, role: IndexRole, suffix: str, damage: Callable[[bytes], bytes]
 ) -> None:
     path = bed.path(0, suffix)
@@ -71,7 +71,7 @@ def test_an_index_that_contradicts_its_log_is_made_again_in_memory(
 
 
 @pytest.mark.parametrize(("read_bytes", "made_again"), [(1024, True), (1 << 20, False)])
-def test_a_lost_offset_index_is_made_again_if_one_read_does_not_cover_the_segment(
+def test_a_lost_offset_index_is_rebuilt_if_one_read_does_not_cover_the_segment(
     bed: LogBed, make_segment: MakeSegment, read_bytes: int, *, made_again: bool
 ) -> None:
     bed.limits = Limits(read_bytes=read_bytes)
@@ -90,7 +90,7 @@ def test_reading_stops_at_the_end(closed: Segment) -> None:
 
 
 def test_a_limited_segment_ends_at_its_limit(bed: LogBed, closed: Segment) -> None:
-    limited = Segment(bed.files(), 0, 3, bed.parts, closed.log, size_bytes=100)
+    limited = Segment(bed.files(), 0, 3, bed.components, closed.log, size_bytes=100)
     assert limited.size_bytes == 100
     assert len(limited.read(90, 50)) == 10
     assert "[0, 3)" in repr(limited)
@@ -105,11 +105,11 @@ def test_closed_files_are_gone(closed: Segment) -> None:
 
 def test_an_index_can_be_read_while_its_segment_is_sealed(bed: LogBed) -> None:
     log = bed.files().open_segment(bed.path(0).name, create=True)
-    with closing(Segment(bed.files(), 0, 0, bed.parts, log)) as segment:
-        appender = Appender(segment, bed.parts, TopicConfig(index_interval_bytes=0))
+    with closing(Segment(bed.files(), 0, 0, bed.components, log)) as segment:
+        appender = Appender(segment, bed.components, TopicConfig(index_interval_bytes=0))
         for offset in range(3):
             batch = bed.batch(offset, records(1))
-            appender.append(prepared(bed.parts.formats, batch))
+            appender.append(prepared(bed.components.formats, batch))
         view = memoryview(segment.index_entries(IndexRole.OFFSET))
         before = bytes(view)
         appender.finish()

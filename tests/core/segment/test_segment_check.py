@@ -34,8 +34,8 @@ def test_a_sound_segment_is_counted_and_has_no_findings(
     segment = make_segment(batches, 0, 6)
     steps = list[int]()
     roles = (IndexRole.OFFSET, IndexRole.TIME)
-    indexes = {role: StoredIndex("index", rebuilt_entries(segment, role, bed.parts)) for role in roles}
-    report = check_segment(segment, bed.parts, indexes=indexes, records=True, on_bytes=steps.append)
+    indexes = {role: StoredIndex("index", rebuilt_entries(segment, role, bed.components)) for role in roles}
+    report = check_segment(segment, bed.components, indexes=indexes, records=True, on_bytes=steps.append)
     assert (report.batches, report.records, report.end_offset) == (3, 6, 6)
     assert report.valid_bytes == segment.size_bytes == sum(steps)
     assert report.largest_ms == records(1, start=5)[0].timestamp_ms
@@ -47,7 +47,7 @@ def test_a_truncated_batch_is_a_torn_tail_only_at_the_end_of_a_log(
     bed: LogBed, make_segment: MakeSegment, batches: list[bytes], *, is_last: bool
 ) -> None:
     segment = make_segment([*batches[:2], batches[2][:-5]], 0, 6)
-    report = check_segment(segment, bed.parts, is_last=is_last)
+    report = check_segment(segment, bed.components, is_last=is_last)
     (finding,) = report.findings
     assert finding.kind is (FindingKind.TORN if is_last else FindingKind.DAMAGE)
     assert (finding.place, finding.position) == (segment.label, len(batches[0]) + len(batches[1]))
@@ -59,7 +59,7 @@ def test_a_bad_batch_before_a_good_one_is_damage_even_at_the_end_of_a_log(
 ) -> None:
     damaged = bytearray(batches[1])
     damaged[-1] ^= 1
-    report = check_segment(make_segment([batches[0], damaged, batches[2]], 0, 6), bed.parts, is_last=True)
+    report = check_segment(make_segment([batches[0], damaged, batches[2]], 0, 6), bed.components, is_last=True)
     assert [finding.kind for finding in report.findings] == [FindingKind.DAMAGE]
 
 
@@ -70,8 +70,8 @@ def test_records_that_cannot_be_decoded_are_found_only_if_records_are_checked(
     damaged[57:61] = (3).to_bytes(4, "big")  # the number of records
     seal(damaged)
     segment = make_segment([batches[0], damaged, batches[2]], 0, 6)
-    assert check_segment(segment, bed.parts).bad_records == []
-    report = check_segment(segment, bed.parts, records=True)
+    assert check_segment(segment, bed.components).bad_records == []
+    report = check_segment(segment, bed.components, records=True)
     assert (report.findings, report.records) == ([], 4)
     assert [(finding.kind, finding.position) for finding in report.bad_records] == [
         (FindingKind.DAMAGE, len(batches[0]))
@@ -84,7 +84,7 @@ def test_a_wrong_entry_is_found_with_the_place_and_the_name_of_its_index(
     segment = make_segment(batches, 0, 6)
     entries = (2).to_bytes(4, "big") + (len(batches[0]) + 1).to_bytes(4, "big")
     index = StoredIndex("the object", entries, name="the index file: ")
-    (finding,) = check_segment(segment, bed.parts, indexes={IndexRole.OFFSET: index}).findings
+    (finding,) = check_segment(segment, bed.components, indexes={IndexRole.OFFSET: index}).findings
     assert (finding.kind, finding.place, finding.position) == (FindingKind.INDEX, "the object", 0)
     assert finding.text == f"the index file: no batch starts at position {len(batches[0]) + 1}"
 
@@ -93,7 +93,7 @@ def test_an_index_that_could_not_be_read_is_reported_with_its_reason(
     bed: LogBed, make_segment: MakeSegment, batches: list[bytes]
 ) -> None:
     indexes = {IndexRole.TIME: StoredIndex("the object", problem="it is too large")}
-    (finding,) = check_segment(make_segment(batches, 0, 6), bed.parts, indexes=indexes).findings
+    (finding,) = check_segment(make_segment(batches, 0, 6), bed.components, indexes=indexes).findings
     assert (finding.kind, finding.text) == (FindingKind.INDEX, "it is too large")
 
 
@@ -102,7 +102,7 @@ def test_indexes_are_not_compared_with_the_batches_before_damage(
 ) -> None:
     segment = make_segment([batches[0], bytes(80), batches[2]], 0, 6)
     indexes = {IndexRole.OFFSET: StoredIndex("index", b"\xff" * 8)}
-    report = check_segment(segment, bed.parts, indexes=indexes)
+    report = check_segment(segment, bed.components, indexes=indexes)
     assert [finding.kind for finding in report.findings] == [FindingKind.DAMAGE]
 
 
@@ -110,7 +110,7 @@ def test_a_missing_offset_index_of_a_local_segment_is_a_problem(
     bed: LogBed, make_segment: MakeSegment, batches: list[bytes]
 ) -> None:
     segment = make_segment(batches, 0, 6)
-    found = stored_indexes(segment, bed.parts)
+    found = stored_indexes(segment, bed.components)
     assert {role: stored.problem for role, stored in found.items()} == {
         IndexRole.OFFSET: "the index is missing",
         IndexRole.TIME: "",
@@ -127,9 +127,9 @@ def test_an_aborted_transaction_counts_as_missing_only_if_the_producers_are_know
         bed.marker(1, 5, ControlType.ABORT),
     ]
     segment = make_segment(written, 0, 2)
-    check = partial(check_segment, segment, bed.parts, indexes={IndexRole.TRANSACTION: StoredIndex("index")})
+    check = partial(check_segment, segment, bed.components, indexes={IndexRole.TRANSACTION: StoredIndex("index")})
     assert check().findings == []
     state = ProducerState()
-    report = check(replay=lambda chunk, table: replay_table(state, chunk.data, table, bed.parts))
+    report = check(replay=lambda chunk, table: replay_table(state, chunk.data, table, bed.components))
     assert [finding.kind for finding in report.findings] == [FindingKind.INDEX]
     assert "producer 5 aborted at 1 is missing" in report.findings[0].text

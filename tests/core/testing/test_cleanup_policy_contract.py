@@ -85,7 +85,7 @@ def test_the_contract_refuses_a_policy_that_plans_without_end(policy: CleanupPol
         CONTRACT.test_a_plan_that_is_carried_out_is_not_planned_again(policy)
 
 
-def test_the_contract_takes_a_policy_that_goes_by_the_checkpoint() -> None:
+def test_the_contract_accepts_a_policy_that_uses_the_checkpoint() -> None:
     CONTRACT.test_a_plan_that_is_carried_out_is_not_planned_again(Once())
     CONTRACT.test_a_rewrite_has_bounds_that_the_core_takes(Once())
 
@@ -95,7 +95,7 @@ def test_the_contract_refuses_a_rewrite_without_a_filter() -> None:
         CONTRACT.test_a_rewrite_has_bounds_that_the_core_takes(Unfiltered())
 
 
-def test_the_contract_refuses_deletions_of_nothing_and_of_more_than_there_is() -> None:
+def test_the_contract_refuses_deletions_of_nothing_and_beyond_the_end() -> None:
     with pytest.raises(AssertionError):
         CONTRACT.test_a_deletion_has_bounds_that_the_core_takes_and_deletes_something(DeletesNothing())
     with pytest.raises(PluginError, match="ends beyond the log"):

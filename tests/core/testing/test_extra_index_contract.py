@@ -61,6 +61,6 @@ def test_the_contract_refuses_answers_that_are_no_bool(answer: object) -> None:
 
 
 @pytest.mark.parametrize("answer", [None, False, 0])
-def test_the_contract_refuses_an_index_that_denies_a_key_that_is_there(answer: object) -> None:
+def test_the_contract_refuses_an_index_that_excludes_an_existing_key(answer: object) -> None:
     with pytest.raises(AssertionError):
         Contract().test_no_key_that_is_there_is_denied(Fixed(answer))

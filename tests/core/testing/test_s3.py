@@ -12,7 +12,7 @@ from stratalog.testing.s3 import LocalS3, local_s3, operation_of
 
 
 def ask(server: LocalS3, path: str, method: str = "GET", body: bytes | None = None) -> tuple[int, bytes]:
-    """One request with a signature that nobody checks."""
+    """Send one request with a signature that the server does not check."""
     url = f"{server.endpoint_url}/{server.bucket}{path}"
     headers = {
         "Authorization": "AWS4-HMAC-SHA256 Credential=local-key/20260101/us-east-1/s3/aws4_request",
@@ -99,7 +99,7 @@ def test_failures_are_forgotten_when_asked() -> None:
         assert ask(server, "/a", "PUT", b"x")[0] == HTTPStatus.OK
 
 
-def test_a_server_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_server_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with local_s3() as server:
         ask(server, "/a", "PUT", b"x")
         ask(server, "/missing")
@@ -111,7 +111,7 @@ def test_the_fixture_gives_a_prefix_of_the_sessions_bucket(s3_tier: str, local_s
     assert set(local_s3.options) == {"key", "secret", "endpoint_url"}
 
 
-def test_without_moto_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_moto_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name == "moto" or name.startswith("moto.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "moto", None)

@@ -39,7 +39,7 @@ class Archive:
         reading = self.bed.host.segment_store(str(self.bed.directory), read_only=True)
         with self.tiers.open(self.store) as tier:
             plan = ArchivePlan(config=TopicConfig(tier_layout="pair"))
-            archiver = Archiver([reading], tier, self.bed.parts, plan)
+            archiver = Archiver([reading], tier, self.bed.components, plan)
             assert [result.error for result in archiver.run()] == [None]
             return archiver.collect(TierCollection(GRACE_MS))
 
@@ -70,7 +70,7 @@ def archive(tmp_path: Path, installed: Registry) -> Iterator[Archive]:
     made.bed.close()
 
 
-def test_states_that_were_superseded_an_hour_ago_go_with_the_next_run_that_writes(archive: Archive) -> None:
+def test_states_that_were_superseded_an_hour_ago_are_deleted_by_the_next_run_that_writes(archive: Archive) -> None:
     archive.run(segments=4)
     assert archive.roots() == 4
     archive.later()
@@ -79,7 +79,7 @@ def test_states_that_were_superseded_an_hour_ago_go_with_the_next_run_that_write
     archive.check()
 
 
-def test_a_run_that_writes_nothing_collects_nothing_and_asks_for_nothing(archive: Archive) -> None:
+def test_a_run_that_writes_nothing_collects_nothing_and_sends_no_request(archive: Archive) -> None:
     archive.run(segments=3)
     archive.later()
     asked = archive.store.counts.copy()
@@ -88,7 +88,7 @@ def test_a_run_that_writes_nothing_collects_nothing_and_asks_for_nothing(archive
     assert archive.store.counts["list"] <= asked["list"]
 
 
-def test_uploads_of_a_killed_run_go_once_they_are_old(archive: Archive) -> None:
+def test_uploads_of_a_killed_run_are_deleted_once_they_are_old(archive: Archive) -> None:
     archive.run(segments=1)
     key = archive.leave_object(leader_epoch=0)
     archive.run(segments=1)
@@ -117,7 +117,9 @@ def test_a_store_that_fails_leaves_the_rest_to_the_next_time(archive: Archive) -
     reading = archive.bed.host.segment_store(str(archive.bed.directory), read_only=True)
     store = SimObjectStore(archive.tiers.bucket)
     with archive.tiers.open(store) as tier:
-        archiver = Archiver([reading], tier, archive.bed.parts, ArchivePlan(config=TopicConfig(tier_layout="pair")))
+        archiver = Archiver(
+            [reading], tier, archive.bed.components, ArchivePlan(config=TopicConfig(tier_layout="pair"))
+        )
         assert [result.error for result in archiver.run()] == [None]
         collection = TierCollection(GRACE_MS)
         store.faults = lambda request: ObjectFault.NOT_APPLIED if request.kind == "delete" else ObjectFault.NONE

@@ -65,7 +65,7 @@ def test_the_first_bytes_of_a_cold_log_cost_two_requests_once_the_root_is_known(
         assert dict(store.counts) == {"read": 2}
 
 
-def test_reading_on_asks_for_every_chunk_once_and_for_no_index(bed: TierBed) -> None:
+def test_a_sequential_read_requests_each_chunk_once_and_no_index(bed: TierBed) -> None:
     tier, store = opened(bed)
     with tier:
         segments = list(segments_of(tier))
@@ -105,7 +105,7 @@ def test_warm_reads_cost_nothing(bed: TierBed) -> None:
         assert not store.counts
 
 
-def test_one_damaged_reply_costs_one_further_request(bed: TierBed) -> None:
+def test_a_damaged_reply_causes_one_further_request(bed: TierBed) -> None:
     tier, store = opened(bed)
     with tier:
         segment = next(segments_of(tier))

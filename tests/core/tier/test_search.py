@@ -349,7 +349,7 @@ def _blind_create(good: tuple[Created, ...]) -> Callable[[Committer, Head, bytes
 
 
 def go_on_though_fenced(patch: pytest.MonkeyPatch) -> None:
-    """A higher epoch stops nobody."""
+    """A higher epoch does not stop a writer."""
     patch.setattr(Committer, "_check_fenced", lambda *_: None)
     patch.setattr(root_codec, "regression", lambda *_: "")
 

@@ -27,7 +27,7 @@ LOSSES = (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, Obj
 
 
 class Engine:
-    """One process: its own log, and what it told its clients is in the tier."""
+    """One process, with its own log and the records that it acknowledged as being in the tier."""
 
     def __init__(self, bed: TierBed, name: bytes, epoch: int, chance: random.Random) -> None:
         self.store = SimObjectStore(bed.bucket)
@@ -139,7 +139,7 @@ def no_confirmation(patch: pytest.MonkeyPatch) -> None:
 
 
 def overwriting(patch: pytest.MonkeyPatch) -> None:
-    """The store keeps no promise, and nobody looks."""
+    """The store keeps no guarantee, and no probe checks it."""
     init = TierBed.__post_init__
 
     def loose(self: TierBed) -> None:

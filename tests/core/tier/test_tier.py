@@ -33,7 +33,9 @@ def test_a_log_is_one_object() -> None:
     assert tier.uri == "sim://bucket"
 
 
-def test_a_store_without_atomic_creation_is_used_alone_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_without_atomic_creation_gets_single_writer_mode_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     tier = TierBed().open(SimObjectStore(capabilities=Capability.NONE))
     assert not tier.shared
     assert tier.reason
@@ -42,7 +44,7 @@ def test_a_store_without_atomic_creation_is_used_alone_and_that_is_said(caplog: 
     assert tier.log(LOG, TOPIC_ID).view().end_offset == 10
 
 
-def test_a_store_that_lies_is_used_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_without_its_promised_guarantees_gets_single_writer_mode(caplog: pytest.LogCaptureFixture) -> None:
     tier = TierBed().open(SimObjectStore(SimBucket(atomic=False)))
     assert not tier.shared
     assert "single-writer mode" in caplog.text

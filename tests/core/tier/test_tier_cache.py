@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -111,13 +110,13 @@ class FullDisk(PosixVfs):
     def __init__(self) -> None:
         self.is_full = True
 
-    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+    def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         if not self.is_full:
-            return super().write(descriptor, position, parts)
-        return super().write(descriptor, position, [part[: len(part) // 2] for part in parts])
+            return super().write(descriptor, position, data)
+        return super().write(descriptor, position, memoryview(data)[: len(data) // 2])
 
 
-def test_a_full_disk_costs_hits_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_causes_only_cache_misses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files, clock = FullDisk(), ManualClock()
     cache = cache_of(tmp_path, env=Env(files=files, clock=clock))
     cache.put("group", "item", DATA)
@@ -325,7 +324,7 @@ def test_an_item_that_could_not_be_opened_for_lack_of_descriptors_stays(tmp_path
 
 
 @pytest.mark.parametrize("kind", ["folder", "FIFO"])
-def test_a_directory_in_the_place_of_a_cached_item_costs_only_that_item(tmp_path: Path, kind: str) -> None:
+def test_a_directory_with_the_name_of_a_cached_item_hides_only_that_item(tmp_path: Path, kind: str) -> None:
     cache = cache_of(tmp_path)
     cache.put("a", "1", DATA)
     (path,) = files_in(tmp_path)

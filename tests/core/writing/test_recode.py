@@ -68,7 +68,7 @@ def test_parts_of_several_tasks_take_the_place_of_the_whole(target: WriteTarget)
     assert offsets(target) == list(range(0, 100, 2))
 
 
-def test_a_part_that_is_none_of_the_span_is_refused(target: WriteTarget) -> None:
+def test_a_part_that_does_not_begin_and_end_with_segments_is_refused(target: WriteTarget) -> None:
     with target.open() as writer:
         span = planned(writer)
         for part in ((span.start + 1, span.end), (span.start, span.end + 1)):
@@ -123,7 +123,7 @@ def test_a_key_set_that_does_not_fit_is_not_compacted_in_part(tmp_path: Path, ta
 
 
 def test_only_segments_that_are_not_as_asked_are_recoded(tmp_path: Path, target: WriteTarget) -> None:
-    """By one commit, however many lie between them; what is done twice writes nothing, and reads what it must look at."""
+    """One commit for any number of segments between; a second call writes nothing, and reads only what it checks."""
     with target.open() as writer:
         whole = planned(writer)
         second, last = whole.borders[1:3], whole.borders[-2:]

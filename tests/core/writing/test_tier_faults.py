@@ -193,7 +193,7 @@ def test_a_writer_that_an_engine_fences_publishes_nothing(tiers: Bed) -> None:
     assert tiers.values() == []
 
 
-def test_a_log_of_an_engine_is_refused_until_the_caller_says_that_it_is_no_more(tiers: Bed) -> None:
+def test_a_log_of_an_engine_is_refused_unless_the_caller_takes_it_over(tiers: Bed) -> None:
     engine = tiers.remote()
     tiers.append(tiers.stage([b"a"]), WriteMark("query", 3))
     engine.refresh()
@@ -250,7 +250,7 @@ def test_a_name_that_no_mark_may_have_is_refused(tiers: Bed) -> None:
 
 
 @pytest.mark.long
-def test_superseded_roots_go_though_no_engine_collects_them(tiers: Bed) -> None:
+def test_superseded_roots_are_deleted_even_without_an_engine(tiers: Bed) -> None:
     for number in range(140):
         tiers.append(tiers.stage([b"%d" % number]), WriteMark("query", number))
         tiers.clock.advance_ms(120_000)
@@ -370,7 +370,7 @@ def test_a_replacement_must_cover_exactly_the_span(tiers: Bed) -> None:
         assert writer.span(LOG, 299) is None
 
 
-def test_everything_in_a_span_may_go(tiers: Bed) -> None:
+def test_a_replacement_may_leave_no_record_of_a_span(tiers: Bed) -> None:
     tiers.append(tiers.stage([b"a", b"b"]))
     with tiers.writer() as writer:
         span = writer.span(LOG)

@@ -81,7 +81,7 @@ class Filler:
         pause(SETTLE_SECONDS)
 
     def producer(self, **settings: str | float | bool) -> Producer:
-        """Sends batches of at most 50 records, unless the settings say otherwise."""
+        """Producer whose batches have at most 50 records, unless the settings override this."""
         named = {name.replace("_", "."): value for name, value in settings.items()}
         return Producer({"bootstrap.servers": self.address, "linger.ms": 5, "batch.num.messages": 50, **named})
 
@@ -147,7 +147,7 @@ class Filler:
                     producer.commit_transaction(WAIT_SECONDS)
 
     def open_transaction(self, topic: str, name: str, count: int, start_ms: int) -> None:
-        """Begin a transaction that nobody ends: the process must end without closing its producer."""
+        """Begin a transaction that stays open: the process must end without closing its producer."""
         producer = self.producer(transactional_id=name, transaction_timeout_ms=900_000)
         producer.init_transactions()
         producer.begin_transaction()
@@ -407,7 +407,7 @@ COMMANDS: Final[dict[str, Callable[[Filler], None]]] = {
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the command of the command line."""
     parser = argparse.ArgumentParser(description="Fill a Kafka broker, or read from it.")
     parser.add_argument("address")
     parser.add_argument("seed", type=int)

@@ -57,7 +57,7 @@ def test_a_batch_line_without_horizon_as_old_tools_print_it() -> None:
     assert only_batch(line) == replace(BATCH, delete_horizon_ms=None)
 
 
-def test_an_empty_horizon_is_none() -> None:
+def test_an_empty_delete_horizon_is_parsed_as_none() -> None:
     line = BATCH_LINE.replace("OptionalLong[14]", "OptionalLong.empty")
     assert only_batch(line) == replace(BATCH, delete_horizon_ms=None)
 
@@ -66,7 +66,7 @@ def test_a_batch_that_the_tool_finds_broken() -> None:
     assert only_batch(BATCH_LINE.replace("isvalid: true", "isvalid: false")) == replace(BATCH, valid=False)
 
 
-def test_an_entry_of_v0_tells_its_last_offset_only() -> None:
+def test_an_entry_of_v0_has_only_its_last_offset() -> None:
     line = "offset: 36 position: 5 NoTimestampType: -1 size: 95 magic: 0 compresscodec: gzip crc: 9 isvalid: true"
     assert only_batch(line) == DumpedBatch(
         magic=0,
@@ -112,7 +112,7 @@ def test_a_record_line_belongs_to_the_batch_before(line: str, record: DumpedReco
     assert only_batch(BATCH_LINE, line) == replace(BATCH, records=[record])
 
 
-def test_entries_of_indexes_go_to_their_files() -> None:
+def test_entries_of_indexes_are_written_to_their_files() -> None:
     dump = parse_dump(
         """\
 Dumping 00000000000000000000.index

@@ -26,7 +26,7 @@ class Disk:
 
     def write(self, name: str, data: bytes, *, sync: bool = True) -> None:
         descriptor = self.files.open(self.path(name), write=True, create=True)
-        self.files.write(descriptor, 0, [data])
+        self.files.write(descriptor, 0, data)
         if sync:
             self.files.sync(descriptor)
         self.files.close(descriptor)

@@ -54,7 +54,7 @@ def test_one_of_several_creators_wins() -> None:
 @pytest.mark.parametrize(
     ("fault", "there"), [(ObjectFault.NOT_APPLIED, False), (ObjectFault.REPLY_LOST, True), (ObjectFault.LATE, False)]
 )
-def test_a_client_cannot_tell_whether_a_write_without_a_reply_was_applied(fault: ObjectFault, *, there: bool) -> None:
+def test_a_write_without_a_reply_has_an_unknown_outcome(fault: ObjectFault, *, there: bool) -> None:
     created = once(fault)
     assert created.create("a", b"1", deadline_ns=DEADLINE_NS) is Created.UNKNOWN
     assert ("a" in created.bucket.objects) == there

@@ -132,7 +132,7 @@ def test_the_last_batch_of_a_producer_stays_without_records(bed: LogBed) -> None
     assert left(log) == [(1, b"k", b"2")]
     with log.fetch(0) as fetched:
         assert fetched.size_bytes > 0
-        table = bed.parts.formats.of(2, "", 0).scan(fetched.read(), 0, fetched.size_bytes, check_crc=True)
+        table = bed.components.formats.of(2, "", 0).scan(fetched.read(), 0, fetched.size_bytes, check_crc=True)
     assert table.producer_id.tolist()[:1] == [7]
     assert table.record_count.tolist()[:1] == [0]
     bed.close()
@@ -193,12 +193,12 @@ def markers(bed: LogBed, log: Log) -> list[int]:
     found = []
     for segment in log.view().segments:
         data = segment.read(0, segment.size_bytes)
-        for table in scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables:
+        for table in scan(bed.components.formats, data, 0, len(data), check_crc=True).tables:
             found += [batch.last_offset for batch in table if batch.is_control]
     return found
 
 
-def test_aborted_data_of_a_transaction_that_ends_later_goes_and_hides_nothing(bed: LogBed) -> None:
+def test_aborted_data_of_a_transaction_that_ends_later_is_dropped_and_hides_nothing(bed: LogBed) -> None:
     """KAFKA-14055: the transaction index of the new segment knows what its markers end."""
     log = filled(bed)
     for sequence, key in enumerate((b"a", b"b")):
@@ -225,7 +225,7 @@ def test_an_open_transaction_bounds_the_round(bed: LogBed) -> None:
     assert left(log) == [(1, b"k", b"2"), (2, b"k", b"3")]
 
 
-def test_markers_that_nobody_knows_stay(bed: LogBed) -> None:
+def test_unknown_markers_stay(bed: LogBed) -> None:
     bed.topic = cleaning_logs.topic()
     record = Record(key=b"\0\0\0\x63", value=bytes(6), timestamp_ms=1)
     control = bed.batch(0, [record], producer=(9, 0, -1), transactional=True, control=True)
@@ -240,7 +240,7 @@ def test_markers_that_nobody_knows_stay(bed: LogBed) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize(("late_ms", "stays"), [(-1, True), (0, False)])
-def test_tombstones_of_older_formats_go_by_the_time_of_their_segment(
+def test_tombstones_of_older_formats_are_dropped_by_the_time_of_their_segment(
     bed: LogBed,
     magic: int,
     late_ms: int,
@@ -542,9 +542,7 @@ class Unknown(Meddler):
 
 
 @pytest.mark.parametrize("policy", [Raising(), Resizing(), Unknown()])
-def test_a_filter_that_does_wrong_costs_its_log_the_compaction_and_nothing_else(
-    bed: LogBed, policy: CleanupPolicy
-) -> None:
+def test_a_wrong_filter_stops_only_the_compaction_of_its_log(bed: LogBed, policy: CleanupPolicy) -> None:
     log = filled(bed, (b"k", b"1"), (b"k", b"2"))
     result = meddle(bed, log, policy)
     assert isinstance(result.error, PluginError)
@@ -563,7 +561,7 @@ def test_a_filter_that_does_wrong_costs_its_log_the_compaction_and_nothing_else(
         Rewrite(-1, 2, 0, "below the start"),
     ],
 )
-def test_a_policy_that_wants_what_cannot_be_is_reported(bed: LogBed, lie: Rewrite) -> None:
+def test_a_policy_with_impossible_plans_is_reported(bed: LogBed, lie: Rewrite) -> None:
     log = filled(bed, (b"k", b"1"), (b"k", b"2"))
     log.append([Record(key=b"k", value=b"3")])
 
@@ -610,7 +608,7 @@ def test_filters_join_by_the_harder_word(bed: LogBed) -> None:
 # --- events, throttle ------------------------------------------------------------------------------------------------
 
 
-def test_an_event_tells_what_was_done(bed: LogBed) -> None:
+def test_an_event_describes_the_change(bed: LogBed) -> None:
     log = filled(bed, (b"k", b"1"), (b"k", b"2"), (b"j", b"1"))
     size = sum(segment.size_bytes for segment in log.segments())
     cleaned(bed, log)

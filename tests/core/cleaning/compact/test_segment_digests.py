@@ -1,4 +1,4 @@
-"""Segments that a round need not read, since a digest tells that it would leave them as they are."""
+"""Segments that a round does not read, because their digests show that the round would not change them."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_spared_segment_is_copied_whole_whatever_is_read_at_a_time(bed: LogBed
         before = list(log.records())
 
 
-def test_a_dry_run_spares_too_and_leaves_the_files_alone(bed: LogBed) -> None:
+def test_a_dry_run_also_skips_segments_and_changes_no_file(bed: LogBed) -> None:
     log = clean_log(bed)
     add(log, b"old-2", VALUE)
     policies, now_ms = {"compact": bed.host.policy("compact")}, bed.clock.now_ms()
@@ -240,7 +240,7 @@ def test_a_filter_without_digests_has_every_segment_read(bed: LogBed) -> None:
     assert result.stats.records_read == OLD + 1
 
 
-def test_damage_anywhere_in_a_digest_costs_reading_and_nothing_else(bed: LogBed) -> None:
+def test_damage_anywhere_in_a_digest_costs_only_a_read_of_the_segment(bed: LogBed) -> None:
     log = clean_log(bed)
     add(log, b"old-1", None)
     target = bed.path(0, DIGEST_SUFFIX)
@@ -258,7 +258,7 @@ def test_damage_anywhere_in_a_digest_costs_reading_and_nothing_else(bed: LogBed)
 
 @pytest.mark.parametrize("directory", [b"", b"\x01\0\0\0\0\0\0\0\x01\xff"], ids=["too short", "no ASCII"])
 def test_a_digest_of_another_form_with_a_right_crc_counts_as_missing(bed: LogBed, directory: bytes) -> None:
-    """docs/formats/digest.md: whatever is not exactly as it says."""
+    """Every deviation from docs/formats/digest.md is refused."""
     log = clean_log(bed)
     add(log, b"new", VALUE)
     target = bed.path(0, DIGEST_SUFFIX)
@@ -289,7 +289,7 @@ def test_a_segment_that_is_not_the_one_of_its_digest_is_read(bed: LogBed) -> Non
     assert one not in keys
 
 
-def test_a_full_disk_costs_the_digest_alone(bed: LogBed) -> None:
+def test_a_full_disk_loses_only_the_digest(bed: LogBed) -> None:
     faulty = FaultyVfs()
     bed.files_port = faulty
 
@@ -307,7 +307,7 @@ def test_a_full_disk_costs_the_digest_alone(bed: LogBed) -> None:
 
 
 @pytest.mark.parametrize("what", ["the listing", "the round"])
-def test_a_digest_that_goes_while_it_is_checked_keeps_no_log_from_being_cleaned(bed: LogBed, what: str) -> None:
+def test_a_digest_that_is_deleted_during_its_check_does_not_stop_the_cleaning(bed: LogBed, what: str) -> None:
     """Retention may delete a segment, and its digest, at any time."""
     faulty = FaultyVfs()
     bed.files_port = faulty
@@ -354,7 +354,7 @@ def test_deleting_and_rewriting_take_the_digest_along(bed: LogBed) -> None:
 
 
 class Fast(PosixVfs):
-    """Of a disk that nobody pulls out."""
+    """Operations of a disk without power loss."""
 
     def sync(self, descriptor: int) -> None:
         del descriptor
@@ -470,7 +470,7 @@ class Search:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.long
-def test_a_loss_of_power_leaves_no_digest_that_lies(
+def test_a_loss_of_power_leaves_no_wrong_digest(
     tmp_path: Path, installed: Registry, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Even where files that come back have the time of those that went."""

@@ -85,7 +85,7 @@ def test_the_key_is_gone_from_both_tiers_and_the_rest_is_as_it_was(logs: TieredL
         assert letters(reader.log("t", 0)) == "1b 2c 3b 4c 5d 7c"
 
 
-@pytest.mark.parametrize("layout", ["single", "plain", "chunked", "encrypted"])
+@pytest.mark.parametrize("layout", ["single", "plain", "chunked", "encrypted", "parquet"])
 @pytest.mark.long
 def test_every_layout_and_not_a_byte_of_it_is_left_once_its_time_is_over(tmp_path: Path, layout: str) -> None:
     keys = tmp_path / "keys.toml"
@@ -149,7 +149,7 @@ def test_no_earlier_state_brings_it_back_though_history_is_kept_for_longer(logs:
         assert letters(reader.log("t", 0)) == "1b 2c"
 
 
-def test_objects_that_compaction_left_in_the_history_are_reported_and_go(logs: TieredLogs, engine: Engine) -> None:
+def test_objects_that_compaction_left_in_the_history_are_reported_and_deleted(logs: TieredLogs, engine: Engine) -> None:
     """No segment holds the key any more, but older roots name objects that do."""
     log = filled(engine, "ab", "bB", "c")
     engine.offload()
@@ -244,7 +244,7 @@ def test_a_fenced_engine_erases_nothing_there(logs: TieredLogs, engine: Engine) 
     assert erased(winner).is_complete
 
 
-def test_a_follower_says_that_its_leader_must(engine: Engine) -> None:
+def test_a_follower_refers_to_its_leader(engine: Engine) -> None:
     log = filled(engine, "abc", **DELETE)
     engine.offload()
     log.follow(3)

@@ -45,7 +45,7 @@ def data_of(log: Log) -> bytes:
 def batches(bed: LogBed, log: Log) -> list[tuple[int, int, int, int]]:
     """Last offset, producer, its epoch and sequence of each batch."""
     data = data_of(log)
-    tables = scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables
+    tables = scan(bed.components.formats, data, 0, len(data), check_crc=True).tables
     return [
         (one.last_offset, one.producer_id, one.producer_epoch, one.base_sequence) for table in tables for one in table
     ]
@@ -70,7 +70,7 @@ def test_no_record_of_the_key_is_left_and_all_others_are(bed: LogBed, magic: int
     assert again.append([Record(value=b"next")]).base_offset == end
 
 
-def test_files_set_aside_are_reported_until_they_are_gone(bed: LogBed) -> None:
+def test_files_that_are_set_aside_are_reported_until_they_are_deleted(bed: LogBed) -> None:
     log = filled(bed, delay_ms=5000)
     before = {one.base_offset: bed.path(one.base_offset).read_bytes() for one in log.segments()}
     first = erase(log, GONE)
@@ -137,7 +137,7 @@ def test_a_damaged_segment_is_reported_and_the_others_are_done(bed: LogBed) -> N
     assert (str(bed.path(16)), result.is_complete) == (remnant.where, False)
 
 
-def test_a_log_that_cannot_be_rolled_says_so_and_keeps_what_it_has(bed: LogBed) -> None:
+def test_a_log_that_cannot_be_rolled_reports_it_and_keeps_its_records(bed: LogBed) -> None:
     files = FaultyVfs()
     bed.files_port = files
     log = filled(bed)

@@ -34,7 +34,7 @@ class Wanting(CleanupPolicy):
 
 
 def filled(bed: LogBed, **settings: object) -> Log:
-    """Eight records, one a second, two a segment; the clock stands two seconds after the last."""
+    """Eight records, one a second, two in each segment; the clock is two seconds after the last record."""
     bed.topic = TopicConfig.from_mapping({"segment.bytes": 250, "file.delete.delay.ms": 0, **settings}, "test")
     log = bed.open()
     for _ in range(COUNT):
@@ -57,7 +57,7 @@ def offsets_left(log: Log) -> list[int]:
 @pytest.mark.parametrize(
     ("retention_ms", "first"), [(-1, 0), (9000, 0), (8000, 0), (7999, 2), (6000, 2), (5000, 4), (1999, 8), (0, 8)]
 )
-def test_segments_that_are_too_old_go(bed: LogBed, retention_ms: int, first: int) -> None:
+def test_segments_that_are_too_old_are_deleted(bed: LogBed, retention_ms: int, first: int) -> None:
     log = filled(bed, **{"retention.ms": retention_ms})
     sizes = [segment.size_bytes for segment in log.segments()]
     result = run(log, bed, DeletePolicy())
@@ -71,7 +71,7 @@ def test_segments_that_are_too_old_go(bed: LogBed, retention_ms: int, first: int
     assert log.append([Record(value=b"next")]).base_offset == COUNT
 
 
-def test_a_dry_run_tells_and_does_nothing(bed: LogBed) -> None:
+def test_a_dry_run_reports_the_plan_and_changes_nothing(bed: LogBed) -> None:
     log = filled(bed, **{"retention.ms": 5000})
     before, events = bed.contents(), list(bed.events)
     promised = run(log, bed, DeletePolicy(), dry_run=True)
@@ -87,7 +87,7 @@ def test_a_second_pass_finds_nothing(bed: LogBed) -> None:
     assert (again.deleted_segments, again.deleted_bytes, again.reasons) == (0, 0, ())
 
 
-def test_segments_below_the_log_start_go(bed: LogBed) -> None:
+def test_segments_below_the_log_start_are_deleted(bed: LogBed) -> None:
     log = filled(bed, **{"retention.ms": -1})
     log.delete_records(5)
     result = run(log, bed, DeletePolicy())
@@ -144,7 +144,9 @@ def test_a_deletion_that_deletes_nothing_makes_the_log_uncleanable(bed: LogBed) 
 
 
 @pytest.mark.parametrize(("watermark", "left"), [(0, [0, 2, 4, 6]), (3, [2, 4, 6]), (4, [4, 6]), (7, [6])])
-def test_no_segment_goes_that_reaches_above_the_high_watermark(bed: LogBed, watermark: int, left: list[int]) -> None:
+def test_no_segment_that_reaches_above_the_high_watermark_is_deleted(
+    bed: LogBed, watermark: int, left: list[int]
+) -> None:
     bed.watermark = Watermark.EXTERNAL
     log = filled(bed, **{"retention.ms": 0})
     log.follow(1)  # a follower's high watermark may fall
@@ -169,7 +171,7 @@ def test_without_a_tier_nothing_is_evicted(bed: LogBed) -> None:
     assert offsets_left(log) == list(range(COUNT))
 
 
-def test_a_summary_says_what_there_is(bed: LogBed) -> None:
+def test_a_summary_describes_all_segments(bed: LogBed) -> None:
     log = filled(bed)
     summary = summarise(log, has_tier=False)
     assert [(segment.base_offset, segment.end_offset) for segment in summary.segments] == [

@@ -141,7 +141,7 @@ def test_wrong_options_are_explained(
 
 
 @pytest.mark.parametrize(("name", "said"), [("orderz", "did you mean 'orders'?"), ("xyz", "its topics are orders, t")])
-def test_an_unknown_topic_is_told_with_a_near_one(
+def test_an_unknown_topic_is_reported_with_a_similar_name(
     place: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
 ) -> None:
     assert run(["topics", "create", "orders", "--dir", str(place)]) == 0

@@ -52,6 +52,24 @@ def test_the_lag_is_counted_from_the_high_watermark(folder: str, capsys: pytest.
     ]
 
 
+def test_groups_are_shown_while_an_engine_has_the_directory(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_engine(folder):
+        assert [row["group"] for row in items(capsys, "list", "--dir", folder)] == ["audit", "billing"]
+        assert [row["lag"] for row in items(capsys, "describe", "billing", "--dir", folder)] == [6, 0]
+        assert run(["groups", "delete", "billing", "--yes", "--dir", folder]) == 2
+    assert committed(folder, "billing") == {ORDERS[0]: 4, ORDERS[1]: 10}
+
+
+def test_a_directory_without_groups_is_only_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("orders")
+    before = sorted(entry.name for entry in tmp_path.iterdir())
+    assert items(capsys, "list", "--dir", str(tmp_path)) == []
+    assert run(["groups", "describe", "billing", "--dir", str(tmp_path)]) == 2
+    assert "no group has any" in capsys.readouterr().err
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == before
+
+
 def test_deleted_records_are_no_lag(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     with open_engine(folder) as engine:
         engine.log("orders", 0).delete_records(7)
@@ -85,7 +103,7 @@ def test_a_dry_run_commits_nothing(folder: str, capsys: pytest.CaptureFixture[st
     assert committed(folder, "billing") == {ORDERS[0]: 4, ORDERS[1]: 10}
 
 
-def test_a_new_group_begins_where_the_reset_of_a_topic_says(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_group_begins_at_the_reset_policy_of_its_topic(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     rows = items(capsys, "reset", "new", "orders", "users", "--to", "end", "--dir", folder)
     assert [(row["topic"], row["before"], row["committed"]) for row in rows] == [
         ("orders", None, 10),

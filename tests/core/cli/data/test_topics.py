@@ -43,7 +43,7 @@ def test_settings_are_altered_and_taken_back(folder: str, capsys: pytest.Capture
     assert "retention.ms" in capsys.readouterr().err
 
 
-def test_a_topic_is_deleted_when_somebody_says_yes(
+def test_a_topic_is_deleted_after_confirmation(
     folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for answer, said in (("n\n", "nothing was deleted"), ("", "--yes")):  # no answer: a script's input is at its end
@@ -72,7 +72,7 @@ def test_all_of_a_topic_is_described(folder: str, capsys: pytest.CaptureFixture[
     assert (producer["partition"], producer["last_offset"], producer["open_transaction"]) == (0, 2, None)
 
 
-def test_describing_goes_on_after_a_partition_that_cannot_be_read(
+def test_describe_continues_after_a_partition_that_cannot_be_read(
     folder: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (Path(folder) / "orders-1" / "leader-epoch-checkpoint").write_text("nonsense")
@@ -116,7 +116,7 @@ def test_the_folder_of_a_log_is_no_log_directory(
     before = sorted(path.name for path in log.iterdir())
     command = [word.replace("file:///nowhere", Path(folder).as_uri()) for word in command]
     assert run([*command, "--dir", str(log)]) == 2
-    assert f"this is the folder of one log: use its log directory, {folder}" in capsys.readouterr().err
+    assert f": use its log directory, {folder}\n" in capsys.readouterr().err
     assert sorted(path.name for path in log.iterdir()) == before
 
 

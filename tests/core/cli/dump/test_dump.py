@@ -42,6 +42,7 @@ from stratalog.spi.formats import BatchHeader
 Item = dict[str, Any]
 STAMP = 1_700_000_000_000
 LOG = "00000000000000000000.log"
+INDEX = "00000000000000000000.index"
 
 
 class Dumped:
@@ -73,9 +74,9 @@ def dump(capsys: pytest.CaptureFixture[str]) -> Dump:
 
 
 @pytest.fixture
-def parts() -> Iterator[Components]:
+def components() -> Iterator[Components]:
     host = open_host(Settings(), (), None)
-    yield host.parts(TopicConfig())
+    yield host.components(TopicConfig())
     host.close()
 
 
@@ -86,9 +87,9 @@ def records(count: int, first: int = 0) -> list[Record]:
     ]
 
 
-def encoded(parts: Components, magic: int, listed: list[Record], base: int = 0, codec: str = "") -> bytes:
-    form = parts.formats.of(magic, "", 0)
-    found = parts.codecs.by_name(codec) if codec else None
+def encoded(components: Components, magic: int, listed: list[Record], base: int = 0, codec: str = "") -> bytes:
+    form = components.formats.of(magic, "", 0)
+    found = components.codecs.by_name(codec) if codec else None
     return bytes(form.encode(listed, BatchHeader(base_offset=base), found, None))
 
 
@@ -102,8 +103,8 @@ def written(tmp_path: Path, *batches: bytes, name: str = LOG) -> Path:
 
 
 @pytest.mark.parametrize("codec", ["", "gzip", "zstd"])
-def test_a_batch_and_its_records(dump: Dump, tmp_path: Path, parts: Components, codec: str) -> None:
-    data = encoded(parts, 2, records(3), base=7, codec=codec)
+def test_a_batch_and_its_records(dump: Dump, tmp_path: Path, components: Components, codec: str) -> None:
+    data = encoded(components, 2, records(3), base=7, codec=codec)
     (batch,) = dump(written(tmp_path, data, name="00000000000000000005.log"), "--json", "--values").items
     assert batch["kind"] == "batch"
     assert (batch["base_offset"], batch["last_offset"], batch["count"]) == (7, 9, 3)
@@ -111,7 +112,7 @@ def test_a_batch_and_its_records(dump: Dump, tmp_path: Path, parts: Components, 
     assert batch["codec"] == (codec or "none")
     assert batch["timestamp_type"] == "CreateTime"
     assert batch["crc"] == int.from_bytes(data[17:21], "big")
-    plain = encoded(parts, 2, records(3), base=7)
+    plain = encoded(components, 2, records(3), base=7)
     assert batch.get("uncompressed_bytes") == (len(plain) - 61 if codec else None)
     assert [
         (record["offset"], record["timestamp_ms"], record["key"], record["value"], record["headers"])
@@ -119,10 +120,23 @@ def test_a_batch_and_its_records(dump: Dump, tmp_path: Path, parts: Components, 
     ] == [(7 + number, STAMP + number, f"k{number}", f"v{number}", []) for number in range(3)]
 
 
+def test_a_count_ends_each_log_and_each_index(dump: Dump, tmp_path: Path, components: Components) -> None:
+    batches = [encoded(components, 2, records(2), base=2 * number) for number in range(3)]
+    written(tmp_path, *batches, bytes(99))  # zeros at the end, which are damage
+    written(tmp_path, (5).to_bytes(4, "big"), bytes(4), (9).to_bytes(4, "big"), (80).to_bytes(4, "big"), name=INDEX)
+    shown = dump(tmp_path / LOG, tmp_path / INDEX, "--json", "--deep", "-c", "1")
+    assert shown.code == 0
+    assert [(item["kind"], item.get("count"), item.get("position")) for item in shown.items] == [
+        ("batch", 2, 0),
+        ("offset_entry", None, 0),
+    ]
+    assert dump(tmp_path / LOG, "--json", "--count", "4").code == 1
+
+
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_wrapper_shows_the_messages_in_it(dump: Dump, tmp_path: Path, parts: Components, magic: int) -> None:
-    plain = [encoded(parts, magic, [record], base=0) for record in records(3)]
-    wrapper = encoded(parts, magic, records(3), base=4, codec="gzip")
+def test_a_wrapper_shows_the_messages_in_it(dump: Dump, tmp_path: Path, components: Components, magic: int) -> None:
+    plain = [encoded(components, magic, [record], base=0) for record in records(3)]
+    wrapper = encoded(components, magic, records(3), base=4, codec="gzip")
     ended = dump(written(tmp_path, wrapper), "--json", "--deep")
     (batch,) = ended.items
     assert (batch["base_offset"], batch["last_offset"], batch["count"]) == (None, 6, None)
@@ -136,16 +150,18 @@ def test_a_wrapper_shows_the_messages_in_it(dump: Dump, tmp_path: Path, parts: C
     assert [line.split()[:2] for line in people if line.startswith("|")] == [["|", "4"], ["|", "5"], ["|", "6"]]
 
 
-def test_a_message_inside_a_wrapper_with_a_bad_crc_is_told(dump: Dump, tmp_path: Path, parts: Components) -> None:
+def test_a_message_with_a_bad_crc_inside_a_wrapper_is_reported(
+    dump: Dump, tmp_path: Path, components: Components
+) -> None:
     """The wrapper's own CRC covers the compressed bytes, so it is good; Kafka's tool checks both."""
-    messages = bytearray(encoded(parts, 1, records(3)))
+    messages = bytearray(encoded(components, 1, records(3)))
     size = len(messages) // 3
     for number in range(3):
         messages[number * size : number * size + 8] = number.to_bytes(8, "big")
     messages[2 * size - 1] ^= 1  # the value of the second
-    codec = parts.codecs.by_name("gzip")
+    codec = components.codecs.by_name("gzip")
     packed = Record(timestamp_ms=STAMP, value=codec.compress(messages, level=None, magic=1))
-    wrapper = bytearray(encoded(parts, 1, [packed], base=2))
+    wrapper = bytearray(encoded(components, 1, [packed], base=2))
     wrapper[17] |= codec.id
     wrapper[12:16] = crc32(wrapper[16:]).to_bytes(4, "big")
     ended = dump(written(tmp_path, bytes(wrapper)), "--json", "--deep")
@@ -157,9 +173,12 @@ def test_a_message_inside_a_wrapper_with_a_bad_crc_is_told(dump: Dump, tmp_path:
     assert "BAD CRC" in dump(tmp_path / LOG, "--deep").out
 
 
-def test_formats_may_be_mixed(dump: Dump, tmp_path: Path, parts: Components) -> None:
+def test_formats_may_be_mixed(dump: Dump, tmp_path: Path, components: Components) -> None:
     log = written(
-        tmp_path, encoded(parts, 0, records(1)), encoded(parts, 1, records(1), 1), encoded(parts, 2, records(1), 2)
+        tmp_path,
+        encoded(components, 0, records(1)),
+        encoded(components, 1, records(1), 1),
+        encoded(components, 2, records(1), 2),
     )
     assert [item["magic"] for item in dump(log, "--json").items] == [0, 1, 2]
     assert [line.split()[2:4] for line in dump(log).lines[2:]] == [["0", "0"], ["1", "1"], ["2", "2"]]
@@ -181,11 +200,17 @@ def test_formats_may_be_mixed(dump: Dump, tmp_path: Path, parts: Components) -> 
         (b"\xff" * 5000, ("--decoder", "hex"), {"value_hex": "ff" * 5000}, f"0x{'ff' * 5000}"),
     ],
 )
-def test_values_cannot_be_taken_for_others(
-    dump: Dump, tmp_path: Path, parts: Components, value: bytes | None, style: tuple[str, ...], said: Item, shown: str
+def test_values_of_different_types_stay_distinct(
+    dump: Dump,
+    tmp_path: Path,
+    components: Components,
+    value: bytes | None,
+    style: tuple[str, ...],
+    said: Item,
+    shown: str,
 ) -> None:
     record = Record(timestamp_ms=STAMP, key=None, value=value, headers=(("h", value), ("h", None)))
-    log = written(tmp_path, encoded(parts, 2, [record]))
+    log = written(tmp_path, encoded(components, 2, [record]))
     found = dump(log, "--json", *(style or ("--values",))).items[0]["records"][0]
     assert {name: found[name] for name in found if name.startswith("value") and name != "value_size"} == said
     assert found["headers"] == [{"key": "h", **said}, {"key": "h", "value": None}]
@@ -194,9 +219,9 @@ def test_values_cannot_be_taken_for_others(
     assert people[-1] == f"| 0  2023-11-14T22:13:20.000Z  null = {shown}  h: {shown}  h: null"
 
 
-def test_sizes_alone_are_shown_without_values(dump: Dump, tmp_path: Path, parts: Components) -> None:
+def test_sizes_alone_are_shown_without_values(dump: Dump, tmp_path: Path, components: Components) -> None:
     record = Record(timestamp_ms=-1, key=b"key", value=None, headers=(("a", b"1"), ("b", None)))
-    log = written(tmp_path, encoded(parts, 2, [record]))
+    log = written(tmp_path, encoded(components, 2, [record]))
     found = dump(log, "--json", "--deep").items[0]["records"][0]
     assert (found["key_size"], found["value_size"], found["header_keys"]) == (3, -1, ["a", "b"])
     assert "key" not in found
@@ -238,8 +263,10 @@ CONTROLS: list[tuple[ControlRecord, Item]] = [
 
 
 @pytest.mark.parametrize(("control", "said"), CONTROLS, ids=[said["type"] for _, said in CONTROLS])
-def test_control_records(dump: Dump, tmp_path: Path, parts: Components, control: ControlRecord, said: Item) -> None:
-    data = control_batch(parts.formats.of(2, "", 0), control, timestamp_ms=STAMP, leader_epoch=3)
+def test_control_records(
+    dump: Dump, tmp_path: Path, components: Components, control: ControlRecord, said: Item
+) -> None:
+    data = control_batch(components.formats.of(2, "", 0), control, timestamp_ms=STAMP, leader_epoch=3)
     log = written(tmp_path, bytes(data))
     (shallow,) = dump(log, "--json").items
     assert (shallow["control"], shallow["control_record"]) == (True, said)
@@ -249,8 +276,10 @@ def test_control_records(dump: Dump, tmp_path: Path, parts: Components, control:
     assert dump(log, "--deep").lines[-1].startswith(f"| 0  2023-11-14T22:13:20.000Z  {said['type']}")
 
 
-def test_control_records_that_nobody_knows_or_that_are_none(dump: Dump, tmp_path: Path, parts: Components) -> None:
-    form = parts.formats.of(2, "", 0)
+def test_unknown_and_malformed_control_records_are_shown_or_corrupt(
+    dump: Dump, tmp_path: Path, components: Components
+) -> None:
+    form = components.formats.of(2, "", 0)
     listed = [
         Record(timestamp_ms=STAMP, key=b"\0\0\0\x63", value=b""),
         Record(timestamp_ms=STAMP, key=control_key(ControlType.COMMIT), value=b"\0"),
@@ -266,8 +295,8 @@ def test_control_records_that_nobody_knows_or_that_are_none(dump: Dump, tmp_path
     assert "control type 99" in dump(log, "--deep").out
 
 
-def test_special_properties_of_a_batch_are_shown(dump: Dump, tmp_path: Path, parts: Components) -> None:
-    form = parts.formats.of(2, "", 0)
+def test_special_properties_of_a_batch_are_shown(dump: Dump, tmp_path: Path, components: Components) -> None:
+    form = components.formats.of(2, "", 0)
     header = BatchHeader(producer_id=9, producer_epoch=2, base_sequence=(1 << 31) - 1, transactional=True)
     log = written(tmp_path, bytes(form.encode(records(2), header, None, None)))
     said = dump(log).lines[-1]
@@ -282,9 +311,9 @@ def test_special_properties_of_a_batch_are_shown(dump: Dump, tmp_path: Path, par
 
 @pytest.mark.parametrize("form", [(), ("--deep",), ("--values",)])
 def test_everything_before_the_damage_is_shown(
-    dump: Dump, tmp_path: Path, parts: Components, form: tuple[str, ...]
+    dump: Dump, tmp_path: Path, components: Components, form: tuple[str, ...]
 ) -> None:
-    batches = [encoded(parts, 2, records(2), base=2 * number) for number in range(4)]
+    batches = [encoded(components, 2, records(2), base=2 * number) for number in range(4)]
     whole = dump(written(tmp_path, *batches), "--json", *form).items
     position = len(batches[0]) + len(batches[1])
     damaged = bytearray(b"".join(batches))
@@ -307,8 +336,8 @@ def test_everything_before_the_damage_is_shown(
     assert f"file={log} position={position}" in people.err
 
 
-def test_a_cut_and_a_tail_of_zeros(dump: Dump, tmp_path: Path, parts: Components) -> None:
-    batch = encoded(parts, 2, records(1))
+def test_a_cut_and_a_tail_of_zeros(dump: Dump, tmp_path: Path, components: Components) -> None:
+    batch = encoded(components, 2, records(1))
     cut = dump(written(tmp_path, batch, batch[:30], name="00000000000000000000.log"), "--json").items
     assert [item["kind"] for item in cut] == ["batch", "corrupt"]
     assert cut[1]["bytes_not_shown"] == 30
@@ -319,12 +348,12 @@ def test_a_cut_and_a_tail_of_zeros(dump: Dump, tmp_path: Path, parts: Components
 
 
 def test_records_that_do_not_fit_their_batch_leave_the_next_batch_readable(
-    dump: Dump, tmp_path: Path, parts: Components
+    dump: Dump, tmp_path: Path, components: Components
 ) -> None:
-    bad = bytearray(encoded(parts, 2, records(3)))
+    bad = bytearray(encoded(components, 2, records(3)))
     bad[57:61] = (4).to_bytes(4, "big")  # one record more than there are
     bad[17:21] = crc32c(bytes(bad[21:])).to_bytes(4, "big")
-    log = written(tmp_path, bytes(bad), encoded(parts, 2, records(1), base=9))
+    log = written(tmp_path, bytes(bad), encoded(components, 2, records(1), base=9))
     ended = dump(log, "--json", "--deep")
     assert ended.code == 1
     assert [item["kind"] for item in ended.items] == ["batch", "corrupt", "batch"]
@@ -335,14 +364,14 @@ def test_records_that_do_not_fit_their_batch_leave_the_next_batch_readable(
 
 @pytest.mark.long
 def test_a_batch_that_cannot_be_unpacked_leaves_the_next_one_readable(
-    dump: Dump, tmp_path: Path, parts: Components
+    dump: Dump, tmp_path: Path, components: Components
 ) -> None:
     """A codec that does not exist, and records larger than the limit on what is unpacked."""
-    strange = bytearray(encoded(parts, 2, records(1)))
+    strange = bytearray(encoded(components, 2, records(1)))
     strange[22] |= 7
     strange[17:21] = crc32c(bytes(strange[21:])).to_bytes(4, "big")
-    bomb = encoded(parts, 2, [Record(timestamp_ms=STAMP, value=bytes(1 << 20))] * 300, base=1, codec="zstd")
-    log = written(tmp_path, bytes(strange), bomb, encoded(parts, 2, records(1), base=400))
+    bomb = encoded(components, 2, [Record(timestamp_ms=STAMP, value=bytes(1 << 20))] * 300, base=1, codec="zstd")
+    log = written(tmp_path, bytes(strange), bomb, encoded(components, 2, records(1), base=400))
     ended = dump(log, "--json", "--deep")
     assert ended.code == 1
     said = [item for item in ended.items if item["kind"] == "corrupt"]
@@ -355,8 +384,8 @@ def test_a_batch_that_cannot_be_unpacked_leaves_the_next_one_readable(
 # --- files -------------------------------------------------------------------------------------------------------
 
 
-def test_the_next_file_follows_whatever_is_wrong_with_one(dump: Dump, tmp_path: Path, parts: Components) -> None:
-    good = written(tmp_path, encoded(parts, 2, records(1)))
+def test_the_next_file_follows_whatever_is_wrong_with_one(dump: Dump, tmp_path: Path, components: Components) -> None:
+    good = written(tmp_path, encoded(components, 2, records(1)))
     bad = written(tmp_path, b"x" * 40, name="00000000000000000001.log")
     ended = dump(bad, good, "--json")
     assert ended.code == 1
@@ -369,13 +398,13 @@ def test_the_next_file_follows_whatever_is_wrong_with_one(dump: Dump, tmp_path: 
 
 
 @pytest.mark.parametrize("suffix", [".deleted", ".cleaned", ".swap"])
-def test_files_that_are_set_aside(dump: Dump, tmp_path: Path, parts: Components, suffix: str) -> None:
-    log = written(tmp_path, encoded(parts, 2, records(1), base=12), name=f"00000000000000000010.log{suffix}")
+def test_files_that_are_set_aside(dump: Dump, tmp_path: Path, components: Components, suffix: str) -> None:
+    log = written(tmp_path, encoded(components, 2, records(1), base=12), name=f"00000000000000000010.log{suffix}")
     assert dump(log, "--json").items[0]["base_offset"] == 12
 
 
-def test_names_that_do_not_tell(dump: Dump, tmp_path: Path, parts: Components) -> None:
-    log = written(tmp_path, encoded(parts, 2, records(1), base=1 << 40), name="copy of something")
+def test_names_without_a_kind_are_refused(dump: Dump, tmp_path: Path, components: Components) -> None:
+    log = written(tmp_path, encoded(components, 2, records(1), base=1 << 40), name="copy of something")
     refused = dump(log)
     assert refused.code == 2
     assert "--kind" in refused.err
@@ -388,9 +417,9 @@ def test_names_that_do_not_tell(dump: Dump, tmp_path: Path, parts: Components) -
     assert [(item["offset"], item["position"]) for item in shown] == [(105, 4200)]
 
 
-def test_links_are_followed(dump: Dump, tmp_path: Path, parts: Components) -> None:
+def test_links_are_followed(dump: Dump, tmp_path: Path, components: Components) -> None:
     (tmp_path / "elsewhere").mkdir()
-    target = written(tmp_path / "elsewhere", encoded(parts, 2, records(1)), name="target")
+    target = written(tmp_path / "elsewhere", encoded(components, 2, records(1)), name="target")
     (tmp_path / LOG).symlink_to(target)
     assert len(dump(tmp_path / LOG, "--json").items) == 1
 
@@ -422,9 +451,9 @@ def test_a_folder_is_shown_in_order(dump: Dump, tmp_path: Path) -> None:
 
 
 def test_rows_fit_a_narrow_terminal(
-    dump: Dump, tmp_path: Path, parts: Components, monkeypatch: pytest.MonkeyPatch
+    dump: Dump, tmp_path: Path, components: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    form = parts.formats.of(2, "", 0)
+    form = components.formats.of(2, "", 0)
     header = BatchHeader(base_offset=1 << 20, producer_id=9, producer_epoch=2, base_sequence=5, transactional=True)
     log = written(tmp_path, bytes(form.encode(records(3), header, None, None)))
     wide = dump(log)
@@ -444,8 +473,8 @@ def test_rows_fit_a_narrow_terminal(
 
 @pytest.mark.parametrize("form", [("--json", "--values"), ("--values",), ()])
 @pytest.mark.long
-def test_memory_does_not_grow_with_the_file(tmp_path: Path, parts: Components, form: tuple[str, ...]) -> None:
-    one = encoded(parts, 2, [Record(timestamp_ms=STAMP, value=bytes(2000)) for _ in range(2000)], codec="zstd")
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, components: Components, form: tuple[str, ...]) -> None:
+    one = encoded(components, 2, [Record(timestamp_ms=STAMP, value=bytes(2000)) for _ in range(2000)], codec="zstd")
     many = bytearray()
     for number in range(16):
         many += (number * 2000).to_bytes(8, "big") + one[8:]

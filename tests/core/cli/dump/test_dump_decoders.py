@@ -86,7 +86,7 @@ def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shown:
         folder: str, *pairs: tuple[bytes | None, bytes | None], options: tuple[str, ...] = ("--values",)
     ) -> Dumped:
         host = open_host(Settings(), (), None)
-        form = host.parts(TopicConfig()).formats.of(2, "", 0)
+        form = host.components(TopicConfig()).formats.of(2, "", 0)
         listed = [Record(timestamp_ms=STAMP, key=key, value=value) for key, value in pairs]
         (tmp_path / folder).mkdir()
         log = tmp_path / folder / "00000000000000000000.log"

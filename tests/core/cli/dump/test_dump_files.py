@@ -176,7 +176,7 @@ def test_meta_properties(dump_runner: DumpRunner, tmp_path: Path) -> None:
     [(b"", None), (b'{"version":0,"brokerEpoch":57}', 57), (b"nonsense", None), (b"[]", None)],
 )
 def test_a_clean_shutdown(dump_runner: DumpRunner, tmp_path: Path, data: bytes, epoch: int | None) -> None:
-    """That the file is there says all: Kafka takes any content."""
+    """Only the existence of the file counts: Kafka accepts any content."""
     code, items, _ = dump_runner(written(tmp_path, ".kafka_cleanshutdown", data))
     assert (code, rows(items, "broker_epoch")) == (0, [(epoch,)])
 

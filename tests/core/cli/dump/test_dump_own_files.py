@@ -61,7 +61,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_file_that_an_engine_leaves_tells_what_it_is(dump_runner: DumpRunner, place: Path) -> None:
+def test_each_file_that_an_engine_writes_is_recognized(dump_runner: DumpRunner, place: Path) -> None:
     """In the directory, the cache and the tier: no name is unknown, and nothing is found wrong."""
     folders = sorted({path.parent for path in place.rglob("*") if path.is_file()})
     kinds = {found.kind for path in place.rglob("*") if (found := identify(path.name)) is not None}
@@ -147,7 +147,7 @@ def test_notes_of_an_attach_and_a_restore(dump_runner: DumpRunner, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", [RESTORING_FILE, MOVED_FILE])
-def test_notes_that_say_all_by_being_there(dump_runner: DumpRunner, tmp_path: Path, name: str) -> None:
+def test_notes_without_content_count_by_their_existence(dump_runner: DumpRunner, tmp_path: Path, name: str) -> None:
     code, items, people = dump_runner(written(tmp_path, name, b""))
     assert (code, rows(items, "kind", "content")) == (0, [("note", {})])
     assert "(empty)" in people

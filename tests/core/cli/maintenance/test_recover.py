@@ -20,7 +20,7 @@ COUNT = 20
 
 @pytest.fixture
 def stratalog(capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs a command with --json: exit code, what it printed, and what it said on stderr."""
+    """Run a command with --json; return its exit code, its output and its text on stderr."""
 
     def call(*arguments: object) -> tuple[int, list[dict[str, object]], str]:
         code = run([*map(str, arguments), "--json"])
@@ -78,7 +78,7 @@ def test_nothing_is_written_to_what_is_no_log_directory(
 def test_a_folder_that_is_merely_named_like_a_log_makes_no_log_directory(
     stratalog: Call, tmp_path: Path, command: list[str]
 ) -> None:
-    """As ``/etc/dbus-1``: it would be filled with files of a log that nobody has."""
+    """A folder such as ``/etc/dbus-1`` must not be filled with files of a log."""
     (tmp_path / "dbus-1" / "session.d").mkdir(parents=True)
     (tmp_path / "dbus-1" / "system.conf").write_bytes(b"<busconfig/>")
     before = sorted(tmp_path.rglob("*"))
@@ -88,7 +88,7 @@ def test_a_folder_that_is_merely_named_like_a_log_makes_no_log_directory(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_recover_cuts_tells_and_leaves_the_directory_clean(stratalog: Call, torn: Path) -> None:
+def test_recover_truncates_reports_and_leaves_the_directory_clean(stratalog: Call, torn: Path) -> None:
     last = max((torn / "t-1").glob("*.log")).stat().st_size
     code, rows, _ = stratalog("recover", torn)
     assert code == 0
@@ -101,7 +101,7 @@ def test_recover_cuts_tells_and_leaves_the_directory_clean(stratalog: Call, torn
     assert (code, [row["recovered_segments"] for row in rows]) == (0, [0, 0])
 
 
-def test_a_dry_run_says_the_same_and_writes_nothing(stratalog: Call, torn: Path) -> None:
+def test_a_dry_run_reports_the_same_and_writes_nothing(stratalog: Call, torn: Path) -> None:
     before = state(torn)
     code, planned, _ = stratalog("recover", torn, "--dry-run")
     assert state(torn) == before
@@ -144,7 +144,7 @@ def explained(
 
 
 @pytest.mark.parametrize("offset", [0, 1, 7, COUNT - 1])
-def test_explain_goes_the_way_to_a_record(stratalog: Call, filled: Path, offset: int) -> None:
+def test_explain_shows_each_step_to_a_record(stratalog: Call, filled: Path, offset: int) -> None:
     code, steps = explained(stratalog, filled, offset)
     assert code == 0
     assert list(steps) == ["view", "segment", "index", "scan", "batch", "record"]
@@ -161,7 +161,7 @@ def test_explain_goes_the_way_to_a_record(stratalog: Call, filled: Path, offset:
     assert (steps["record"]["timestamp_ms"], steps["record"]["read_committed"]) == (offset, True)
 
 
-def test_explain_says_that_an_index_lies(stratalog: Call, filled: Path) -> None:
+def test_explain_reports_a_wrong_index(stratalog: Call, filled: Path) -> None:
     first = min((filled / "t-0").glob("*.index"))
     data = bytearray(first.read_bytes())
     data[7] += 1
@@ -172,7 +172,7 @@ def test_explain_says_that_an_index_lies(stratalog: Call, filled: Path) -> None:
 
 
 @pytest.mark.parametrize(("offset", "why"), [(COUNT, "above the log end"), (COUNT + 5, "above the log end")])
-def test_explain_of_an_offset_that_is_not_there(stratalog: Call, filled: Path, offset: int, why: str) -> None:
+def test_explain_reports_an_offset_without_a_record(stratalog: Call, filled: Path, offset: int, why: str) -> None:
     code, steps = explained(stratalog, filled, offset)
     assert (code, list(steps)) == (1, ["view"])
     assert why in str(steps["view"]["text"])
@@ -194,7 +194,7 @@ def test_explain_of_gaps_markers_and_aborted_records(stratalog: Call, bed: LogBe
     assert found[9][0] == 0
 
 
-def test_explain_says_in_which_tier_a_record_is(stratalog: Call, tmp_path: Path) -> None:
+def test_explain_names_the_tier_of_a_record(stratalog: Call, tmp_path: Path) -> None:
     folder, tier = tmp_path / "tiered", f"file://{tmp_path}/tier"
     (tmp_path / "tier").mkdir()
     config = {**SMALL, "remote.storage.enable": "true", "local.retention.bytes": 1, "retention.ms": -1}

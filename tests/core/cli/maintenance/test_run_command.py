@@ -33,7 +33,7 @@ def stratalog_services():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.long
-def test_it_runs_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
+def test_run_continues_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "bucket").mkdir()
     tier = f"file://{tmp_path / 'bucket'}"
     with open_engine(tmp_path / "logs", tier=tier) as engine:

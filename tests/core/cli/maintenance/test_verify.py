@@ -97,7 +97,7 @@ def test_an_aborted_transaction_is_sound(verify: Call, aborted: Path) -> None:
     assert verify(aborted) == (0, [])
 
 
-def test_people_are_told_in_one_line_what_was_looked_at(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_output_shows_in_one_line_what_was_checked(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", str(sound)]) == 0
     assert capsys.readouterr().out.startswith("2 logs, ")
 
@@ -220,7 +220,7 @@ def test_a_place_that_cannot_be_verified_exits_with_2(
     ("suffix", "kept"),  # an empty offset index is a slow one, but true
     [(".timeindex", 0), *((suffix, kept) for suffix in (".index", ".timeindex") for kept in (0.7, 1, None))],
 )
-def test_indexes_are_made_again(verify: Call, original: Path, sound: Path, suffix: str, kept: float | None) -> None:
+def test_indexes_are_rebuilt(verify: Call, original: Path, sound: Path, suffix: str, kept: float | None) -> None:
     for number in (0, 1, -1):
         path = segment(sound, number, suffix)
         data = path.read_bytes()
@@ -237,7 +237,7 @@ def test_indexes_are_made_again(verify: Call, original: Path, sound: Path, suffi
     assert read(sound) == read(original)
 
 
-def test_a_transaction_index_is_made_again(verify: Call, aborted: Path) -> None:
+def test_a_lost_transaction_index_is_rebuilt(verify: Call, aborted: Path) -> None:
     path = aborted / "t-0" / f"{3:020d}.txnindex"
     data = path.read_bytes()
     path.write_bytes(b"")
@@ -246,8 +246,8 @@ def test_a_transaction_index_is_made_again(verify: Call, aborted: Path) -> None:
     assert verify(aborted) == (0, [])
 
 
-def test_a_segment_that_has_vanished_between_others_is_told(verify: Call, sound: Path) -> None:
-    """Its records are missing without a bad byte anywhere; its indexes tell."""
+def test_a_missing_segment_between_others_is_reported(verify: Call, sound: Path) -> None:
+    """Records are missing although no byte is damaged; the indexes show the loss."""
     first, gone, *_ = sorted((sound / "t-0").glob("*.log"))
     gone.unlink()
     code, problems = verify(sound)
@@ -276,7 +276,7 @@ def test_a_torn_tail_is_cut_and_the_directory_opens_again(verify: Call, sound: P
 
 
 @pytest.mark.parametrize("number", [0, 1, -1])
-def test_damage_before_good_records_is_told_and_never_cut(verify: Call, sound: Path, number: int) -> None:
+def test_damage_before_good_records_is_reported_and_never_truncated(verify: Call, sound: Path, number: int) -> None:
     path = segment(sound, number)
     flip(path, 70)
     before = {found: found.read_bytes() for found in (sound / "t-0").glob("*.log")}
@@ -298,7 +298,7 @@ def test_zeros_behind_a_log_are_a_torn_tail(verify: Call, sound: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["leader-epoch-checkpoint", f"{COUNT:020d}.snapshot"])
-def test_small_files_are_made_again(verify: Call, original: Path, sound: Path, name: str) -> None:
+def test_small_files_are_rebuilt(verify: Call, original: Path, sound: Path, name: str) -> None:
     path = sound / "t-0" / name
     path.write_bytes(b"garbage")
     assert verify(sound, "--repair")[0] == 0
@@ -306,7 +306,7 @@ def test_small_files_are_made_again(verify: Call, original: Path, sound: Path, n
     assert verify(sound) == (0, [])
 
 
-def test_an_interrupted_replacement_is_told_and_finished(verify: Call, sound: Path) -> None:
+def test_an_interrupted_replacement_is_reported_and_finished(verify: Call, sound: Path) -> None:
     left = sound / "t-0" / (segment(sound, 0).name + ".cleaned")
     left.write_bytes(segment(sound, 0).read_bytes())
     code, problems = verify(sound)

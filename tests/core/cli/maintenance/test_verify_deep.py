@@ -79,7 +79,9 @@ def test_good_records_are_counted(
     assert (code, items[-1]["records"]) == (0, 53)
 
 
-def test_people_are_told_how_many_records_were_read(bed: LogBed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_output_shows_the_number_of_records_that_were_read(
+    bed: LogBed, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(bed, bed.batch(3, records(50, start=3), codec="zstd"))
     assert run(["verify", str(bed.directory), "--deep"]) == 0
     assert "53 records" in capsys.readouterr().out

@@ -88,7 +88,7 @@ ROOT_DAMAGES = [flip, cut, empty]
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.long
-def test_every_page_is_made_again_byte_for_byte(
+def test_every_page_is_rebuilt_byte_for_byte(
     place: Place, damage: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, pages = place.contents(), place.files("pages")
@@ -125,7 +125,7 @@ def test_when_all_pages_are_damaged_a_new_root_names_the_segments(
 @pytest.mark.parametrize("victims", [slice(-1, None), slice(-3, None), slice(None)], ids=["head", "last three", "all"])
 @pytest.mark.parametrize("layout", ["single", "plain"])
 @pytest.mark.long
-def test_a_head_is_made_again_and_the_engine_goes_on(
+def test_a_head_is_rebuilt_and_the_engine_continues(
     tmp_path: Path, layout: str, victims: slice, damage: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = Place(tmp_path, layout)
@@ -165,7 +165,7 @@ def test_history_behind_a_damaged_root_is_given_up(
 
 
 def test_objects_that_no_manifest_names_are_left_and_shown(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    """A page, and an object that it tells of, are damaged both."""
+    """A page and an object that the page describes are both damaged."""
     first = json.loads(place.files("manifest")[-1].read_bytes())
     assert first["pages"]
     for path in [*place.files("manifest")[:-1], place.files("segments")[0]]:

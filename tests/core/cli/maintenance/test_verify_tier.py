@@ -52,7 +52,7 @@ def flip(path: Path, position: int = 100) -> None:
     path.write_bytes(data)
 
 
-def test_a_sound_tier_is_told_to_be_one_and_left_alone(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sound_tier_is_reported_as_sound_and_not_changed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     before = place.contents()
     assert run(["verify", place.uri, "--deep", "--json"]) == 0
     *logs, total = items(capsys)
@@ -114,7 +114,7 @@ def test_objects_that_cannot_be_put_back_get_a_note_and_keep_their_bytes(
         assert reader.partitions()
 
 
-def test_a_budget_ends_a_run_and_the_next_ones_go_on(
+def test_a_budget_ends_a_run_and_the_next_runs_continue(
     place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.objects()[1].unlink()
@@ -178,7 +178,7 @@ def test_a_directory_beside_is_still_checked(place: Place) -> None:
 def test_segments_with_extra_indexes_are_put_back_byte_for_byte(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without their plugin: from the objects where those are sound, else as they lie beside the copy on disk."""
+    """Without the plugin, extra indexes come from sound objects, or from the files beside the copy on disk."""
     plugin, bucket = ExtraPlugin(), tmp_path / "bucket"
     bucket.mkdir()
     with stratalog.open_engine(tmp_path / "data", tier=bucket.as_uri(), plugins=[plugin]) as engine:

@@ -98,7 +98,7 @@ def test_every_layout_keeps_the_records_and_a_gap(
     ("arguments", "told"),
     [
         (["{source}/missing", "{target}"], "no such directory"),
-        (["{source}/orders-0", "{target}"], "this is the folder of one log: use its log directory"),
+        (["{source}/orders-0", "{target}"], "orders-0: use its log directory"),
         (["{source}", "{source}/bucket"], "is not a URI"),
         (["{source}", "file://{source}/bucket"], "must not be written to"),
         (["{source}", "{target}/missing"], "create the bucket or folder"),
@@ -113,7 +113,7 @@ def test_options_that_cannot_work_are_refused_before_anything_is_done(
     assert told in capsys.readouterr().err
 
 
-def test_damage_is_told_the_other_logs_are_archived_and_the_exit_code_is_1(
+def test_damage_is_reported_other_logs_are_archived_and_the_exit_code_is_1(
     source: Path, target: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = min((source / "orders-0").glob("*.log"))
@@ -130,7 +130,7 @@ def following(source: Path, target: str) -> AbstractContextManager[subprocess.Po
 
 
 @pytest.mark.long
-def test_following_goes_on_with_what_is_closed_later_and_ends_by_control_c(source: Path, target: str) -> None:
+def test_following_archives_segments_that_are_closed_later_and_ends_at_ctrl_c(source: Path, target: str) -> None:
     with following(source, target) as process:
         assert process.stdout is not None
         seen = [json.loads(process.stdout.readline()) for _ in range(3)]

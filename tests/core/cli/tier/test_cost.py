@@ -73,7 +73,7 @@ def uri(tmp_path: Path) -> str:
     return bucket.as_uri()
 
 
-def test_a_tier_that_is_there_is_priced(capsys: pytest.CaptureFixture[str], uri: str) -> None:
+def test_an_existing_tier_is_priced(capsys: pytest.CaptureFixture[str], uri: str) -> None:
     assert run(["tier", "cost", uri, "--json"]) == 1
     many, one = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert (many["topic"], many["segments"], many["objects"], many["commits"], many["writes"]) == ("many", 3, 3, 4, 9)
@@ -90,7 +90,7 @@ def test_a_tier_without_dear_requests_is_no_finding(capsys: pytest.CaptureFixtur
     assert "many" in capsys.readouterr().out
 
 
-def test_a_log_that_cannot_be_read_is_told(capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_read_is_reported(capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path) -> None:
     for root in (tmp_path / "bucket").glob("one-*/0/manifest/*"):
         root.write_bytes(b"no manifest")
     assert run(["tier", "cost", uri, "--json"]) == 1

@@ -27,7 +27,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, 
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_a_plan_is_told_and_carried_out(tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_is_reported_and_carried_out(tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     where = str(tmp_path / "new")
     (plan,) = told(capsys, uri, where, "--to-offset", "t-0:2", "--as", "t=u", "--dry-run")
     assert (plan["restored_as"], plan["log_end"], plan["segments"], plan["copied"]) == ("u-0", 2, 2, 0)
@@ -38,11 +38,23 @@ def test_a_plan_is_told_and_carried_out(tmp_path: Path, uri: str, capsys: pytest
         assert [record.value for record in reader.log("t", 0).records()] == [b"0"]
 
 
+def test_the_directory_is_an_argument_or_an_option(
+    tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = str(tmp_path / "new")
+    (done,) = told(capsys, uri, "--dir", where)
+    assert done["log_end"] == 3
+    assert run(["restore", uri, where, "--dir", "other"]) == 2
+    assert f"writes to one log directory, and several are named: {where} other" in capsys.readouterr().err
+    assert run(["restore", uri]) == 2
+    assert "no log directory is named: give DIR" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "wrong",
     [["--to-offset", "t:2"], ["--to-offset", "t-0:x"], ["--to-time", "yesterday"], ["--as", "t"], ["--topic", "u"]],
 )
-def test_wrong_arguments_are_told(
+def test_wrong_arguments_are_reported(
     tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str], wrong: list[str]
 ) -> None:
     assert run(["restore", uri, str(tmp_path / "new"), *wrong, "--json"]) == 2
@@ -50,8 +62,8 @@ def test_wrong_arguments_are_told(
     assert not (tmp_path / "new" / "t-0").exists()
 
 
-def test_an_end_inside_a_batch_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Else records are missed that were asked for, and nobody says so."""
+def test_an_end_inside_a_batch_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Otherwise requested records would be missing without an error."""
     bucket = tmp_path / "bucket"
     bucket.mkdir()
     with open_engine(tmp_path / "source", tier=bucket.as_uri()) as engine:
@@ -63,9 +75,7 @@ def test_an_end_inside_a_batch_is_told_of(tmp_path: Path, capsys: pytest.Capture
     assert "t-0 ends at 0, not at 4" in capsys.readouterr().err
 
 
-def test_records_that_are_there_are_replaced_if_asked_to(
-    tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_existing_records_are_replaced_on_request(tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     where = str(tmp_path / "new")
     told(capsys, uri, where)
     assert run(["restore", uri, where, "--to-offset", "t-0:1"]) == 2
@@ -74,7 +84,7 @@ def test_records_that_are_there_are_replaced_if_asked_to(
     assert done["log_end"] == 1
 
 
-def test_a_transaction_without_an_end_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_transaction_without_an_end_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bucket = tmp_path / "bucket"
     bucket.mkdir()
     with open_engine(tmp_path / "source", tier=bucket.as_uri()) as engine:

@@ -55,7 +55,7 @@ def test_the_segments_of_a_partition_are_listed_now_and_as_they_were(
     assert [row["base_offset"] for row in told(capsys, "ls", uri, "t", "0", "--version", "3")] == [0, 1]
 
 
-def test_the_history_of_a_partition_is_told_newest_first(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_history_of_a_partition_is_listed_newest_first(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     rows = told(capsys, "log", uri, "t", "0")
     assert [(row["version"], row["change"]) for row in rows] == [
         (5, "expire"), (4, "offload"), (3, "offload"), (2, "offload"), (1, "create")
@@ -140,7 +140,7 @@ def test_unneeded_objects_are_collected_when_old_enough(
     assert "no tier is configured" in capsys.readouterr().err
 
 
-def test_a_reader_goes_back_in_time(uri: str, tmp_path: Path) -> None:
+def test_a_reader_shows_an_earlier_state(uri: str, tmp_path: Path) -> None:
     def values(**wanted: object) -> list[bytes | None]:
         with open_reader(uri, **wanted) as reader:  # type: ignore[arg-type] # the two kinds of as_of
             return [record.value for record in reader.log("t", 0).records()]

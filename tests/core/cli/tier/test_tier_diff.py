@@ -46,6 +46,6 @@ def test_two_versions(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[], ["--from", "1", "--dir", "."], ["--from", "9"]])
-def test_wrong_arguments_are_told(uri: str, capsys: pytest.CaptureFixture[str], wrong: list[str]) -> None:
+def test_wrong_arguments_are_reported(uri: str, capsys: pytest.CaptureFixture[str], wrong: list[str]) -> None:
     assert run(["tier", "diff", uri, "t", "0", *wrong, "--json"]) == 2
     assert json.loads(capsys.readouterr().err)["message"]

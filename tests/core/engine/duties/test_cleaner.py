@@ -186,7 +186,7 @@ def test_a_checkpoint_above_the_log_end_is_forgotten_at_once(tmp_path: Path, eng
         assert offsets(log) == [15, 16, 17, 18, 19]
 
 
-def test_a_checkpoint_goes_along_when_a_log_moves(tmp_path: Path) -> None:
+def test_a_checkpoint_moves_with_its_log(tmp_path: Path) -> None:
     with open_engine([tmp_path / "a", tmp_path / "b"]) as engine:
         log = dirty(engine, "t", 5, 10)
         engine.run_cleaner()
@@ -326,7 +326,7 @@ def test_an_error_of_the_disk_is_raised_when_all_had_their_turn(engine: Engine, 
     assert not engine.log("t", 0).healthy
 
 
-def test_compaction_and_retention_go_together(engine: Engine, clock: ManualClock) -> None:
+def test_compaction_and_retention_work_together(engine: Engine, clock: ManualClock) -> None:
     log = dirty(engine, "t", 5, 10, cleanup_policy="compact,delete", retention_ms=60_000)
     engine.run_cleaner()
     assert len(offsets(log)) == 5

@@ -81,7 +81,7 @@ def test_checkpoints_are_stored_in_time_and_only_when_they_change(
     assert files.names("rename") == []
 
 
-def test_segments_roll_go_by_retention_and_leave_the_disk_after_their_delay(
+def test_segments_are_rolled_expired_and_deleted_after_their_delay(
     engine: Engine, clock: ManualClock, tmp_path: Path
 ) -> None:
     append(engine, clock)

@@ -1,4 +1,4 @@
-"""Duties on a clock that moves only when told to."""
+"""Duties on a clock that moves only on request."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_together_they_have_so_long_to_stop(tmp_path: Path) -> None:
     assert {made.deadline_ns for made in stories.made.values()} == {clock.monotonic_ns() + 7_000_000_000}
 
 
-def test_one_that_does_not_start_says_so(tmp_path: Path) -> None:
+def test_a_service_that_does_not_start_is_reported(tmp_path: Path) -> None:
     stories = Stories(good="", bad="start", later="")
     with opened(tmp_path, stories, "good", "bad", "later") as engine:
         with pytest.raises(
@@ -118,9 +118,9 @@ def test_one_that_does_not_stop_keeps_nothing_from_its_end(tmp_path: Path, caplo
         assert again.log("orders", 0).offsets().log_end == 1
 
 
-def test_one_that_nobody_offers_keeps_the_engine_from_opening(tmp_path: Path) -> None:
-    with pytest.raises(UnknownComponentError, match="gateway"):
-        open_engine(tmp_path, config={"services": ["gateway"]})
+def test_a_service_that_no_plugin_offers_prevents_opening(tmp_path: Path) -> None:
+    with pytest.raises(UnknownComponentError, match="telegraph"):
+        open_engine(tmp_path, config={"services": ["telegraph"]})
     open_engine(tmp_path).close()  # the lock was given back
 
 

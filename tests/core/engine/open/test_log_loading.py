@@ -129,7 +129,7 @@ def test_a_log_that_cannot_be_loaded_holds_up_no_other(copy: Path) -> None:
 
 
 class Strange(PosixVfs):
-    """Fails in a way that nobody expects, for one log."""
+    """Raise an unexpected error for one log."""
 
     def __init__(self) -> None:
         self.left: set[int] = set()

@@ -102,7 +102,7 @@ def test_an_engine_that_never_knew_the_tier_does_not_open(place: Place) -> None:
         place.engine()
 
 
-def test_the_stricter_policy_says_what_to_do(place: Place) -> None:
+def test_the_error_of_the_stricter_policy_advises_what_to_do(place: Place) -> None:
     tiered(place)
     place.fault, place.settings = ObjectFault.NOT_APPLIED, {"tier.outage.open": "refuse"}
     with pytest.raises(
@@ -114,7 +114,7 @@ def test_the_stricter_policy_says_what_to_do(place: Place) -> None:
         assert numbers(engine.log("t", 0)) == list(range(6))
 
 
-def test_nothing_is_taken_over_while_the_tier_cannot_say_where_it_ends(place: Place) -> None:
+def test_nothing_is_taken_over_while_the_end_of_the_tier_is_unknown(place: Place) -> None:
     tiered(place)
     place.fault = ObjectFault.NOT_APPLIED
     with pytest.raises(TierUnavailableError, match="only the tier knows the end of the logs"):
@@ -130,7 +130,7 @@ def test_an_error_that_will_not_pass_is_no_outage(place: Place, *, bucket: bool)
     assert not caught.value.retriable
 
 
-def test_the_store_may_go_between_the_probe_and_the_logs(place: Place) -> None:
+def test_the_store_may_fail_between_the_probe_and_the_logs(place: Place) -> None:
     with place.engine() as engine:
         engine.create_topic("t", partitions=3, config=CONFIG)
         for partition in range(3):
@@ -323,7 +323,7 @@ def test_reading_finds_the_store_back_without_any_duty(place: Place) -> None:
         assert numbers(log) == list(range(6))
 
 
-def test_readers_do_not_wait_for_one_that_asks_the_store(place: Place) -> None:
+def test_readers_do_not_wait_for_a_request_of_another_reader(place: Place) -> None:
     met = list[BaseException]()
     with away(place) as (engine, log):
 
@@ -372,7 +372,7 @@ def test_the_error_of_the_loser_names_the_offsets_of_the_winner(place: Place) ->
         assert [entry.epoch for entry in log.view().epochs.entries] == [0]
 
 
-def test_a_store_that_came_back_without_its_promises_is_left_alone(place: Place) -> None:
+def test_a_store_that_came_back_without_its_guarantees_gets_no_write(place: Place) -> None:
     with away(place, 2) as (engine, log):
         place.fault, place.bucket.atomic = ObjectFault.NONE, False
         before = dict(place.bucket.objects)

@@ -188,7 +188,7 @@ def test_committed_offsets_are_of_the_first_epoch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("epoch", [37, 0, -1])
 @pytest.mark.parametrize("version", [3, 4])
-def test_a_committed_offset_tells_no_topic_id_of_the_old_cluster(tmp_path: Path, version: int, epoch: int) -> None:
+def test_a_committed_offset_has_no_topic_id_of_the_old_cluster(tmp_path: Path, version: int, epoch: int) -> None:
     """Kafka 4.1 writes one in a tagged field, and passes over what was committed of another one."""
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()

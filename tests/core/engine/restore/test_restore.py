@@ -52,7 +52,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_everything_comes_back_and_the_tier_is_not_touched(tmp_path: Path, uri: str) -> None:
+def test_all_logs_are_restored_and_the_tier_is_not_changed(tmp_path: Path, uri: str) -> None:
     before = contents(tmp_path / "bucket")
     told = list[tuple[int, int]]()
     found = restore(uri, tmp_path / "new", progress=lambda *step: told.append(step))
@@ -140,7 +140,7 @@ def test_restored_segments_are_not_fetched_again(tmp_path: Path, uri: str) -> No
     assert not list((tmp_path / "new").rglob("*.restoring"))
 
 
-def test_nothing_of_what_is_replaced_is_mixed_with_what_comes(tmp_path: Path, uri: str) -> None:
+def test_replaced_and_new_records_are_never_mixed(tmp_path: Path, uri: str) -> None:
     """Killed before the second folder is cleared: what is in it has the names and sizes that are expected, and other records."""
     with open_engine(tmp_path / "new") as engine:
         engine.create_topic("t", partitions=2)

@@ -378,7 +378,7 @@ def test_a_note_of_another_attach_is_refused(tmp_path: Path, uri: str, note: str
         open_engine(tmp_path / "new", tier=uri, attach=True)
 
 
-def test_errors_are_ours(tmp_path: Path) -> None:
+def test_errors_of_libraries_become_typed_errors(tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     with open_engine(tmp_path / "new", tier=(tmp_path / "bucket").as_uri(), attach=True) as engine:
         assert engine.attached == ()

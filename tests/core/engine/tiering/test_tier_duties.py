@@ -53,7 +53,7 @@ def fill(engine: Engine, segments: int, *, topic: str = "t", partition: int = 0)
 
 
 def age(tmp_path: Path, clock: ManualClock, name: str = "data") -> None:
-    """Let the files be as old as the clock says, for what goes by their time."""
+    """Give the files the age of the clock, for rules that use modification times."""
     for file in (tmp_path / name).rglob("*.log"):
         os.utime(file, (clock.now_ms() / 1000, clock.now_ms() / 1000))
 
@@ -69,7 +69,7 @@ def test_segments_wait_for_the_rate(clock: ManualClock) -> None:
     assert rate.waited_ms == 15_000
 
 
-def test_a_wait_ends_when_nobody_wants_it_any_more(clock: ManualClock) -> None:
+def test_a_wait_ends_when_its_caller_gives_up(clock: ManualClock) -> None:
     rate = CopyRate(1, clock)
     assert rate.take(1 << 40, lambda: True)
     left = iter([True, True, False])
@@ -122,7 +122,7 @@ def test_copying_can_be_stopped_and_what_is_there_expires_all_the_same(
         assert (log.offsets().log_start, remote.log_start) == (4, 4)
 
 
-def test_several_partitions_go_at_a_time(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+def test_several_partitions_are_offloaded_at_the_same_time(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
     with opened(tmp_path, bucket, clock, settings={"remote.log.manager.copier.thread.pool.size": 3}) as engine:
         engine.create_topic("t", partitions=5)
         for partition in range(5):
@@ -160,7 +160,7 @@ def test_local_retention_follows_kafkas_rules(
         engine.create_topic("t", config=config)
 
 
-def test_a_topic_asks_for_a_tier_only_where_there_is_one(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+def test_a_topic_uses_a_tier_only_if_the_engine_has_one(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
     with opened(tmp_path, bucket, clock) as engine:
         engine.create_topic("t")
         fill(engine, 1)
@@ -194,7 +194,7 @@ def test_a_topic_leaves_the_tier_only_with_all_it_has_there(tmp_path: Path, buck
         assert len(list(log.records())) == 4
 
 
-def test_a_topic_that_comes_back_is_not_taken_for_uploaded(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+def test_a_topic_that_comes_back_does_not_count_as_uploaded(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
     """KIP-405's highest remote offset only grows: after a wipe, local segments would count as uploaded."""
     with opened(tmp_path, bucket, clock) as engine:
         engine.create_topic("t", config={"local.retention.bytes": 1, "retention.bytes": -1})
@@ -236,7 +236,7 @@ def test_a_deleted_topic_leaves_nothing_in_the_bucket(tmp_path: Path, bucket: Pa
         assert files(bucket) == []
 
 
-def test_a_reader_takes_the_topic_that_is_there_and_not_one_that_was(
+def test_a_reader_uses_the_current_topic_instead_of_a_deleted_one(
     tmp_path: Path, bucket: Path, clock: ManualClock
 ) -> None:
     with opened(tmp_path, bucket, clock) as engine:
@@ -312,7 +312,7 @@ def test_a_damaged_log_of_others_keeps_nothing_from_being_collected(
         assert len(roots(bucket, "t")) == 1
 
 
-def test_a_log_without_news_costs_no_request(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+def test_a_log_without_changes_costs_no_request(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
     with opened(tmp_path, bucket, clock) as engine:
         engine.create_topic("t")
         fill(engine, 3)
@@ -374,7 +374,7 @@ def test_an_outage_is_survived_and_caught_up_with(
         assert len(list(engine.log("t", 0).records())) == written + 1
 
 
-def test_an_append_that_waits_continues_when_there_is_room(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+def test_a_waiting_append_continues_when_space_is_free(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
     with opened(tmp_path, bucket, clock) as engine:
         engine.create_topic("t", config={**LIMITED, "tier.outage.policy": "block"})
         fill(engine, 4)

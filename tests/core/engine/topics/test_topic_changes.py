@@ -59,6 +59,43 @@ def with_topic(dirs: list[Path], env: Env | None = None) -> Engine:
 # --- settings ----------------------------------------------------------------------------------------------------
 
 
+def test_settings_have_defaults_and_sources(dirs: list[Path]) -> None:
+    with open_engine(dirs, topic_defaults={"segment.ms": 5000}) as engine:
+        engine.create_topic("orders", config={"cleanup.policy": "compact,delete"})
+        found = engine.topic_settings("orders")
+        assert found["cleanup.policy"][:3] == ("compact,delete", "delete", "topic")
+        assert found["segment.ms"][:3] == (5000, 604_800_000, "engine")
+        assert found["flush.ms"][:3] == (2**63 - 1, 2**63 - 1, "default")
+        assert found["flush.ms"].doc
+        with pytest.raises(UnknownTopicError, match="did you mean 'orders'"):
+            engine.topic_settings("order")
+
+
+def test_each_change_of_a_topic_is_counted(dirs: list[Path]) -> None:
+    with open_engine(dirs) as engine:
+        changes: list[Callable[[], object]] = [
+            lambda: engine.create_topic("orders"),
+            lambda: engine.create_partitions("orders", 2),
+            lambda: engine.alter_topic("orders", {"retention.ms": 5}),
+            lambda: engine.move_partition("orders", 0, dirs[1]),
+            lambda: engine.delete_topic("orders"),
+        ]
+        for change in changes:
+            before = engine.topic_changes
+            change()
+            assert engine.topic_changes > before
+        before = engine.topic_changes
+        engine.topics()
+        assert engine.topic_changes == before
+
+
+def test_producer_ids_are_new(dirs: list[Path]) -> None:
+    with open_engine(dirs) as engine:
+        ids = {engine.new_producer_id() for _ in range(100)}
+        assert len(ids) == 100
+        assert all(1 << 62 <= found < 1 << 63 for found in ids)
+
+
 def test_new_settings_hold_at_once_and_after_the_next_start(dirs: list[Path]) -> None:
     with with_topic(dirs) as engine:
         log = engine.log("orders", 0)
@@ -123,7 +160,7 @@ def test_the_tier_of_a_topic_can_be_joined_and_not_left(tmp_path: Path) -> None:
 # --- deleting ----------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_is_deleted_goes_at_once_and_its_files_later(dirs: list[Path]) -> None:
+def test_a_deleted_topic_disappears_at_once_and_its_files_later(dirs: list[Path]) -> None:
     clock = ManualClock()
     with with_topic(dirs, Env(clock=clock)) as engine:
         log = engine.log("orders", 0)
@@ -252,7 +289,7 @@ def test_appended_records_are_not_lost_to_a_copy_whose_name_may_be_durable(dirs:
         assert (read(log), log.offsets().log_start) == (before, 3)
 
 
-def test_a_move_that_is_interrupted_can_be_done_again(dirs: list[Path]) -> None:
+def test_an_interrupted_move_can_be_repeated(dirs: list[Path]) -> None:
     files = FaultyVfs()
 
     def interrupt(operation: str, path: str) -> None:
@@ -316,7 +353,7 @@ def test_a_crash_while_a_partition_moves_loses_nothing(dirs: list[Path]) -> None
     assert places == {(True, False), (False, True)}
 
 
-def test_a_crash_while_a_topic_is_deleted_leaves_it_whole_or_gone(dirs: list[Path]) -> None:
+def test_a_crash_during_a_deletion_leaves_the_whole_topic_or_nothing(dirs: list[Path]) -> None:
     left = set()
     for state in crash_states(dirs, lambda engine: engine.delete_topic("orders")):
         with open_engine(state) as engine:

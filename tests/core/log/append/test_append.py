@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_offsets_follow_one_another(bed: LogBed) -> None:
     assert (bounds.high_watermark, bounds.log_end, bounds.recovery_point) == (5, 5, 0)
 
 
-def test_every_field_comes_back(bed: LogBed) -> None:
+def test_every_field_is_returned_unchanged(bed: LogBed) -> None:
     log = bed.open()
     written = [
         Record(timestamp_ms=5, key=b"k", value=b"v", headers=(("h", b"1"), ("h", None), ("é", b""))),
@@ -92,7 +92,7 @@ def test_segments_roll_by_size(bed: LogBed) -> None:
     assert rolled == [segment.base_offset for segment in segments[1:]]
 
 
-def test_an_append_stands_in_one_segment(bed: LogBed) -> None:
+def test_an_append_is_stored_in_one_segment(bed: LogBed) -> None:
     """Records that do not fit the active segment begin the next segment; an append is never split over both."""
     bed.topic = TopicConfig(segment_bytes=1000, max_message_bytes=300)
     log = bed.open()
@@ -121,7 +121,7 @@ def test_a_segment_is_full_to_the_byte_and_no_further(bed: LogBed, short_bytes: 
     log.append(records(1))
     size_bytes = log.segments()[0].size_bytes
     bed.topic = TopicConfig(segment_bytes=4 * size_bytes - short_bytes)
-    log.maintenance.configure(bed.topic, log.parts, None)
+    log.maintenance.configure(bed.topic, log.components, None)
     log.truncate_to(0)
     for _ in range(7):
         log.append(records(1))
@@ -203,7 +203,7 @@ def test_a_batch_above_the_segments_size_is_refused(bed: LogBed) -> None:
 # --- durability --------------------------------------------------------------------------------------------------
 
 
-def test_the_recovery_point_says_what_was_synced(bed: LogBed) -> None:
+def test_the_recovery_point_is_the_end_of_the_synced_records(bed: LogBed) -> None:
     log = bed.open()
     log.append(records(2))
     assert log.offsets().recovery_point == 0
@@ -224,7 +224,7 @@ def test_so_many_records_are_synced_at_last(bed: LogBed) -> None:
 
 
 class Syncs(PosixVfs):
-    """Counts syncs, and fails them when told to."""
+    """Count syncs, and fail them on request."""
 
     def __init__(self) -> None:
         self.files, self.folders, self.failing = 0, 0, False
@@ -278,11 +278,10 @@ class SmallDisk(PosixVfs):
     def __init__(self, room: int) -> None:
         self.room = room
 
-    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
-        data = b"".join(parts)
-        taken = data[: self.room]
+    def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
+        taken = memoryview(data)[: self.room]
         self.room -= len(taken)
-        return super().write(descriptor, position, [taken]) if taken else 0
+        return super().write(descriptor, position, taken) if taken else 0
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
         if size_bytes > self.room:
@@ -317,7 +316,7 @@ def test_a_full_disk_refuses_appends_and_continues_reading(bed: LogBed, room: in
     assert [record.key for record in again.records()] == [record.key for record in records(written + 2)]
     for segment in again.view().segments:
         for role in (IndexRole.OFFSET, IndexRole.TIME):
-            found = bed.parts.indexes[role].reader(segment.index_entries(role), segment.base_offset)
+            found = bed.components.indexes[role].reader(segment.index_entries(role), segment.base_offset)
             found.check(segment.end_offset, segment.size_bytes)
 
 

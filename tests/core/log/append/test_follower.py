@@ -146,8 +146,8 @@ def test_a_leader_takes_no_batches_of_another(bed: LogBed) -> None:
         bed.open().append_as_follower(b"", 0, 0)
 
 
-def test_an_empty_log_whose_end_lies_inside_a_batch_begins_again_there(bed: LogBed, follower: Log) -> None:
-    """The leader's log start need not stand between batches."""
+def test_an_empty_log_that_ends_inside_a_batch_starts_over_there(bed: LogBed, follower: Log) -> None:
+    """The leader's log start may be inside a batch."""
     follower.truncate_fully_and_start_at(5)
     offsets = follower.append_as_follower(bed.batch(3, records(4)), 7, 5)
     assert (offsets.log_start, offsets.log_end) == (5, 7)

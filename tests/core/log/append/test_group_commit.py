@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -38,7 +37,7 @@ def lined_up(
 ) -> QueuedAppend:
     """An append of another thread that waits in the row."""
     made = records(count, start=start, timestamp_ms=timestamp_ms, value_bytes=value_bytes)
-    waiter = QueuedAppend(Preparer(bed.topic, bed.parts).records(made))
+    waiter = QueuedAppend(Preparer(bed.topic, bed.components).records(made))
     log_state(log).durability.turns.enqueue(waiter)
     return waiter
 
@@ -111,8 +110,8 @@ def test_segments_are_those_of_appends_one_by_one(bed: LogBed, topic: TopicConfi
 class NearlyFull(PosixVfs):
     """A disk with room for so many bytes at a time."""
 
-    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
-        return super().write(descriptor, position, [b"".join(parts)[:20_000]])
+    def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
+        return super().write(descriptor, position, memoryview(data)[:20_000])
 
 
 def test_on_a_full_disk_what_fits_is_written_and_the_others_are_refused(bed: LogBed) -> None:
@@ -232,7 +231,7 @@ def test_a_cancelled_append_is_not_written_later() -> None:
     assert turns.take_queued() == [other]
 
 
-def test_one_calls_the_row_until_nobody_is_left() -> None:
+def test_one_thread_writes_the_queue_until_it_is_empty() -> None:
     turns = SyncTurns()
     first, second, third = Waiter(1), Waiter(2), Waiter(3)
     assert turns.enqueue(first)

@@ -32,9 +32,9 @@ def test_a_marker_ends_a_transaction(bed: LogBed, commit: bool) -> None:  # noqa
     assert log.offsets().last_stable == 3
     assert offsets(log) == ([0, 1] if commit else [])
     data = log.fetch(2).read()
-    ((batch,),) = scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables
+    ((batch,),) = scan(bed.components.formats, data, 0, len(data), check_crc=True).tables
     assert (batch.is_control, batch.is_transactional, batch.base_sequence) == (True, True, -1)
-    marker = read_control(data, batch, bed.parts)
+    marker = read_control(data, batch, bed.components)
     assert marker is not None
     assert marker.kind is (ControlType.COMMIT if commit else ControlType.ABORT)
     assert getattr(marker, "coordinator_epoch", None) == 9

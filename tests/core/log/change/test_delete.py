@@ -95,7 +95,7 @@ def test_only_committed_records_can_be_deleted(log: Log, offset: int) -> None:
 
 
 @pytest.mark.parametrize(("end", "first"), [(0, 0), (1, 0), (2, 2), (5, 4), (6, 6), (9, 8), (11, 10)])
-def test_whole_closed_segments_go(bed: LogBed, log: Log, end: int, first: int) -> None:
+def test_whole_closed_segments_are_deleted(bed: LogBed, log: Log, end: int, first: int) -> None:
     gone = log.maintenance.drop_local(end)
     assert [segment.base_offset for segment in gone] == list(range(0, first, 2))
     assert offsets_in(log) == list(range(first, COUNT))
@@ -105,7 +105,7 @@ def test_whole_closed_segments_go(bed: LogBed, log: Log, end: int, first: int) -
     assert live == {bed.path(base).name for base in range(first, COUNT, 2)}
 
 
-def test_the_active_segment_is_rolled_before_it_goes(bed: LogBed, log: Log) -> None:
+def test_the_active_segment_is_rolled_before_it_is_deleted(bed: LogBed, log: Log) -> None:
     assert len(log.maintenance.drop_local(COUNT)) == 6
     assert [segment.base_offset for segment in log.segments()] == [COUNT]
     assert (offsets_in(log), log.offsets().log_start) == ([], COUNT)
@@ -173,7 +173,7 @@ def test_a_fetched_slice_outlives_its_segment(bed: LogBed, log: Log) -> None:
         log.fetch(1)
 
 
-def test_an_old_view_says_that_its_segments_are_gone_and_a_new_one_is_taken(log: Log) -> None:
+def test_a_read_of_deleted_segments_continues_with_a_new_view(log: Log) -> None:
     old = log.view()
     log.maintenance.drop_local(6)
     assert old.offsets.log_start == 0

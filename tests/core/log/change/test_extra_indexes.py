@@ -81,7 +81,7 @@ def test_closed_segments_get_theirs_and_the_active_one_none(extra_bed: LogBed) -
     assert log.maintenance.make_extra_indexes().segments == 0
 
 
-def test_appends_and_rolls_ask_no_index(extra_bed: LogBed, plugin: ExtraPlugin) -> None:
+def test_appends_and_rolls_query_no_index(extra_bed: LogBed, plugin: ExtraPlugin) -> None:
     log = extra_bed.open()
     fill(log, "abc", "cd")
     assert (plugin.told.builders, plugin.told.records) == (0, 0)
@@ -95,7 +95,7 @@ def test_a_topic_may_have_any_number(extra_bed: LogBed, plugin: ExtraPlugin) -> 
     log = extra_bed.open()
     fill(log, "ab")
     log.maintenance.make_extra_indexes()
-    log.maintenance.configure(TOPIC, extra_bed.host.parts(TopicConfig(index_extra=("keyset", "valueset"))))
+    log.maintenance.configure(TOPIC, extra_bed.host.components(TopicConfig(index_extra=("keyset", "valueset"))))
     before = plugin.told.builders
     assert known(log, "valueset") == ["A" * 9000 + "B" * 9000, None]
     assert log.maintenance.make_extra_indexes().segments == 1
@@ -109,11 +109,11 @@ def test_an_index_that_is_not_configured_does_not_exist(extra_bed: LogBed) -> No
     with pytest.raises(UnknownComponentError, match=r"t-0 has no extra index 'valueset', only: keyset"):
         list(log.extra_index("valueset"))
     with pytest.raises(UnknownComponentError, match="no extra index 'nobody' is installed"):
-        extra_bed.host.parts(TopicConfig(index_extra=("nobody",)))
+        extra_bed.host.components(TopicConfig(index_extra=("nobody",)))
 
 
-def test_files_nobody_wants_go(extra_bed: LogBed) -> None:
-    """Of segments that Kafka, say, has deleted meanwhile, and all once the topic names no index any more."""
+def test_unneeded_files_are_deleted(extra_bed: LogBed) -> None:
+    """Indexes of segments that Kafka deleted, for example, and all of them once the topic names no index."""
     log = extra_bed.open()
     fill(log, "ab", "cd")
     log.maintenance.make_extra_indexes()
@@ -124,7 +124,7 @@ def test_files_nobody_wants_go(extra_bed: LogBed) -> None:
     assert log.maintenance.make_extra_indexes().removed == 2
     assert known(log) == ["ab", "cd", None]
     plain = TopicConfig()
-    log.maintenance.configure(plain, extra_bed.host.parts(plain))
+    log.maintenance.configure(plain, extra_bed.host.components(plain))
     assert log.maintenance.make_extra_indexes().removed == 2
     assert not any(EXTRA_SUFFIX in name for name in extra_bed.names())
     assert log.maintenance.make_extra_indexes().removed == 0
@@ -189,7 +189,7 @@ def test_only_segments_that_may_hold_the_key_are_read(extra_bed: LogBed) -> None
 
 
 def test_a_key_is_bytes(extra_bed: LogBed) -> None:
-    """Else it would be equal to none, and look like one that nobody has."""
+    """Otherwise it would equal no other one, and look like an unknown index."""
     log = extra_bed.open()
     with pytest.raises(TypeError, match="must be bytes, not"):
         log.records_with_key("a")  # type: ignore[arg-type]  # a str, as who does not check types may give
@@ -252,7 +252,7 @@ def test_the_answer_is_right_after_any_change_of_the_index_files(extra_bed: LogB
         extra_bed.close()
 
 
-def test_an_index_of_a_segment_that_was_cut_is_none(extra_bed: LogBed) -> None:
+def test_an_index_of_a_truncated_segment_is_ignored(extra_bed: LogBed) -> None:
     """Records written after a truncation are found, although the file describes the earlier segment."""
     log = extra_bed.open()
     for key in "abc":
@@ -271,7 +271,7 @@ def test_an_index_of_a_segment_that_was_cut_is_none(extra_bed: LogBed) -> None:
     assert (offsets_of(log, "x"), offsets_of(log, "b")) == ([1], [])
 
 
-def test_they_go_with_their_segment(extra_bed: LogBed) -> None:
+def test_extra_indexes_are_deleted_with_their_segment(extra_bed: LogBed) -> None:
     log = extra_bed.open()
     fill(log, "ab", "cd")
     log.maintenance.make_extra_indexes()
@@ -283,7 +283,7 @@ def test_they_go_with_their_segment(extra_bed: LogBed) -> None:
     assert known(log) == ["cd", None]
 
 
-def test_a_reader_that_fails_costs_a_read(
+def test_a_failing_extra_index_costs_a_read_of_the_segment(
     extra_bed: LogBed, plugin: ExtraPlugin, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = extra_bed.open()
@@ -311,7 +311,7 @@ def test_an_answer_that_is_no_bool_hides_no_record_and_is_reported_once(
     (logged,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert "extra index 'keyset' version 1 (plugin " in logged.message
     assert f"): may_hold_key returned {answer!r}, neither True nor False; " in logged.message
-    (failure,) = extra_bed.parts.extras.failures.values()
+    (failure,) = extra_bed.components.extras.failures.values()
     assert isinstance(failure, PluginError)
 
 
@@ -323,7 +323,7 @@ def test_bytes_that_are_no_index_cost_a_read(extra_bed: LogBed, plugin: ExtraPlu
     assert (known(log), offsets_of(log, "b")) == ([None, None], [1])
 
 
-def test_an_index_that_says_nothing_is_not_made_again(extra_bed: LogBed, plugin: ExtraPlugin) -> None:
+def test_an_empty_index_is_not_rebuilt(extra_bed: LogBed, plugin: ExtraPlugin) -> None:
     plugin.told.made = b""
     log = extra_bed.open()
     fill(log, "ab")
@@ -393,7 +393,7 @@ def test_a_full_disk_leaves_no_half_of_one(extra_bed: LogBed) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.long
-def test_a_loss_of_power_leaves_no_index_that_lies(tmp_path: Path, seed: int) -> None:
+def test_a_loss_of_power_leaves_no_wrong_index(tmp_path: Path, seed: int) -> None:
     """The test combines index files and segments of all states: synced, lost, truncated and written again."""
     chance = random.Random(seed)  # noqa: S311 - the same in every run
     registry, checked = Registry.load([ExtraPlugin()]), 0

@@ -17,7 +17,7 @@ def test_a_replacement_that_is_interrupted_takes_the_log_out_of_service(bed: Log
     log.roll()
     old, publisher = log.view().segments[0], log.maintenance.publisher()
     builder = publisher.begin(old.base_offset)
-    copy_batches(old, builder, log.parts)
+    copy_batches(old, builder, log.components)
     built = builder.finish(old.end_offset, old.modified_ms)
     seen = [0]
 

@@ -61,7 +61,7 @@ def test_a_truncated_log_equals_one_that_never_had_the_rest(bed: LogBed, log: Lo
     assert left == [f"{segment.base_offset:020}.log" for segment in bed.open().segments()]
 
 
-def test_an_offset_at_or_above_the_end_cuts_no_record_but_epochs(log: Log) -> None:
+def test_a_truncation_at_or_above_the_end_removes_epochs_and_no_record(log: Log) -> None:
     log.lead(9)
     assert log.view().epochs.latest == 9
     assert not log.truncate_to(COUNT)
@@ -70,7 +70,7 @@ def test_an_offset_at_or_above_the_end_cuts_no_record_but_epochs(log: Log) -> No
     assert offsets_in(log) == list(range(COUNT))
 
 
-def test_a_batch_that_holds_the_offset_goes_as_a_whole(bed: LogBed) -> None:
+def test_a_batch_that_contains_the_offset_is_removed_as_a_whole(bed: LogBed) -> None:
     log = bed.open()
     log.append(records(3))
     log.append(records(5, start=3))
@@ -205,7 +205,7 @@ def test_a_log_that_is_a_gap_begins_again_below_it(bed: LogBed) -> None:
     assert offsets_in(log) == [0]
 
 
-def test_files_go_after_the_delay(bed: LogBed, log: Log) -> None:
+def test_files_are_deleted_after_the_delay(bed: LogBed, log: Log) -> None:
     log.truncate_to(3)
     assert len([name for name in bed.names() if name.endswith(".log.deleted")]) == 4
     bed.clock.advance_ms(1001)
@@ -292,7 +292,7 @@ def test_slices_that_were_taken_stay_as_they_are(log: Log) -> None:
         assert (closed.read(), active.read()) == before
 
 
-def test_a_reader_in_the_middle_continues_in_what_there_is(log: Log) -> None:
+def test_a_read_in_progress_continues_in_the_remaining_records(log: Log) -> None:
     reading = iter(log.records())
     assert [record.offset for record in itertools.islice(reading, 3)] == [0, 1, 2]
     log.truncate_to(3)
@@ -311,7 +311,7 @@ def test_a_read_of_truncated_offsets_is_refused(log: Log) -> None:
     assert log.fetch(4).size_bytes == 0
 
 
-def test_a_truncation_between_lookup_and_read_is_not_taken_for_damage(bed: LogBed) -> None:
+def test_a_truncation_between_look_up_and_read_is_not_reported_as_damage(bed: LogBed) -> None:
     files = bed.files_port = FaultyVfs()
     log = bed.open()
     for offset in range(3):
@@ -341,7 +341,7 @@ def test_a_truncation_between_lookup_and_read_is_not_taken_for_damage(bed: LogBe
 
 @pytest.mark.long
 def test_readers_beside_truncations_get_records_or_an_error(bed: LogBed) -> None:
-    """Each record says at which offset it was written: what a reader gets was there, at that place, at some time."""
+    """The value of each record is its offset: a reader gets only records that were at this offset at some time."""
     bed.topic = TopicConfig(segment_bytes=2000, index_interval_bytes=100)
     log = bed.open()
     chance, stop = random.Random(7), threading.Event()  # noqa: S311 - the same cuts in every run

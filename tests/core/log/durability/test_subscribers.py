@@ -1,4 +1,4 @@
-"""Appends that nobody waits for, and subscribers: whatever happens, everybody hears, and no append waits for them."""
+"""Appends without a waiter, and subscribers: each subscriber is called in all cases, and no append waits for one."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_records_that_waited_are_synced(bed: LogBed, flush_ms: int) -> None:
 def opened(bed: LogBed, watermark: Watermark, told: list[StorageError] | None = None) -> Log:
     return Log(
         OpenRequest(LOG, TOPIC_ID, bed.files(), bed.load(), high_watermark=0),
-        LogSettings(bed.topic, bed.parts),
+        LogSettings(bed.topic, bed.components),
         LogEnvironment(notify=bed.events.append, watermark=watermark, on_offline=None if told is None else told.append),
     )
 
@@ -180,6 +180,6 @@ def test_a_segment_rolls_by_the_clock(bed: LogBed) -> None:
 def test_new_settings_hold_for_the_segment_that_is_open(bed: LogBed) -> None:
     log = bed.open()
     log.append(records(1, value_bytes=300))
-    log.maintenance.configure(TopicConfig(segment_bytes=400), bed.parts)
+    log.maintenance.configure(TopicConfig(segment_bytes=400), bed.components)
     log.append(records(1, start=1, value_bytes=300))
     assert [segment.base_offset for segment in log.segments()] == [0, 1]

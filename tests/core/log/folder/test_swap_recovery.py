@@ -183,7 +183,7 @@ def test_the_plan_does_not_hang_on_the_order_of_names(case: Crash) -> None:
     assert found == plan(case, case.before)
 
 
-def test_snapshots_in_the_range_go_with_the_old_segments() -> None:
+def test_snapshots_in_the_range_are_deleted_with_the_old_segments() -> None:
     snapshots = named("0.snapshot", "3.snapshot", "6.snapshot", "9.snapshot")
     found = plan_swap(sorted(OLD | snapshots | files(0, state=".swap")), lambda _: 6)
     assert {name for name in found.live if name.endswith(".snapshot")} == named("6.snapshot", "9.snapshot")
@@ -203,7 +203,7 @@ def test_foreign_files_are_left_alone() -> None:
     assert set(found.live) == OLD
 
 
-def test_every_other_deleted_file_goes() -> None:
+def test_every_other_deleted_file_is_removed() -> None:
     gone = [
         "00000000000000000003.snapshot.deleted",
         "00000000000000000003.bloom.deleted",
@@ -221,7 +221,7 @@ def test_an_index_of_a_plugin_moves_with_its_segment() -> None:
 
 
 @pytest.mark.parametrize(("first_end", "replaced"), [(3, True), (2, False)])
-def test_a_split_segment_goes_even_if_its_base_is_below_that_of_the_first_piece(
+def test_a_split_segment_is_deleted_even_if_its_base_is_below_that_of_the_first_piece(
     first_end: int, *, replaced: bool
 ) -> None:
     """Kafka names a piece by its first record and reads names alone: after a crash it has both the old segment and the pieces."""

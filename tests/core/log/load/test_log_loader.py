@@ -24,7 +24,7 @@ def second_batch(bed: LogBed, base_offset: int) -> int:
 # --- clean -------------------------------------------------------------------------------------------------------
 
 
-def test_a_log_comes_back_as_it_was(small: LogBed) -> None:
+def test_a_log_opens_as_it_was_closed(small: LogBed) -> None:
     small.recovery_point = 18
     log = small.open()
     bounds = log.offsets()
@@ -218,7 +218,7 @@ def test_damage_in_the_middle_cuts_what_follows(small: LogBed, flipped: int) -> 
 
 
 @pytest.mark.parametrize("writable", [True, False])
-def test_a_batch_whose_offset_lies_past_its_segment_is_reported_and_nothing_behind_it_is_lost(
+def test_a_batch_with_an_offset_past_its_segment_is_reported_and_no_later_record_is_lost(
     small: LogBed, *, writable: bool
 ) -> None:
     """No CRC covers a base offset. The segments behind it are whole, so recovery leaves them."""

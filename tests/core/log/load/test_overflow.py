@@ -1,4 +1,4 @@
-"""Segments whose offsets reach further above their base than 31 bits can say, as Kafka before 2.0 made them."""
+"""Segments whose offsets are 2^31 or more above their base, as Kafka before 2.0 wrote them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMATS = [(2, None), (2, "zstd"), (1, None), (1, "gzip"), (0, None), (0, "gzip"
 
 
 def told(offset: int, count: int) -> list[Record]:
-    """Records that tell their own offsets, newer ones first now and then."""
+    """Records whose values are their offsets, sometimes in descending order of time."""
     return [
         Record(key=b"%d" % at, value=b"value of %d" % at, timestamp_ms=1_700_000_000_000 + at % 1000)
         for at in range(offset, offset + count)
@@ -52,7 +52,9 @@ def legacy(
     bed.topic = TopicConfig(index_interval_bytes=0)
     made = [batch(bed, start, magic=magic, codec=codec) for start in starts]
     if magic < 2 and codec is None:  # each record is an entry of its own
-        assert all(len(bed.parts.formats.of(magic, "", 0).scan(one, 0, len(one), check_crc=True)) == 3 for one in made)
+        assert all(
+            len(bed.components.formats.of(magic, "", 0).scan(one, 0, len(one), check_crc=True)) == 3 for one in made
+        )
     bed.write_segment(base, made)
     if following is not None:
         bed.write_segment(following, [batch(bed, following, magic=magic, codec=codec)])
@@ -72,18 +74,18 @@ def logs_of(bed: LogBed) -> dict[int, bytes]:
 
 
 def assert_sound(bed: LogBed) -> None:
-    """Every segment holds what 31 bits can say, and has the indexes that belong to it."""
+    """Each segment spans less than 2^31 offsets, and has the right indexes."""
     loaded = bed.load(writable=False)
     assert loaded.damage is None
     for segment in loaded.segments:
         last = segment.base_offset
-        for chunk in walk(segment, 0, bed.parts):
+        for chunk in walk(segment, 0, bed.components):
             last = chunk.tables[-1].last_offset[-1]
         assert last - segment.base_offset < SPAN
-        for role, index in bed.parts.indexes.items():
+        for role, index in bed.components.indexes.items():
             entries = segment.stored_entries(role)
             index.reader(entries, segment.base_offset).check(segment.end_offset, segment.size_bytes)
-            assert entries or role is IndexRole.TRANSACTION or len(list(walk(segment, 0, bed.parts))) <= 1
+            assert entries or role is IndexRole.TRANSACTION or len(list(walk(segment, 0, bed.components))) <= 1
         segment.close()
 
 
@@ -176,7 +178,7 @@ def test_an_active_segment_is_split_as_well(bed: LogBed, *, clean: bool) -> None
 def test_a_single_batch_far_ahead_at_the_end_is_believed_if_a_checkpoint_knows_of_it(
     bed: LogBed, *, clean: bool
 ) -> None:
-    """Nothing but its own word says that it lies there, and no CRC covers that."""
+    """Only the batch itself states its offset, which no CRC covers."""
     made = legacy(bed, [0, FAR], None)
     damaged = bed.load(clean=True, writable=False)
     assert isinstance(damaged.damage, CorruptBatchError)
@@ -244,7 +246,7 @@ def test_aborted_transactions_belong_to_the_piece_with_their_marker(
     bed.write_segment(0, whole)
     bed.write_segment(4 * SPAN, [batch(bed, 4 * SPAN)])
     if has_index:
-        index = bed.parts.indexes[IndexRole.TRANSACTION]
+        index = bed.components.indexes[IndexRole.TRANSACTION]
         found = bed.load(writable=False)
         entries = b"".join(bytes(piece.index_entries(IndexRole.TRANSACTION)) for piece in found.segments)
         for piece in found.segments:

@@ -52,13 +52,13 @@ def encoded(bed: LogBed, listed: list[Batch]) -> bytes:
 @given(listed=batches, cut=st.integers(0, 40))
 def test_a_table_leaves_what_its_rows_leave(bed: LogBed, listed: list[Batch], cut: int) -> None:
     data = encoded(bed, listed)
-    (table,) = scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables
+    (table,) = scan(bed.components.formats, data, 0, len(data), check_crc=True).tables
     singly, together = ProducerState(), ProducerState()
-    ended = [replay(singly, data, batch, bed.parts) for batch in table]
+    ended = [replay(singly, data, batch, bed.components) for batch in table]
     found: list[object] = [None] * len(table)
     for start, part in ((0, table.take(0, min(cut, len(table)))), (cut, table.take(cut, len(table)))):
         if len(part):
-            for row, entry in replay_table(together, data, part, bed.parts).items():
+            for row, entry in replay_table(together, data, part, bed.components).items():
                 found[start + row] = entry
     assert found == ended
     assert together.end_offset == singly.end_offset
@@ -70,5 +70,5 @@ def test_a_table_leaves_what_its_rows_leave(bed: LogBed, listed: list[Batch], cu
 def test_flags_of_older_magics_mean_nothing(bed: LogBed) -> None:
     rows = [(0, 50, 5, 5, -1, -1, -1, -1, -1, -1, 1, 0xFF, 0)]
     state = ProducerState()
-    assert replay_table(state, b"", BatchTable.from_rows(1, rows, ScanStop.END, 50), bed.parts) == {}
+    assert replay_table(state, b"", BatchTable.from_rows(1, rows, ScanStop.END, 50), bed.components) == {}
     assert (state.end_offset, state.producers) == (6, {})

@@ -83,8 +83,10 @@ def appended(bed: LogBed, case: dict[str, Any]) -> tuple[bytes, int, list[Record
     bed.topic, bed.clock = topic_of(case), ManualClock(given["now"])
     stamp = given["now"] if given["timestamp_type"] == "LogAppendTime" else None
     origin = AppendOrigin(given["origin"].lower())
-    prepared = Preparer(bed.topic, bed.parts).batches(bytes.fromhex(case["hex"]), origin)
-    bed.parts.formats.of(prepared.magic, "", 0).assign(prepared, given["next_offset"], given["leader_epoch"], stamp)
+    prepared = Preparer(bed.topic, bed.components).batches(bytes.fromhex(case["hex"]), origin)
+    bed.components.formats.of(prepared.magic, "", 0).assign(
+        prepared, given["next_offset"], given["leader_epoch"], stamp
+    )
     return bytes(prepared.data), prepared.last_offset + 1, list(prepared.table)
 
 
@@ -96,16 +98,16 @@ def read(bed: LogBed, data: bytes) -> list[dict[str, object]]:
             "key": None if record.key is None else record.key.hex(),
             "value": None if record.value is None else record.value.hex(),
         }
-        for table in scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables
-        for columns in bed.parts.formats.of(table.magic, "", 0).decode(data, table, limit_bytes=1 << 20)
+        for table in scan(bed.components.formats, data, 0, len(data), check_crc=True).tables
+        for columns in bed.components.formats.of(table.magic, "", 0).decode(data, table, limit_bytes=1 << 20)
         for record in columns.to_records()
     ]
 
 
 def contents(bed: LogBed, data: bytes) -> bytes:
     """Return the compressed part of ``data``, or all of it."""
-    (table,) = scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables
-    form = bed.parts.formats.of(table.magic, "", 0)
+    (table,) = scan(bed.components.formats, data, 0, len(data), check_crc=True).tables
+    form = bed.components.formats.of(table.magic, "", 0)
     return b"".join(bytes(columns.arena) for columns in form.decode(data, table, limit_bytes=1 << 20))
 
 
@@ -160,7 +162,7 @@ def test_batches_that_only_we_accept_get_offsets_without_gaps(bed: LogBed, name:
 
 
 @pytest.mark.parametrize("count", [1, 11, 12, 16, 17, 40])
-def test_zeros_behind_a_batch_are_damage_once_they_tell_a_size(bed: LogBed, count: int) -> None:
+def test_zeros_after_a_batch_are_damage_once_they_contain_a_size(bed: LogBed, count: int) -> None:
     """As Kafka, which reads the size of an entry from 12 bytes on."""
     log, data = bed.open(), bytes(bed.batch(0, records(2))) + bytes(count)
     if count < 12:
@@ -175,10 +177,10 @@ def test_zeros_behind_a_batch_are_damage_once_they_tell_a_size(bed: LogBed, coun
 def test_a_trailing_partial_entry_is_left_out(bed: LogBed, magic: int) -> None:
     whole, more = bed.batch(0, records(1), magic=magic), bed.batch(1, records(1), magic=magic)
     for size in range(len(more)):
-        prepared = prepare_batches(whole + more[:size], bed.topic, bed.parts)
+        prepared = prepare_batches(whole + more[:size], bed.topic, bed.components)
         assert sum(len(piece.table) for piece in prepared) == 1
-    assert prepare_batches(whole[:-1], bed.topic, bed.parts) == []
-    assert prepare_batches(b"", bed.topic, bed.parts) == []
+    assert prepare_batches(whole[:-1], bed.topic, bed.components) == []
+    assert prepare_batches(b"", bed.topic, bed.components) == []
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
@@ -186,7 +188,7 @@ def test_damaged_batches_are_corrupt(bed: LogBed, magic: int) -> None:
     good, bad = bed.batch(0, records(1), magic=magic), bytearray(bed.batch(1, records(1), magic=magic))
     bad[-1] ^= 1
     with pytest.raises(CorruptBatchError) as caught:
-        prepare_batches(good + bad, bed.topic, bed.parts)
+        prepare_batches(good + bad, bed.topic, bed.components)
     assert (caught.value.file, caught.value.position) == ("append", len(good))
 
 
@@ -195,31 +197,31 @@ def test_impossible_sizes_are_corrupt(bed: LogBed, size: int) -> None:
     data = bed.batch(0, records(1))
     lying = data[:8] + size.to_bytes(4, "big", signed=True) + data[12:]
     with pytest.raises(CorruptBatchError):
-        prepare_batches(lying, bed.topic, bed.parts)
+        prepare_batches(lying, bed.topic, bed.components)
 
 
 def test_a_batch_above_the_limit_is_refused(bed: LogBed) -> None:
     data = bed.batch(0, records(5, value_bytes=100))
-    prepare_batches(data, TopicConfig(max_message_bytes=len(data)), bed.parts)
+    prepare_batches(data, TopicConfig(max_message_bytes=len(data)), bed.components)
     with pytest.raises(RecordTooLargeError):
-        prepare_batches(data, TopicConfig(max_message_bytes=len(data) - 1), bed.parts)
+        prepare_batches(data, TopicConfig(max_message_bytes=len(data) - 1), bed.components)
 
 
 def test_a_batch_that_grows_above_the_limit_is_split_unless_it_has_producer_sequences(bed: LogBed) -> None:
     config = TopicConfig(compression_type="uncompressed", max_message_bytes=600)
     plain = bed.batch(0, records(20, value_bytes=60), codec="gzip")
     assert len(plain) < 600
-    prepared = prepare_batches(plain, config, bed.parts)
+    prepared = prepare_batches(plain, config, bed.components)
     assert sum(sum(piece.table.record_count) for piece in prepared) == 20
     assert max(max(piece.table.size_bytes) for piece in prepared) <= 600
     idempotent = bed.batch(0, records(20, value_bytes=60), codec="gzip", producer=(7, 0, 0))
     with pytest.raises(RecordTooLargeError):
-        prepare_batches(idempotent, config, bed.parts)
+        prepare_batches(idempotent, config, bed.components)
 
 
 def test_a_batch_that_is_encoded_again_keeps_its_producer(bed: LogBed) -> None:
     data = bed.batch(0, records(3), producer=(7, 2, 40), transactional=True)
-    (piece,) = prepare_batches(data, TopicConfig(compression_type="gzip"), bed.parts)
+    (piece,) = prepare_batches(data, TopicConfig(compression_type="gzip"), bed.components)
     (batch,) = piece.table
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 2, 40)
     assert batch.is_transactional
@@ -253,12 +255,12 @@ def test_a_message_inside_of_another_has_a_crc_of_its_own(bed: LogBed, magic: in
     """Readers pass over it; the leader is the last to look."""
     topic = TopicConfig(record_version=version)
     good = bed.batch(0, records(3), magic=magic, codec="gzip")
-    damaging = Damaging(bed.parts.codecs.by_name("gzip"))
-    bad = bytes(bed.parts.formats.of(magic, "", 0).encode(records(3), BatchHeader(), damaging, None))
-    assert len(prepare_batches(good, topic, bed.parts)) == 1
+    damaging = Damaging(bed.components.codecs.by_name("gzip"))
+    bad = bytes(bed.components.formats.of(magic, "", 0).encode(records(3), BatchHeader(), damaging, None))
+    assert len(prepare_batches(good, topic, bed.components)) == 1
     assert [record["value"] for record in read(bed, bad)][:2] == [b"v0".hex(), b"v1".hex()]
     with pytest.raises(CorruptBatchError) as caught:
-        prepare_batches(good + bad, topic, bed.parts)
+        prepare_batches(good + bad, topic, bed.components)
     assert (caught.value.file, caught.value.position) == ("append", len(good))
 
 
@@ -272,9 +274,9 @@ def test_clients_of_every_magic_write_to_topics_of_every_version(
     topic = TopicConfig(record_version=version)
     offset, written = 40, b""
     for _ in range(2):
-        for piece in prepare_batches(bed.batch(7, records(3), magic=magic, codec=codec), topic, bed.parts):
+        for piece in prepare_batches(bed.batch(7, records(3), magic=magic, codec=codec), topic, bed.components):
             assert piece.table.magic == version
-            bed.parts.formats.of(version, "", 0).assign(piece, offset, 3, None)
+            bed.components.formats.of(version, "", 0).assign(piece, offset, 3, None)
             offset, written = piece.last_offset + 1, written + bytes(piece.data)
     assert offset == 46
     stamps = [record.timestamp_ms if magic and version else -1 for record in records(3)]
@@ -282,7 +284,7 @@ def test_clients_of_every_magic_write_to_topics_of_every_version(
     assert [record["offset"] for record in found] == list(range(40, 46))
     assert [record["timestamp"] for record in found] == stamps * 2
     assert [record["key"] for record in found] == [(b"k%d" % number).hex() for number in range(3)] * 2
-    for table in scan(bed.parts.formats, written, 0, len(written), check_crc=True).tables:
+    for table in scan(bed.components.formats, written, 0, len(written), check_crc=True).tables:
         wrappers = 2 if version == 2 or codec else 6
         assert (table.magic, len(table)) == (version, wrappers)
 
@@ -290,8 +292,8 @@ def test_clients_of_every_magic_write_to_topics_of_every_version(
 def test_only_coordinators_write_control_batches(bed: LogBed) -> None:
     marker = bed.marker(0, 5, ControlType.COMMIT)
     with pytest.raises(InvalidRecordError, match="control"):
-        prepare_batches(marker, bed.topic, bed.parts)
-    (piece,) = prepare_batches(marker, bed.topic, bed.parts, origin=AppendOrigin.COORDINATOR)
+        prepare_batches(marker, bed.topic, bed.components)
+    (piece,) = prepare_batches(marker, bed.topic, bed.components, origin=AppendOrigin.COORDINATOR)
     assert bytes(piece.data) == marker
 
 
@@ -299,5 +301,5 @@ def test_headers_do_not_fit_an_old_topic(bed: LogBed) -> None:
     """An error, where a fetch would drop them."""
     data = bed.batch(0, [*records(2), Record(key=b"k", timestamp_ms=5, headers=(("h", b""),))])
     with pytest.raises(InvalidRecordError) as caught:
-        prepare_batches(data, TopicConfig(record_version=1), bed.parts)
+        prepare_batches(data, TopicConfig(record_version=1), bed.components)
     assert caught.value.record_errors[0][0] == 2

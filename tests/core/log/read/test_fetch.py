@@ -44,7 +44,7 @@ def log(bed: LogBed) -> LogReader:
 def batches(fetched: Fetched, bed: LogBed) -> list[tuple[int, int]]:
     """(base offset, last offset) of the batches."""
     data = fetched.read()
-    found = scan(bed.parts.formats, data, 0, len(data), check_crc=True)
+    found = scan(bed.components.formats, data, 0, len(data), check_crc=True)
     assert found.stop_position == len(data)
     return [(batch.base_offset, batch.last_offset) for table in found.tables for batch in table]
 
@@ -113,7 +113,7 @@ def test_one_read_gets_the_bytes_of_one_record_and_no_more_of_its_neighbours_tha
         read.append(size_bytes)
         return os.pread(descriptor, size_bytes, position)
 
-    monkeypatch.setattr(bed.parts.env.files, "read", counted)
+    monkeypatch.setattr(bed.components.env.files, "read", counted)
     with log.fetch(205, max_bytes=1) as fetched:
         assert (fetched.next_offset, fetched.size_bytes) == (210, len(data))
         assert fetched.read() == fetched.read() == data
@@ -345,7 +345,7 @@ def consumed(log: LogReader, bed: LogBed, start: int, max_bytes: int) -> list[in
             heapq.heapify(waiting)
             aborted: set[int] = set()
             data = fetched.read()
-            for table in scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables:
+            for table in scan(bed.components.formats, data, 0, len(data), check_crc=True).tables:
                 for batch in table:
                     while waiting and waiting[0][0] <= batch.last_offset:
                         aborted.add(heapq.heappop(waiting)[1])

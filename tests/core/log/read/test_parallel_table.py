@@ -39,8 +39,8 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> list[list[range]]:
     """The pieces of each read that was cut."""
     found = list[list[range]]()
 
-    def spans(plan: ReadPlan, parts: Components, threads: int) -> list[range]:
-        found.append(cut(plan, parts, threads))
+    def spans(plan: ReadPlan, components: Components, threads: int) -> list[range]:
+        found.append(cut(plan, components, threads))
         return found[-1]
 
     cut = parallel_table.pieces_of
@@ -63,7 +63,7 @@ def batches(bed: LogBed, codec: str | None = None) -> list[bytes]:
 
 
 def alone(log: LogReader, start: int, end: int | None, isolation: str) -> pa.Table:
-    return pa.Table.from_batches(read_arrow(log.view, log.parts, start, end, isolation, log.name.partition))
+    return pa.Table.from_batches(read_arrow(log.view, log.components, start, end, isolation, log.name.partition))
 
 
 def same(log: LogReader, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> pa.Table:
@@ -140,11 +140,13 @@ def test_a_range_in_the_tier_is_read_by_the_caller_alone(wide: LogBed) -> None:
     log = wide.open(clean=False)
     for start, is_cut in ((0, False), (10 * SPAN, True)):
         plan = ReadPlan(Far(*log.view()), range(start, BATCHES * SPAN), (), meets_damage=False)
-        assert bool(parallel_table.pieces_of(plan, log.parts, 2)) is is_cut
+        assert bool(parallel_table.pieces_of(plan, log.components, 2)) is is_cut
 
 
 @pytest.mark.parametrize("threads", [2, 3, 16])
-def test_more_threads_than_pieces_cut_no_more(wide: LogBed, pieces: list[list[range]], threads: int) -> None:
+def test_more_threads_than_pieces_create_no_further_pieces(
+    wide: LogBed, pieces: list[list[range]], threads: int
+) -> None:
     wide.limits = Limits(read_bytes=READ_BYTES, arrow_threads=threads)
     wide.write_segment(0, batches(wide))
     log = wide.open(clean=False)
@@ -194,7 +196,7 @@ def test_aborted_transactions_that_reach_over_pieces(wide: LogBed, pieces: list[
 
 
 @pytest.mark.parametrize("lie", [b"", b"\xff", b"\x00\x00\x00\x07"])
-def test_an_index_that_lies_costs_nothing_but_time(wide: LogBed, lie: bytes) -> None:
+def test_a_wrong_index_costs_only_time(wide: LogBed, lie: bytes) -> None:
     wide.write_segment(0, batches(wide))
     wide.open(clean=False)
     wide.close()
@@ -232,16 +234,17 @@ def test_damage_at_the_end_is_raised_when_a_reader_reaches_it(wide: LogBed, piec
     view = log.view()._replace(damage=damage)
     for end in (None, BATCHES * SPAN + 1):
         with pytest.raises(CorruptBatchError) as caught:
-            parallel_table.read_table(lambda: view, log.parts, 0, end, "log_end", 0)
+            parallel_table.read_table(lambda: view, log.components, 0, end, "log_end", 0)
         assert caught.value is damage
     assert len(pieces[-1]) > 2
     assert (
-        parallel_table.read_table(lambda: view, log.parts, 0, BATCHES * SPAN, "log_end", 0).num_rows == BATCHES * SPAN
+        parallel_table.read_table(lambda: view, log.components, 0, BATCHES * SPAN, "log_end", 0).num_rows
+        == BATCHES * SPAN
     )
 
 
 @pytest.mark.parametrize("offset", [0, 3 * SPAN, BATCHES * SPAN + 7])
-def test_a_batch_that_lies_about_its_offset_is_refused_wherever_pieces_end(wide: LogBed, offset: int) -> None:
+def test_a_batch_with_a_wrong_offset_is_refused_wherever_pieces_end(wide: LogBed, offset: int) -> None:
     """No CRC covers it. Whatever batch it is, one thread refuses the log, and so do two."""
     made = batches(wide)
     wide.write_segment(0, made)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from log_bed import LogBed
 from stratalog.config.topic import TopicConfig
 from stratalog.log.read.time_lookup import TimeFences
+from stratalog.model.offsets import TimestampOffset
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.segment.readable import ReadableSegment
@@ -34,8 +35,27 @@ def test_an_empty_log_has_no_answer(bed: LogBed) -> None:
     assert bed.open().offset_for_timestamp(0) is None
 
 
+def test_the_timestamp_comes_with_its_offset(bed: LogBed) -> None:
+    log = bed.open()
+    log.append(stamped(1000, 3000))
+    assert log.first_since(1001) == TimestampOffset(3000, 1)
+    assert log.first_since(3001) is None
+
+
+def test_the_largest_timestamp_may_be_in_any_segment(bed: LogBed) -> None:
+    log = bed.open()
+    assert log.largest_timestamp() is None
+    log.append(stamped(1000, 9000, 9000))
+    log.roll()
+    log.append(stamped(2000))
+    assert log.largest_timestamp() == TimestampOffset(9000, 1)
+    log.append_as_leader(bed.batch(0, stamped(9500), producer=(7, 0, 0), transactional=True))
+    assert log.largest_timestamp() == TimestampOffset(9500, 4)
+    assert log.largest_timestamp("read_committed") is None
+
+
 def test_later_segments_are_tried(bed: LogBed) -> None:
-    """The first segment's only candidate lies below the log start; Kafka then says that there is none."""
+    """The only candidate of the first segment is below the log start; Kafka then returns no offset."""
     log = bed.open()
     log.append(stamped(9000, 10))
     log.roll()
@@ -95,7 +115,7 @@ class Counted:
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.lists(st.integers(0, 10), min_size=1, max_size=6))
-def test_segments_are_asked_once_and_only_as_far_as_a_search_goes(stamps: list[int], wanted: list[int]) -> None:
+def test_segments_are_read_once_and_only_up_to_the_end_of_a_search(stamps: list[int], wanted: list[int]) -> None:
     segments = tuple(Counted(stamp) for stamp in stamps)
     fences = TimeFences()
     for stamp in wanted:

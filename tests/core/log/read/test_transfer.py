@@ -84,7 +84,7 @@ def test_a_transfer_sends_the_bytes_that_a_fetch_returns(
     assert files.names("send")
 
 
-def test_nothing_is_read_but_the_ends(bed: LogBed, files: FaultyVfs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_ends_are_read(bed: LogBed, files: FaultyVfs, monkeypatch: pytest.MonkeyPatch) -> None:
     log = bed.open()
     for index in range(300):
         log.append(records(10, start=index * 10, value_bytes=300))
@@ -130,7 +130,7 @@ def test_a_range_is_found_by_a_few_small_reads(bed: LogBed, files: FaultyVfs, ba
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(files, "read", counted_reads(files, sizes))
             log.transfer(offset, LARGE).release()
-        if KERNELS.select_batches is not None:
+        if KERNELS.select is not None:
             assert len(sizes) <= 5
             assert sum(sizes) <= 80_000
 
@@ -268,7 +268,7 @@ def test_a_log_that_is_truncated_meanwhile_ends_the_transfer(
             ready.send(ends[0])
 
 
-def test_the_file_is_let_go_of_when_all_is_sent(
+def test_the_file_is_released_when_all_bytes_are_sent(
     bed: LogBed, log: Log, files: FaultyVfs, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     log.send_to(ends[0], 0)

@@ -49,7 +49,7 @@ def test_with_a_tier_a_new_epoch_outlives_a_crash_even_if_nothing_is_appended_in
     assert bed.open().leader_epoch == 4
 
 
-def test_epochs_never_go_back(bed: LogBed) -> None:
+def test_epochs_never_decrease(bed: LogBed) -> None:
     log = bed.open()
     log.lead(5)
     log.lead(5)
@@ -76,9 +76,7 @@ def test_epochs_never_go_back(bed: LogBed) -> None:
         lambda _, log: log.delete_records(0),
     ],
 )
-def test_a_follower_takes_nothing_but_what_its_leader_sends(
-    bed: LogBed, attempt: Callable[[LogBed, Log], object]
-) -> None:
+def test_a_follower_accepts_only_batches_of_its_leader(bed: LogBed, attempt: Callable[[LogBed, Log], object]) -> None:
     log = bed.open()
     log.follow(3)
     with pytest.raises(NotLeaderOrFollowerError, match="follows the leader of epoch 3") as caught:
@@ -88,7 +86,7 @@ def test_a_follower_takes_nothing_but_what_its_leader_sends(
     assert log.append(records(1)).base_offset == 0
 
 
-def test_the_high_watermark_stays_when_a_leader_becomes_a_follower_and_moves_as_the_leader_says(bed: LogBed) -> None:
+def test_a_new_follower_keeps_its_high_watermark_until_the_leader_sends_another(bed: LogBed) -> None:
     bed.watermark = Watermark.EXTERNAL
     log = bed.open()
     log.append(records(4))

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+
 from log_bed import LogBed, records
 from stratalog.segment.segment import Segment
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_a_view_that_was_replaced_is_not_kept(bed: LogBed) -> None:
     """A log that is idle would otherwise keep segments that it no longer has, and their indexes."""
     log = bed.open()

@@ -46,8 +46,8 @@ def test_jitter_above_the_longest_lag_does_not_roll_at_each_append(bed: LogBed, 
         cleanup_policy=("compact",), segment_ms=10**9, segment_jitter_ms=10**8, max_compaction_lag_ms=STEP_MS
     )
     log = bed.open()
-    parts = replace(bed.parts, env=replace(bed.parts.env, chance=random.Random(chance)))  # noqa: S311 - repeatable
-    log_state(log).writes.replace_appender(new_appender(log.view().segments[-1], parts, bed.topic))
+    components = replace(bed.components, env=replace(bed.components.env, chance=random.Random(chance)))  # noqa: S311 - repeatable
+    log_state(log).writes.replace_appender(new_appender(log.view().segments[-1], components, bed.topic))
     for _ in range(3):
         log.append([Record(timestamp_ms=5, key=b"k")])
     assert bases(log) == [0]
@@ -58,8 +58,10 @@ def test_jitter_above_the_longest_lag_does_not_roll_at_each_append(bed: LogBed, 
 def test_settings_that_shrink_below_the_jitter_drawn_roll_at_the_first_later_record(bed: LogBed) -> None:
     bed.topic = TopicConfig(segment_ms=10**9)
     log = bed.open()
-    log_state(log).writes.replace_appender(Appender(log.view().segments[-1], bed.parts, bed.topic, jitter_ms=10**8))
-    log.maintenance.configure(TopicConfig(segment_ms=10), bed.parts)
+    log_state(log).writes.replace_appender(
+        Appender(log.view().segments[-1], bed.components, bed.topic, jitter_ms=10**8)
+    )
+    log.maintenance.configure(TopicConfig(segment_ms=10), bed.components)
     for stamp in (5, 5, 6):
         log.append([Record(timestamp_ms=stamp)])
     assert bases(log) == [0, 2]
@@ -71,12 +73,12 @@ def test_an_empty_segment_takes_up_index_settings_that_leave_room(bed: LogBed) -
     bed.topic = small
     log = bed.open()
     bed.topic = replace(small, segment_index_bytes=1200)
-    log.maintenance.configure(bed.topic, bed.parts)
+    log.maintenance.configure(bed.topic, bed.components)
     for index in range(4):
         log.append(records(1, start=index))
     assert bases(log) == [0]
     entries = log.view().segments[-1].index_entries(IndexRole.OFFSET)
-    assert len(bed.parts.indexes[IndexRole.OFFSET].reader(entries, 0)) == 3
+    assert len(bed.components.indexes[IndexRole.OFFSET].reader(entries, 0)) == 3
     assert log.close()
     assert [record.offset for record in bed.open().records()] == [0, 1, 2, 3]
 
@@ -96,7 +98,7 @@ def test_indexes_without_room_roll_at_each_append(bed: LogBed, index_bytes: int)
 
 
 @pytest.mark.parametrize("stamp", [-1, 0])
-def test_a_clock_that_goes_back_rolls_nothing_and_loses_nothing(bed: LogBed, stamp: int) -> None:
+def test_a_clock_that_is_set_back_rolls_nothing_and_loses_nothing(bed: LogBed, stamp: int) -> None:
     clock = bed.clock = WrongClock()
     bed.topic = TopicConfig(segment_ms=STEP_MS, message_timestamp_type="LogAppendTime")
     log = bed.open()
@@ -175,7 +177,7 @@ def test_jitter_is_drawn_by_the_chance_of_the_environment(bed: LogBed) -> None:
 
     def drawn(seed: int) -> list[int]:
         env = Env(clock=bed.clock, chance=random.Random(seed))  # noqa: S311 - repeatable
-        parts = replace(bed.parts, env=env)
-        return [new_appender(segment, parts, bed.topic).jitter_ms for _ in range(4)]
+        components = replace(bed.components, env=env)
+        return [new_appender(segment, components, bed.topic).jitter_ms for _ in range(4)]
 
     assert drawn(1) == drawn(1) != drawn(2)

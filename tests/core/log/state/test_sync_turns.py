@@ -52,7 +52,7 @@ def test_a_turn_passes_to_the_next_thread_if_its_owner_gives_up() -> None:
     assert not is_woken(gone)
 
 
-def test_leaving_twice_takes_nobody_elses_turn() -> None:
+def test_leaving_twice_takes_no_turn_of_another_thread() -> None:
     turns = SyncTurns()
     first = taken(turns, 1, first=True)
     second = taken(turns, 2)
@@ -95,7 +95,7 @@ def test_company_that_stays_away_is_not_waited_for(at_most_s: float) -> None:
     assert turns.take(Waiter(3))
 
 
-def test_alone_nobody_is_waited_for() -> None:
+def test_a_single_waiter_waits_for_no_other() -> None:
     turns = SyncTurns()
     for end in range(3):
         waiter = taken(turns, end, first=True)

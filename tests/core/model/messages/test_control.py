@@ -109,7 +109,7 @@ def test_a_value_that_is_cut_anywhere_is_refused(record: ControlRecord) -> None:
 
 
 @given(st.sampled_from(ControlType), st.binary(max_size=60))
-def test_bytes_that_lie_get_a_typed_error_or_a_record(kind: ControlType, value: bytes) -> None:
+def test_forged_bytes_get_a_typed_error_or_a_record(kind: ControlType, value: bytes) -> None:
     try:
         record = parse_control(control_key(kind), value)
     except InvalidRecordError:

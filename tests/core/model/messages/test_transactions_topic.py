@@ -63,7 +63,7 @@ def test_keys_and_tombstones() -> None:
     assert TRANSACTION_KEY.encode(KEY, 0) == raw("txn_log_key_v0")
 
 
-def test_tagged_fields_that_nobody_knows_are_passed_over() -> None:
+def test_unknown_tagged_fields_are_skipped() -> None:
     written = raw("txn_log_value_v1_ongoing")
     end = len(bytes.fromhex("000200080000000000000f9f02020002")) - 1
     tagged = written[:-end]

@@ -25,7 +25,7 @@ class Writer:
     def __init__(self, bed: TierBed, *, shared: bool = True, limit_bytes: int = 1 << 20, retries: int = 0) -> None:
         self.store = SimObjectStore(bed.bucket)
         env = bed.env()
-        self.guarded = TierStore(self.store, env, type(bed.config)(store_retries=retries))
+        self.guarded = TierStore(self.store, env, type(bed.config)(store_retries=retries, tier_verify="first"))
         self.finder = HeadFinder(self.guarded, LOG, TOPIC_ID, bed.clock, limit_bytes=1 << 20)
         self.pages = Pages(self.guarded, LOG, TOPIC_ID, PageCache(), limit_bytes=1 << 20)
         self.committer = Committer(self.guarded, self.finder, self.pages, env, limit_bytes=limit_bytes, shared=shared)
@@ -285,7 +285,7 @@ def test_a_failed_confirmation_is_not_reported_as_success() -> None:
     assert writer.commit().log_start == 3
 
 
-def test_a_damaged_root_in_the_way_stops_the_writer() -> None:
+def test_a_damaged_newest_root_stops_the_writer() -> None:
     bed = TierBed()
     writer = Writer(bed)
     writer.commit()
@@ -301,7 +301,7 @@ def test_a_root_above_the_limit_is_not_written() -> None:
     assert versions(bed) == []
 
 
-def test_one_writer_goes_without_atomic_creation_and_overwrites_nothing() -> None:
+def test_a_single_writer_without_atomic_creation_overwrites_nothing() -> None:
     bed = TierBed()
     bed.bucket.atomic = False
     first, second = Writer(bed, shared=False), Writer(bed, shared=False)

@@ -28,7 +28,7 @@ def offload(log: TierLog, *bounds: int, epoch: int = 0, log_start: int = 0) -> N
     ("log_start", "left"),
     [(1, [0, 10, 20]), (9, [0, 10, 20]), (10, [10, 20]), (20, [20]), (29, [20]), (30, []), (50, [])],
 )
-def test_segments_that_end_at_or_below_the_new_log_start_go(log_start: int, left: list[int]) -> None:
+def test_segments_that_end_at_or_below_the_new_log_start_are_deleted(log_start: int, left: list[int]) -> None:
     bed = TierBed()
     log = filled(bed, 0, 10, 20, 30)
     before = bed.bucket.keys()

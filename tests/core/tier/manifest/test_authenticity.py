@@ -104,7 +104,7 @@ def test_the_mac_covers_every_field(keyed: TierBed, change: dict[str, object]) -
 
 
 def test_a_root_without_a_mac_does_not_follow_one_with_a_mac(keyed: TierBed) -> None:
-    """Its entries are of a version that may stand in roots without one."""
+    """Its entries have a version that is allowed in roots without a MAC."""
     log = reader(keyed)
     log.view()
     root = root_of(keyed, 3)
@@ -164,7 +164,7 @@ def test_superseded_roots_are_collected_without_their_key(keyed: TierBed) -> Non
     assert reader(keyed, Keys("b")).view().end_offset == 30
 
 
-def test_a_log_without_such_a_layout_has_roots_as_before() -> None:
+def test_a_log_without_an_encrypted_layout_has_roots_without_a_mac() -> None:
     bed = TierBed()
     offload(bed.open().log(LOG, TOPIC_ID), 0, 10)
     assert root_of(bed, 1).mac is None

@@ -184,7 +184,7 @@ def test_a_cut_inside_a_segment_is_refused(end: int, monkeypatch: pytest.MonkeyP
         chain.commit(ChangeKind.TRUNCATE, kept_end=end)
 
 
-def test_only_what_is_cut_off_lets_the_end_fall() -> None:
+def test_only_a_truncation_lowers_the_end() -> None:
     chain = Chain(TierBed())
     chain.commit(ChangeKind.OFFLOAD, added=entries(0, 10, 20))
     with pytest.raises(StorageError, match="end offset 10 after 20"):
@@ -233,7 +233,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_page_that_lies_though_its_hash_is_right_is_refused(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_with_a_valid_hash_and_wrong_content_is_refused(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bed, root, key = filled(monkeypatch)
     wrong, right, error = LIES[lie]
     data = bed.bucket.objects[key][0].replace(wrong, right, 1)
@@ -243,7 +243,7 @@ def test_a_page_that_lies_though_its_hash_is_right_is_refused(lie: str, monkeypa
         bed.pages().read(ref)
 
 
-def test_a_page_that_is_gone_and_one_above_the_limit_are_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_page_and_one_above_the_limit_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     bed, root, key = filled(monkeypatch)
     del bed.bucket.objects[key]
     with pytest.raises(ObjectNotFoundError, match="page"):

@@ -113,7 +113,7 @@ def test_a_head_not_verified_lately_is_listed(wall_ms: int, monkeypatch: pytest.
     assert store.counts["list"] == 2
 
 
-def test_a_stale_root_created_again_is_not_taken_for_the_head() -> None:
+def test_a_stale_root_that_is_created_again_does_not_become_the_head() -> None:
     """A writer that slept past the grace time created a collected version again; a reader that slept too looks."""
     bed = TierBed()
     log = writer(bed)
@@ -163,7 +163,7 @@ def test_a_history_changed_far_back_is_an_error() -> None:
         finder.find(cold=True)
 
 
-def test_a_manifest_that_is_gone_or_went_back_is_an_error() -> None:
+def test_a_manifest_that_is_missing_or_older_is_an_error() -> None:
     bed = TierBed()
     offload(writer(bed), 0, 10, 20)
     finder, _ = finder_over(bed)

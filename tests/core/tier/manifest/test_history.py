@@ -30,7 +30,7 @@ def grown(bed: TierBed, store: SimObjectStore | None = None) -> TierLog:
     return log
 
 
-def test_the_history_says_what_changed_and_why() -> None:
+def test_the_history_shows_each_change_and_its_reason() -> None:
     log = grown(TierBed())
     told = [(root.version, root.change, root.reason, root.log_start, root.segments) for root in log.history()]
     assert told[0] == (5, "expire", "retention.bytes", 20, 2)
@@ -63,7 +63,7 @@ def test_a_moment_means_the_newest_state_that_was_made_by_then() -> None:
 
 
 @pytest.mark.parametrize("version", [-1, 0, 6, 2**62])
-def test_a_version_that_is_not_there_is_said_so(version: int) -> None:
+def test_a_missing_version_is_reported(version: int) -> None:
     with pytest.raises(ConfigError, match="cannot be read as of"):
         grown(TierBed()).view_as_of(version)
 
@@ -79,7 +79,7 @@ def test_a_log_without_roots_has_no_history() -> None:
     assert (list(log.history()), log.view_as_of(7).version) == ([], 0)
 
 
-def test_history_is_kept_for_as_long_as_the_setting_says() -> None:
+def test_history_is_kept_for_the_time_of_the_setting() -> None:
     bed = TierBed()
     log = grown(bed)
     bed.clock.advance_ms(5 * GRACE_MS)

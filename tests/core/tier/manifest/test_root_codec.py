@@ -218,7 +218,7 @@ LIES: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_root_that_lies_is_corrupt_and_named(lie: str) -> None:
+def test_a_root_with_wrong_content_is_corrupt_and_named(lie: str) -> None:
     with pytest.raises(CorruptManifestError) as caught:
         parsed(changed(LIES[lie]))
     assert caught.value.file == manifest_key(log_prefix(LOG, TOPIC_ID), 1)
@@ -253,7 +253,7 @@ def test_every_cut_and_every_flipped_bit_of_a_root_is_noticed() -> None:
     assert parsed(bytes(flipped)).sha256 == sha256_of(data)
 
 
-def test_the_hash_is_of_the_bytes_behind_it_and_stands_first() -> None:
+def test_the_hash_comes_first_and_covers_all_bytes_after_it() -> None:
     data = encode_root(after(None))
     told, _, rest = data.removeprefix(b'{"body_sha256":"').partition(b'",')
     assert told.decode() == sha256_of(b"{" + rest) == sha256_of(canonical(body_of(after(None))))

@@ -56,7 +56,7 @@ def test_it_is_what_a_log_needs_of_a_segment() -> None:
     assert is_segment_key(log_prefix(LOG, TOPIC_ID), segment.label)
 
 
-def test_without_a_timestamp_the_file_tells_the_age() -> None:
+def test_without_a_timestamp_the_modification_time_gives_the_age() -> None:
     segment, _, _ = offloaded(TierBed(), made_segment(0, 10, max_timestamp_ms=-1))
     assert (segment.max_timestamp_ms, segment.age_from_ms) == (-1, segment.info.modified_ms)
 
@@ -84,7 +84,7 @@ def test_neighbouring_reads_share_a_request() -> None:
 
 
 class NearStore(SimObjectStore):
-    """Says that its objects are files of this system; what lies below ``cached_to`` is in its memory."""
+    """Store that declares its objects as local files; bytes below ``cached_to`` are in the page cache."""
 
     def __init__(self, bed: TierBed, cached_to: int) -> None:
         super().__init__(bed.bucket, capabilities=ALL_CAPABILITIES | Capability.NEAR)

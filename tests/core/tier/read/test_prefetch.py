@@ -89,7 +89,7 @@ def test_the_window_doubles_up_to_twice_the_threads(bed: Bed) -> None:
     assert bed.ahead.held_bytes == 5 * SIZE
 
 
-def test_memory_is_bounded_and_comes_back() -> None:
+def test_memory_is_bounded_and_released() -> None:
     small = Bed(limit_bytes=3 * SIZE, threads=8)
     try:
         for number in range(small.spans):
@@ -100,7 +100,7 @@ def test_memory_is_bounded_and_comes_back() -> None:
         small.ahead.close()
 
 
-def test_a_span_that_nobody_began_to_fetch_is_left_to_the_reader() -> None:
+def test_a_span_without_a_prefetch_is_read_by_the_reader() -> None:
     bed = Bed(threads=1)
     bed.open.clear()
     bed.step(0)

@@ -26,7 +26,7 @@ def test_a_store_that_refuses_the_second_create_may_be_shared() -> None:
     assert store.bucket.keys() == []
 
 
-def test_a_store_that_lies_is_found_out() -> None:
+def test_a_store_without_its_promised_guarantees_is_detected() -> None:
     store = SimObjectStore(SimBucket(atomic=False))
     result = tried(store)
     assert not result.shared

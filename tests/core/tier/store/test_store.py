@@ -22,7 +22,8 @@ from stratalog.model.batches import Buffer
 from stratalog.registry.guard import Guard
 from stratalog.spi import BytesSource
 from stratalog.spi.objects import ByteSource, Created, ObjectInfo
-from stratalog.tier.store.store import DELETE_LIMIT, LIST_LIMIT, UPLOAD_STEP_BYTES, RetryBudget, TierStore
+from stratalog.tier.store.requests import RetryBudget
+from stratalog.tier.store.store import DELETE_LIMIT, LIST_LIMIT, UPLOAD_STEP_BYTES, TierStore
 from tier_bed import TierBed
 
 
@@ -73,7 +74,7 @@ def test_pauses_grow_and_stay_inside_the_deadline() -> None:
     assert 1_000 <= (clock.monotonic_ns() - began) // 1_000_000 < 2_000
 
 
-def test_a_store_that_says_how_long_is_left_alone_for_so_long() -> None:
+def test_a_store_gets_no_request_before_the_time_that_it_set() -> None:
     def busy(request: SimRequest) -> ObjectFault:
         error = StoreThrottledError("slow down", request.key)
         error.retry_after_ms = 7_000
@@ -158,7 +159,7 @@ def test_a_short_read_is_tried_again_and_then_corrupt() -> None:
     assert guarded.read("a", 6, 20) == b"6789"
 
 
-def test_reading_nothing_asks_nothing() -> None:
+def test_an_empty_read_sends_no_request() -> None:
     store = SimObjectStore()
     assert over(store).read_exactly("a", 5, 5) == b""
     assert store.counts["read"] == 0
@@ -184,7 +185,7 @@ def test_a_lost_reply_to_a_create_is_not_repeated_but_a_refusal_is() -> None:
     assert store.counts["create"] == 3
 
 
-def test_listing_goes_page_by_page_and_only_as_far_as_it_is_read() -> None:
+def test_a_listing_requests_pages_only_as_far_as_it_is_read() -> None:
     store = SimObjectStore()
     for number in range(LIST_LIMIT + 5):
         store.bucket.write(f"a/{number:05d}", b"")
@@ -212,7 +213,7 @@ def test_a_listing_that_gives_the_same_page_once_more_ends_with_an_error() -> No
         list(over(store).list_all("a/"))
 
 
-def test_deleting_many_goes_in_pages_and_missing_ones_are_fine() -> None:
+def test_many_objects_are_deleted_in_pages_and_missing_objects_are_ignored() -> None:
     store = SimObjectStore()
     keys = [f"{number:05d}" for number in range(DELETE_LIMIT + 1)]
     for key in keys[::2]:
@@ -246,7 +247,7 @@ def test_keys_that_keep_failing_are_named() -> None:
     assert set(over(store, retries=1).delete(["a", "b"])) == {"a", "b"}
 
 
-def test_metrics_tell_what_lies_between_two_moments() -> None:
+def test_metrics_show_the_difference_between_two_samples() -> None:
     store = SimObjectStore()
     guarded = over(store)
     guarded.put("a", BytesSource(b"12345"))
@@ -281,7 +282,7 @@ class Sleeping(SimObjectStore):
 
 
 def test_a_store_that_ignores_its_deadline_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stratalog.tier.store.store._GRACE_MS", 0)
+    monkeypatch.setattr("stratalog.tier.store.requests._GRACE_MS", 0)
     store = Sleeping()
     guard = Guard("object store 'sleeping' version 1", "plugin odd", calls=DeadlineCalls())
     guarded = TierStore(store, TierBed().env(), EngineConfig(store_deadline_ms=1, store_retries=0), guard=guard)

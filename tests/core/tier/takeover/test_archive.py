@@ -48,7 +48,7 @@ class Scene:
     def archiver(self, tier: Tier | None = None, *, skip_gaps: bool = False) -> Archiver:
         store = self.reading.host.segment_store(str(self.bed.directory), read_only=True)
         plan = ArchivePlan(config=TopicConfig(tier_layout="pair"), skip_gaps=skip_gaps)
-        return Archiver([store], tier or self.tier, self.reading.parts, plan)
+        return Archiver([store], tier or self.tier, self.reading.components, plan)
 
     def archive(self, *, skip_gaps: bool = False) -> ArchivedLog:
         (result,) = self.archiver(skip_gaps=skip_gaps).run()
@@ -57,7 +57,7 @@ class Scene:
     def archived(self) -> StaticLog:
         """Return the log as another reader of the tier sees it."""
         remote = self.tiers.open(read_only=True).log(LOG, TOPIC_ID).view()
-        return StaticLog(tier_view(LOG, remote, self.reading.parts), TOPIC_ID, self.reading.parts)
+        return StaticLog(tier_view(LOG, remote, self.reading.components), TOPIC_ID, self.reading.components)
 
     def archived_bytes(self) -> bytes:
         view = self.tiers.open(read_only=True).log(LOG, TOPIC_ID).view()
@@ -113,7 +113,7 @@ def test_a_directory_that_may_not_be_written_is_archived(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("high_watermark", "ends"), [(0, []), (11, []), (12, [12]), (13, [12]), (36, [12, 24, 36])])
-def test_nothing_above_the_high_watermark_goes(scene: Scene, high_watermark: int, ends: list[int]) -> None:
+def test_nothing_above_the_high_watermark_is_deleted(scene: Scene, high_watermark: int, ends: list[int]) -> None:
     scene.broker.fill(segments=3)
     scene.broker.confirm(high_watermark)
     assert scene.archive().error is None
@@ -145,7 +145,7 @@ def test_a_second_run_continues_and_uploads_nothing_twice(scene: Scene) -> None:
     assert scene.tiers.bucket.keys("") == before
 
 
-def test_a_log_whose_high_watermark_stands_still_is_not_checked_again(scene: Scene) -> None:
+def test_a_log_with_an_unchanged_high_watermark_is_not_checked_again(scene: Scene) -> None:
     scene.broker.fill(segments=1)
     archiver = scene.archiver()
     assert [result.segments for result in archiver.run()] == [1]
@@ -249,7 +249,7 @@ def test_a_file_that_changes_under_the_reader_is_never_committed(scene: Scene, r
     assert scene.archived_bytes() == b"".join(batch.data for batch in scene.broker.history[:-1])
 
 
-def test_damage_that_was_there_before_is_reported_with_its_position_and_what_lies_before_is_kept(scene: Scene) -> None:
+def test_earlier_damage_is_reported_with_its_position_and_the_batches_before_it_are_kept(scene: Scene) -> None:
     scene.broker.fill(segments=3)
     data = bytearray(scene.broker.path(12).read_bytes())
     data[-1] ^= 1
@@ -269,7 +269,7 @@ def test_a_cleaning_that_was_interrupted_anywhere_is_read_as_the_broker_would(sc
     assert scene.archived_bytes() == b"".join(batch.data for batch in scene.broker.history[:-1])
 
 
-def test_of_a_segment_that_the_cleaner_joined_only_the_rest_goes(scene: Scene) -> None:
+def test_only_the_rest_of_a_segment_that_the_cleaner_joined_is_deleted(scene: Scene) -> None:
     scene.broker.fill(segments=2)
     scene.archive()
     scene.broker.fill(segments=2)
@@ -294,7 +294,7 @@ def test_a_tier_that_ends_inside_a_batch_is_reported(scene: Scene) -> None:
     assert "is inside a batch" in str(scene.archive().error)
 
 
-def test_another_leaders_records_are_not_taken_for_the_archived_ones(scene: Scene) -> None:
+def test_records_of_another_leader_do_not_count_as_archived(scene: Scene) -> None:
     scene.broker.fill(segments=1)
     scene.archive()
     scene.broker.epochs = [type(scene.broker.epochs[0])(3, 5)]
@@ -313,7 +313,7 @@ def test_a_batch_whose_epoch_the_checkpoint_does_not_know_is_reported(scene: Sce
     assert "leader epoch 0, the checkpoint has 7" in str(result.error)
 
 
-def test_epochs_and_producers_go_along(scene: Scene) -> None:
+def test_epochs_and_producers_are_copied_too(scene: Scene) -> None:
     for epoch in (2, 5):
         scene.broker.lead(epoch)
         scene.broker.fill(segments=1)
@@ -351,17 +351,17 @@ def test_a_log_in_two_directories_is_reported(scene: Scene) -> None:
     scene.broker.fill(segments=1)
     stores = [scene.reading.host.segment_store(str(scene.bed.directory), read_only=True) for _ in range(2)]
     plan = ArchivePlan(config=TopicConfig(tier_layout="pair"))
-    first, second = Archiver(stores, scene.tier, scene.reading.parts, plan).run()
+    first, second = Archiver(stores, scene.tier, scene.reading.components, plan).run()
     assert (first.segments, first.error) == (1, None)
     assert isinstance(second.error, StorageError)
 
 
-def test_topics_are_chosen_and_the_clusters_metadata_is_none(scene: Scene) -> None:
+def test_topics_are_chosen_and_the_metadata_log_is_left_out(scene: Scene) -> None:
     scene.broker.fill(segments=1)
     (scene.bed.directory / f"{CLUSTER_METADATA_TOPIC}-0").mkdir()
     store = scene.reading.host.segment_store(str(scene.bed.directory), read_only=True)
     plan = ArchivePlan(config=TopicConfig(tier_layout="pair"), wants=lambda topic: topic != LOG.topic)
-    assert list(Archiver([store], scene.tier, scene.reading.parts, plan).run()) == []
+    assert list(Archiver([store], scene.tier, scene.reading.components, plan).run()) == []
     assert [result.log for result in scene.archiver().run()] == [LOG]
 
 

@@ -46,7 +46,7 @@ def named(log: TierLog) -> set[str]:
     return object_keys(root.entries) if root else set()
 
 
-def test_nothing_goes_before_the_grace_time() -> None:
+def test_nothing_is_deleted_before_the_grace_time() -> None:
     bed = TierBed()
     log = filled(bed, 0, 10, 20)
     log.expire(10, leader_epoch=0, reason="a test")
@@ -56,7 +56,7 @@ def test_nothing_goes_before_the_grace_time() -> None:
     assert bed.bucket.keys() == before
 
 
-def test_objects_go_with_the_last_root_that_names_them() -> None:
+def test_objects_are_deleted_with_the_last_root_that_names_them() -> None:
     bed = TierBed()
     log = filled(bed, 0, 10, 20, 30)
     early = bed.open(read_only=True).log(LOG, TOPIC_ID).view()
@@ -98,7 +98,7 @@ def orphan(bed: TierBed, epoch: int, number: int = 1) -> str:
     return key
 
 
-def test_uploads_that_were_never_committed_go_once_a_higher_epoch_has_begun() -> None:
+def test_uploads_without_a_commit_are_deleted_once_a_higher_epoch_has_begun() -> None:
     bed = TierBed()
     log = filled(bed, 0, 10, epoch=1)
     lower, own = orphan(bed, 0), orphan(bed, 1)
@@ -133,7 +133,7 @@ def test_files_of_others_are_left_alone() -> None:
     assert {f"{PREFIX}segments/notes.txt", f"{PREFIX}manifest/notes.txt", f"{PREFIX}other"} <= set(bed.bucket.keys())
 
 
-def test_a_stale_root_goes_without_the_objects_it_names() -> None:
+def test_a_stale_root_is_deleted_without_the_objects_that_it_names() -> None:
     """It was created again after it had been collected; what it names may be named by the chain further up."""
     bed = TierBed()
     log = filled(bed, 0, 10, 20)
@@ -188,7 +188,7 @@ def test_a_collector_that_dies_is_repeated_harmlessly(fault: ObjectFault) -> Non
         assert (versions(bed), objects(bed)) == ([4], named(log))
 
 
-def test_a_collector_that_may_not_delete_says_so() -> None:
+def test_a_collector_without_the_right_to_delete_reports_it() -> None:
     bed = TierBed()
     store = SimObjectStore(bed.bucket)
     log = filled(bed, 0, 10, 20, store=store)

@@ -34,7 +34,7 @@ def test_a_mebibyte_a_second_is_at_most_21_writes_a_gib() -> None:
     assert found.warning == ""
 
 
-def test_nothing_written_costs_nothing() -> None:
+def test_a_topic_without_writes_costs_nothing() -> None:
     found = estimate(config(), 0)
     assert (found.segments, found.writes, found.reads, found.stored_bytes) == (0, 0, 0, 0)
     assert (found.request_cost, found.storage_cost, found.writes_per_gib, found.warning) == (0, 0, 0, "")
@@ -70,7 +70,7 @@ def test_requests_that_are_dear_beside_storage_are_warned_about(segment_bytes: i
     assert estimate(config(segment_bytes=segment_bytes), MIB, prices=Prices(1, 1, 0)).warning == ""
 
 
-def test_a_layout_with_more_objects_asks_for_more() -> None:
+def test_a_layout_with_more_objects_costs_more_requests() -> None:
     single, plain = estimate(config(), MIB), estimate(config(tier_layout="plain"), MIB)
     assert plain.writes == single.writes + 5 * single.segments
     assert single.writes == single.segments * (upload_writes(1 << 30) + COMMIT_WRITES)

@@ -83,7 +83,7 @@ def test_a_rebuilt_manifest_names_the_same_segments(bucket: Path, tmp_path: Path
 
 
 def test_an_upload_of_a_fenced_writer_is_reported_and_left_out(bucket: Path, tmp_path: Path) -> None:
-    """Two objects for one range: the lineage says which one counts."""
+    """If two objects cover one range, the lineage decides."""
     before = records(bucket)
     other = tmp_path / "other"
     other.mkdir()
@@ -151,7 +151,7 @@ def test_segments_that_compaction_replaced_do_not_come_back(tmp_path: Path, layo
 
 
 def test_a_segment_of_which_the_end_is_missing_is_left_out(bucket: Path, tmp_path: Path) -> None:
-    """In a layout of several objects the footer may be whole, and what it tells of not."""
+    """In a layout of several objects, the footer may be complete and the other objects not."""
     lose_manifests(bucket)
     base = max(path.name.split("-")[0] for path in bucket.rglob("segments/*"))
     log = next(path for path in bucket.rglob(f"segments/{base}-*") if path.suffix in {".seg", ".log"})
@@ -190,7 +190,7 @@ def test_a_log_without_footers_is_reported(bucket: Path, tmp_path: Path) -> None
         rebuilt(bucket, tmp_path)
 
 
-def test_the_command_tells_and_rebuilds(bucket: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_and_rebuilds(bucket: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lose_manifests(bucket)
     for arguments in (["--dry-run"], []):
         assert run(["rebuild", bucket.as_uri(), *arguments, "--json"]) == 0

@@ -26,8 +26,8 @@ PREFIX = log_prefix(LOG, TOPIC_ID)
 class Broken:
     """A log of four segments whose newest root is damaged."""
 
-    def __init__(self, parts: Components) -> None:
-        self.parts = parts
+    def __init__(self, components: Components) -> None:
+        self.components = components
         self.bed = TierBed(layout=SingleLayout(4096))
         self.offload(0, 10, 20, 30, 40)
         self.bed.bucket.write(manifest_key(PREFIX, 4), b"not a root")
@@ -62,13 +62,13 @@ class Broken:
             remote = tier.log(LOG, TOPIC_ID)
             assert [segment.end_offset for segment in remote.view().segments] == list(ends)
             assert [root.version for root in remote.history()] == self.versions()[::-1]
-            assert list(TierLogCheck(remote, self.parts, contents=False).roots()) == []
+            assert list(TierLogCheck(remote, self.components, contents=False).roots()) == []
 
 
 @pytest.fixture
 def broken(tmp_path: Path, installed: Registry) -> Iterator[Broken]:
     bed = LogBed(tmp_path, installed)
-    yield Broken(bed.parts)
+    yield Broken(bed.components)
     bed.close()
 
 
@@ -104,7 +104,7 @@ def test_uploads_of_a_killed_repair_replace_nothing(broken: Broken) -> None:
     broken.check(10, 20, 30, 40, 50)
 
 
-def test_a_late_commit_during_another_repair_is_taken_for_its_own(broken: Broken) -> None:
+def test_a_late_commit_of_an_earlier_repair_counts_as_the_commit_of_this_one(broken: Broken) -> None:
     with pytest.raises(StoreTimeoutError):
         broken.repair(of_roots("create", ObjectFault.LATE))
 
@@ -129,7 +129,7 @@ def test_a_reply_that_is_lost_leaves_one_root(broken: Broken, fault: ObjectFault
     broken.check(10, 20, 30, 40)
 
 
-def test_a_repair_that_is_killed_before_the_damaged_root_goes_is_gone_on_with(broken: Broken) -> None:
+def test_a_repair_that_is_killed_before_the_damaged_root_is_deleted_continues(broken: Broken) -> None:
     with pytest.raises(StoreError):
         broken.repair(of_roots("delete", ObjectFault.NOT_APPLIED))
     assert broken.versions() == [1, 2, 3, 4, 5]

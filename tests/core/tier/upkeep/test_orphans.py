@@ -78,7 +78,7 @@ def test_killed_at_every_step_nothing_dangles_after_the_next_pass() -> None:
     assert steps >= 8, "two objects and a root for each of two segments, at least"
 
 
-def test_a_root_of_ours_comes_before_anything_of_our_epoch_goes() -> None:
+def test_objects_of_our_epoch_are_deleted_only_after_a_root_of_ours() -> None:
     bed = TierBed()
     log = bed.open().log(LOG, TOPIC_ID)
     offload(log, 0, 10)
@@ -123,7 +123,7 @@ def test_an_upload_of_this_process_stays_at_any_age() -> None:
     assert objects(bed) == named(log)
 
 
-def test_of_an_upload_that_failed_the_rest_goes_without_a_restart() -> None:
+def test_leftovers_of_a_failed_upload_are_deleted_without_a_restart() -> None:
     bed = TierBed()
     store = SimObjectStore(bed.bucket)
     log = bed.open(store).log(LOG, TOPIC_ID)
@@ -140,7 +140,7 @@ def test_of_an_upload_that_failed_the_rest_goes_without_a_restart() -> None:
     assert objects(bed) == named(log)
 
 
-def test_uploads_without_an_end_of_a_lower_epoch_are_aborted_by_anybody() -> None:
+def test_unfinished_uploads_of_a_lower_epoch_are_aborted_by_any_writer() -> None:
     bed = TierBed()
     log = bed.open().log(LOG, TOPIC_ID)
     offload(log, 0, 10, epoch=1)
@@ -155,7 +155,7 @@ def test_uploads_without_an_end_of_a_lower_epoch_are_aborted_by_anybody() -> Non
     assert lower not in bed.bucket.unfinished
 
 
-def test_with_the_log_of_a_deleted_topic_its_uploads_go() -> None:
+def test_uploads_of_a_deleted_topic_are_deleted_with_its_log() -> None:
     bed = TierBed()
     log = bed.open().log(LOG, TOPIC_ID)
     offload(log, 0, 10)
@@ -167,7 +167,7 @@ def test_with_the_log_of_a_deleted_topic_its_uploads_go() -> None:
     assert (bed.bucket.keys(), bed.bucket.unfinished) == ([], [])
 
 
-def test_a_store_that_does_not_tell_of_uploads_is_reported_and_the_rest_is_collected(
+def test_a_store_that_cannot_list_uploads_is_reported_and_other_garbage_is_collected(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bed = TierBed()

@@ -1,4 +1,4 @@
-"""Every kind of damage is found, told with its place, and hides no other."""
+"""Each kind of damage is found, reported with its place, and hides no other damage."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ SMALL = {"segment.bytes": 3000, "index.interval.bytes": 500, "retention.ms": -1}
 LAYOUTS = ("single", "plain", "chunked")
 
 
-def findings_of(log: TierLog, parts: Components, *, deep: bool = False, orphans: bool = True) -> list[Finding]:
-    check = TierLogCheck(log, parts, contents=deep)
+def findings_of(log: TierLog, components: Components, *, deep: bool = False, orphans: bool = True) -> list[Finding]:
+    check = TierLogCheck(log, components, contents=deep)
     findings = list(check.roots())
     for found in check.segments():
         findings += [found] if isinstance(found, Finding) else check.check(found)
@@ -66,7 +66,7 @@ class Bucket:
         self.prefix = log_prefix(*name)
 
     def check(self, *, deep: bool = False) -> list[Finding]:
-        return findings_of(self.log, self.host.parts(TopicConfig()), deep=deep)
+        return findings_of(self.log, self.host.components(TopicConfig()), deep=deep)
 
     def cut(self, key: str, size_bytes: int) -> None:
         """Take an object's end away."""
@@ -212,7 +212,7 @@ def test_a_flipped_bit_is_reported_for_its_root(single: Bucket, version: int) ->
     assert "hash" in found[0].text
 
 
-def test_a_root_that_is_gone_from_the_middle(single: Bucket) -> None:
+def test_a_root_that_is_missing_in_the_middle_is_reported(single: Bucket) -> None:
     (single.folder / manifest_key(single.prefix, 3)).unlink()
     found = single.check()
     assert [finding.kind for finding in found] == [FindingKind.ROOT]
@@ -245,14 +245,14 @@ def test_a_damaged_or_missing_page_hides_no_other(
     keys = bed.bucket.keys(f"{log_prefix(LOG, TOPIC_ID)}pages/")
     assert len(keys) == 2
     with LogBed(tmp_path, installed) as parts:
-        assert findings_of(log, parts.parts) == []
+        assert findings_of(log, parts.components) == []
         damage(bed, keys[0])
-        assert [(finding.kind, finding.place) for finding in findings_of(log, parts.parts)] == [
+        assert [(finding.kind, finding.place) for finding in findings_of(log, parts.components)] == [
             (FindingKind.PAGE, keys[0])
         ]
         victim = next(key for key in bed.bucket.keys("") if "/segments/00000000000000000010-" in key)
         del bed.bucket.objects[victim]
-        assert [(finding.kind, finding.place) for finding in findings_of(log, parts.parts)] == [
+        assert [(finding.kind, finding.place) for finding in findings_of(log, parts.components)] == [
             (FindingKind.PAGE, keys[0]),
             (FindingKind.MISSING, victim),
         ]

@@ -90,7 +90,7 @@ class Lying(PairLayout):
 
 
 class Reversing(Lying):
-    """Gives new entries to segments whose keys are wrapped again, and lies in them."""
+    """Layout that returns wrong new entries when keys are wrapped again."""
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
         if self.lie == "rewraps others' fields":
@@ -155,7 +155,7 @@ READ_BACK: Final = (
 
 
 @pytest.mark.parametrize("lie", [*ALWAYS_FOUND, *READ_BACK])
-def test_a_layout_that_lies_commits_nothing_and_is_named(lie: str) -> None:
+def test_a_layout_with_wrong_results_commits_nothing_and_is_named(lie: str) -> None:
     tested = bed(Lying(lie))
     log = tested.open().log(LOG, TOPIC_ID)
     with pytest.raises(PluginError, match=r"tier layout 'pair' version 1 \(plugin testing\): (write|read)"):
@@ -180,7 +180,7 @@ def test_the_error_of_a_layout_has_its_cause() -> None:
 @pytest.mark.parametrize(
     "lie", ["takes half", "keeps half", "flips a bit", "keeps nothing", "names another key", "returns nothing"]
 )
-def test_a_store_that_lies_commits_nothing_and_is_named(lie: str) -> None:
+def test_a_store_with_wrong_results_commits_nothing_and_is_named(lie: str) -> None:
     tested = bed()
     store = LyingStore(tested.bucket)
     store.lie = lie
@@ -197,7 +197,7 @@ def test_a_store_that_keeps_another_root_is_named_before_anything_relies_on_it()
     store = LyingStore(tested.bucket)
     store.lie, store.part = "flips a bit", manifest_prefix(log_prefix(LOG, TOPIC_ID))
     log = tested.open(store).log(LOG, TOPIC_ID)
-    with pytest.raises(PluginError, match=r"object store sim://.* returned other bytes than were written"):
+    with pytest.raises(PluginError, match=r"object store sim://.* create stored other bytes"):
         offload(log, 0, 10)
     assert log.view().version == 0
 
@@ -212,8 +212,8 @@ class Counting(SimObjectStore):
         return super().read(key, start, end, deadline_ns=deadline_ns)
 
 
-@pytest.mark.parametrize(("verify", "expected"), [("auto", 2), ("first", 2), ("always", 6), ("never", 0)])
-def test_as_many_segments_are_read_back_as_the_setting_says(verify: str, expected: int) -> None:
+@pytest.mark.parametrize(("verify", "expected"), [("auto", 6), ("first", 2), ("always", 6), ("never", 0)])
+def test_the_setting_determines_the_number_of_segments_that_are_read_back(verify: str, expected: int) -> None:
     tested = bed(verify=verify)
     store = Counting(tested.bucket)
     assert offload(tested.open(store).log(LOG, TOPIC_ID), 0, 10, 20, 30) == 3
@@ -228,11 +228,19 @@ def test_our_layouts_are_read_back_only_if_the_store_has_no_checksums() -> None:
         ("first", True, True, True),
         ("never", False, False, False),
     ):
-        assert Verification(mode, trusts_store=trusts_store).is_due("a@1", is_bundled=is_bundled) is expected
+        verification = Verification(mode, is_bundled=True, trusts_store=trusts_store)
+        assert verification.is_due("a@1", is_bundled=is_bundled) is expected
+
+
+@pytest.mark.parametrize(("store", "layout"), [(False, True), (True, False), (False, False)])
+def test_each_object_is_read_back_if_the_store_or_its_writer_is_a_strangers(store: bool, layout: bool) -> None:  # noqa: FBT001 - a parameter
+    verification = Verification("auto", is_bundled=store, trusts_store=store)
+    verification.passed("a@1")
+    assert verification.is_due("a@1", is_bundled=layout)
 
 
 def test_the_first_of_each_kind_is_read_back_until_one_has_passed() -> None:
-    verification = Verification("first", trusts_store=False)
+    verification = Verification("first", is_bundled=False, trusts_store=False)
     assert verification.is_due("a@1", is_bundled=False)
     assert verification.is_due("a@1", is_bundled=False), "it has not passed yet"
     verification.passed("a@1")
@@ -353,7 +361,7 @@ def broken(layout: PairLayout) -> set[str]:
 
 @pytest.mark.parametrize("lie", [*ALWAYS_FOUND, *READ_BACK])
 @pytest.mark.long
-def test_the_contract_of_layouts_refuses_each_lie(lie: str) -> None:
+def test_the_contract_of_layouts_refuses_each_wrong_layout(lie: str) -> None:
     assert broken(PairLayout()) == set()
     assert broken(Lying(lie))
 
@@ -362,7 +370,7 @@ def test_the_contract_of_layouts_refuses_each_lie(lie: str) -> None:
     "lie", ["takes half", "keeps half", "flips a bit", "keeps nothing", "names another key", "returns nothing"]
 )
 @pytest.mark.long
-def test_the_contract_of_stores_refuses_each_lie(lie: str) -> None:
+def test_the_contract_of_stores_refuses_each_wrong_store(lie: str) -> None:
     rules, store = ObjectStoreContract(), LyingStore()
     rules.test_a_large_object_is_kept_whole(LyingStore(), 1 << 62)
     store.lie, store.part = lie, ""

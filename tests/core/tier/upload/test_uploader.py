@@ -105,7 +105,7 @@ def test_sources_are_taken_one_by_one() -> None:
     ids=lambda fault: fault.name,
 )
 def test_any_request_may_fail_and_a_second_call_continues(fault: ObjectFault) -> None:
-    """The k-th request fails for good (no retries): what was committed stands, and the rest follows."""
+    """The k-th request fails without retries: committed segments stay, and the others follow later."""
     for number in range(12):
         bed = TierBed()
         bed.config = replace(bed.config, store_retries=0)
@@ -190,7 +190,7 @@ def with_epochs(source: SegmentSource, *epochs: tuple[int, int]) -> SegmentSourc
     return replace(source, info=replace(source.info, leader_epochs=tuple(EpochEntry(*entry) for entry in epochs)))
 
 
-def test_a_range_that_another_leader_filled_is_not_taken_for_ours() -> None:
+def test_a_range_of_another_leader_is_not_treated_as_ours() -> None:
     """Two leaders wrote offsets 5 to 10; skipping the segment would let the log forget records that only it has."""
     log = TierBed().open().log(LOG, TOPIC_ID)
     offload(log, [with_epochs(made_segment(0, 10), (1, 0), (2, 5))], epoch=2)
@@ -237,7 +237,7 @@ def test_a_new_epoch_is_claimed_before_anything_is_uploaded() -> None:
     assert {(key.base_offset, key.leader_epoch) for key in keys if key} == {(0, 1), (10, 2), (20, 2)}
 
 
-def test_the_epoch_is_not_claimed_when_there_is_nothing_to_move() -> None:
+def test_the_epoch_is_not_claimed_without_a_segment_to_move() -> None:
     bed = TierBed()
     log = bed.open().log(LOG, TOPIC_ID)
     offload(log, made_segments(0, 10), epoch=1)

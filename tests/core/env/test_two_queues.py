@@ -5,8 +5,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from stratalog.env.byte_cache import ByteCache, CacheOrder, LeastRecent
-from stratalog.tier.read.cache_admission import TwoQueues
+from stratalog.env.byte_cache import ByteCache, CacheOrder, LeastRecent, TwoQueues
 
 LIMIT = 64
 TAIL = 20  # items that the tail's readers need, of one byte each
@@ -50,7 +49,7 @@ def test_a_replay_of_history_does_not_evict_what_the_tail_needs(history_per_step
     assert hit_share(TwoQueues(LIMIT), history_per_step=history_per_step) == 1.0
 
 
-def test_a_plain_order_would_let_history_wash_the_tail_out() -> None:
+def test_a_plain_lru_order_would_evict_the_tail_during_a_read_of_history() -> None:
     """The same story shows it, so that the test above can fail."""
     assert hit_share(LeastRecent(LIMIT), history_per_step=10) < 0.5
 
@@ -83,7 +82,7 @@ def test_a_cache_that_changes_its_readers_changes_its_contents() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1, 7, 100])
-def test_the_bound_holds_whatever_comes(limit: int) -> None:
+def test_the_bound_holds_for_any_input(limit: int) -> None:
     chance = random.Random(limit)  # noqa: S311 - a seed repeats it
     order, sizes = TwoQueues(limit), dict[Hashable, int]()
     for _ in range(3_000):

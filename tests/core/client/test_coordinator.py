@@ -1,0 +1,361 @@
+"""Transactions of producers outside the process, by calls of the coordinator as a gateway makes them."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stratalog import Engine, Log, ProducerId, Record, TopicPartition, open_engine
+from stratalog.client.sequences import LAST_EPOCH, is_kept, is_ours
+from stratalog.client.statetopic import CONFIG
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import ConcurrentTransactionsError, InvalidProducerIdMappingError, InvalidTxnStateError
+from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC
+from stratalog.model.messages.transactions_topic import (
+    TRANSACTIONS_TOPIC,
+    TransactionStatus,
+    parse_transaction_record,
+    transaction_key,
+    transaction_value,
+)
+from stratalog.spi import BatchHeader
+from stratalog.testing.faults import FaultyVfs
+
+MINUTE_MS = 60_000
+DAY_MS = 86_400_000
+NOW_MS = 1_700_000_000_000
+WAIT_S = 30
+ID, OTHER_ID = "tx", "other"
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Faulty:
+    """An engine whose writes to ``t-0`` call ``before``, if it is set."""
+
+    def __init__(self, folder: Path, clock: ManualClock) -> None:
+        self.before: Callable[[], None] | None = None
+        files = FaultyVfs()
+        files.rule = self._rule
+        self.engine = open_engine(folder, env=Env(files=files, clock=clock))
+
+    def _rule(self, operation: str, path: str) -> None:
+        if self.before is not None and operation == "write" and path.endswith(f"t-0/{0:020}.log"):
+            self.before()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW_MS)
+
+
+@pytest.fixture
+def faulty(tmp_path: Path, clock: ManualClock) -> Iterator[Faulty]:
+    made = Faulty(tmp_path / "engine", clock)
+    with made.engine:
+        prepare(made.engine)
+        yield made
+        made.before = None
+
+
+@pytest.fixture
+def engine(faulty: Faulty) -> Engine:
+    return faulty.engine
+
+
+def prepare(engine: Engine) -> None:
+    """Create the topics; those with states have fewer partitions than usual, because each test creates them."""
+    engine.create_topic("t", partitions=2)
+    for topic in (TRANSACTIONS_TOPIC, OFFSETS_TOPIC):
+        engine.create_topic(topic, config=CONFIG)
+
+
+def append(engine: Engine, producer: ProducerId, value: bytes, *, sequence: int = 0, name: TopicPartition = T0) -> None:
+    """Append a batch of a transaction."""
+    log = engine.log(*name)
+    header = BatchHeader(
+        producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=sequence, transactional=True
+    )
+    data = log.components.formats.of(2, "", 0).encode([Record(timestamp_ms=NOW_MS, value=value)], header, None, None)
+    log.append_as_leader(data)
+
+
+def begun(engine: Engine, transactional_id: str = ID, *names: TopicPartition, version: int = 0) -> ProducerId:
+    """Begin a transaction with a record in each partition."""
+    producer = engine.transactions.init_producer(transactional_id, MINUTE_MS)
+    engine.transactions.add_partitions(transactional_id, producer, names or [T0], version=version)
+    for name in names or [T0]:
+        append(engine, producer, transactional_id.encode(), name=name)
+    return producer
+
+
+def status(engine: Engine, transactional_id: str = ID) -> int:
+    found = engine.transactions.state(transactional_id)
+    assert found is not None
+    return found.status
+
+
+def stable(log: Log) -> bool:
+    return log.offsets().last_stable == log.offsets().log_end
+
+
+def committed(engine: Engine, name: TopicPartition = T0) -> list[bytes | None]:
+    return [record.value for record in engine.log(*name).records(isolation="read_committed")]
+
+
+def crashed(tmp_path: Path) -> Path:
+    """The directory of ``engine`` as a crash would leave it now."""
+    return shutil.copytree(tmp_path / "engine", tmp_path / "left", ignore=shutil.ignore_patterns(".lock"))
+
+
+# --- one id does not wait for another --------------------------------------------------------------------------------
+
+
+def test_others_continue_while_the_markers_of_one_transaction_are_written(faulty: Faulty) -> None:
+    engine, transactions = faulty.engine, faulty.engine.transactions
+    slow, writes, may_write = begun(engine), threading.Event(), threading.Event()
+    transactions.recover()  # reads all logs, as a gateway does before it serves
+
+    def wait() -> None:
+        writes.set()
+        assert may_write.wait(WAIT_S)
+
+    faulty.before = wait
+    ending = threading.Thread(target=lambda: transactions.end_decided(ID, slow, commit=True))
+    ending.start()
+    try:
+        assert writes.wait(WAIT_S)
+        other = begun(engine, OTHER_ID, T1)
+        transactions.end_decided(OTHER_ID, other, commit=True)
+        assert status(engine, OTHER_ID) == TransactionStatus.COMPLETE_COMMIT
+        assert set(transactions.states()) == {ID, OTHER_ID}
+        for call in (
+            lambda: transactions.end_decided(ID, slow, commit=True),
+            lambda: transactions.add_partitions(ID, slow, [T1]),
+            lambda: transactions.init_producer(ID, MINUTE_MS),
+        ):
+            with pytest.raises(ConcurrentTransactionsError):
+                call()
+        assert transactions.abort_expired() == ()
+    finally:
+        may_write.set()
+        ending.join(WAIT_S)
+    assert status(engine) == TransactionStatus.COMPLETE_COMMIT
+    transactions.add_partitions(ID, slow, [T1])
+
+
+def test_a_transaction_does_not_end_while_a_batch_is_appended(faulty: Faulty) -> None:
+    engine, transactions = faulty.engine, faulty.engine.transactions
+    producer, order = begun(engine), list[str]()
+
+    def end() -> None:
+        transactions.end_decided(ID, producer, commit=True)
+        order.append("ended")
+
+    with transactions.writing(ID, producer, T0):
+        ending = threading.Thread(target=end)
+        ending.start()
+        append(engine, producer, b"second", sequence=1)
+        order.append("appended")
+    ending.join(WAIT_S)
+    assert order == ["appended", "ended"]
+    assert committed(engine) == [b"tx", b"second"]
+    with pytest.raises(InvalidTxnStateError), transactions.writing(ID, producer, T0):
+        append(engine, producer, b"late", sequence=2)
+    assert stable(engine.log(*T0))
+
+
+def test_a_decided_end_is_completed_by_the_duty_if_a_marker_cannot_be_written(
+    faulty: Faulty, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise OSError(28, "no space left on device")
+
+    engine, transactions = faulty.engine, faulty.engine.transactions
+    producer = begun(engine)
+    faulty.before = fail
+    assert transactions.end_decided(ID, producer, commit=True) == producer
+    assert "not complete yet" in caplog.text
+    with pytest.raises(ConcurrentTransactionsError):
+        transactions.add_partitions(ID, producer, [T0])
+    faulty.before = None
+    clock.advance_ms(10_000)
+    engine.run_duties()
+    assert (status(engine), committed(engine)) == (TransactionStatus.COMPLETE_COMMIT, [b"tx"])
+
+
+def test_a_log_that_cannot_be_written_does_not_keep_others_from_their_markers(
+    faulty: Faulty, clock: ManualClock
+) -> None:
+    def fail() -> None:
+        raise OSError(28, "no space left on device")
+
+    engine, transactions = faulty.engine, faulty.engine.transactions
+    producer = begun(engine, ID, T0, T1)
+    faulty.before = fail
+    transactions.end_decided(ID, producer, commit=True)
+    assert [committed(engine, name) for name in (T0, T1)] == [[], [b"tx"]]
+    ends = engine.log(*T1).offsets().log_end
+    for _ in range(2):
+        clock.advance_ms(10_000)
+        engine.run_duties()
+        faulty.before = None
+    assert [committed(engine, name) for name in (T0, T1)] == [[b"tx"], [b"tx"]]
+    assert engine.log(*T1).offsets().log_end == ends  # no second marker
+
+
+# --- restarts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_continues_after_a_restart(
+    engine: Engine, tmp_path: Path, clock: ManualClock, *, commit: bool
+) -> None:
+    producer = begun(engine)
+    with open_engine(crashed(tmp_path), env=Env(clock=clock)) as again:
+        again.transactions.recover()
+        assert status(again) == TransactionStatus.ONGOING
+        with again.transactions.writing(ID, producer, T0):
+            append(again, producer, b"after", sequence=1)
+        again.transactions.end_decided(ID, producer, commit=commit)
+        assert committed(again) == ([b"tx", b"after"] if commit else [])
+        assert stable(again.log(*T0))
+
+
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("markers", [0, 1])
+def test_a_prepared_transaction_is_completed_after_a_restart(
+    engine: Engine, tmp_path: Path, clock: ManualClock, *, version: int, commit: bool, markers: int
+) -> None:
+    producer = begun(engine, ID, T0, T1, version=version)
+    state = engine.transactions.state(ID)
+    assert state is not None
+    wanted = TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT
+    epoch = producer.epoch + version // 2
+    value = transaction_value(replace(state, status=wanted, producer_epoch=epoch), version // 2)
+    engine.log(TRANSACTIONS_TOPIC).append([Record(timestamp_ms=NOW_MS, key=transaction_key(ID), value=value)])
+    for name in [T0, T1][:markers]:
+        engine.log(*name).end_transaction(producer.producer_id, epoch, commit=commit, coordinator_epoch=0)
+    with open_engine(crashed(tmp_path), env=Env(clock=clock)) as again:
+        again.transactions.recover()
+        assert [committed(again, name) for name in (T0, T1)] == [[b"tx"] if commit else []] * 2
+        following = again.transactions.end_decided(ID, producer, commit=commit, version=version)  # a repeated request
+        assert following == (producer.producer_id, epoch)
+        with pytest.raises(InvalidTxnStateError):
+            again.transactions.end_decided(ID, producer, commit=not commit, version=version)
+
+
+def test_a_transaction_whose_state_is_lost_is_aborted(engine: Engine, tmp_path: Path) -> None:
+    begun(engine)
+    left = crashed(tmp_path)
+    for path in left.glob(f"{TRANSACTIONS_TOPIC}-*/*.log"):
+        path.write_bytes(b"")
+    with open_engine(left) as again:
+        again.transactions.recover()
+        assert stable(again.log(*T0))
+        assert committed(again) == []
+
+
+def test_a_state_that_cannot_be_read_aborts_nothing(
+    engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun(engine)
+    left = crashed(tmp_path)
+    (left / f"{TRANSACTIONS_TOPIC}-0" / "partition.metadata").write_text("nonsense")
+    with open_engine(left) as again:
+        again.transactions.recover()
+        assert "cannot be read" in caplog.text
+        assert not stable(again.log(*T0))
+
+
+def test_a_decided_commit_is_not_aborted_by_a_restart_that_cannot_write_its_marker(
+    engine: Engine, tmp_path: Path, clock: ManualClock
+) -> None:
+    def fail() -> None:
+        failures.append(1)
+        if len(failures) == 1:  # only the marker of the commit: what follows could be written
+            raise OSError(28, "no space left on device")
+
+    failures = list[int]()
+    producer = engine.transactions.open(ID, MINUTE_MS)
+    engine.transactions.add_partitions(ID, producer, [T0])
+    append(engine, producer, b"tx")
+    state = engine.transactions.state(ID)
+    assert state is not None
+    value = transaction_value(replace(state, status=TransactionStatus.PREPARE_COMMIT), 0)
+    engine.log(TRANSACTIONS_TOPIC).append([Record(timestamp_ms=NOW_MS, key=transaction_key(ID), value=value)])
+    again = Faulty(crashed(tmp_path), clock)
+    with again.engine:
+        again.before = fail
+        again.engine.transactions.recover()
+        again.engine.transactions.abort_expired()
+        assert failures
+        assert committed(again.engine) == [b"tx"]
+
+
+# --- ids -------------------------------------------------------------------------------------------------------------
+
+
+def test_producers_inside_and_outside_the_process_do_not_share_a_producer_id(engine: Engine) -> None:
+    outside = engine.transactions.init_producer(ID, MINUTE_MS)
+    inside = engine.transactions.open(ID, MINUTE_MS)
+    again = engine.transactions.init_producer(ID, MINUTE_MS)
+    assert [is_kept(found.producer_id) for found in (outside, inside, again)] == [True, False, True]
+    assert is_ours(inside.producer_id)
+    assert {found.epoch for found in (outside, inside, again)} == {0}
+    for stale in (outside, inside):
+        with pytest.raises(InvalidProducerIdMappingError):
+            engine.transactions.add_partitions(ID, stale, [T0])
+
+
+def test_an_unused_transactional_id_is_forgotten(tmp_path: Path, clock: ManualClock) -> None:
+    settings = {"transactional.id.expiration.ms": DAY_MS}
+    with open_engine(tmp_path, env=Env(clock=clock), config=settings) as engine:
+        prepare(engine)
+        engine.transactions.init_producer(ID, MINUTE_MS)
+        clock.advance_ms(DAY_MS - 1)
+        engine.transactions.init_producer(OTHER_ID, MINUTE_MS)
+        engine.run_duties()
+        assert set(engine.transactions.states()) == {ID, OTHER_ID}
+        clock.advance_ms(10_000)
+        engine.run_duties()
+        assert set(engine.transactions.states()) == {OTHER_ID}
+        last = list(engine.log(TRANSACTIONS_TOPIC).records())[-1]
+        assert (last.key, last.value) == (transaction_key(ID), None)
+
+
+def test_the_states_that_need_it_are_stored_in_version_1(engine: Engine) -> None:
+    for transactional_id, version in ((ID, 0), (OTHER_ID, 2)):
+        producer = begun(engine, transactional_id, T0, version=version)
+        engine.transactions.end_decided(transactional_id, producer, commit=True, version=version)
+    versions: dict[str, set[int | None]] = {}
+    for record in engine.log(TRANSACTIONS_TOPIC).records():
+        found = parse_transaction_record(record.key, record.value)
+        assert found is not None
+        versions.setdefault(found.key.transactional_id, set()).add(found.value_version)
+    assert versions == {ID: {0}, OTHER_ID: {0, 1}}  # the first state of an id has no version yet
+
+
+def test_the_last_epoch_is_followed_by_a_new_id(engine: Engine) -> None:
+    producer = engine.transactions.init_producer(ID, MINUTE_MS)
+    state = engine.transactions.state(ID)
+    assert state is not None
+    value = transaction_value(replace(state, producer_epoch=LAST_EPOCH - 1), 0)
+    engine.log(TRANSACTIONS_TOPIC).append([Record(timestamp_ms=NOW_MS, key=transaction_key(ID), value=value)])
+    last = ProducerId(producer.producer_id, LAST_EPOCH - 1)
+    engine.transactions.add_partitions(ID, last, [T0], version=2)
+    append(engine, last, b"last")
+    following = engine.transactions.end_decided(ID, last, commit=True, version=2)
+    assert following.epoch == 0
+    assert following.producer_id != last.producer_id
+    assert engine.transactions.end_decided(ID, last, commit=True, version=2) == following
+    engine.transactions.add_partitions(ID, following, [T0], version=2)
+    append(engine, following, b"next")
+    engine.transactions.end_decided(ID, following, commit=True, version=2)
+    assert committed(engine) == [b"last", b"next"]

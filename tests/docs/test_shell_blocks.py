@@ -1,0 +1,135 @@
+"""The commands in the blocks of the pages run one after the other, as a reader copies them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stratalog import Engine, Record, TopicPartition, open_engine
+from stratalog.cli.app import run
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+OPTION = re.compile(r" \[(--.*?)\]")
+PAGES = {  # the number of commands of each page, without the options in brackets
+    "docs/archive.md": 3,
+    "docs/cleaning.md": 2,
+    "docs/encryption.md": 1,
+    "docs/notebooks.md": 2,
+    "docs/object-stores.md": 2,
+    "docs/operating.md": 1,
+    "docs/recovery-from-the-bucket.md": 3,
+    "docs/reference/dump.md": 4,
+    "docs/tier.md": 7,
+    "docs/verify.md": 4,
+}
+ELSEWHERE = {"docs/spark.md", "docs/tutorial.md"}  # other tests run these
+EXAMPLES = {
+    "examples/arrow_latest/README.md",
+    "examples/bloom_index/README.md",
+    "examples/own_codec/README.md",
+    "examples/prefix_budget/README.md",
+    "examples/sqlite_store/README.md",
+    "examples/ttl_header/README.md",
+}  # these need the installed example
+# These run until a signal, and bench takes seconds: tests/core/cli and tests/plugins run them.
+LONG = (" --follow", "stratalog bench ", "stratalog console ", "stratalog run ", "stratalog serve ")
+PLACES = {  # the places that the pages name, as names in a new folder
+    "s3://archive/cluster-1": "file://{}/archive",
+    "s3://bucket/prefix": "file://{}/bucket",
+    "s3://...": "file://{}/bucket",
+    "URI DIR": "file://{}/bucket restored",
+    "URI": "file://{}/bucket",
+    "/var/lib/kafka/data": "kafka",
+    "/var/lib/stratalog/data": "data",
+    "/disk1/kafka /disk2/kafka": "kafka",
+    "/data/": "",
+    "orders-0:1000": "orders-0:1",
+    "DIRECTORY": "data",
+    "TOPIC": "orders",
+    " T]": " orders]",
+    "OLD=NEW": "orders=copies",
+}
+
+
+def commands(page: str) -> list[str]:
+    """Return the commands in the blocks of a page, without those of ``LONG``."""
+    lines = [line for text in blocks(page, "") for line in text.splitlines()]
+    return [line for line in lines if line.startswith("stratalog ") and not any(name in line for name in LONG)]
+
+
+def blocks(page: str, language: str) -> list[str]:
+    found = BLOCK.finditer((ROOT / page).read_text(encoding="utf-8"))
+    return [block["text"] for block in found if block["language"] == language]
+
+
+def with_places(text: str, place: Path) -> str:
+    """Return the text with the places of this test instead of those of the page."""
+    for name, ours in PLACES.items():
+        text = text.replace(name, ours.format(place))
+    return text
+
+
+def fill(engine: Engine, topic: str) -> None:
+    log = engine.log(topic)
+    for customer in ("customer-16", "customer-17"):
+        value = json.dumps({"customer": customer, "amount": 3}).encode()
+        log.append([Record(key=customer.encode(), value=value)])
+        log.roll()
+
+
+@pytest.fixture
+def place(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with a directory and its tier, a broker's directory, and the files of the page about ``dump``."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("archive", "bucket", "disk"):
+        (tmp_path / folder).mkdir()
+    uri = (tmp_path / "bucket").as_uri()
+    with open_engine("data", tier=uri) as engine:
+        for topic in ("orders", "sessions"):
+            engine.create_topic(topic)
+            fill(engine, topic)
+        engine.offload()
+    with open_engine("kafka") as engine:
+        engine.create_topic("orders")
+        fill(engine, "orders")
+        if "__consumer_offsets-12" in (ROOT / page).read_text(encoding="utf-8"):
+            engine.alter_group_offsets("group-26", {TopicPartition("orders", 0): 1})
+    shutil.copy("kafka/orders-0/00000000000000000000.log", tmp_path)
+    stored = next((tmp_path / "bucket").rglob("00000000000000000000-*.seg"))
+    shutil.copy(stored, tmp_path / "00000000000000000000-0-ed66a171f09843a2b26df2bbedfafbbf.seg")
+    (tmp_path / "stratalog.toml").write_text(f'log.dirs = ["data"]\ntier = "{uri}"\n')
+    monkeypatch.setenv("STRATALOG_CONFIG", "stratalog.toml")
+    return tmp_path
+
+
+def variants(line: str) -> list[str]:
+    """Return the command without its options in brackets, then with each one alone, in a new directory each time."""
+    plain = OPTION.sub("", line)
+    with_options = [f"{plain} {option}" for option in OPTION.findall(line)]
+    named = [re.sub(r"\b(restored|empty)\b", rf"\g<0>-{number}", text) for number, text in enumerate(with_options)]
+    return [plain, *named]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_run(page: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = commands(page)
+    assert len(lines) == PAGES[page]
+    for settings in blocks(page, "toml"):
+        if "log.dirs" in settings:
+            (place / "stratalog.toml").write_text(with_places(settings, place))
+    for line in lines:
+        for command in variants(with_places(line, place).partition(" #")[0].rstrip()):
+            found = 1 if command.startswith("stratalog tier cost file:") else 0  # its tiny segments are expensive
+            assert run(shlex.split(command)[1:]) == found, f"{command}\n{capsys.readouterr().err}"
+
+
+def test_each_page_with_commands_is_run_by_a_test() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    names = [str(page.relative_to(ROOT)) for page in pages]
+    assert {name for name in names if commands(name)} == {*PAGES, *ELSEWHERE, *EXAMPLES}

@@ -1,0 +1,342 @@
+"""An engine all of whose components come from a stranger's distribution, of which one method breaks the contract."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import stratalog_compaction
+import stratalog_formats
+import stratalog_local
+import stratalog_s3
+from broken_parts import PARTS, Breaker, Fault, broken
+from extra_indexes import KeySet, Told
+from stratalog import Engine, Record, open_engine
+from stratalog.errors import StorageError
+from stratalog.model.events import SegmentRolled
+from stratalog.spi import BatchHeader, CodecTable, OpenContext, Provider, SegmentStore, Service, hookimpl
+from stratalog_formats.records.batches import BatchFormat
+
+DISTRIBUTION: Final = "acme-parts"
+SOURCE: Final = "import broken_bed\n" + "".join(
+    f"{hook} = broken_bed.{hook}\n"
+    for hook in [*(f"stratalog_{kind}" for kind in PARTS), "stratalog_on_segment_rolled"]
+)
+LISTENER: Final = "listener.stratalog_on_segment_rolled"
+TOPIC: Final = "t"  # compressed, with a tier
+PLAIN: Final = "plain"
+_END_S: Final = 60  # ends a test that would otherwise never end
+_DEADLINE_MS: Final = 1_000  # of calls that hang; sound calls take less on a busy machine
+_STOP_MS: Final = 200
+_CONFIG: Final = {
+    "remote.storage.enable": True,
+    "cleanup.policy": "compact,delete",
+    "compression.type": "zstd",
+    "index.extra": "keys",
+    "local.retention.bytes": 1,
+    "retention.ms": -1,
+    "retention.bytes": -1,
+    "min.cleanable.dirty.ratio": 0,
+    "file.delete.delay.ms": 0,
+}
+_BLOCKED: Final = ["formats", "local", "s3", "compaction", "telemetry", "gateway", "spark"]
+_used = [Breaker()]
+_stores: list[SegmentStore] = []
+
+
+class Outcome(enum.StrEnum):
+    """The result of a broken method, for the table in ``docs/plugins.md``."""
+
+    ERROR = "error"
+    LOGGED = "logged"
+    WAITS = "waits"
+    ABANDONED = "abandoned"
+    UNSEEN = "unseen"
+    UNUSED = "unused"
+
+
+class Idle(Service):
+    """A service without work."""
+
+    def start(self, engine: Engine) -> None:
+        """Do nothing."""
+
+    def stop(self, deadline_ns: int) -> None:
+        """Do nothing."""
+
+
+def _offered(kind: str, providers: Iterable[Provider[Any]]) -> list[Provider[Any]]:
+    part = PARTS[kind][0]
+
+    def opened(provider: Provider[Any], context: OpenContext) -> object:
+        found = provider.open(context)
+        if isinstance(found, SegmentStore):
+            _stores.append(found)
+        return broken(found, part, _used[0])
+
+    return [dataclasses.replace(provider, open=partial(opened, provider)) for provider in providers]
+
+
+@hookimpl
+def stratalog_record_formats() -> list[Provider[Any]]:
+    return _offered("record_formats", stratalog_formats.stratalog_record_formats())
+
+
+@hookimpl
+def stratalog_codecs() -> list[Provider[Any]]:
+    return _offered("codecs", stratalog_formats.stratalog_codecs())
+
+
+@hookimpl
+def stratalog_index_formats() -> list[Provider[Any]]:
+    return _offered("index_formats", stratalog_formats.stratalog_index_formats())
+
+
+@hookimpl
+def stratalog_extra_indexes() -> list[Provider[Any]]:
+    return _offered("extra_indexes", [Provider[Any](name="keys", open=lambda _: KeySet(Told()))])
+
+
+@hookimpl
+def stratalog_segment_stores() -> list[Provider[Any]]:
+    return _offered("segment_stores", stratalog_local.stratalog_segment_stores())
+
+
+@hookimpl
+def stratalog_object_stores() -> list[Provider[Any]]:
+    found = stratalog_s3.stratalog_object_stores()
+    return _offered("object_stores", [provider for provider in found if provider.name == "file"])
+
+
+@hookimpl
+def stratalog_tier_layouts() -> list[Provider[Any]]:
+    return _offered("tier_layouts", stratalog_formats.stratalog_tier_layouts())
+
+
+@hookimpl
+def stratalog_cleanup_policies() -> list[Provider[Any]]:
+    return _offered("cleanup_policies", stratalog_compaction.stratalog_cleanup_policies())
+
+
+@hookimpl
+def stratalog_services() -> list[Provider[Any]]:
+    return _offered("services", [Provider[Any](name="idle", open=lambda _: Idle())])
+
+
+@hookimpl
+def stratalog_on_segment_rolled(event: SegmentRolled) -> None:
+    _used[0].call(LISTENER, lambda: None, (event,), is_void=True)
+
+
+@dataclass(eq=False)
+class Bed:
+    """One engine with one log in a tier, and the records that were acknowledged.
+
+    Attributes:
+        folder: the place of the log directory and the bucket.
+        breaker: breaks one method.
+        acknowledged: values of the records whose append returned, by topic and offset.
+        steps: outcome of each step: "", the text of its error, or ``hangs``.
+        results: what the steps returned, as text.
+        untyped: errors that are no StorageError.
+        wrong_reads: records that a read returned with another value.
+    """
+
+    folder: Path
+    breaker: Breaker
+    acknowledged: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    steps: dict[str, str] = field(default_factory=dict)
+    results: list[str] = field(default_factory=list)
+    untyped: list[str] = field(default_factory=list)
+    wrong_reads: list[tuple[str, int]] = field(default_factory=list)
+    _engine: Engine | None = None
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _number: int = 0
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.breaker.changed = self._wake
+        _used[0] = self.breaker
+        (self.folder / "bucket").mkdir()
+
+    def fill(self) -> None:
+        """Append records in three segments, of which the tier gets the first. Nothing is broken yet."""
+        engine = self._open()
+        engine.create_topic(TOPIC, config=_CONFIG)
+        engine.create_topic(PLAIN, config={"retention.ms": -1})
+        engine.create_topic("other")
+        log = engine.log(TOPIC, 0)
+        for _ in range(2):
+            self._append(engine)
+            log.roll()
+            engine.offload()
+        self._append(engine)
+        engine.log("other", 0).append([Record(value=b"1"), Record(value=b"2")])
+        if self.breaker.fault is Fault.HANGS:  # nothing hangs yet, so nothing needs a deadline
+            engine.close()
+            self._open(_DEADLINE_MS)
+
+    def use(self) -> None:
+        """Break the method, use the engine in all ways, and close it; each step may fail."""
+        engine = self._opened()
+        self.breaker.on = True
+        log, other = engine.log(TOPIC, 0), engine.log("other", 0)
+        steps: dict[str, Callable[[], object]] = {
+            "start": lambda: engine._services.start(lambda service: service.start(engine)),  # noqa: SLF001 - without the duties' threads, which make the order of calls depend on time
+            "append": lambda: self._append(engine),
+            "append a client's batch": lambda: self._append_encoded(engine),
+            "flush": engine.flush,
+            "read": lambda: self._read(engine),
+            "fetch": lambda: engine.log(PLAIN, 0).fetch(0, 1_000).release(),
+            "roll": log.roll,
+            "append to another segment": lambda: self._append(engine),
+            "roll again": log.roll,
+            "extra indexes": engine.make_extra_indexes,
+            "find a key": lambda: list(log.records_with_key(b"k1")),
+            "find a time": lambda: log.offset_for_timestamp(1_000),
+            "offload": engine.offload,
+            "evict": engine.apply_retention,
+            "read the tier": lambda: self._read(engine),
+            "compact": engine.run_cleaner,
+            "collect": engine.collect,
+            "duties": engine.run_duties,
+            "verify": lambda: engine.verify(deep=True),
+            "metrics": engine.metrics,
+            "truncate": lambda: other.truncate_to(1),
+            "delete a topic": lambda: engine.delete_topic("other"),
+            "read after all": lambda: self._read(engine),
+            "append at last": lambda: self._append(engine),
+        }
+        if self.breaker.target.endswith("decode_arrow"):  # other methods need not wait for the import of pyarrow
+            steps = {"to arrow": lambda: engine.log(PLAIN, 0).to_arrow().num_rows}
+        for name, step in steps.items():
+            if not self._step(name, step):
+                break
+        self._step("close", engine.close, may_hang=False)
+
+    def reopen(self) -> None:
+        """Leave the engine as a killed process does, and open it again with a broken method."""
+        engine = self._opened()
+        self.breaker.on = True
+        for store in _stores:
+            store.close()  # the lock of a killed process is free
+        del engine
+        deadline_ms = _DEADLINE_MS if self.breaker.fault is Fault.HANGS else 60_000
+        if self._step("open", lambda: self._open(deadline_ms)) and not self.steps["open"]:
+            engine = self._opened()
+            if self._step("read", lambda: self._read(engine)):
+                self._step("append", lambda: self._append(engine))
+            self._step("close", engine.close, may_hang=False)
+
+    def sound_records(self) -> dict[tuple[str, int], bytes]:
+        """Let hanging calls return, and read all records with the components of stratalog."""
+        self.breaker.on = False
+        self.breaker.gate.set()
+        for thread in self._threads:
+            thread.join(_END_S)  # a call that hung may still open the engine
+        is_open_late = self.steps.get("open") == "" and "close" not in self.steps
+        if is_open_late or self.steps.get("close"):
+            self._step("close again", self._opened().close, may_hang=False)
+        for store in _stores:  # a store that was never closed still has its lock
+            store.close()
+        _stores.clear()
+        with self._open(sound=True) as engine:
+            return self._records(engine)
+
+    def outcome(self, messages: str) -> Outcome:
+        """Return the result of the broken method; ``messages`` is what was logged."""
+        name = self.breaker.target.rpartition(".")[2]
+        errors = " ".join(self.steps.values())
+        if not self.breaker.calls:
+            return Outcome.UNUSED
+        if "hangs" in self.steps.values():
+            return Outcome.WAITS
+        if self.breaker.fault is Fault.HANGS:
+            return Outcome.ABANDONED
+        if _names(errors, name):
+            return Outcome.ERROR
+        return Outcome.LOGGED if _names(" ".join(self.results) + messages, name) else Outcome.UNSEEN
+
+    def _open(self, deadline_ms: int = 60_000, *, sound: bool = False) -> Engine:
+        config: dict[str, object] = {
+            "service.stop.ms": _STOP_MS,
+            "store.retries": 0,
+            "plugin.deadline.ms": deadline_ms,
+            "store.deadline.ms": deadline_ms,
+            "plugins.block": ["acme"] if sound else _BLOCKED,
+            "services": [] if sound else ["idle"],
+        }
+        self._engine = open_engine(self.folder / "data", tier=f"file://{self.folder / 'bucket'}", config=config)
+        return self._engine
+
+    def _opened(self) -> Engine:
+        assert self._engine is not None
+        return self._engine
+
+    def _step(self, name: str, work: Callable[[], object], *, may_hang: bool = True) -> bool:
+        """Run a step on its own thread. Return False if it waits for a call that hangs."""
+        is_over = threading.Event()
+
+        def run() -> None:
+            self.steps[name] = "hangs"
+            try:
+                self.results.append(repr(work()))
+                self.steps[name] = ""
+            except StorageError as error:
+                self.steps[name] = str(error)
+            except BaseException as error:  # noqa: BLE001 - the test reports it
+                self.steps[name] = f"{type(error).__name__}: {error}"
+                self.untyped.append(f"{name}: {error!r}")
+            is_over.set()
+            self._wake()
+
+        thread = threading.Thread(target=run, name=f"step {name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        with self._changed:
+            self._changed.wait_for(lambda: is_over.is_set() or (may_hang and thread in self.breaker.hung), _END_S)
+        return is_over.is_set()
+
+    def _append(self, engine: Engine) -> None:
+        for _ in range(2):
+            self._number += 1
+            value = b"%d-" % self._number + b"v" * 300
+            record = Record(key=b"k%d" % self._number, value=value, timestamp_ms=1_000)
+            for topic in (TOPIC, PLAIN):
+                self.acknowledged[topic, engine.log(topic, 0).append([record]).base_offset] = value
+
+    def _append_encoded(self, engine: Engine) -> None:
+        self._number += 1
+        value = b"%d-client" % self._number
+        record = Record(key=b"k%d" % self._number, value=value, timestamp_ms=1_000)
+        batch = BatchFormat(CodecTable()).encode([record], BatchHeader(), None, None)
+        for topic in (TOPIC, PLAIN):
+            self.acknowledged[topic, engine.log(topic, 0).append_as_leader(batch).base_offset] = value
+
+    @staticmethod
+    def _records(engine: Engine) -> dict[tuple[str, int], bytes]:
+        return {
+            (topic, record.offset): bytes(record.value or b"")
+            for topic in (TOPIC, PLAIN)
+            for record in engine.log(topic, 0).records(0)
+        }
+
+    def _read(self, engine: Engine) -> None:
+        found = self._records(engine)
+        self.wrong_reads += [place for place in found if found[place] != self.acknowledged.get(place)]
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
+def _names(text: str, method: str) -> bool:
+    """Return True if a text names a method of a component, and the distribution of the component."""
+    return re.search(rf"{DISTRIBUTION} [^:]*\): {method} ", text) is not None or f"listener {method}" in text

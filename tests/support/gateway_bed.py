@@ -1,0 +1,150 @@
+"""A gateway over a folder, and a client that sends single requests to it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import socket
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+
+from stratalog import Engine, Record, open_engine
+from stratalog.env.clock import SystemClock
+from stratalog.spi import BatchHeader
+from stratalog_gateway.gateway import Gateway
+from stratalog_gateway.handlers.dispatch import APIS
+from stratalog_gateway.settings import GatewaySection
+
+ANSWER_SECONDS: Final = 30
+NOW_MS: Final = 1_700_000_000_000
+_HEAD: Final = struct.Struct(">hhih")
+_NUMBERS: Final = {found.name: number for number, found in APIS.items()}
+
+
+@contextlib.contextmanager
+def served(directory: Path, *, tier: str | None = None, **settings: Any) -> Iterator[Served]:
+    """Open an engine and serve it on a free port."""
+    with open_engine(directory, tier=tier) as engine:
+        gateway = Gateway(engine, GatewaySection(**{"port": 0, **settings}), SystemClock())
+        gateway.start()
+        try:
+            yield Served(engine, gateway)
+        finally:
+            gateway.stop()
+
+
+class Served:
+    """An engine and the gateway that serves it."""
+
+    def __init__(self, engine: Engine, gateway: Gateway) -> None:
+        self.engine, self.bootstrap, self.addresses = engine, gateway.address, gateway.addresses
+
+    def wire(self, listener: str | None = None) -> Wire:
+        """A new connection, to the first listener or to the one of a name."""
+        return Wire(self.bootstrap if listener is None else self.addresses[listener])
+
+    def batch(
+        self, values: Iterable[bytes], *, producer: tuple[int, int, int] = (-1, -1, -1), transactional: bool = False
+    ) -> bytes:
+        """A batch as a producer encodes it, for the topic ``orders``; ``producer`` is id, epoch and sequence."""
+        header = BatchHeader(
+            producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2], transactional=transactional
+        )
+        form = self.engine.log("orders", 0).components.formats.of(2, "", 0)
+        return bytes(form.encode([Record(timestamp_ms=NOW_MS, value=value) for value in values], header, None, None))
+
+
+class Wire:
+    """One connection. A context manager; for one thread."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), ANSWER_SECONDS)
+
+    def ask(self, api: str, version: int, /, **values: Any) -> Any:
+        """Send a request of named fields, and return the response. ``kind`` makes the messages inside it."""
+        self.send(request(api, version, values))
+        frame = self.receive()
+        assert frame is not None
+        return response(api, version, frame)
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame with its size."""
+        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def send_raw(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self._socket.sendall(data)
+
+    def end(self) -> None:
+        """Send no more."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def receive(self) -> bytes | None:
+        """The next frame; None if the gateway closed the connection."""
+        try:
+            head = self._exactly(4)
+            return None if head is None else self._exactly(struct.unpack(">i", head)[0])
+        except ConnectionResetError:
+            return None
+
+    def receive_raw(self) -> bytes:
+        """Some bytes; none if the gateway closed the connection."""
+        try:
+            return self._socket.recv(4096)
+        except ConnectionResetError:
+            return b""
+
+    def _exactly(self, size: int) -> bytes | None:
+        data = b""
+        while len(data) < size:
+            more = self._socket.recv(size - len(data))
+            if not more:
+                return None
+            data += more
+        return data
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def part(api: str, version: int, kind: str, /, **values: Any) -> Any:
+    """A message inside a request."""
+    schema: Any = load_request_schema(_NUMBERS[api], version)
+    return getattr(sys.modules[schema.__module__], kind)(**values)
+
+
+def request(api: str, version: int, values: dict[str, Any]) -> bytes:
+    """The frame of a request, without its size; the correlation id is 7."""
+    schema: Any = load_request_schema(_NUMBERS[api], version)
+    out = io.BytesIO(_HEAD.pack(_NUMBERS[api], version, 7, 4) + b"test" + (b"\0" if schema.__flexible__ else b""))
+    out.seek(0, io.SEEK_END)
+    writer: Any = entity_writer(schema)
+    writer(out, schema(**values))
+    return out.getvalue()
+
+
+def response(api: str, version: int, frame: bytes) -> Any:
+    """The message of a response."""
+    schema: Any = load_response_schema(_NUMBERS[api], version)
+    assert struct.unpack_from(">i", frame)[0] == 7
+    start = 5 if schema.__flexible__ and api != "ApiVersions" else 4
+    found, size = entity_reader(schema)(frame, start)
+    assert start + size == len(frame)
+    return found
