@@ -46,6 +46,34 @@ _CHARTS: Final = {
         },
         (OURS, "Kafka (Java)", "aiokafka, a loop"),
     ),
+    "performance-spark": (
+        "Spark: millions of records for each second of processor time",
+        {
+            "read all columns": "spark/read",
+            "sum by key in Python": "spark/aggregate",
+            "export to Parquet": "spark/export",
+            "sync to an Iceberg table": "spark/sync-iceberg",
+            "select 1 % by time": "spark/filter",
+            "count half by time": "spark/sql-count",
+        },
+        (OURS, "without pruning", "Spark's Kafka source"),
+    ),
+    "performance-cleaning": (
+        "Cleaning: millions of records for each second of processor time",
+        {
+            "compact, all dirty": "compact/all-dirty",
+            "compact, little dirt": "compact/little-dirt",
+            "compact by timestamp": "latest/by-timestamp",
+            "compact by header": "latest/by-header",
+            "erase one key": "erase/one-key",
+        },
+        (OURS, "Kafka (Java)", "aiokafka, a loop"),
+    ),
+    "performance-sql": (
+        "SQL: millions of records for each second of processor time",
+        {"count by key": "sql/count"},
+        (OURS, "DuckDB over Parquet", "Spark over the topic", "Spark over Parquet"),
+    ),
 }
 _SUMMARY: Final = (
     ("Decode batches to columns", f"columns/{_TARGET}", "aiokafka", "codec"),
@@ -56,6 +84,9 @@ _SUMMARY: Final = (
     ("Look up records by offset", "lookup/offset", "Kafka (Java)", "log"),
     ("Offload to a folder", "tier/kafka/offload", "Kafka (Java)", "tier"),
     ("Read all records of a tier", "tier/kafka/read", "Kafka (Java)", "tier"),
+    ("Read a topic on Spark", "spark/read", "Spark's Kafka source", "spark"),
+    ("Export a topic to Parquet on Spark", "spark/export", "Spark's Kafka source", "spark"),
+    ("Sync a topic to an Iceberg table", "spark/sync-iceberg", "Spark's Kafka source", "spark"),
     ("Upload to S3, with hashes and commits", "tier/offload/s3", "s3fs put_file alone", "tier"),
 )
 
@@ -92,7 +123,7 @@ def figures() -> dict[str, dict[str, Figure]]:
 
 
 def charts() -> dict[str, str]:
-    """Return the charts by their names; a case that is not stored is left out."""
+    """Return the charts by their names; a case that is not stored is left out, and so is a chart without cases."""
     all_figures = figures()
     drawn = {}
     for name, (title, cases, sides) in _CHARTS.items():
@@ -105,7 +136,8 @@ def charts() -> dict[str, str]:
             for label, case in cases.items()
             if case in all_figures
         }
-        drawn[name] = pictures.bars(title, title.partition(": ")[2], groups, OURS)
+        if groups:
+            drawn[name] = pictures.bars(title, title.partition(": ")[2], groups, OURS)
     return drawn
 
 
@@ -116,9 +148,8 @@ def summary() -> list[list[str]]:
         if case in all_figures:
             ours, theirs = all_figures[case][OURS], all_figures[case][peer]
             wall, cpu = _ratio(theirs.wall_s / ours.wall_s), _ratio(theirs.cpu_s / ours.cpu_s)
-            rows.append(
-                [work, peer, wall, cpu, f"`python benchmarks/{name}.py --only {case.partition('/' + _TARGET)[0]}`"]
-            )
+            part = case.partition("/" + _TARGET)[0].removeprefix("spark/")
+            rows.append([work, peer, wall, cpu, f"`python benchmarks/{name}.py --only {part}`"])
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Refuse wording that readers must read twice: in docstrings, comments, texts and documents. Exit code 1 for a hit."""
+"""Refuse wording that readers must read twice: in docstrings, comments, texts, documents and test names. Exit code 1 for a hit."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _WORDS = re.compile(
     r"|looks at|but for|comes? along|came along|said aloud|has it that|puts? right|hears? of|those who|takes? back)\b",
     re.IGNORECASE,
 )
+_NAMES = re.compile(r"test_(\w+_)?(told|tells?|lies|stands|says_so|nobody|somebody|anew|whoever)(_\w+)?")
 _EXCEPTIONS = ("scripts/check_words.py", "tests/scripts/test_check_words.py", "docs/decisions")
 
 
@@ -40,6 +41,8 @@ def hits(path: Path) -> Iterator[tuple[int, str]]:
                 continue
             if found := _FIRST.match(ast.get_docstring(node) or ""):
                 yield node.body[0].lineno, found[0]
+            if not isinstance(node, ast.Module) and (found := _NAMES.fullmatch(node.name)):
+                yield node.lineno, found[0]
 
 
 def main(root: Path) -> int:

@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, cast
 
-from stratalog import Log, Record, TopicId, TopicPartition, open_engine, open_reader
+from stratalog import Log, ProducerId, Record, TopicId, TopicPartition, open_engine, open_reader
+from stratalog.client.transaction_states import check_producer, ended, initialized, with_partitions
 from stratalog.config.settings_sources import Settings
 from stratalog.engine.engine import Engine
 from stratalog.env import Env, SystemClock
@@ -196,10 +197,32 @@ def _second_producer(folder: Path) -> None:
         first.commit_transaction()
 
 
+@example("InvalidProducerIdMappingError")
+def _unknown_transactional_id(folder: Path) -> None:
+    with opened(folder) as (engine, _):
+        engine.transactions.end("billing", ProducerId(7, 0), commit=True)
+
+
+@example("ConcurrentTransactionsError")
+def _second_end(folder: Path) -> None:
+    del folder
+    known = initialized(None, 60_000, 0, None, lambda: 7, rotates=False)
+    known = with_partitions(known, known.producer, [TopicPartition("orders", 0)], 0)
+    check_producer(ended(known, known.producer, 0, commit=True), known.producer)
+
+
 @example("NoOffsetError")
 def _unread_group(folder: Path) -> None:
     with opened(folder) as (engine, _):
         engine.consumer(topics=["orders"], group="billing", auto_offset_reset="none").poll()
+
+
+@example("SerializationError")
+def _unreadable_value(folder: Path) -> None:
+    with opened(folder) as (engine, log):
+        log.append([Record(value=b"1,50")])
+        with engine.consumer(topics=["orders"], auto_offset_reset="earliest", value_deserializer=float) as consumer:
+            consumer.poll()
 
 
 # --- damaged bytes -----------------------------------------------------------------------------------------------

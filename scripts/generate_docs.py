@@ -26,6 +26,7 @@ import error_examples
 import pictures
 
 import stratalog_formats
+import stratalog_gateway
 import stratalog_s3
 import stratalog_telemetry
 from stratalog import errors
@@ -38,13 +39,16 @@ from stratalog.config.topic import TopicConfig
 from stratalog.engine.duties.engine_metrics import METRICS
 from stratalog.spi import hooks
 from stratalog_formats.kernels.choice import KERNELS
-from stratalog_spark.commands import spark
+from stratalog_gateway.handlers.dispatch import APIS
+from stratalog_gateway.serve_command import serve
+from stratalog_spark.commands.commands import spark
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SETTINGS_PAGE: Final = Path("docs/reference/settings.md")
 METRICS_PAGE: Final = Path("docs/reference/metrics.md")
 ERRORS_PAGE: Final = Path("docs/reference/errors.md")
 ARCHITECTURE_PAGE: Final = Path("docs/architecture.md")
+GATEWAY_PAGE: Final = Path("docs/gateway.md")
 PLUGINS_PAGE: Final = Path("docs/plugins.md")
 IMAGES: Final = Path("docs/images")
 PERFORMANCE_PAGE: Final = Path("docs/performance.md")
@@ -121,7 +125,10 @@ def provider_sections() -> list[tuple[str, type[Section]]]:
     """Return the settings of built-in providers, by their names."""
     found = {provider.name: provider.engine_section for provider in stratalog_formats.stratalog_tier_layouts()}
     found |= {provider.name: provider.engine_section for provider in stratalog_s3.stratalog_object_stores()}
-    found |= {provider.name: provider.engine_section for provider in stratalog_telemetry.stratalog_services()}
+    found |= {
+        provider.name: provider.engine_section
+        for provider in (*stratalog_gateway.stratalog_services(), *stratalog_telemetry.stratalog_services())
+    }
     return sorted((name, section) for name, section in found.items() if section is not None)
 
 
@@ -229,7 +236,7 @@ Every command has `--help`, and `--json` for machines. The exit code is 0 (succe
 def cli_page() -> str:
     """Return the help of every command."""
     loaded: dict[str, click.Command] = {name: own.load() for name, own in OWN_COMMANDS.items()}
-    top = click.Group("stratalog", commands={**loaded, "spark": spark})
+    top = click.Group("stratalog", commands={**loaded, "serve": serve, "spark": spark})
     return "\n\n".join([_CLI_INTRO, *_command_sections(top, "stratalog", 1)]) + "\n"
 
 
@@ -250,6 +257,12 @@ def hooks_table() -> str:
             summary = " ".join((inspect.getdoc(spec) or "").split())
             rows.append([f"`{name}`", _arguments(spec), _returns(spec), summary])
     return _table(["Hook", "Arguments", "Returns", "Meaning"], rows)
+
+
+def gateway_table() -> str:
+    """Return the APIs that the gateway announces."""
+    rows = [[api.name, f"{api.first} to {api.last}"] for api in sorted(APIS.values())]
+    return _table(["API", "Versions"], rows)
 
 
 def _arguments(spec: Any) -> str:
@@ -291,7 +304,7 @@ def path_pictures() -> tuple[dict[Path, str], dict[str, str]]:
 
     Without the compiled kernels, there are none: pure Python calls other functions, which the page does not show.
     """
-    if KERNELS.select_batches is None:
+    if KERNELS.select is None:
         return {}, {}
     with tempfile.TemporaryDirectory(prefix="call-paths-") as scratch:
         traced = call_paths.paths(Path(scratch))
@@ -344,6 +357,7 @@ def pages(root: Path) -> dict[Path, str]:
         ERRORS_PAGE: errors_page(),
         CLI_PAGE: cli_page(),
         ARCHITECTURE_PAGE: with_blocks(architecture, path_blocks),
+        GATEWAY_PAGE: with_blocks((ROOT / GATEWAY_PAGE).read_text(encoding="utf-8"), {"apis": gateway_table()}),
         PLUGINS_PAGE: with_blocks(plugins, {"hooks": hooks_table()}),
         PERFORMANCE_PAGE: with_blocks((ROOT / PERFORMANCE_PAGE).read_text(encoding="utf-8"), performance),
         README: with_blocks((ROOT / README).read_text(encoding="utf-8"), performance),
