@@ -33,7 +33,7 @@ from harness import (
 )
 from stratalog.testing.kafka_server import kafka_server
 
-_SAMPLE_S: Final = 2.0  # the processor time of a process has ticks of 10 ms
+_SAMPLE_S: Final = 1.0  # long enough for the collectors and compilers of a JVM to take their part
 _WARM_UP_S: Final = 3.0  # a JVM compiles meanwhile
 _PRODUCE_SHARE: Final = 1 / 1.3
 _RATE: Final = 1000

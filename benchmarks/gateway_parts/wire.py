@@ -12,6 +12,8 @@ import socket
 import struct
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
@@ -20,10 +22,11 @@ from typing import Any, Final, Self
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
+from harness import WrongOutcomeError
 from stratalog import Record, open_engine
 
-PRODUCE, FETCH, API_VERSIONS, CREATE_TOPICS = 0, 1, 18, 19
-_PRODUCE_VERSION, _FETCH_VERSION = 9, 12
+PRODUCE, FETCH, LIST_OFFSETS, API_VERSIONS, CREATE_TOPICS = 0, 1, 2, 18, 19
+_PRODUCE_VERSION, _FETCH_VERSION, _LIST_OFFSETS_VERSION = 9, 12, 7
 _HEADER: Final = struct.Struct(">hhih")
 _SIZE: Final = struct.Struct(">i")
 _VALUE_BYTES: Final = 100
@@ -33,10 +36,18 @@ _BUFFER_BYTES: Final = 4 << 20
 _WAIT: Final = dt.timedelta(milliseconds=500)
 _TIMEOUT: Final = dt.timedelta(seconds=30)
 _TOPIC_EXISTS: Final = 36
+_STARTING: Final = frozenset({3, 5, 6})  # the broker has not created the log yet: no topic, no leader, not the leader
+_PAUSE_S: Final = 0.005
+_PRODUCED: Final = struct.Struct(">hq")  # error code, base offset
+_FETCHED: Final = struct.Struct(">hqqqbi")  # error code, three offsets, aborted transactions, preferred replica
+_PRODUCED_AT: Final = 12  # position of these fields, without the name of the topic
+_FETCHED_AT: Final = 22
+_TOPIC_SETTINGS: Final = {"max.message.bytes": str(2 << 20), "retention.ms": "-1"}
+_BASE_OFFSET: Final = struct.Struct(">q")
 
 
-class RefusedError(ConnectionError):
-    """The server answered with an error code."""
+class RefusedError(WrongOutcomeError):
+    """The server answered with an error code, or without the wanted records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,19 @@ class Batch:
 
     data: bytes
     records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An encoded request, and the check of each response to it.
+
+    Attributes:
+        frame: the request.
+        check: raises RefusedError if a response, without its size, is not the wanted one.
+    """
+
+    frame: bytes
+    check: Callable[[memoryview], None]
 
 
 class Connection:
@@ -82,43 +106,50 @@ class Connection:
                 return Batch(found.read(), count)
 
     def create(self, topic: str, partitions: int) -> None:
-        """Create a topic that accepts batches of 2 MiB, unless it exists."""
+        """Create a topic that accepts batches of 2 MiB and keeps old records, unless it exists; wait for its log."""
         schema = load_request_schema(CREATE_TOPICS, 5)
-        setting = _part(schema, "CreatableTopicConfig", name="max.message.bytes", value=str(2 << 20))
+        settings = tuple(
+            _part(schema, "CreatableTopicConfig", name=name, value=value) for name, value in _TOPIC_SETTINGS.items()
+        )
         wanted = _part(
             schema, "CreatableTopic", name=topic, num_partitions=partitions, replication_factor=1, assignments=(),
-            configs=(setting,),
+            configs=settings,
         )  # fmt: skip
         found = self.ask(CREATE_TOPICS, 5, topics=(wanted,), timeout=_TIMEOUT, validate_only=False)
         if found.topics[0].error_code not in {0, _TOPIC_EXISTS}:
             raise RefusedError(f"{topic} is not created: error {found.topics[0].error_code}")
+        schema = load_request_schema(LIST_OFFSETS, _LIST_OFFSETS_VERSION)
+        bounds = _part(schema, "ListOffsetsPartition", partition_index=0, timestamp=-1)
+        asked = (_part(schema, "ListOffsetsTopic", name=topic, partitions=(bounds,)),)
+        until = time.perf_counter() + _TIMEOUT.seconds
+        while True:  # a broker answers before it has created the log
+            listed = self.ask(LIST_OFFSETS, _LIST_OFFSETS_VERSION, replica_id=-1, isolation_level=0, topics=asked)
+            code = listed.topics[0].partitions[0].error_code
+            if not code:
+                return
+            if code not in _STARTING or time.perf_counter() > until:
+                raise RefusedError(f"{topic} cannot be read: error {code}")
+            time.sleep(_PAUSE_S)  # noqa: TID251 - the other process has no event to wait for
 
     def produce(self, topic: str, data: bytes) -> None:
         """Produce one batch with acks=1; raise RefusedError if the server refuses it."""
-        self._socket.sendall(produce_frame(topic, data))
-        found = self._response(PRODUCE, _PRODUCE_VERSION)
-        code = found.responses[0].partition_responses[0].error_code
-        if code:
-            raise RefusedError(f"produce: error {code}")
+        self.replay(produce_exchange(topic, data), 1)
 
-    def replay(self, frame: bytes, count: int) -> None:
-        """Send a request so many times, five of them in flight, and drop the responses."""
+    def replay(self, exchange: Exchange, count: int) -> None:
+        """Send a request so many times, five of them in flight, and check each response."""
         sent = 0
         for answered in range(count):
             while sent < min(count, answered + _IN_FLIGHT):
-                self._socket.sendall(frame)
+                self._socket.sendall(exchange.frame)
                 sent += 1
-            self.drop()
+            exchange.check(self._receive())
 
-    def send(self, frame: bytes) -> None:
-        """Send a request."""
-        self._socket.sendall(frame)
-
-    def drop(self) -> int:
-        """Receive a response, and return its size."""
-        size: int = _SIZE.unpack(self._take(_SIZE.size))[0]
-        self._take(size)
-        return size
+    def exchange(self, exchange: Exchange) -> int:
+        """Send a request, check its response, and return the size of the response."""
+        self._socket.sendall(exchange.frame)
+        response = self._receive()
+        exchange.check(response)
+        return len(response)
 
     def ask(self, api: int, version: int, /, **values: Any) -> Any:
         """Send a request of named fields, and return the response."""
@@ -126,10 +157,13 @@ class Connection:
         return self._response(api, version)
 
     def _response(self, api: int, version: int) -> Any:
-        size = _SIZE.unpack(self._take(_SIZE.size))[0]
         schema: Any = load_response_schema(api, version)
         start = _SIZE.size + (1 if schema.__flexible__ and api != API_VERSIONS else 0)
-        return entity_reader(schema)(bytes(self._take(size)), start)[0]
+        return entity_reader(schema)(bytes(self._receive()), start)[0]
+
+    def _receive(self) -> memoryview:
+        """Receive a response, and return a view of it without its size, valid until the next one."""
+        return self._take(_SIZE.unpack(self._take(_SIZE.size))[0])
 
     def _take(self, size: int) -> memoryview:
         got = 0
@@ -141,22 +175,60 @@ class Connection:
         return self._view[:size]
 
 
-def produce_frame(topic: str, data: bytes) -> bytes:
-    """Return a Produce request of one batch for partition 0, acks=1."""
+def produce_exchange(topic: str, data: bytes) -> Exchange:
+    """Return a Produce request of one batch for partition 0, acks=1. Each response must report a higher offset."""
     schema = load_request_schema(PRODUCE, _PRODUCE_VERSION)
     records = _part(schema, "PartitionProduceData", index=0, records=data)
     topics = (_part(schema, "TopicProduceData", name=topic, partition_data=(records,)),)
     values = {"transactional_id": None, "acks": 1, "timeout": _TIMEOUT, "topic_data": topics}
-    return _frame(PRODUCE, _PRODUCE_VERSION, values)
+    at, last = _PRODUCED_AT + len(topic), -1
+
+    def check(response: memoryview) -> None:
+        nonlocal last
+        code, offset = _PRODUCED.unpack_from(response, at)
+        if code or offset <= last:
+            raise RefusedError(f"produce to {topic}: error {code}, offset {offset} after {last}")
+        last = offset
+
+    return Exchange(_frame(PRODUCE, _PRODUCE_VERSION, values), check)
 
 
-def fetch_frame(topic: str, offset: int, max_bytes: int) -> bytes:
-    """Return a Fetch request of one partition, which waits for a first byte."""
+def fetch_exchange(topic: str, offset: int, max_bytes: int, expected_bytes: int | None = None) -> Exchange:
+    """Return a Fetch request of one partition, which waits for a first byte.
+
+    Args:
+        topic: the topic; its partition is 0.
+        offset: the first offset of a batch.
+        max_bytes: of the batches in a response.
+        expected_bytes: of the batches in each response, the first of which begins at ``offset``; None accepts any
+            response without an error.
+    """
     schema = load_request_schema(FETCH, _FETCH_VERSION)
     wanted = _part(schema, "FetchPartition", partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     topics = (_part(schema, "FetchTopic", topic=topic, partitions=(wanted,)),)
     values = {"max_wait": _WAIT, "min_bytes": 1, "max_bytes": max_bytes, "topics": topics, "forgotten_topics_data": ()}
-    return _frame(FETCH, _FETCH_VERSION, values)
+    at = _FETCHED_AT + len(topic)
+
+    def check(response: memoryview) -> None:
+        code = _FETCHED.unpack_from(response, at)[0]
+        if code:
+            raise RefusedError(f"fetch of {topic} at {offset}: error {code}")
+        if expected_bytes is None:
+            return
+        size, first = _records_size(response, at + _FETCHED.size)
+        if size != expected_bytes or _BASE_OFFSET.unpack_from(response, first)[0] != offset:
+            raise RefusedError(f"fetch of {topic} at {offset}: {size} bytes and not {expected_bytes}")
+
+    return Exchange(_frame(FETCH, _FETCH_VERSION, values), check)
+
+
+def _records_size(response: memoryview, at: int) -> tuple[int, int]:
+    """Return the number of bytes of the batches of a Fetch response, and the position of the first one."""
+    found = shift = 0
+    while response[at] & 0x80:
+        found |= (response[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return (found | response[at] << shift) - 1, at + 1
 
 
 def batches_in(response_bytes: int, batch_bytes: int) -> int:
