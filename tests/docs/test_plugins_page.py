@@ -28,7 +28,7 @@ pytest_plugins = ["pytester"]
 Install = Callable[..., None]
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/plugins.md").read_text(encoding="utf-8")
-SOURCE, _, CHECK, CONTRACT, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+SOURCE, _, CHECK, CONTRACT, ENGINE_CONTRACT, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (PROJECT,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -96,8 +96,9 @@ def test_the_example_can_be_passed_without_its_entry_point() -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_contract_is_passed_by_the_example(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(CONTRACT)
+@pytest.mark.parametrize("source", [CONTRACT, pytest.param(ENGINE_CONTRACT, marks=pytest.mark.long)])
+def test_the_contracts_are_passed_by_the_example(pytester: pytest.Pytester, source: str) -> None:
+    pytester.makepyfile(source)
     outcome = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     assert outcome.ret == 0
     assert outcome.parseoutcomes()["passed"] > 5

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from powerloss import PowerLossVfs
 from sim_objects import SimBucket, SimObjectStore, SimRequest
 from stratalog import open_reader
 from stratalog.env import Env
@@ -20,6 +19,7 @@ from stratalog.env.clock import ManualClock
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host
 from stratalog.reading.tier_reader import BucketReader
+from stratalog.testing.power_loss import PowerLossVfs
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
 from stratalog.writing import BulkWriter, WriteMark, WriteTarget

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from log_bed import LogBed
-from powerloss import Image, PowerLossVfs
 from stratalog.config.topic import TopicConfig
 from stratalog.log.log import Log
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
+from stratalog.testing.power_loss import Image, PowerLossVfs
 
 SAMPLES = 2
 STEPS = 12

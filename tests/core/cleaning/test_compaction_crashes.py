@@ -13,13 +13,13 @@ import pytest
 import cleaning_logs
 from cleaning_logs import Script
 from log_bed import LogBed
-from powerloss import Image, LazyNames, LazySync, PowerLossVfs
 from stratalog.errors import StorageError
 from stratalog.log.folder import folder
 from stratalog.log.folder.swap_recovery import SwapPlan, plan_swap
 from stratalog.log.log import Log
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
+from stratalog.testing.power_loss import Image, LazyNames, LazySync, PowerLossVfs
 
 SAMPLES = 2
 ABORTED = "read_committed"

@@ -13,13 +13,13 @@ import pytest
 import cleaning_logs
 from cleaning_logs import Script
 from log_bed import LogBed
-from powerloss import Image, LazyNames, PowerLossVfs
 from stratalog.cleaning.erase.erase_key import erase
 from stratalog.cleaning.plan.retention import apply_retention
 from stratalog.errors import StorageError
 from stratalog.log.log import Log
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
+from stratalog.testing.power_loss import Image, LazyNames, PowerLossVfs
 
 KEY = b"key-0"
 Check = Callable[[Log], None]

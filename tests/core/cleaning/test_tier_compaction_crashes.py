@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 import stratalog
-from powerloss import PowerLossVfs
 from sim_objects import ObjectFault, SimBucket, random_faults
 from sim_tier import URI, SimTier
 from stratalog import Engine, Record
@@ -25,6 +24,7 @@ from stratalog.errors import StorageError, StoreError
 from stratalog.log.log import Log
 from stratalog.log.read.log_reader import LogReader
 from stratalog.spi import ByteSource, ObjectInfo
+from stratalog.testing.power_loss import PowerLossVfs
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upkeep.collect import GRACE_MS
 from tiered_logs import CONFIG, TieredLogs, remote_of

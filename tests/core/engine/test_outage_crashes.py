@@ -15,13 +15,13 @@ from typing import Final
 import pytest
 
 from outages import CONFIG, Place, fill, numbers, tiered
-from powerloss import PowerLossVfs
 from sim_objects import ObjectFault, SimBucket
 from stratalog import Engine, Record
 from stratalog.env.clock import ManualClock
 from stratalog.errors import FencedEpochError, StorageError, StoreError, TierUnavailableError
 from stratalog.log.log import Log
 from stratalog.log.state import tier_link
+from stratalog.testing.power_loss import PowerLossVfs
 
 SEEDS, STEPS = 4, 20
 CHANGES: Final = frozenset({"create", "write", "truncate", "rename", "remove", "sync", "sync folder"})

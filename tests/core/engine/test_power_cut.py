@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from powerloss import PowerLossVfs
 from stratalog import Engine, Record, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
+from stratalog.testing.power_loss import PowerLossVfs
 
 SEEDS, STEPS, STATES_EACH = 8, 12, 3
 CHANGES = frozenset({"create", "write", "truncate", "rename", "remove", "sync", "sync folder"})

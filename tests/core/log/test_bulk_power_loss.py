@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from log_bed import LogBed, offsets_in, records
-from powerloss import Image, LazyNames, LazySync, PowerLossVfs
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import DiskFullError, OffsetsOutOfOrderError, StorageError
 from stratalog.log.log import Log
@@ -19,6 +18,7 @@ from stratalog.model.names import MARKS_FILE
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.testing.faults import FaultyVfs
+from stratalog.testing.power_loss import Image, LazyNames, LazySync, PowerLossVfs
 
 SAMPLES = 3
 WRITER = "query"

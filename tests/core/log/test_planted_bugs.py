@@ -10,7 +10,6 @@ import pytest
 
 from log_bed import LogBed
 from power_search import PowerSearch
-from powerloss import PowerLossVfs
 from stratalog.errors import StorageError
 from stratalog.log.append import append
 from stratalog.log.durability import sync
@@ -21,6 +20,7 @@ from stratalog.segment import recover
 from stratalog.segment.appender import Appender
 from stratalog.segment.framing import walk
 from stratalog.segment.segment import Segment
+from stratalog.testing.power_loss import PowerLossVfs
 
 SEEDS = 8
 

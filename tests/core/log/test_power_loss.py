@@ -9,10 +9,10 @@ import pytest
 
 from log_bed import LogBed
 from power_search import PowerSearch
-from powerloss import LazyNames, LazySync, PowerLossVfs
 from stratalog.errors import LogDirOfflineError, StorageError
 from stratalog.model.records import Record
 from stratalog.testing.faults import FaultyVfs, failing
+from stratalog.testing.power_loss import LazyNames, LazySync, PowerLossVfs
 
 
 @pytest.mark.parametrize("seed", range(4))

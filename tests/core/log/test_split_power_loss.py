@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from log_bed import LogBed, records
-from powerloss import Image, LazyNames, PowerLossVfs
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.messages.control import ControlType
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.registry.registry import Registry
+from stratalog.testing.power_loss import Image, LazyNames, PowerLossVfs
 
 SPAN = 1 << 31
 FAR = SPAN + 100

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import pytest
 
 from log_bed import LogBed
-from powerloss import Image, LazyNames, LazySync, PowerLossVfs
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
 from stratalog.log.load.producer_replay import replay_range
@@ -18,6 +17,7 @@ from stratalog.log.log import Log
 from stratalog.model.records import Record
 from stratalog.producers.state import ProducerState
 from stratalog.registry.registry import Registry
+from stratalog.testing.power_loss import Image, LazyNames, LazySync, PowerLossVfs
 
 STEPS = 14
 PRODUCER = 7

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from log_bed import LogBed, records
-from powerloss import Image, PowerLossVfs
 from stratalog.cleaning.compact.segment_range import LocalRange
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
+from stratalog.testing.power_loss import Image, PowerLossVfs
 from stratalog.writing.merge_segments import end_group, merge_group, small_groups
 
 DAY_MS = 86_400_000

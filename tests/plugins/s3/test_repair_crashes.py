@@ -12,7 +12,6 @@ from typing import Final
 import pytest
 
 from log_bed import LogBed
-from powerloss import PowerLossVfs
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
@@ -24,6 +23,7 @@ from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding, FindingKind
 from stratalog.spi import Env, ObjectStore, Provider, TierLayout
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
+from stratalog.testing.power_loss import PowerLossVfs
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.store import TierStore

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from stratalog.testing.contracts.cleanup_policy import CleanupPolicyContract
 from stratalog.testing.contracts.codec import CodecContract
+from stratalog.testing.contracts.engine import EngineContract
+from stratalog.testing.contracts.engine_bed import EngineSetup
 from stratalog.testing.contracts.extra_index import ExtraIndexContract
 from stratalog.testing.contracts.index_format import IndexFormatContract
 from stratalog.testing.contracts.object_store import ObjectStoreContract
@@ -19,6 +21,8 @@ from stratalog.testing.contracts.tier_layout import TierLayoutContract
 __all__ = [
     "CleanupPolicyContract",
     "CodecContract",
+    "EngineContract",
+    "EngineSetup",
     "ExtraIndexContract",
     "IndexFormatContract",
     "ObjectStoreContract",

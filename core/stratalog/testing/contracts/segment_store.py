@@ -7,15 +7,18 @@ from collections.abc import Callable
 import pytest
 
 from stratalog.errors import ConfigError, LogDirLockedError, LogDirNotFoundError, ReadOnlyError
-from stratalog.testing.contracts.segment_files import INDEX, LOG, SEGMENT, SegmentFilesContract, StoreOpener, made_log
+from stratalog.testing.contracts.segment_durability import SegmentDurabilityContract
+from stratalog.testing.contracts.segment_files import INDEX, LOG, SEGMENT, StoreOpener, made_log
 
 BAD_NAMES = ("", ".", "..", "a/b", "../a", "/a", "a\0b")
 
 
-class SegmentStoreContract(SegmentFilesContract):
+class SegmentStoreContract(SegmentDurabilityContract):
     """Contract of a segment store: subclass it, name the class ``Test...``, and override the fixture ``open_store``.
 
-    ``open_store`` returns a StoreOpener. The store's directory does not exist before the first ``acquire``.
+    ``open_store`` returns a StoreOpener. The store's directory does not exist before the first ``acquire``. If the store
+    keeps its files through ``context.env.files``, override the fixture ``provider`` too: it lets the tests open the
+    store in another process, and after a simulated power loss.
     """
 
     # --- the directory -----------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from crc32c import crc32c
 import cleaning_logs
 from cleaning_logs import Script, local_plan
 from log_bed import LogBed
-from powerloss import Image, PowerLossVfs
 from stratalog.cleaning.compact.compaction_round import CompactionResult
 from stratalog.cleaning.erase.erase_key import erase
 from stratalog.cleaning.explain.preview import preview
@@ -29,6 +28,7 @@ from stratalog.registry.registry import Registry
 from stratalog.segment.segment_identity import Identity
 from stratalog.spi import CleanupPolicy, LogSummary, RecordFilter, Rewrite, RewriteJob
 from stratalog.testing.faults import FaultyVfs
+from stratalog.testing.power_loss import Image, PowerLossVfs
 
 OLD = 6  # segments of a key each, none of which fits together with another
 VALUE = b"." * 1500

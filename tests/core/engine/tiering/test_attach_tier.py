@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from log_bed import LogBed, records
-from powerloss import PowerLossVfs
 from stratalog import Engine, Record, open_engine, open_reader
 from stratalog.env import Env
 from stratalog.errors import (
@@ -23,6 +22,7 @@ from stratalog.errors import (
 )
 from stratalog.model.names import ATTACH_NOTE_FILE, TOPICS_FILE, TopicPartition
 from stratalog.testing.faults import FaultyVfs
+from stratalog.testing.power_loss import PowerLossVfs
 
 T0 = TopicPartition("t", 0)
 

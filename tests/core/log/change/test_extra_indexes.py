@@ -11,7 +11,6 @@ import pytest
 
 from extra_indexes import ExtraPlugin, SetReader
 from log_bed import LogBed
-from powerloss import Image, PowerLossVfs
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError, DiskFullError, PluginError, UnknownComponentError
 from stratalog.log.log import Log
@@ -21,6 +20,7 @@ from stratalog.model.names import DELETED_SUFFIX, EXTRA_SUFFIX, LOG_SUFFIX
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.testing.faults import FaultyVfs
+from stratalog.testing.power_loss import Image, PowerLossVfs
 
 TOPIC = TopicConfig(index_extra=("keyset",), file_delete_delay_ms=0)
 

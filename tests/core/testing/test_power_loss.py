@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from powerloss import PowerLossVfs
+from stratalog.testing.power_loss import PowerLossVfs
 
 State = dict[str, bytes]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self, TypeAlias
 
 from stratalog.env.vfs import PosixVfs
-from torn_writes import Fate, Write, by_chance, kept, longer_alone, lost
+from stratalog.testing.torn_writes import Fate, Write, by_chance, kept, longer_alone, lost
 
 Image: TypeAlias = dict[str, bytes]
 """Contents of the folder after the power loss: bytes by path in the folder."""
@@ -141,11 +141,15 @@ class PowerLossVfs(PosixVfs):
         for _ in range(samples):
             yield self._image(partial(by_chance, chance), chance.random(), chance)
 
-    def leave(self, target: Path, chance: random.Random) -> None:
-        """Write to a new folder ``target`` one random state that a power loss at this point may leave."""
+    def leave(self, target: Path, chance: random.Random | None) -> None:
+        """Write to a new folder ``target`` one random state that a power loss at this point may leave.
+
+        Without ``chance``, the state has only what is durable.
+        """
         self._root.refresh()
         target.mkdir(parents=True)
-        for path, data in self._state(partial(by_chance, chance), chance.random(), chance):
+        fate = lost if chance is None else partial(by_chance, chance)
+        for path, data in self._state(fate, 0 if chance is None else chance.random(), chance):
             if data is None:
                 (target / path).mkdir()
             else:

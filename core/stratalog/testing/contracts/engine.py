@@ -1,0 +1,293 @@
+"""Contract tests of an engine with the components of a plugin."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from stratalog.engine.engine import Engine
+from stratalog.errors import StorageError
+from stratalog.model.records import Record
+from stratalog.testing.contracts.engine_bed import OTHER, TOPIC, EngineBed, EngineSetup
+from stratalog.testing.power_loss import PowerLossVfs
+
+_STATES = 6  # states of the disk that the test of a power loss checks
+_CHANGES = frozenset({"write", "sync", "create", "rename", "truncate", "sync folder"})
+
+
+class EngineContract:
+    """Contract of a plugin in a whole engine: subclass it, and override the fixture ``engine_setup``.
+
+    The tests append records, offload, evict and compact them, stop the engine in several ways and open it again. After
+    each step, every record that an append acknowledged is read back. The clock of the engine is moved by days, so the
+    settings must keep records regardless of their age.
+
+    Attributes:
+        entry_point: name of the plugin's entry point if the plugin is installed; ``setup_without`` blocks it.
+        opens_without: False if an engine cannot open without the plugin, for example without its segment store.
+        missing: text that errors or the log contain if the plugin is missing, such as its name.
+        has_files: True if the log directory is a folder of files that are written through ``context.env.files``.
+            If False, the tests of a killed process and of a power loss are skipped.
+    """
+
+    entry_point: str = ""
+    opens_without: bool = True
+    missing: str = ""
+    has_files: bool = True
+
+    @pytest.fixture
+    def engine_setup(self) -> EngineSetup:
+        """Return the plugins, settings and stores of the engine; overridden by the subclass."""
+        raise NotImplementedError("a subclass of EngineContract gives the fixture engine_setup")
+
+    @pytest.fixture
+    def changed_setup(self, engine_setup: EngineSetup) -> EngineSetup:
+        """Return the setup after an upgrade: a newer version of the plugin, or another setting of the engine."""
+        return engine_setup
+
+    @pytest.fixture
+    def setup_without(self, engine_setup: EngineSetup) -> EngineSetup:
+        """Return the setup without the plugin: by default, without ``plugins`` and the plugin of ``entry_point``."""
+        config = dict(engine_setup.config)
+        if self.entry_point:
+            config["plugins.block"] = [self.entry_point]
+        return replace(engine_setup, plugins=(), config=config)
+
+    @pytest.fixture
+    def bed(self, tmp_path: Path) -> EngineBed:
+        """Return a new log directory and tier; no engine is open."""
+        return EngineBed(tmp_path, self.record)
+
+    @staticmethod
+    def record(number: int) -> Record:
+        """Return the record with a number, which has its own key; override it for special records."""
+        return Record(key=b"key %d" % number, value=b"value %d " % number + b"." * (number * 37 % 200))
+
+    # --- one engine --------------------------------------------------------------------------------------------------
+
+    def test_appended_records_are_read(self, bed: EngineBed, engine_setup: EngineSetup) -> None:
+        """Records of several segments are read back: the whole log, from any offset, and by key."""
+        with bed.filled(engine_setup) as engine:
+            bed.check(engine)
+
+    def test_offloaded_records_are_read(self, bed: EngineBed, engine_setup: EngineSetup) -> None:
+        """An offload moves all closed segments to the tier, and changes no record."""
+        with bed.filled(engine_setup) as engine:
+            bed.roll(engine)
+            engine.offload()
+            assert {lag.segments for lag in engine.tier_lag()} == {0}
+            bed.check(engine)
+
+    def test_evicted_records_are_read(self, bed: EngineBed, engine_setup: EngineSetup) -> None:
+        """Local copies of offloaded segments can be deleted: the tier has their records."""
+        with bed.filled(engine_setup) as engine:
+            bed.evict(engine)
+            assert engine.log(TOPIC, 0).offsets().local_log_start > 0
+            bed.check(engine)
+            bed.append(engine)
+            bed.check(engine)
+
+    def test_records_are_read_from_the_tier_alone(self, bed: EngineBed, engine_setup: EngineSetup) -> None:
+        """A reader of the tier finds all offloaded records, without the log directory."""
+        with bed.filled(engine_setup) as engine:
+            bed.evict(engine)
+        with bed.open_reader(engine_setup) as reader:
+            bed.check(reader)
+
+    def test_duties_delete_no_record(self, bed: EngineBed, engine_setup: EngineSetup) -> None:
+        """Retention, compaction, extra indexes and the collection of objects raise nothing and keep every record."""
+        with bed.filled(engine_setup) as engine:
+            bed.maintain(engine)
+            bed.check(engine)
+            bed.evict(engine)
+            bed.append(engine)
+            bed.maintain(engine)
+            bed.check(engine)
+
+    def test_a_verification_finds_nothing(self, bed: EngineBed, engine_setup: EngineSetup) -> None:
+        """``verify`` decodes every record, locally and in the tier, and finds no damage."""
+        with bed.filled(engine_setup) as engine:
+            bed.roll(engine)
+            engine.offload()
+            bed.append(engine)
+            bed.roll(engine)
+            engine.make_extra_indexes()
+            assert [repair for result in engine.verify(deep=True) for repair in result.repairs] == []
+
+    # --- several engines, one after the other ------------------------------------------------------------------------
+
+    def test_records_are_read_after_a_clean_stop(self, bed: EngineBed, engine_setup: EngineSetup) -> None:
+        """An engine that is opened again has all records, in the tier and locally, and accepts appends."""
+        bed.filled(engine_setup).close()
+        for _ in range(2):
+            with bed.open(engine_setup) as engine:
+                bed.check(engine)
+                bed.append(engine)
+                bed.evict(engine)
+                bed.append(engine)
+        with bed.open(engine_setup) as engine:
+            bed.check(engine)
+
+    @pytest.mark.parametrize("evicts", [False, True], ids=["local", "evicted"])
+    def test_records_are_read_after_the_process_is_killed(
+        self, bed: EngineBed, engine_setup: EngineSetup, tmp_path: Path, *, evicts: bool
+    ) -> None:
+        """Every written record survives the end of the process, without a flush or a close."""
+        self._needs_files()
+        engine = bed.filled(engine_setup)
+        if evicts:
+            bed.evict(engine)
+            bed.append(engine)
+        left = tmp_path / "killed"
+        shutil.copytree(bed.data, left)
+        with bed.open(engine_setup, left) as found:
+            bed.check(found)
+            bed.append(found)
+            bed.check(found)
+        with contextlib.suppress(StorageError):  # the second engine may have fenced this one
+            engine.close()
+
+    def test_durable_records_survive_a_power_loss(
+        self, bed: EngineBed, engine_setup: EngineSetup, tmp_path: Path
+    ) -> None:
+        """After a power loss, durable records are there, and only later records at the end of the log can be missing."""
+        self._needs_files()
+        chance = random.Random(5)  # noqa: S311 - the same states in every run
+        bed.data.mkdir()
+        files = PowerLossVfs(bed.data)
+        states = list[tuple[Path, int]]()
+
+        def before(operation: str) -> None:
+            if operation in _CHANGES and chance.random() < 0.1 and len(states) < _STATES:
+                left = tmp_path / f"state {len(states)}"
+                files.leave(left, chance)
+                states.append((left, len(bed.acknowledged[TOPIC])))
+
+        with bed.filled(engine_setup, files, "durable") as engine:
+            files.before = before
+            for _ in range(4):
+                bed.append(engine, "durable", [TOPIC])
+                engine.log(TOPIC, 0).roll()
+            files.before = None
+        self._check_states(bed, engine_setup, states)
+
+    def test_evicted_records_survive_a_power_loss(
+        self, bed: EngineBed, engine_setup: EngineSetup, tmp_path: Path
+    ) -> None:
+        """A segment is deleted locally only after its records, and the note that they moved, are durable."""
+        self._needs_files()
+        chance = random.Random(6)  # noqa: S311 - the same states in every run
+        bed.data.mkdir()
+        files = PowerLossVfs(bed.data)
+        with bed.filled(engine_setup, files) as engine:
+            bed.evict(engine)
+            bed.append(engine, "durable")
+            states = [(tmp_path / f"state {number}", len(bed.acknowledged[TOPIC])) for number in range(3)]
+            for left, _ in states:
+                files.leave(left, chance)
+        self._check_states(bed, engine_setup, states)
+
+    def test_records_are_read_after_an_upgrade(
+        self, bed: EngineBed, engine_setup: EngineSetup, changed_setup: EngineSetup
+    ) -> None:
+        """With ``changed_setup``, the engine reads what it wrote before, and what it writes now."""
+        with bed.filled(engine_setup) as engine:
+            bed.evict(engine)
+            bed.append(engine)
+        for _ in range(2):
+            with bed.open(changed_setup) as engine:
+                bed.check(engine)
+                bed.append(engine)
+                bed.evict(engine)
+                bed.maintain(engine)
+                bed.check(engine)
+
+    # --- without the plugin ------------------------------------------------------------------------------------------
+
+    def test_an_engine_without_the_plugin_loses_no_record(
+        self, bed: EngineBed, engine_setup: EngineSetup, setup_without: EngineSetup
+    ) -> None:
+        """The duties of an engine without the plugin raise no error but a StorageError, and keep every record."""
+        self._left(bed, engine_setup)
+        if self.opens_without:
+            with bed.open(setup_without) as engine:
+                self._used(bed, engine)
+        else:
+            with pytest.raises(StorageError):
+                bed.open(setup_without)
+        with bed.open(engine_setup) as engine:
+            bed.check(engine)
+            bed.append(engine)
+            bed.evict(engine)
+            bed.maintain(engine)
+            bed.check(engine)
+
+    def test_an_engine_without_the_plugin_names_it(
+        self,
+        bed: EngineBed,
+        engine_setup: EngineSetup,
+        setup_without: EngineSetup,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Without the plugin, an error or a warning contains ``missing``."""
+        self._left(bed, engine_setup)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "stratalog"):
+            try:
+                with bed.open(setup_without) as engine:
+                    errors = self._used(bed, engine)
+            except StorageError as error:
+                errors = [error]
+        found = [*map(str, errors), *caplog.messages]
+        assert any(self.missing in text for text in found), found
+
+    # --- parts of the tests ------------------------------------------------------------------------------------------
+
+    def _needs_files(self) -> None:
+        if not self.has_files:
+            pytest.skip("the log directory is no folder of files")
+
+    @staticmethod
+    def _left(bed: EngineBed, setup: EngineSetup) -> None:
+        """Fill a log directory with records that are in the tier, and on local disk."""
+        with bed.filled(setup) as engine:
+            bed.evict(engine)
+            bed.append(engine)
+
+    @staticmethod
+    def _used(bed: EngineBed, engine: Engine) -> list[StorageError]:
+        """Use an engine without the plugin in all ways, and return the errors."""
+        errors = list[StorageError]()
+        calls: list[Callable[[], object]] = [
+            *(partial(bed.append, engine, topics=[topic]) for topic in (TOPIC, OTHER)),
+            lambda: list(engine.log(TOPIC, 0).records()),
+            lambda: list(engine.log(TOPIC, 0).records_with_key(b"key 1")),
+            lambda: bed.roll(engine),
+        ]
+        for call in calls:
+            try:
+                call()
+            except StorageError as error:
+                errors.append(error)
+        for found in bed.maintained(engine):
+            errors += found
+        return errors
+
+    @staticmethod
+    def _check_states(bed: EngineBed, setup: EngineSetup, states: list[tuple[Path, int]]) -> None:
+        """Open an engine in each state of the disk, and compare with the number of records that were durable then."""
+        assert states
+        expected = list(bed.acknowledged[TOPIC].items())
+        for state, durable in states:
+            with bed.open(setup, state) as engine:
+                found = [(record.offset, (record.key, record.value)) for record in engine.log(TOPIC, 0).records()]
+                assert found == expected[: len(found)]
+                assert durable <= len(found)

@@ -1,0 +1,217 @@
+"""Contract tests of segment stores about other processes, killed processes and power losses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NoReturn
+
+import pytest
+
+from stratalog.env import Env, Vfs
+from stratalog.errors import LogDirLockedError
+from stratalog.spi.providers import Provider
+from stratalog.spi.segment_store import LogFiles, SegmentStore
+from stratalog.testing.contexts import open_context
+from stratalog.testing.contracts.segment_files import INDEX, LOG, SEGMENT, SegmentFilesContract
+from stratalog.testing.power_loss import PowerLossVfs
+
+_STATES: Final = 8  # states of the disk after each power loss
+_DONE: Final = "acquired"
+
+
+class SegmentDurabilityContract(SegmentFilesContract):
+    """The part of ``SegmentStoreContract`` that needs the provider of the store, to open stores in several places."""
+
+    @pytest.fixture
+    def provider(self) -> Provider[SegmentStore]:
+        """Return the provider of the store, whose files are those of ``context.env.files``.
+
+        Without this fixture, the tests of other processes and of power losses are skipped.
+        """
+        pytest.skip("the subclass does not give the fixture provider")
+
+    # --- processes ---------------------------------------------------------------------------------------------------
+
+    def test_another_process_cannot_acquire_the_directory(
+        self, provider: Provider[SegmentStore], tmp_path: Path
+    ) -> None:
+        """``acquire`` raises LogDirLockedError while a store of another process holds the directory."""
+        with _opened(provider, tmp_path / "logs") as store:
+            store.acquire()
+            with _acquired_by_child(provider, tmp_path / "logs") as outcome:
+                assert outcome == LogDirLockedError.__name__
+            store.close()
+            with _acquired_by_child(provider, tmp_path / "logs") as outcome:
+                assert outcome == _DONE
+
+    def test_a_killed_process_releases_the_directory(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
+        """The lock ends with its process: after a kill, another process acquires the directory."""
+        with _opened(provider, tmp_path / "logs") as store:
+            with _acquired_by_child(provider, tmp_path / "logs") as outcome:
+                assert outcome == _DONE
+                assert store.is_acquired_elsewhere()
+                with pytest.raises(LogDirLockedError):
+                    store.acquire()
+            assert not store.is_acquired_elsewhere()
+            store.acquire()
+
+    # --- power losses ------------------------------------------------------------------------------------------------
+
+    def test_synced_bytes_survive_a_power_loss(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
+        """``sync`` makes all bytes of a segment durable, also after ``truncate``; later bytes can be missing or wrong."""
+        with _watched(provider, tmp_path / "logs") as (files, store):
+            log = _made_log(store)
+            segment = log.open_segment(SEGMENT, create=True, preallocate_bytes=4096)
+            log.sync()
+            segment.append(b"a" * 1000)
+            segment.truncate(600)
+            segment.append(b"b" * 700)
+            segment.sync()
+            for later in (b"", b"c" * 900):
+                segment.append(later)
+                for left in _left_logs(provider, files, tmp_path / f"after {len(later)}"):
+                    with contextlib.closing(left.open_segment(SEGMENT)) as found:
+                        assert bytes(found.read(0, 1300)) == b"a" * 600 + b"b" * 700
+            segment.close()
+
+    def test_synced_index_entries_survive_a_power_loss(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
+        """``sync`` makes all entries of an index durable; later entries can be missing or wrong."""
+        with _watched(provider, tmp_path / "logs") as (files, store):
+            log = _made_log(store)
+            index = log.open_index(INDEX, max_bytes=1 << 16, writable=True)
+            log.sync()
+            index.append(b"entry 1 " * 100)
+            index.sync()
+            index.append(b"entry 2 " * 100)
+            for left in _left_logs(provider, files, tmp_path / "left"):
+                with contextlib.closing(left.open_index(INDEX, max_bytes=1 << 16, writable=False)) as found:
+                    assert bytes(found.view()[:800]) == b"entry 1 " * 100
+            index.close()
+
+    def test_a_power_loss_leaves_small_files_old_or_new(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
+        """At any point of ``replace_small`` a small file has its old or its new content, and on return the new one."""
+        chance = random.Random(3)  # noqa: S311 - the same states in every run
+        with _watched(provider, tmp_path / "logs") as (files, store):
+            log = _made_log(store)
+            places: tuple[SegmentStore | LogFiles, ...] = (store, log)
+            for place in places:
+                place.replace_small("small", b"old" * 400)
+            during = list[Path]()
+
+            def before(operation: str) -> None:
+                for _ in range(2):
+                    during.append(tmp_path / f"{len(during)} before {operation}")
+                    files.leave(during[-1], chance)
+
+            files.before = before
+            for place in places:
+                place.replace_small("small", b"new" * 500)
+            files.before = None
+            after = list(_states(files, tmp_path / "after"))
+            for allowed, states in (((b"old" * 400, b"new" * 500), during), ((b"new" * 500,), after)):
+                for state in states:
+                    with _opened(provider, state) as found:
+                        found.acquire()
+                        assert found.read_small("small") in allowed
+                        assert found.open_log(LOG).read_small("small") in allowed
+
+    def test_names_survive_a_power_loss(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
+        """``LogFiles.sync`` makes new, changed and removed names durable; calls of the store are durable on return."""
+        with _watched(provider, tmp_path / "logs") as (files, store):
+            log = _made_log(store)
+            for name in ("a.log", "b.log"):
+                log.open_segment(name, create=True).close()
+            log.sync()
+            log.rename("a.log", "c.log")
+            log.remove("b.log")
+            log.open_segment("d.log", create=True).close()
+            log.sync()
+            store.open_log("old-0", create=True)
+            store.rename_log("old-0", "new-0")
+            store.replace_small("small", b"1")
+            store.remove_small("small")
+            for state in _states(files, tmp_path / "left"):
+                with _opened(provider, state) as found:
+                    found.acquire()
+                    assert sorted(found.logs()) == ["new-0", LOG]
+                    assert [entry.name for entry in found.open_log(LOG).list()] == ["c.log", "d.log"]
+                    assert found.read_small("small") is None
+
+
+def _opened(provider: Provider[SegmentStore], place: Path, files: Vfs | None = None) -> SegmentStore:
+    return provider.open(open_context(location=str(place), env=None if files is None else Env(files=files)))
+
+
+@contextlib.contextmanager
+def _watched(provider: Provider[SegmentStore], place: Path) -> Iterator[tuple[PowerLossVfs, SegmentStore]]:
+    """Open and acquire a store in a new folder, on a file system that knows what is durable."""
+    place.mkdir()
+    files = PowerLossVfs(place)
+    with _opened(provider, place, files) as store:
+        store.acquire()
+        yield files, store
+
+
+def _made_log(store: SegmentStore) -> LogFiles:
+    """Create a log whose folder is durable: a rename of the store is durable on return."""
+    store.open_log("made-0", create=True)
+    store.rename_log("made-0", LOG)
+    return store.open_log(LOG)
+
+
+def _states(files: PowerLossVfs, folder: Path) -> Iterator[Path]:
+    """Yield states that a power loss may leave now: the one that has only durable changes, and random ones."""
+    chance = random.Random(4)  # noqa: S311 - the same states in every run
+    for number in range(_STATES):
+        state = folder / str(number)
+        files.leave(state, chance if number else None)
+        yield state
+
+
+def _left_logs(provider: Provider[SegmentStore], files: PowerLossVfs, folder: Path) -> Iterator[LogFiles]:
+    """Yield the log of each state that a power loss may leave now."""
+    for state in _states(files, folder):
+        with _opened(provider, state) as store:
+            store.acquire()
+            yield store.open_log(LOG)
+
+
+@contextlib.contextmanager
+def _acquired_by_child(provider: Provider[SegmentStore], place: Path) -> Iterator[str]:
+    """Acquire the directory in a forked process, which is killed at the end; yield the name of the error, or _DONE."""
+    if sys.platform == "win32":
+        pytest.skip("this system has no fork")
+    answers, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child uses no thread of the parent
+        child = os.fork()
+    if child == 0:
+        _hold(provider, place, writing)
+    os.close(writing)
+    try:
+        yield os.read(answers, 1000).decode()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(answers)
+
+
+def _hold(provider: Provider[SegmentStore], place: Path, answers: int) -> NoReturn:
+    """Acquire a directory, write the name of the error or _DONE to a pipe, and hold the directory until the kill."""
+    held = list[SegmentStore]()
+    try:
+        held.append(_opened(provider, place))
+        held[0].acquire()
+        outcome = _DONE
+    except BaseException as error:  # noqa: BLE001 - the test compares its name
+        outcome = type(error).__name__
+    os.write(answers, outcome.encode())
+    while True:
+        signal.pause()
