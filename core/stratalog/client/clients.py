@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from typing import Any, TypedDict, Unpack
 
 from stratalog.client.consumer import Consumer
-from stratalog.client.coordinator import NEVER_MS, TransactionCoordinator
+from stratalog.client.coordinator import TransactionCoordinator
 from stratalog.client.group_offsets import GroupOffsets
 from stratalog.client.log_access import Logs
 from stratalog.client.producer import Producer, ProducerOptions
 from stratalog.client.serializers import Deserializer, Deserializers, Serializer
 from stratalog.client.statetopic import Compact
 from stratalog.client.transaction import Transaction
+from stratalog.config.engine_settings import EngineConfig
 from stratalog.errors import ClosedError, ConfigError
 from stratalog.segment.components import Components
 
@@ -43,18 +44,30 @@ class Clients:
         logs: the engine.
         components: formats, codecs and environment of the engine.
         compact: compacts a log that stores the state of clients; see ``StateTopic``.
-        expiration_ms: as in ``TransactionCoordinator``.
+        settings: settings of the engine; None has the defaults.
     """
 
     def __init__(
-        self, logs: Logs, components: Components, compact: Compact | None = None, expiration_ms: int = NEVER_MS
+        self,
+        logs: Logs,
+        components: Components,
+        compact: Compact | None = None,
+        settings: EngineConfig | None = None,
     ) -> None:
         self._logs, self._components = logs, components
         self._lock = threading.Lock()
         self._producers: set[Producer] = set()
         self._closed = False
-        self.offsets = GroupOffsets(logs, components.env.clock, compact)
-        self.coordinator = TransactionCoordinator(logs, components.env, self.offsets, compact, expiration_ms)
+        chosen = settings or EngineConfig()
+        self.offsets = GroupOffsets(logs, components.env.clock, compact, chosen.offsets_partitions)
+        self.coordinator = TransactionCoordinator(
+            logs,
+            components.env,
+            self.offsets,
+            compact,
+            chosen.transactional_id_expiration_ms,
+            chosen.transactions_partitions,
+        )
 
     def producer(self, *, transactional_id: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
         """Create a producer; see ``ProducerOptions`` for its options.

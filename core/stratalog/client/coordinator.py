@@ -17,7 +17,7 @@ from typing import Final
 from stratalog.client.group_offsets import CommittedOffset, GroupOffsets
 from stratalog.client.log_access import Logs
 from stratalog.client.sequences import ProducerId, is_kept, is_ours, new_kept_id, new_producer_id
-from stratalog.client.statetopic import Compact
+from stratalog.client.statetopic import PARTITIONS, Compact
 from stratalog.client.transaction_ends import TransactionEnds
 from stratalog.client.transaction_log import TransactionLog
 from stratalog.client.transaction_states import (
@@ -60,13 +60,20 @@ class TransactionCoordinator:
         offsets: committed offsets of all groups.
         compact: as in ``StateTopic``.
         expiration_ms: time after its last use at which a transactional id without an open transaction is forgotten.
+        partitions: number of partitions with which the topic of the states is created.
     """
 
     def __init__(
-        self, logs: Logs, env: Env, offsets: GroupOffsets, compact: Compact | None = None, expiration_ms: int = NEVER_MS
+        self,
+        logs: Logs,
+        env: Env,
+        offsets: GroupOffsets,
+        compact: Compact | None = None,
+        expiration_ms: int = NEVER_MS,
+        partitions: int = PARTITIONS,
     ) -> None:
         self._env, self._offsets = env, offsets
-        self._log = TransactionLog(logs, compact)
+        self._log = TransactionLog(logs, compact, partitions)
         self._ends = TransactionEnds(logs, self._log, env.clock, expiration_ms)
 
     # --- for producers of the engine ---------------------------------------------------------------------------------

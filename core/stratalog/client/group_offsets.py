@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from stratalog.client.log_access import Logs, ReadableLogs
 from stratalog.client.sequences import ProducerId
-from stratalog.client.statetopic import Compact, StateTopic, create_state_topic
+from stratalog.client.statetopic import PARTITIONS, Compact, StateTopic, create_state_topic
 from stratalog.env.clock import Clock
 from stratalog.errors import ConfigError, InvalidRecordError, StorageError, UnknownTopicError
 from stratalog.model.arguments import CheckedArguments
@@ -102,11 +102,12 @@ class GroupOffsets(CommittedOffsets):
         logs: logs of the engine.
         clock: clock for the timestamps of commits.
         compact: as in ``StateTopic``.
+        partitions: number of partitions with which the topic is created.
     """
 
-    def __init__(self, logs: Logs, clock: Clock, compact: Compact | None = None) -> None:
+    def __init__(self, logs: Logs, clock: Clock, compact: Compact | None = None, partitions: int = PARTITIONS) -> None:
         super().__init__(logs, compact)
-        self._logs, self._clock = logs, clock
+        self._logs, self._clock, self._partitions = logs, clock, partitions
 
     def commit(
         self,
@@ -267,7 +268,7 @@ class GroupOffsets(CommittedOffsets):
             with self._lock:
                 if self._topic.exists():
                     return self._topic.name(self._topic.place_of(group))
-            create_state_topic(self._logs, OFFSETS_TOPIC)
+            create_state_topic(self._logs, OFFSETS_TOPIC, self._partitions)
 
     def _check_here(self, name: TopicPartition) -> None:
         """Raise UnknownTopicError if the log does not exist. A log that cannot be opened exists."""

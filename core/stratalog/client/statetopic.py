@@ -31,6 +31,7 @@ from stratalog.segment.control_batches import read_control
 from stratalog.segment.framing import scan
 
 PARTITIONS: Final = 50
+"""Kafka's default of ``offsets.topic.num.partitions`` and ``transaction.state.log.num.partitions``."""
 READ_BYTES: Final = 1 << 20
 COMPACT_RECORDS: Final = 4096  # reading fewer records takes less time than compacting them
 _REPLACED: Final = 4  # records per key from which on a partition is compacted
@@ -43,10 +44,10 @@ CONFIG: Final = {"cleanup.policy": "compact", "segment.bytes": 100 << 20}
 Compact = Callable[[TopicPartition], object]
 
 
-def create_state_topic(logs: Logs, topic: str) -> None:
+def create_state_topic(logs: Logs, topic: str, partitions: int) -> None:
     """Create a state topic if it does not exist. Takes the engine's lock, which the deletion of a topic also holds."""
     with contextlib.suppress(TopicExistsError):
-        logs.create_topic(topic, partitions=PARTITIONS, config=CONFIG)
+        logs.create_topic(topic, partitions=partitions, config=CONFIG)
 
 
 @dataclass(slots=True)

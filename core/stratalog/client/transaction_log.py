@@ -9,7 +9,7 @@ import threading
 from typing import Final
 
 from stratalog.client.log_access import Logs
-from stratalog.client.statetopic import Compact, StateTopic, create_state_topic
+from stratalog.client.statetopic import PARTITIONS, Compact, StateTopic, create_state_topic
 from stratalog.client.transaction_states import EPOCH_RAISING, Known
 from stratalog.log.log import Log
 from stratalog.model.batches import NO_EPOCH, NO_PRODUCER
@@ -32,10 +32,11 @@ class TransactionLog:
     Args:
         logs: logs of the engine.
         compact: as in ``StateTopic``.
+        partitions: number of partitions with which the topic is created.
     """
 
-    def __init__(self, logs: Logs, compact: Compact | None = None) -> None:
-        self._logs, self._lock = logs, threading.Lock()
+    def __init__(self, logs: Logs, compact: Compact | None = None, partitions: int = PARTITIONS) -> None:
+        self._logs, self._partitions, self._lock = logs, partitions, threading.Lock()
         self._topic = _TransactionsTopic(logs, compact)
         self._last_epochs: dict[str, int] = {}
 
@@ -84,7 +85,8 @@ class TransactionLog:
             with self._lock:
                 if self._topic.exists():
                     return self._logs.log(TRANSACTIONS_TOPIC, self._topic.place_of(transactional_id))
-            create_state_topic(self._logs, TRANSACTIONS_TOPIC)  # takes the engine's lock, so this lock is released
+            # takes the engine's lock, so this lock is released
+            create_state_topic(self._logs, TRANSACTIONS_TOPIC, self._partitions)
 
     def _append(self, transactional_id: str, now_ms: int, value: bytes | None, durability: str | None) -> None:
         record = Record(timestamp_ms=now_ms, key=transaction_key(transactional_id), value=value)

@@ -274,6 +274,18 @@ class EngineConfig(Section):
         at_least=1,
         doc="Time after its last use at which a transactional id without an open transaction is forgotten.",
     )
+    offsets_partitions: int = key(
+        "offsets.topic.num.partitions",
+        50,
+        at_least=1,
+        doc="Number of partitions with which __consumer_offsets is created, which stores the offsets of groups.",
+    )
+    transactions_partitions: int = key(
+        "transaction.state.log.num.partitions",
+        50,
+        at_least=1,
+        doc="Number of partitions with which __transaction_state is created, which stores the states of transactions.",
+    )
 
     cleaner_enable: bool = key(
         "log.cleaner.enable", True, doc="True if the background duties compact topics whose cleanup.policy requires it."

@@ -73,8 +73,7 @@ class Engine(EngineDuties):
             owned.callback(host.close)
             if tier is not None:
                 owned.callback(tier.close)
-            expiration_ms = settings.engine.transactional_id_expiration_ms
-            self._clients = Clients(self, host.available_components(TopicConfig())[0], self._compact, expiration_ms)
+            self._clients = Clients(self, host.available_components(TopicConfig())[0], self._compact, settings.engine)
             self._services = Services(host)
             owned.callback(self._services.close)
             forget_offsets = self._clients.offsets.forget_topic

@@ -5,12 +5,18 @@ Importing this module is cheap: a fixture imports its dependencies at its first 
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
+
+_MEMORY: Final = "/dev/shm"  # noqa: S108 - a folder of its own is made in it
+_ROOM_BYTES: Final = 1 << 30  # containers often have 64 MiB
 
 if TYPE_CHECKING:
     from stratalog.testing.kafka_server import KafkaServer
@@ -35,8 +41,22 @@ def s3_tier(local_s3: LocalS3) -> str:
 
 @pytest.fixture
 def kafka_server(tmp_path: Path) -> Iterator[KafkaServer]:
-    """Start a server for Kafka clients on loopback, with no topics; ``bootstrap`` is its address."""
+    """Start a server for Kafka clients on loopback, with no topics; ``bootstrap`` is its address.
+
+    Its files are in memory if the system has a file system in memory with enough room, and in ``tmp_path`` otherwise.
+    """
     from stratalog.testing.kafka_server import kafka_server as serve  # noqa: PLC0415 - other fixtures do without
 
-    with serve(tmp_path / "kafka") as server:
+    with _folder_in_memory(tmp_path) as folder, serve(folder) as server:
         yield server
+
+
+@contextlib.contextmanager
+def _folder_in_memory(otherwise: Path) -> Iterator[Path]:
+    """Yield an empty folder that is removed at the end. It is below ``otherwise`` if ``/dev/shm`` has too little room."""
+    try:
+        has_room = shutil.disk_usage(_MEMORY).free >= _ROOM_BYTES
+    except OSError:
+        has_room = False
+    with tempfile.TemporaryDirectory(prefix="stratalog-", dir=_MEMORY if has_room else otherwise) as folder:
+        yield Path(folder)

@@ -7,12 +7,15 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
 from stratalog.env import Env
 from stratalog.testing.movable_clock import MovableClock
+
+# of the topics that store offsets and transactions: each of Kafka's 50 costs a new server some milliseconds at its first use
+_FEW_PARTITIONS: Final = {"offsets.topic.num.partitions": 2, "transaction.state.log.num.partitions": 2}
 
 
 class KafkaFaults(Protocol):
@@ -86,7 +89,7 @@ def kafka_server(
         PluginImportError: the extra ``gateway`` is not installed.
     """
     gateway, clock = {"port": 0, **(settings or {})}, MovableClock()
-    config = {"services": ["gateway"], "plugins": {"gateway": gateway}}
+    config = {"services": ["gateway"], "plugins": {"gateway": gateway}, **_FEW_PARTITIONS}
     with open_engine(directory, config=config, env=Env(clock=clock)) as engine:
         service: Any = engine.service("gateway")  # of a plugin, which the core does not import
         faults: KafkaFaults = service.faults()

@@ -134,3 +134,25 @@ def test_a_record_that_no_schema_explains_hides_none_before_it(tmp_path: Path) -
     with open_engine(tmp_path) as engine:
         assert clients(engine).coordinator.states() == known
         assert OFFSETS_TOPIC not in engine.topics()
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({}, {OFFSETS_TOPIC: 50, TRANSACTIONS_TOPIC: 50}),
+        (
+            {"offsets.topic.num.partitions": 3, "transaction.state.log.num.partitions": 2},
+            {OFFSETS_TOPIC: 3, TRANSACTIONS_TOPIC: 2},
+        ),
+    ],
+)
+def test_the_topics_have_the_chosen_number_of_partitions(
+    tmp_path: Path, config: dict[str, object], expected: dict[str, int]
+) -> None:
+    with open_engine(tmp_path, config=config) as engine:
+        engine.create_topic("orders")
+        with engine.producer(transactional_id=ID) as producer:
+            producer.begin_transaction()
+            producer.send_offsets("group", {ORDERS: 0})
+            producer.commit_transaction()
+        assert {name: len(engine.topics()[name].partitions) for name in expected} == expected
