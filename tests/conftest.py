@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import functools
 import gc
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+from stratalog.testing.s3 import LocalS3
 
 # The same examples in every run, and no deadline: a slow machine is no failure.
 hypothesis.settings.register_profile("stratalog", deadline=None, derandomize=True)
@@ -35,6 +39,24 @@ def pytest_collection_finish() -> None:
     """Exclude the objects of the collected tests from garbage collection: each pass over them takes a second."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_wait_for_the_disk() -> Iterator[None]:
+    """Make ``fsync`` check its descriptor only: no test cuts the power of the disk, and a suite waits a minute for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
+        yield
+
+
+@pytest.fixture(scope="session")
+def local_s3(local_s3: LocalS3) -> Iterator[LocalS3]:
+    """The shared S3 server; botocore parses its megabytes of JSON once, and not for each store that is opened."""
+    from botocore import session  # noqa: PLC0415 - slow to import
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "create_loader", functools.cache(session.create_loader))
+        yield local_s3
 
 
 @pytest.fixture

@@ -33,10 +33,17 @@ def local_s3() -> Iterator[LocalS3]:
 
 
 @pytest.fixture
-def s3_tier(local_s3: LocalS3) -> str:
-    """URI of a prefix that no other test uses; ``local_s3.options`` are its options; planned failures are removed."""
+def s3_tier(local_s3: LocalS3) -> Iterator[str]:
+    """URI of a prefix that no other test uses; ``local_s3.options`` are its options.
+
+    Failures that an earlier test planned are removed before the test, and the objects under the prefix after it.
+    """
+    from stratalog.testing.s3 import remove_objects  # noqa: PLC0415 - other fixtures do without
+
     local_s3.heal()
-    return local_s3.uri(f"test-{uuid.uuid4().hex}")
+    prefix = f"test-{uuid.uuid4().hex}"
+    yield local_s3.uri(prefix)
+    remove_objects(local_s3.bucket, f"{prefix}/")
 
 
 @pytest.fixture

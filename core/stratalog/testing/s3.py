@@ -229,13 +229,27 @@ def _make_bucket(port: int, bucket: str) -> None:
 
 
 def _drop_bucket(bucket: str) -> None:
-    """Remove a bucket and close the temporary files of its objects; other buckets stay."""
+    """Remove a bucket with its objects; other buckets stay."""
     from moto.s3.models import s3_backends  # noqa: PLC0415 - an extra, and slow to import
 
-    backend = s3_backends[_ACCOUNT]["aws"]
-    dropped = backend.buckets.pop(bucket, None)
-    if dropped is None:
-        return
+    remove_objects(bucket, "")
+    s3_backends[_ACCOUNT]["aws"].buckets.pop(bucket, None)
     s3_backends.bucket_accounts.pop(bucket, None)
-    for item in (*dropped.keys.values(), *dropped.multiparts.values()):
-        item.dispose()
+
+
+def remove_objects(bucket: str, prefix: str) -> None:
+    """Release the memory of a bucket's objects and unfinished uploads whose keys start with ``prefix``.
+
+    The server counts no requests. A missing bucket has no objects.
+    """
+    from moto.s3.models import s3_backends  # noqa: PLC0415 - an extra, and slow to import
+
+    found = s3_backends[_ACCOUNT]["aws"].buckets.get(bucket)
+    if found is None:
+        return
+    for key in [key for key in dict(found.keys) if key.startswith(prefix)]:
+        found.keys.pop(key)  # closes the temporary files of all versions
+    for upload, parts in list(found.multiparts.items()):
+        if parts.key_name.startswith(prefix):
+            del found.multiparts[upload]
+            parts.dispose()

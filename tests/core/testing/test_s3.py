@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -8,7 +9,7 @@ from http import HTTPStatus
 import pytest
 
 from stratalog.errors import PluginImportError
-from stratalog.testing.s3 import LocalS3, local_s3, operation_of
+from stratalog.testing.s3 import LocalS3, local_s3, operation_of, remove_objects
 
 
 def ask(server: LocalS3, path: str, method: str = "GET", body: bytes | None = None) -> tuple[int, bytes]:
@@ -109,6 +110,19 @@ def test_a_server_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 def test_the_fixture_gives_a_prefix_of_the_sessions_bucket(s3_tier: str, local_s3: LocalS3) -> None:
     assert s3_tier.startswith(f"s3://{local_s3.bucket}/")
     assert set(local_s3.options) == {"key", "secret", "endpoint_url"}
+
+
+def test_objects_under_a_prefix_are_removed_without_requests() -> None:
+    with local_s3() as server:
+        for path in ("/a/b", "/a/c", "/ab"):
+            ask(server, path, "PUT", b"data")
+        ask(server, "/a/d?uploads", "POST")
+        ask(server, "/ab?uploads", "POST")
+        server.counts.clear()
+        remove_objects(server.bucket, "a/")
+        assert not server.counts
+        assert re.findall(b"<Key>(.*?)</Key>", ask(server, "?list-type=2")[1]) == [b"ab"]
+        assert re.findall(b"<Key>(.*?)</Key>", ask(server, "?uploads")[1]) == [b"ab"]
 
 
 def test_without_moto_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -26,16 +25,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the tests against the second kind of server as long."""
     if isinstance(item, pytest.Function) and "server" in item.fixturenames:
         item.add_marker(pytest.mark.long)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def parsed_once() -> Iterator[None]:
-    """Parse botocore's descriptions of S3 once a process: each store that is opened parses megabytes of JSON otherwise."""
-    from botocore.loaders import JSONFileLoader  # noqa: PLC0415 - slow to import
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(JSONFileLoader, "load_file", functools.cache(JSONFileLoader.load_file))
-        yield
 
 
 @pytest.fixture
