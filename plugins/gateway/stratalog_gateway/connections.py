@@ -11,11 +11,13 @@ import threading
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from stratalog import Transfer
 from stratalog.errors import StorageError
 from stratalog.spi import Clock
 from stratalog_gateway.handlers.request import Response
 from stratalog_gateway.security.connection_quotas import ConnectionQuotas
 from stratalog_gateway.security.endpoints import Endpoint
+from stratalog_gateway.wire.fetch_codec import Piece
 from stratalog_gateway.wire.frames import Frames
 from stratalog_gateway.wire.primitives import MalformedRequestError
 
@@ -205,15 +207,30 @@ class Listener:
                 self._clock.wait(self._stopping, min(response.throttle_ms, self._idle_ms))
 
 
-def send_all(connection: socket.socket, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
-    """Send all pieces, with one system call if the socket's buffer has room for them."""
-    if len(pieces) == 1 or isinstance(connection, ssl.SSLSocket):
+def send_all(connection: socket.socket, pieces: Sequence[Piece]) -> None:
+    """Send all pieces, with one system call for those in memory if the socket's buffer has room for them."""
+    in_memory: list[bytes | bytearray | memoryview] = []
+    for piece in pieces:
+        if isinstance(piece, Transfer):
+            _send(connection, in_memory, socket.MSG_MORE)
+            in_memory = []
+            piece.send(connection)
+        else:
+            in_memory.append(piece)
+    _send(connection, in_memory, 0)
+
+
+def _send(connection: socket.socket, pieces: Sequence[bytes | bytearray | memoryview], flags: int) -> None:
+    if isinstance(connection, ssl.SSLSocket):
         for piece in pieces:
             connection.sendall(piece)
         return
+    if len(pieces) == 1:
+        connection.sendall(pieces[0], flags)
+        return
     for start in range(0, len(pieces), _MAX_PIECES):
         part = pieces[start : start + _MAX_PIECES]
-        sent = connection.sendmsg(part)
+        sent = connection.sendmsg(part, (), flags)
         for piece in part:
             if sent < len(piece):
                 connection.sendall(memoryview(piece)[sent:])

@@ -70,12 +70,22 @@ class Transfer:
                 timeout = to.gettimeout()
                 if timeout == 0:
                     break
+                if timeout is None:  # a blocking socket would block only until its own SO_SNDTIMEO
+                    raise TimeoutError("timed out") from None
                 _wait(to, timeout)
                 continue
             self.sent_bytes += sent
         if not self.left_bytes:
             self.release()
         return self.sent_bytes - before
+
+    def read(self) -> memoryview:
+        """Return all bytes, in memory, instead of sending them. Valid until ``release``.
+
+        Raises:
+            SegmentGoneError: the log was truncated in the meantime.
+        """
+        return memoryview(b"") if self._piece is None else self._piece.data
 
     def release(self) -> None:
         """Release the file. May be called twice."""
@@ -119,8 +129,8 @@ def transfer(views: ViewSource, components: Components, asked: FetchRequest) -> 
     return Transfer(fetch(views, components, asked, to_send=True), components.env.files)
 
 
-def _wait(to: socket.socket, timeout_s: float | None) -> None:
+def _wait(to: socket.socket, timeout_s: float) -> None:
     poll = select.poll()
     poll.register(to.fileno(), select.POLLOUT)
-    if not poll.poll(None if timeout_s is None else timeout_s * _MS):
+    if not poll.poll(timeout_s * _MS):
         raise TimeoutError("timed out")

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from stratalog import Fetched, Log, LogOffsets
+from stratalog import Log, LogOffsets, Transfer
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.request import ISOLATIONS, Response
@@ -26,6 +26,7 @@ from stratalog_gateway.wire.fetch_codec import (
     WantedPartition,
     decode_fetch,
     encode_fetch,
+    size_bytes,
 )
 from stratalog_gateway.wire.messages import Header, body_start
 from stratalog_gateway.wire.primitives import MalformedRequestError
@@ -42,7 +43,7 @@ class _Found:
     Attributes:
         is_done: True if the response must not wait: a partition has an error or diverges.
         ends: the bounds of each log that was read.
-        fetched: the batches of the results.
+        transfers: the batches of the results.
     """
 
     left_bytes: int
@@ -50,7 +51,7 @@ class _Found:
     size_bytes: int = 0
     is_done: bool = False
     ends: list[tuple[str, int, LogOffsets]] = field(default_factory=list)
-    fetched: list[Fetched] = field(default_factory=list)
+    transfers: list[Transfer] = field(default_factory=list)
 
 
 class FetchHandler:
@@ -74,14 +75,14 @@ class FetchHandler:
             )
         found = self._complete(asked, client)
         pieces = encode_fetch(header.version, found.results, header.correlation_id)
-        size = sum(map(len, pieces))
+        size = sum(map(size_bytes, pieces))
         throttle_ms = self._node.quotas.record(FETCHED, client, header.client_id, size)
         if throttle_ms:  # nothing is sent, so nothing counts
             self._node.quotas.record(FETCHED, client, header.client_id, -size)
-            Response((), found.fetched).release()
+            Response((), found.transfers).release()
             pieces = encode_fetch(header.version, (), header.correlation_id, throttle_ms=throttle_ms)
             return Response(pieces, throttle_ms=throttle_ms)
-        return Response(pieces, found.fetched)
+        return Response(pieces, found.transfers)
 
     def _complete(self, asked: FetchRequest, client: Client) -> _Found:
         """Read until there are enough bytes, or the request's time is over."""
@@ -91,7 +92,7 @@ class FetchHandler:
             is_enough = found.size_bytes >= asked.min_bytes or found.is_done or self._node.is_closed
             if is_enough or not asked.wanted or self._node.now_ns() >= until_ns:
                 return found
-            Response((), found.fetched).release()
+            Response((), found.transfers).release()
             self._wait(found.ends, min(until_ns, self._node.now_ns() + _STEP_NS))
 
     def _wait(self, ends: Iterable[tuple[str, int, LogOffsets]], until_ns: int) -> None:
@@ -129,7 +130,7 @@ class FetchHandler:
             return FetchResult(wanted.topic, wanted.partition, refused)
         try:
             log = self._node.log(topic, wanted.partition)
-            bounds, fetched = _fetch(log, asked, wanted, found)
+            bounds, batches = _transfer(log, asked, wanted, found)
         except StorageError as error:
             found.is_done = True
             return FetchResult(wanted.topic, wanted.partition, error.kafka_code)
@@ -137,17 +138,19 @@ class FetchHandler:
         result = FetchResult(
             wanted.topic, wanted.partition, 0, bounds.high_watermark, bounds.last_stable, bounds.log_start
         )
-        return result if fetched is None else _with_batches(result, fetched, found)
+        return result if batches is None else _with_batches(result, batches, found)
 
 
-def _fetch(log: Log, asked: FetchRequest, wanted: WantedPartition, found: _Found) -> tuple[LogOffsets, Fetched | None]:
+def _transfer(
+    log: Log, asked: FetchRequest, wanted: WantedPartition, found: _Found
+) -> tuple[LogOffsets, Transfer | None]:
     """Return bounds and batches; no batches at the end of the log, which is the usual case and costs little."""
     bounds = log.offsets()
     end = bounds.last_stable if asked.isolation else bounds.high_watermark
     is_current = wanted.leader_epoch in {-1, log.leader_epoch} and wanted.last_epoch < 0
     if is_current and wanted.offset == end:
         return bounds, None
-    fetched = log.fetch(
+    batches = log.transfer(
         wanted.offset,
         max(min(wanted.max_bytes, found.left_bytes), 0),
         ISOLATIONS[asked.isolation],
@@ -155,17 +158,16 @@ def _fetch(log: Log, asked: FetchRequest, wanted: WantedPartition, found: _Found
         current_leader_epoch=wanted.leader_epoch if wanted.leader_epoch >= 0 else None,
         last_fetched_epoch=wanted.last_epoch if wanted.last_epoch >= 0 else None,
     )
-    return fetched.offsets, fetched
+    return batches.offsets, batches
 
 
-def _with_batches(result: FetchResult, fetched: Fetched, found: _Found) -> FetchResult:
+def _with_batches(result: FetchResult, batches: Transfer, found: _Found) -> FetchResult:
     """Add the batches to a result."""
-    found.fetched.append(fetched)
-    pieces, size = [piece.data for piece in fetched.slices], fetched.size_bytes
-    found.size_bytes += size
-    found.left_bytes -= size
+    found.transfers.append(batches)
+    found.size_bytes += batches.size_bytes
+    found.left_bytes -= batches.size_bytes
     diverging = None
-    if fetched.diverging is not None:
-        diverging, found.is_done = (fetched.diverging.epoch, fetched.diverging.end_offset), True
-    aborted = [(gone.producer_id, gone.first_offset) for gone in fetched.aborted_transactions]
-    return result._replace(aborted=aborted, pieces=pieces, diverging=diverging)
+    if batches.diverging is not None:
+        diverging, found.is_done = (batches.diverging.epoch, batches.diverging.end_offset), True
+    aborted = [(gone.producer_id, gone.first_offset) for gone in batches.aborted_transactions]
+    return result._replace(aborted=aborted, batches=batches, diverging=diverging)

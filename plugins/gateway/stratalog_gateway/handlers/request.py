@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from stratalog import Fetched
+from stratalog import Transfer
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.resources import Operation, ResourceType
+from stratalog_gateway.wire.fetch_codec import Piece
 from stratalog_gateway.wire.messages import Header, Maker
 
 
@@ -30,21 +31,21 @@ Handler = Callable[[Request], Any]
 
 
 class Response(NamedTuple):
-    """A response frame in pieces to send, and the fetched batches to release afterwards.
+    """A response frame in pieces to send, and the transfers to release afterwards.
 
     Attributes:
         throttle_ms: time for which the client's next request waits.
         is_last: True if the connection is closed after the response.
     """
 
-    pieces: Sequence[bytes | bytearray | memoryview]
-    fetched: Sequence[Fetched] = ()
+    pieces: Sequence[Piece]
+    transfers: Sequence[Transfer] = ()
     throttle_ms: int = 0
     is_last: bool = False
 
     def release(self) -> None:
-        """Release the fetched batches; the pieces are invalid afterwards."""
-        for found in self.fetched:
+        """Release the transfers; the pieces are invalid afterwards."""
+        for found in self.transfers:
             found.release()
 
 

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from stratalog import Transfer
 from stratalog_gateway.wire.primitives import I8, I16, I32, I64, Reader, put_count, put_string
 
 FIRST_FLEXIBLE: Final = 12
@@ -16,7 +17,7 @@ FIRST_WITH_TOPIC_IDS: Final = 13
 _FIRST_WITHOUT_REPLICA: Final = 15
 _UUID_BYTES: Final = 16
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"  # preferred read replica
-_SMALL_BYTES: Final = 16 << 10  # fewer bytes are copied between the fields instead of being sent as a piece
+_SMALL_BYTES: Final = 8 << 10  # fewer bytes are copied between the fields instead of being sent as a piece
 _PARTITION: Final = {  # by version: partition, [leader epoch], offset, [last fetched epoch], [log start], maximum bytes
     4: (struct.Struct(">iqi"), (0, None, 1, None, 2)),
     5: (struct.Struct(">iqqi"), (0, None, 1, None, 3)),
@@ -50,8 +51,12 @@ class FetchRequest(NamedTuple):
     wanted: list[WantedPartition]
 
 
+Piece = bytes | bytearray | memoryview | Transfer
+"""A part of a response: bytes in memory, or batches to send from their file."""
+
+
 class FetchResult(NamedTuple):
-    """The result for one partition. ``pieces`` are the batches; ``diverging`` is epoch and end offset."""
+    """The result for one partition; ``diverging`` is epoch and end offset."""
 
     topic: str | bytes
     partition: int
@@ -60,7 +65,7 @@ class FetchResult(NamedTuple):
     last_stable: int = -1
     log_start: int = -1
     aborted: Sequence[tuple[int, int]] = ()  # producer id, first offset
-    pieces: Sequence[memoryview] = ()
+    batches: Transfer | None = None
     diverging: tuple[int, int] | None = None
 
 
@@ -87,14 +92,14 @@ def decode_fetch(version: int, data: memoryview, at: int) -> FetchRequest:
 
 def encode_fetch(
     version: int, results: Iterable[FetchResult], correlation_id: int, error: int = 0, throttle_ms: int = 0
-) -> list[bytes | bytearray | memoryview]:
+) -> list[Piece]:
     """Return a response frame as pieces to send one after the other. It never opens a session."""
     flexible = version >= FIRST_FLEXIBLE
     tags = b"\0" if flexible else b""
     grouped: dict[str | bytes, list[FetchResult]] = {}
     for found in results:
         grouped.setdefault(found.topic, []).append(found)
-    pieces: list[bytes | bytearray | memoryview] = []
+    pieces: list[Piece] = []
     out = bytearray(I32.pack(0) + I32.pack(correlation_id) + tags + I32.pack(throttle_ms))  # the first is the size
     if version >= 7:
         out += I16.pack(error) + I32.pack(0)
@@ -104,22 +109,27 @@ def encode_fetch(
         out += put_count(len(partitions), flexible=flexible)
         for found in partitions:
             _put_result(out, version, found, tags)
-            size = sum(len(piece) for piece in found.pieces)
+            batches = found.batches
+            size = 0 if batches is None else batches.size_bytes
             out += put_count(size, flexible=flexible)
-            if size < _SMALL_BYTES:
-                for piece in found.pieces:
-                    out += piece
-            else:
-                pieces += (out, *found.pieces)
+            if batches is not None and size >= _SMALL_BYTES:
+                pieces += (out, batches)
                 out = bytearray()
+            elif batches is not None:
+                out += batches.read()
             out += _diverging(found) if flexible else b""
         out += tags
     out += tags
     pieces.append(out)
     first = pieces[0]
     assert isinstance(first, bytearray)
-    I32.pack_into(first, 0, sum(map(len, pieces)) - I32.size)
+    I32.pack_into(first, 0, sum(map(size_bytes, pieces)) - I32.size)
     return pieces
+
+
+def size_bytes(piece: Piece) -> int:
+    """Return the number of bytes of a part of a response."""
+    return piece.size_bytes if isinstance(piece, Transfer) else len(piece)
 
 
 def _put_result(out: bytearray, version: int, found: FetchResult, tags: bytes) -> None:
