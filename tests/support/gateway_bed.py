@@ -15,12 +15,13 @@ from typing import Any, Final, Self
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
-from stratalog import Engine, Record, open_engine
+from stratalog import Engine, Record, Transfer, open_engine
 from stratalog.env.clock import SystemClock
 from stratalog.spi import BatchHeader
 from stratalog_gateway.gateway import Gateway
 from stratalog_gateway.handlers.dispatch import APIS
 from stratalog_gateway.settings import GatewaySection
+from stratalog_gateway.wire.fetch_codec import Piece
 
 ANSWER_SECONDS: Final = 30
 NOW_MS: Final = 1_700_000_000_000
@@ -138,6 +139,11 @@ def request(api: str, version: int, values: dict[str, Any]) -> bytes:
     writer: Any = entity_writer(schema)
     writer(out, schema(**values))
     return out.getvalue()
+
+
+def frame_of(pieces: Iterable[Piece]) -> bytes:
+    """The frame of a response in pieces, with its size."""
+    return b"".join(piece.read() if isinstance(piece, Transfer) else piece for piece in pieces)
 
 
 def response(api: str, version: int, frame: bytes) -> Any:

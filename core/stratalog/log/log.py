@@ -74,6 +74,11 @@ class Log(LogReader):
         return self._state.role.leader_epoch
 
     @property
+    def durability(self) -> Durability:
+        """Durability of an append that gives none: the engine's setting."""
+        return self._durability
+
+    @property
     def is_leader(self) -> bool:
         """True if the log accepts leader appends: after it was opened, and after ``lead``."""
         return self._state.role.is_leader

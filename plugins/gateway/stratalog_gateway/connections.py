@@ -14,9 +14,11 @@ from typing import Final, Protocol
 from stratalog import Transfer
 from stratalog.errors import StorageError
 from stratalog.spi import Clock
+from stratalog_gateway.handlers.dispatch import PRODUCE
 from stratalog_gateway.handlers.request import Response
 from stratalog_gateway.security.connection_quotas import ConnectionQuotas
 from stratalog_gateway.security.endpoints import Endpoint
+from stratalog_gateway.turns import Turns
 from stratalog_gateway.wire.fetch_codec import Piece
 from stratalog_gateway.wire.frames import Frames
 from stratalog_gateway.wire.primitives import MalformedRequestError
@@ -24,6 +26,8 @@ from stratalog_gateway.wire.primitives import MalformedRequestError
 _LOGGER: Final = logging.getLogger(__name__)
 _TIMEVAL: Final = struct.Struct("@ll")  # seconds, microseconds
 _MAX_PIECES: Final = 512  # of one sendmsg; the system's limit is 1024
+_TOGETHER: Final = 16  # responses to short requests in one send
+_TURNS: Final = Turns()  # of the process, as Python's own lock
 _BACKLOG: Final = 1024
 _WARNING_NS: Final = 1_000_000_000
 _PAUSE_S: Final = 0.1  # after a connection that could not be accepted
@@ -186,25 +190,46 @@ class Listener:
 
     def _answer_all(self, connection: socket.socket, requests: Requests) -> None:
         """Answer requests until the client closes the connection."""
-        frames = Frames(requests.limit_bytes)
-        while True:
-            frame = frames.next()
-            if frame is None:
+        frames, response = Frames(requests.limit_bytes), Response(())
+        while not response.is_last:
+            if frames.next_api() is None:
                 count = connection.recv_into(frames.room())
                 if not count:
                     return
                 frames.received(count)
                 continue
-            response = requests(frame)
+            turn = (
+                _TURNS.take() if response.is_short else None
+            )  # the next request of this client is probably short, too
             try:
-                send_all(connection, response.pieces)
+                response = _answer(connection, requests, frames)
             finally:
-                response.release()
-            if response.is_last:
-                return
+                if turn is not None:
+                    turn.release()
             frames.limit_bytes = requests.limit_bytes
             if response.throttle_ms:
                 self._clock.wait(self._stopping, min(response.throttle_ms, self._idle_ms))
+
+
+def _answer(connection: socket.socket, requests: Requests, frames: Frames) -> Response:
+    """Answer the next request, and with the same send all Produce requests that have arrived after it if they are short.
+
+    Returns:
+        The last response.
+    """
+    unsent, response = list[Piece](), Response(())
+    try:
+        for number in range(_TOGETHER):
+            if number and not (response.is_short and frames.next_api() == PRODUCE):
+                break
+            response = requests(frames.next())
+            unsent += response.pieces
+    finally:  # if a request fails, the responses before it are sent
+        try:
+            send_all(connection, unsent)
+        finally:
+            response.release()
+    return response
 
 
 def send_all(connection: socket.socket, pieces: Sequence[Piece]) -> None:

@@ -138,7 +138,7 @@ class _ReadOnlyLog:
 
     def __init__(self, log: LogReader, config: TopicConfig) -> None:
         self.name, self.config, self._log = log.name, config, log
-        self.fetch, self.offsets, self.segments = log.fetch, log.offsets, log.segments
+        self.transfer, self.offsets, self.segments = log.transfer, log.offsets, log.segments
         self.end_offset_for_epoch, self.first_since = log.end_offset_for_epoch, log.first_since
         self.largest_timestamp = log.largest_timestamp
         self._callbacks: set[Callable[[LogOffsets], object]] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import struct
 import threading
 import uuid
 from typing import Any
@@ -26,10 +27,15 @@ def orders(gateway: Served) -> Served:
 def produced(
     wire: Wire, data: bytes, *, topic: str = "orders", acks: int = 1, transactional_id: str | None = None
 ) -> Any:
+    wire.send(produce_frame(data, acks=acks, topic=topic, transactional_id=transactional_id))
+    return response("Produce", 8, wire.receive() or b"").responses[0].partition_responses[0]
+
+
+def produce_frame(data: bytes, *, acks: int = 1, topic: str = "orders", transactional_id: str | None = None) -> bytes:
     wanted = part("Produce", 8, "PartitionProduceData", index=0, records=data)
     topics = (part("Produce", 8, "TopicProduceData", name=topic, partition_data=(wanted,)),)
-    found = wire.ask("Produce", 8, transactional_id=transactional_id, acks=acks, timeout=SECOND, topic_data=topics)
-    return found.responses[0].partition_responses[0]
+    values = {"transactional_id": transactional_id, "acks": acks, "timeout": SECOND, "topic_data": topics}
+    return request("Produce", 8, values)
 
 
 def fetched(
@@ -128,17 +134,49 @@ def test_produce_and_fetch(orders: Served, acks: int) -> None:
 
 
 def test_acks_0_has_no_response_and_an_error_closes_the_connection(orders: Served) -> None:
-    def send(wire: Wire, topic: str) -> None:
-        wanted = part("Produce", 8, "PartitionProduceData", index=0, records=orders.batch([b"a"]))
-        topics = (part("Produce", 8, "TopicProduceData", name=topic, partition_data=(wanted,)),)
-        wire.send(request("Produce", 8, {"transactional_id": None, "acks": 0, "timeout": SECOND, "topic_data": topics}))
-
+    data = orders.batch([b"a"])
     with orders.wire() as wire:
-        send(wire, "orders")
+        wire.send(produce_frame(data, acks=0))
         assert wire.ask("ApiVersions", 0).error_code == 0  # the next response is that of the next request
         assert orders.engine.log("orders", 0).offsets().log_end == 1
-        send(wire, "nothing")
+        wire.send(produce_frame(data, acks=0, topic="nothing"))
         assert wire.receive() is None
+
+
+def offsets_of(wire: Wire, count: int) -> list[int]:
+    frames = [wire.receive() or b"" for _ in range(count)]
+    return [response("Produce", 8, frame).responses[0].partition_responses[0].base_offset for frame in frames]
+
+
+def test_appends_that_arrive_together_are_answered_in_order(orders: Served) -> None:
+    data = orders.batch([b"a"])
+    framed = [struct.pack(">i", len(frame)) + frame for frame in [produce_frame(data)] * 40]
+    with orders.wire() as wire:
+        wire.send_raw(b"".join(framed))
+        assert offsets_of(wire, 40) == list(range(40))
+        wire.send_raw(b"".join(framed[:3]) + framed[3][:50])
+        assert offsets_of(wire, 3) == [40, 41, 42]
+        wire.send_raw(framed[3][50:])
+        assert offsets_of(wire, 1) == [43]
+
+
+def test_appends_before_one_that_closes_the_connection_are_answered(orders: Served) -> None:
+    data = orders.batch([b"a"])
+    frames = [produce_frame(data), produce_frame(data), produce_frame(data, acks=0, topic="nothing")]
+    with orders.wire() as wire:
+        wire.send_raw(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
+        assert offsets_of(wire, 2) == [0, 1]
+        assert wire.receive() is None
+
+
+def test_large_fetches_are_the_bytes_of_the_log(orders: Served) -> None:
+    data = orders.batch([b"v" * 30_000])
+    with orders.wire() as wire:
+        for _ in range(8):
+            produced(wire, data)
+        found = fetched(wire, 2, max_bytes=6 * len(data))
+    with orders.engine.log("orders", 0).fetch(2, 6 * len(data)) as expected:
+        assert found.records == expected.read()
 
 
 def test_refused_appends_report_the_reason(orders: Served) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stratalog import AppendResult, Log, ProducerId
+from stratalog import AppendResult, Durability, Log, ProducerId
 from stratalog.errors import InvalidRecordError, StorageError
 from stratalog.spi import TRANSACTIONAL_BIT
 from stratalog_gateway.error_codes import Code
@@ -36,7 +36,8 @@ _PRODUCER_EPOCH_AT: Final = 51
 _HEADER_BYTES: Final = 61
 _FIRST_ABORTABLE: Final = 11
 _FIRST_ADDING: Final = 12  # adds the partition to the transaction (KIP-890)
-_ACKS: Final = {-1: None, 0: "written", 1: "written"}  # durability; None is the engine's setting
+_ALL: Final = -1  # acks=all
+_ACKS: Final = {_ALL: None, 0: "written", 1: "written"}  # durability; None is the engine's setting
 
 
 class ProduceHandler:
@@ -44,6 +45,7 @@ class ProduceHandler:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._is_durable = True  # durability of acks=all, which all logs share; known after the first append
 
     def __call__(self, header: Header, data: memoryview, client: Client) -> Response:
         """Return the response; without pieces for acks=0.
@@ -58,13 +60,14 @@ class ProduceHandler:
             (topic, self._append_all(header.version, asked, topic, found, client)) for topic, found in asked.topics
         ]
         throttle_ms = self._node.quotas.record(PRODUCED, client, header.client_id, len(data))
+        is_short = not throttle_ms and (asked.acks != _ALL or not self._is_durable)
         if asked.acks != 0:
             frame = encode_produce(header.version, results, header.correlation_id, throttle_ms)
-            return Response([frame], throttle_ms=throttle_ms)
+            return Response([frame], throttle_ms=throttle_ms, is_short=is_short)
         failed = next((found for _, partitions in results for found in partitions if found.error), None)
         if failed is not None:
             raise MalformedRequestError(f"append with acks=0 failed: error={failed.error} {failed.message}")
-        return Response([], throttle_ms=throttle_ms)
+        return Response([], throttle_ms=throttle_ms, is_short=is_short)
 
     def _append_all(
         self,
@@ -100,6 +103,7 @@ class ProduceHandler:
             return ProduceResult(partition, refused[0], message=refused[1])
         try:
             log = self._node.log(topic, partition)
+            self._is_durable = log.durability == Durability.DURABLE
             if producers:
                 done = self._append_in_transaction(version, asked, log, records, producers[0])
             else:

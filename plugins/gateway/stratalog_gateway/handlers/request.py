@@ -36,12 +36,14 @@ class Response(NamedTuple):
     Attributes:
         throttle_ms: time for which the client's next request waits.
         is_last: True if the connection is closed after the response.
+        is_short: True if the request waited for nothing, and the next one of the client probably does not wait either.
     """
 
     pieces: Sequence[Piece]
     transfers: Sequence[Transfer] = ()
     throttle_ms: int = 0
     is_last: bool = False
+    is_short: bool = False
 
     def release(self) -> None:
         """Release the transfers; the pieces are invalid afterwards."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from stratalog_gateway.wire.primitives import I32, MalformedRequestError
+from stratalog_gateway.wire.primitives import I16, I32, MalformedRequestError
 
 _SIZE_BYTES: Final = 4
 _SMALL_BYTES: Final = 4 << 10  # buffer of an idle connection
+_AHEAD_BYTES: Final = 128 << 10  # least buffer for larger frames: one receive takes several frames of a busy client
 _TRUSTED_BYTES: Final = 1 << 20  # a larger buffer is only made for bytes that have arrived
 
 
@@ -15,7 +16,7 @@ class Frames:
     """The receive buffer of one connection. For one thread.
 
     A client that announces a large frame and does not send it costs no more memory than the bytes that it sends,
-    doubled, or 1 MiB. The buffer of a large frame is kept until a small frame follows.
+    doubled, or 1 MiB. A buffer above 1 MiB is kept until a small frame follows.
 
     Args:
         limit_bytes: maximum size of a frame.
@@ -29,19 +30,22 @@ class Frames:
         self._buffer = bytearray(_SMALL_BYTES)
         self._start = self._end = 0
 
-    def next(self) -> memoryview | None:
-        """Return the next whole frame, without its size; None if bytes are missing. Valid until ``room`` is called.
+    def next_api(self) -> int | None:
+        """Return the API of the next frame; None if bytes of the frame are missing.
 
         Raises:
-            MalformedRequestError: the size is not positive, or above the limit.
+            MalformedRequestError: the size of the frame is above the limit, or too small for a request.
         """
-        if self._end - self._start < _SIZE_BYTES:
+        have = self._end - self._start - _SIZE_BYTES
+        if have < 0 or have < self._size():
             return None
-        size = self._size()
+        api: int = I16.unpack_from(self._buffer, self._start + _SIZE_BYTES)[0]
+        return api
+
+    def next(self) -> memoryview:
+        """Return the next frame, without its size. Valid until ``room`` is called. Call ``next_api`` before."""
         start = self._start + _SIZE_BYTES
-        if self._end - start < size:
-            return None
-        self._start = start + size
+        self._start = start + self._size()
         return memoryview(self._buffer)[start : self._start]
 
     def room(self) -> memoryview:
@@ -60,14 +64,15 @@ class Frames:
 
     def _size(self) -> int:
         size: int = I32.unpack_from(self._buffer, self._start)[0]
-        if not 0 < size <= self.limit_bytes:
-            raise MalformedRequestError(f"a frame of {size} bytes: the limit is {self.limit_bytes}")
+        if not I16.size <= size <= self.limit_bytes:
+            raise MalformedRequestError(f"a frame of {size} bytes: the limits are {I16.size} and {self.limit_bytes}")
         return size
 
     def _move(self, wanted: int, have: int) -> None:
         """Move the bytes that are not read yet to the start of a buffer with room for ``wanted`` bytes."""
         left = bytes(memoryview(self._buffer)[self._start : self._end])
         if wanted > len(self._buffer) or len(self._buffer) > _TRUSTED_BYTES >= wanted:
-            self._buffer = bytearray(wanted)
+            is_large = wanted > _SMALL_BYTES
+            self._buffer = bytearray(max(wanted, _AHEAD_BYTES) if is_large else wanted)
         self._buffer[:have] = left
         self._start, self._end = 0, have

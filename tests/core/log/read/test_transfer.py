@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -115,6 +116,7 @@ def test_a_range_is_that_of_a_fetch_wherever_it_begins_and_however_large_its_bat
         for max_bytes in (0, 1000, 16_000, 70_000, LARGE, 1 << 40):
             with log.fetch(offset, max_bytes) as fetched, log.transfer(offset, max_bytes) as ready:
                 assert (ready.next_offset, ready.size_bytes) == (fetched.next_offset, fetched.size_bytes)
+                assert ready.read() == fetched.read()
 
 
 @pytest.mark.parametrize("batch_bytes", [100, 20_000, 1_000_000])
@@ -221,6 +223,20 @@ def test_a_socket_with_a_timeout_waits_for_its_reader(bed: LogBed, ends: tuple[s
     assert ready.send(sender) == ready.size_bytes
     reader.join()
     assert found == [log.fetch(0, 4 * LARGE).read()]
+
+
+def test_a_blocking_socket_with_a_limit_of_its_own_does_not_block_longer(
+    bed: LogBed, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    log = bed.open()
+    for index in range(40):
+        log.append(records(1, start=index, value_bytes=50_000))
+    sender, _ = ends
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", 0, 1000))
+    with log.transfer(0, 4 * LARGE) as ready:
+        with pytest.raises(TimeoutError):
+            ready.send(sender)
+        assert 0 < ready.sent_bytes < ready.size_bytes
 
 
 def test_the_transfer_shows_a_timeout_or_a_closed_end(

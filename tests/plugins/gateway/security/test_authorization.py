@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway_bed import part, request, response
+from gateway_bed import frame_of, part, request, response
 from stratalog import CommittedOffset, Engine, Record, TopicPartition, open_engine
 from stratalog.env.clock import SystemClock
 from stratalog_gateway.groups.coordinator import GroupCoordinator
@@ -33,7 +33,7 @@ class Direct:
 
     def ask(self, api: str, version: int, /, **values: Any) -> Any:
         found = self._dispatch(memoryview(request(api, version, values)), self._client)
-        frame = b"".join(bytes(piece) for piece in found.pieces)
+        frame = frame_of(found.pieces)
         found.release()
         return response(api, version, frame[4:])
 

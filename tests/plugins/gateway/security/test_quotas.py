@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway_bed import Wire, part, request, response, served
+from gateway_bed import Wire, frame_of, part, request, response, served
 from stratalog import Record, open_engine
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError
@@ -169,7 +169,7 @@ def throttled(tmp_path: Path, **rates: int) -> tuple[list[int], list[int]]:
             frame = request("Produce", 3, {"transactional_id": None, "acks": 1, "timeout": SECOND, "topic_data": ()})
             frame += bytes(200 - len(frame))
             found = produce(read_header(memoryview(frame)), memoryview(frame), client)
-            told = response("Produce", 3, bytes(b"".join(found.pieces))[4:])
+            told = response("Produce", 3, frame_of(found.pieces)[4:])
             assert told.throttle_time == dt.timedelta(milliseconds=found.throttle_ms)
             waits.append(found.throttle_ms)
         wanted = part("Fetch", 11, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
@@ -180,7 +180,7 @@ def throttled(tmp_path: Path, **rates: int) -> tuple[list[int], list[int]]:
         })  # fmt: skip
         for _ in range(3):
             found = fetch(read_header(memoryview(frame)), memoryview(frame), client)
-            told = response("Fetch", 11, b"".join(bytes(piece) for piece in found.pieces)[4:])
+            told = response("Fetch", 11, frame_of(found.pieces)[4:])
             found.release()
             assert told.throttle_time == dt.timedelta(milliseconds=found.throttle_ms)
             waits.append(found.throttle_ms)

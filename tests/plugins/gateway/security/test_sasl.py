@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway_bed import Served, Wire, request, response, served
+from gateway_bed import Served, Wire, frame_of, request, response, served
 from gateway_users import PASSWORDS
 from scram_client import ScramClient
 from stratalog.env.clock import ManualClock
@@ -167,7 +167,7 @@ class Session:
 
     def ask(self, api: str, version: int, **values: Any) -> Any:
         found = self.requests(memoryview(request(api, version, values)))
-        return response(api, version, bytes(b"".join(found.pieces))[4:]), found.is_last
+        return response(api, version, frame_of(found.pieces)[4:]), found.is_last
 
     def handshake(self, mechanism: str = "PLAIN") -> int:
         code: int = self.ask("SaslHandshake", 1, mechanism=mechanism)[0].error_code
@@ -177,7 +177,7 @@ class Session:
         return self.ask("SaslAuthenticate", 2, auth_bytes=data)
 
     def request(self) -> bytes:
-        return bytes(self.requests(memoryview(request("ApiVersions", 0, {}))).pieces[0])
+        return frame_of(self.requests(memoryview(request("ApiVersions", 0, {}))).pieces)
 
 
 def lifetime_ms(found: Any) -> int:
