@@ -103,7 +103,16 @@ cdef void put(Column* into, int64_t i, Cursor data, int64_t size) noexcept nogil
     into.offsets[i + 1] = <int32_t>into.used
 
 
-cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys, Column* values) noexcept nogil:
+cdef inline void fill_usual(
+    Filling* of,
+    int64_t* offsets,
+    Column* stamps,
+    Column* keys,
+    Column* values,
+    bint with_stamps,
+    bint with_keys,
+    bint with_values,
+) noexcept nogil:
     """Decode usual records, with short numbers and fields and without headers, up to the first unusual one.
 
     Nothing is written for that record. The variables are locals without an address, and no call intervenes, so the
@@ -123,7 +132,6 @@ cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys
     cdef uint8_t* key_data = keys.data
     cdef uint8_t* value_data = values.data
     cdef int64_t key_used = keys.used, value_used = values.used
-    cdef bint with_stamps = stamps.is_wanted, with_keys = keys.is_wanted, with_values = values.is_wanted
     if not 0 <= base_offset <= LAST_PLAIN_OFFSET:  # offsets may wrap around
         last = i
     while i < last:
@@ -139,7 +147,7 @@ cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys
         if end - p < 2 or read_short(&p, &value_size) or (key_size | value_size) > 2 * SHORT_BYTES + 1:
             break
         ms = add(base_ms, <int64_t>(((since >> 1) ^ (0 - (since & 1))) & counts))
-        if <uint64_t>ms > <uint64_t>LAST_MS or end[-1]:
+        if (with_stamps and <uint64_t>ms > <uint64_t>LAST_MS) or end[-1]:
             break
         if (key_size | value_size) & 1:
             if end - p != 1 + (0 if value_size & 1 else <int64_t>(value_size >> 1)):
@@ -168,6 +176,16 @@ cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys
         at = end
         i += 1
     of.at, of.row, keys.used, values.used = at, i, key_used, value_used
+
+
+cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys, Column* values) noexcept nogil:
+    """Call ``fill_usual``, with constants if one column is wanted: the compiler makes a loop for that column alone."""
+    if values.is_wanted and not keys.is_wanted and not stamps.is_wanted:
+        fill_usual(of, offsets, stamps, keys, values, False, False, True)
+    elif keys.is_wanted and not values.is_wanted and not stamps.is_wanted:
+        fill_usual(of, offsets, stamps, keys, values, False, True, False)
+    else:
+        fill_usual(of, offsets, stamps, keys, values, stamps.is_wanted, keys.is_wanted, values.is_wanted)
 
 
 cdef bint fill_one(Filling* of, int64_t* offsets, Column* stamps, Column* keys, Column* values) noexcept nogil:
