@@ -162,14 +162,13 @@ def walk(
         found = scan(components.formats, data, 0, len(data), check_crc=check_crc)
         tables, stray, bound = ascending(found.tables, after, beyond)
         if tables:
-            chunk = Chunk(data, position, tables)
-            yield chunk
+            yield Chunk(data, position, tables)
             after, want = tables[-1].last_offset[-1], usual
         if stray is not None:
             limit = below if bound == beyond else bound
             raise _out_of_place(segment, stray, position + stray.position, (after, bound, limit))
         if tables:
-            position = chunk.end_position
+            position += tables[-1].position[-1] + tables[-1].size_bytes[-1]
         if found.stop is ScanStop.CORRUPT:
             raise CorruptBatchError(found.reason, segment.label, position)
         if len(data) < asked_bytes:
@@ -177,6 +176,7 @@ def walk(
             raise CorruptBatchError(missing, segment.label, position)
         if not tables:
             want = _entry_bytes(data, segment, position, components)
+        del data  # `read` may fill the same memory again, which is still in the processor's caches
 
 
 def _out_of_place(

@@ -134,6 +134,7 @@ def chunks_from(
             first = None
         if first is not None and agrees(first.tables, entry.offset):
             yield first
+            del first  # `read` may fill the same memory again
             yield from chunks
             return
     yield from walked(0, components)

@@ -256,6 +256,7 @@ def _segment_pieces(
                 if _leaps(table, span.stop):
                     next(chunks, None)
                 return
+        del chunk  # the next read may fill the same memory again
 
 
 def _leaps(table: BatchTable, stop: int) -> bool:
