@@ -8,7 +8,10 @@ import pytest
 
 from entry_parts import seal
 from log_bed import LogBed, records
+from stratalog.config.engine_settings import Limits
+from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError
+from stratalog.log.read.columns import read_arrow
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.messages.control import ControlType
 from stratalog.model.records import Record
@@ -43,6 +46,20 @@ def test_any_range(bed: LogBed, magic: int, codec: str | None) -> None:
     for start in range(4 * SPAN):
         for end in range(start, 4 * SPAN + 1):
             assert same(log, start, end) == list(range(start, end))
+
+
+@pytest.mark.parametrize("start", [0, 10 * SPAN])
+def test_one_buffer_is_filled_again_for_each_read_of_a_scan(bed: LogBed, start: int) -> None:
+    bed.limits = Limits(read_bytes=1024)
+    bed.topic = TopicConfig(index_interval_bytes=0)
+    data = [bed.batch(SPAN * n, records(SPAN, start=SPAN * n, value_bytes=200)) for n in range(40)]
+    bed.write_segment(0, data)
+    log = bed.open_reader(clean=False)
+    spare = log.components.env.spare_buffers
+    spare.clear()
+    found = read_arrow(log.view, log.components, start, None, "log_end", 0, ["value"])
+    assert len([batch.num_rows for batch in found]) > 3
+    assert len(spare) == 1
 
 
 def test_magics_codecs_and_headers_in_turn(bed: LogBed) -> None:
