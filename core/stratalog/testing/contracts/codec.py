@@ -71,6 +71,12 @@ class CodecContract:
                 packed = codec.compress(data, level=None, magic=magic)
                 assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=magic)) == data
 
+    def test_results_have_the_types_of_the_contract(self, codec: Codec) -> None:
+        """``compress`` returns bytes, and ``decompress`` a memoryview: the engine refuses other types."""
+        packed = codec.compress(b"data", level=None, magic=self.magics[-1])
+        assert isinstance(packed, bytes)
+        assert isinstance(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=self.magics[-1]), memoryview)
+
     def hostile_streams(self) -> Mapping[str, bytes]:
         """Return streams whose headers claim wrong sizes or contents, by a name for each; override it for the codec."""
         return {}

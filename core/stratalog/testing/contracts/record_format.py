@@ -241,6 +241,7 @@ class RecordFormatContract(RecordRewritingContract):
                 found = indexed(indexed_ms=latest[row])
                 if found is not None:
                     late = [batch.last_offset >= offset and batch.max_timestamp_ms >= since_ms for batch in table]
+                    assert any(late)
                     first = late.index(True)
                     assert found == expected_range(table, table.base_offset[first], 1 << 20, 1 << 40)
                 assert indexed(indexed_ms=latest[row] + 1) is None
