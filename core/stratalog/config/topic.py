@@ -64,6 +64,8 @@ class TopicConfig(Section):
     """The settings of one topic. Settings of Kafka have the same names and meanings as in Kafka.
 
     ``sections`` holds the settings of plugins, by provider name. It also determines which names of plugins are known.
+    ``refusal`` is the error if a plugin refuses stored settings of the topic: then ``sections`` has the defaults, and no
+    policy may delete records by them.
     """
 
     title: ClassVar[str] = "Topic settings"
@@ -269,6 +271,7 @@ class TopicConfig(Section):
         doc=f"Has {NO_EFFECT}, because the engine fetches nothing from a leader.",
     )
     sections: Mapping[str, Section] = dataclasses.field(default_factory=dict, hash=False)
+    refusal: str = ""
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
         """Return a merged copy as ``Section.merged`` does, including settings of plugins."""
@@ -280,9 +283,10 @@ class TopicConfig(Section):
                 sections[name] = section.merged(theirs, source)
         known = {*type(self).keys(), *self.names_of_plugins()}
         for name in flat.keys() - known:
-            meant = _of_broker(name)
-            nearest = meant or next(iter(difflib.get_close_matches(name, sorted(known), n=1)), "")
-            is_foreign = is_of_plugin(name) and not meant
+            first = name.partition(".")[0]
+            own = sections[first].keys() if first in sections else known  # a misspelt setting of this plugin
+            nearest = _of_broker(name) or next(iter(difflib.get_close_matches(name, sorted(own), n=1)), "")
+            is_foreign = is_of_plugin(name) and first not in sections and not nearest
             where = f"{source} (no installed plugin has this setting)" if is_foreign else source
             raise UnknownSettingError(name, where, nearest)
         return dataclasses.replace(Section.merged(self, flat, source), sections=sections)

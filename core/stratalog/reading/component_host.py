@@ -183,7 +183,9 @@ class ComponentHost(Closeable):
             return self._policies[name]
 
     def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
-        """Return the cleanup policies that the settings of a topic name, by name."""
+        """Return the cleanup policies that the settings of a topic name, by name; ConfigError if a plugin refuses them."""
+        if config.refusal:
+            raise ConfigError(config.refusal)
         return {name: self.policy(name) for name in config.cleanup_policy}
 
     def service(self, name: str) -> Service:

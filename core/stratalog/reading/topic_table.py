@@ -5,6 +5,7 @@ Kafka keeps topics in its cluster metadata. It ignores plain files in a log dire
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from stratalog.config.keys import Section
-from stratalog.config.topic import TopicConfig
+from stratalog.config.topic import TopicConfig, is_of_plugin
 from stratalog.errors import ConfigError, CorruptCheckpointError
 from stratalog.model.names import TOPICS_FILE, TopicId, check_topic
 from stratalog.model.notes import readable
@@ -111,9 +112,20 @@ class TopicTable:
             return self._found
         found = self._configs.get(topic)
         if found is None:
-            kept = self.defaults.recognised(entry.config)  # a missing plugin must not prevent reading
-            found = self._configs[topic] = self.defaults.merged(kept, f"topic {topic}")
+            found = self._configs[topic] = self._stored_config(topic, entry)
         return found
+
+    def _stored_config(self, topic: str, entry: TopicEntry) -> TopicConfig:
+        """Return the settings of an entry. A plugin that is missing, or refuses its settings, must not prevent reading."""
+        kept, source = self.defaults.recognised(entry.config), f"topic {topic}"
+        try:
+            return self.defaults.merged(kept, source)
+        except ConfigError as error:
+            own = {name: value for name, value in kept.items() if not is_of_plugin(name)}
+            if len(own) == len(kept):
+                raise
+            _LOGGER.warning("a plugin refuses settings of topic %s, which no policy cleans: %s", topic, error)
+            return dataclasses.replace(self.defaults.merged(own, source), refusal=str(error))
 
     def chosen(self, topic: str) -> dict[str, object]:
         """Return the settings over the defaults: the stored ones, or for a found topic, those that keep all records."""

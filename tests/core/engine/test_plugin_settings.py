@@ -88,7 +88,16 @@ def test_a_policy_sees_the_settings_of_each_topic(tmp_path: Path) -> None:
     ("config", "kind", "told"),
     [
         ({"newest.keep": 0}, ConfigError, "must be at least 1"),
-        ({"newest.kepp": 2}, UnknownSettingError, "did you mean 'newest.keep'"),
+        (
+            {"newest.kepp": 2},
+            UnknownSettingError,
+            r"^unknown setting 'newest.kepp' source=\S+; did you mean 'newest.keep'\?$",
+        ),
+        (
+            {"newst.keep": 2},
+            UnknownSettingError,
+            r"^unknown setting 'newst.keep' source=\S+; did you mean 'newest.keep'",
+        ),
         ({"oldest.drop": 2}, UnknownSettingError, "no installed plugin has this setting"),
     ],
 )
@@ -127,6 +136,26 @@ def test_without_the_plugin_a_topic_is_read_altered_and_its_settings_are_kept(
         assert engine.alter_topic("t", {"newest.keep": None, "retention.ms": 1}).config.retention_ms == 1
     with open_engine(tmp_path, plugins=[plugin()]) as engine:
         assert engine.topics()["t"].config.to_mapping()["newest.keep"] == 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StricterSettings(Settings):
+    """The settings of a later version of the plugin."""
+
+    keep: int = key("newest.keep", 7, at_least=5, doc="How many segments stay.")
+
+
+def test_settings_that_a_later_version_refuses_stop_the_policies_and_not_the_readers(tmp_path: Path) -> None:
+    with open_engine(tmp_path, plugins=[plugin()]) as engine:
+        engine.create_topic("t", config={"cleanup.policy": "newest", "newest.keep": 2})
+        engine.log("t", 0).append([Record(value=b"v")])
+    with open_engine(tmp_path, plugins=[plugin(section=StricterSettings)]) as engine:
+        assert [record.value for record in engine.log("t", 0).records()] == [b"v"]
+        assert list(engine.topics()) == ["t"]
+        with pytest.raises(ConfigError, match=r"newest\.keep=2 must be at least 5 source=topic t"):
+            engine.apply_retention()
+        assert engine.alter_topic("t", {"newest.keep": 5}).config.to_mapping()["newest.keep"] == 5
+        engine.apply_retention()
 
 
 @pytest.mark.parametrize("setting", ["cleanup.policy", "tier.layout"])
