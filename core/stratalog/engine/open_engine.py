@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from stratalog.config.engine_settings import EngineConfig
@@ -14,8 +15,9 @@ from stratalog.engine.engine import Engine
 from stratalog.engine.open.offline_tier import refusal
 from stratalog.engine.tiering.attach_tier import Attach
 from stratalog.env import Env
+from stratalog.env.deadlines import OverdueError
 from stratalog.env.progress import Progress, ProgressSum
-from stratalog.errors import ConfigError, StoreError
+from stratalog.errors import ConfigError, PluginError, StoreError
 from stratalog.model.arguments import checked
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host, open_tier
@@ -73,6 +75,7 @@ def open_engine(
         TierUnavailableError: the store is unavailable, and the engine must not open without it: because of
             ``tier.outage.open``, because the directories were never opened with this tier, or because of ``attach``.
         StoreError, UnknownComponentError: the tier cannot be opened.
+        PluginError: a plugin is wrong, or a call into it has not returned within ``plugin.deadline.ms``.
     """
     settings = engine_settings(log_dirs, tier, config, topic_defaults)
     wanted = _attach(attach, progress, settings)
@@ -89,6 +92,24 @@ def open_settled_engine(
 ) -> Engine:
     """Open an engine with the result of ``engine_settings``; arguments and errors as ``open_engine``."""
     host = open_host(settings, plugins, env)
+    work = partial(_opened, host, settings, tier_options, progress, attach)
+    if not host.registry.has_strangers:
+        return work()
+    try:
+        return host.registry.calls.open_unless_stuck(work, Engine.close, settings.engine.plugin_deadline_ms / 1000)
+    except OverdueError as error:
+        raise PluginError(
+            f"{error}: the log directories stay locked until the call returns, or the process ends"
+        ) from error
+
+
+def _opened(
+    host: ComponentHost,
+    settings: Settings,
+    tier_options: Mapping[str, object] | None,
+    progress: Progress | None,
+    attach: Attach | None,
+) -> Engine:
     opened = None
     try:
         if settings.engine.tier is not None:

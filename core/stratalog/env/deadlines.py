@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from stratalog.env.clock import SystemClock
@@ -49,7 +51,7 @@ class DeadlineCalls:
         self._hurry_s: float | None = None  # deadline of all calls, in the system's monotonic time; set by hurry
         self._hurried = threading.Condition(self._lock)
         self._running: dict[object, float] = {}  # calls without a deadline, and when they began; each change is atomic
-        self._closing: tuple[_Call[None], threading.Thread] | None = None
+        self._closing: _Call[None] | None = None
         self.has_strangers = False
         ends_with_fork(self)
 
@@ -115,10 +117,46 @@ class DeadlineCalls:
             if not self.has_strangers:
                 work()
                 return
-            call = _Call(work, self._hurried)
-            self._closing = call, OwnThread(call.run, f"{_NAME}-close")
-            self._closing[1].start()
-        call, began_s = self._closing[0], _now_s()
+            self._closing = self._started(work, "close")
+        self._await(self._closing, wait_s)
+        self._closing.result()
+
+    def open_unless_stuck(self, work: Callable[[], T], close: Callable[[T], object], wait_s: float) -> T:
+        """Return the result of ``work``, or raise if a call that ``entered`` announced does not return.
+
+        The work runs on its own thread. If the caller no longer waits, the work continues when the call returns, and its
+        result is closed.
+
+        Args:
+            work: opens something.
+            close: closes the result.
+            wait_s: how long to wait for one call into a component.
+
+        Raises:
+            OverdueError: a call did not return in time; the text names it.
+            BaseException: the exception of ``work``.
+        """
+        call = self._started(partial(contextvars.copy_context().run, work), "open")
+        try:
+            self._await(call, wait_s)
+        except BaseException:
+            late = OwnThread(partial(_close_late, call, close), f"{_NAME}-close")
+            with self._lock:
+                if call.is_over:
+                    late.start()
+                else:
+                    call.when_over = late.start
+            raise
+        return call.result()
+
+    def _started(self, work: Callable[[], T], what: str) -> _Call[T]:
+        call = _Call(work, self._hurried)
+        OwnThread(call.run, f"{_NAME}-{what}").start()
+        return call
+
+    def _await(self, call: _Call[T], wait_s: float) -> None:
+        """Wait for the end of ``call``; raise OverdueError if a call that ``entered`` announced takes longer than ``wait_s``."""
+        began_s = _now_s()
         with self._lock:
             while not call.is_over:
                 stuck, since_s = min(list(self._running.items()), key=lambda item: item[1], default=(None, 0.0))
@@ -126,7 +164,6 @@ class DeadlineCalls:
                 if stuck is not None and _now_s() >= end_s:
                     raise OverdueError(f"{stuck} did not return in {wait_s:.1f} s")
                 self._hurried.wait(_POLL_S)  # calls come and go without the lock
-        call.result()
 
     def _is_over(self, call: _Call[T], wait_s: float) -> bool:
         began_s = _now_s()
@@ -155,6 +192,14 @@ class DeadlineCalls:
         self._laggards[component] -= 1
         if not self._laggards[component]:
             del self._laggards[component]
+
+
+def _close_late(call: _Call[T], close: Callable[[T], object]) -> None:
+    """Close the result of a finished call that no caller awaits; errors are only logged."""
+    try:
+        close(call.result())
+    except BaseException:
+        _LOGGER.warning("what was opened too late was not closed cleanly", exc_info=True)
 
 
 def _now_s() -> float:

@@ -83,6 +83,11 @@ class Registry:
         """Return every plugin that was found, by name, including blocked and failed plugins."""
         return tuple(plugin.info for plugin in self._loaded)
 
+    @property
+    def has_strangers(self) -> bool:
+        """True if a plugin that does not come with stratalog offers a component."""
+        return any(plugin.info.distribution != PROJECT and any(plugin.providers.values()) for plugin in self._loaded)
+
     # --- components ------------------------------------------------------------------------------------------------
 
     def record_formats(self) -> Catalogue[RecordFormat]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from queue import Queue
 
 import pytest
 
@@ -83,3 +84,26 @@ def test_a_call_that_is_under_way_is_not_waited_for_when_the_engine_closes(gate:
     calls.hurry(0.0)
     waiting.join()
     assert len(errors) == 1
+
+
+def test_an_opening_that_does_not_end_is_not_waited_for_and_its_result_is_closed(gate: threading.Event) -> None:
+    calls, closed = DeadlineCalls(), Queue[int]()
+
+    def work() -> int:
+        calls.entered("store: list")
+        gate.wait()
+        calls.left("store: list")
+        return 7
+
+    with pytest.raises(OverdueError, match=r"store: list did not return in 0\.0 s"):
+        calls.open_unless_stuck(work, closed.put, 0.0)
+    gate.set()
+    assert closed.get() == 7
+
+
+def test_what_opens_in_time_is_returned_and_its_error_is_raised() -> None:
+    calls, closed = DeadlineCalls(), Queue[int]()
+    assert calls.open_unless_stuck(lambda: 7, closed.put, LONG_S) == 7
+    with pytest.raises(ZeroDivisionError):
+        calls.open_unless_stuck(lambda: 7 // 0, closed.put, LONG_S)
+    assert closed.empty()

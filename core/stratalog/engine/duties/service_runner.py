@@ -52,17 +52,16 @@ class Services:
         """Start all services with ``start``, which passes the engine to a service. Idempotent.
 
         Raises:
-            PluginError: a service did not start. The services before it run until ``close``; those after it are not
-                started.
+            PluginError: a service did not start, or not within ``plugin.deadline.ms``. The services before it run until
+                ``close``; those after it are not started.
         """
         with self._lock:
             if self._started or self._stopped:
                 return
             self._started = True
             for name, service in self._found.items():
-                with self._guards[name].calling("start"):
-                    result = start(service)
-                self._guards[name].check_none("start", result)
+                guard = self._guards[name]
+                guard.check_none("start", guard.call("start", partial(start, service)))
 
     def close(self) -> None:
         """Stop all services, the last one first, within ``service.stop.ms`` for all together. Idempotent.
