@@ -21,6 +21,8 @@ from extra_indexes import KeySet, Told
 from stratalog import Engine, Record, open_engine
 from stratalog.errors import StorageError
 from stratalog.model.events import SegmentRolled
+from stratalog.registry import component_kinds
+from stratalog.registry.component_kinds import ComponentKind
 from stratalog.spi import BatchHeader, CodecTable, OpenContext, Provider, SegmentStore, Service, hookimpl
 from stratalog_formats.records.batches import BatchFormat
 
@@ -47,6 +49,9 @@ _CONFIG: Final = {
     "file.delete.delay.ms": 0,
 }
 _BLOCKED: Final = ["formats", "local", "s3", "compaction", "telemetry", "gateway", "spark"]
+_TITLES: Final = {
+    found.component: found.title for found in vars(component_kinds).values() if isinstance(found, ComponentKind)
+}
 _used = [Breaker()]
 _stores: list[SegmentStore] = []
 
@@ -241,6 +246,9 @@ class Bed:
         self.breaker.gate.set()
         for thread in self._threads:
             thread.join(_END_S)  # a call that hung may still open the engine
+        for thread in threading.enumerate():
+            if thread.name.startswith("stratalog-call-"):  # an engine that opens too late is closed
+                thread.join(_END_S)
         is_open_late = self.steps.get("open") == "" and "close" not in self.steps
         if is_open_late or self.steps.get("close"):
             self._step("close again", self._opened().close, may_hang=False)
@@ -252,7 +260,6 @@ class Bed:
 
     def outcome(self, messages: str) -> Outcome:
         """Return the result of the broken method; ``messages`` is what was logged."""
-        name = self.breaker.target.rpartition(".")[2]
         errors = " ".join(self.steps.values())
         if not self.breaker.calls:
             return Outcome.UNUSED
@@ -260,9 +267,10 @@ class Bed:
             return Outcome.WAITS
         if self.breaker.fault is Fault.HANGS:
             return Outcome.ABANDONED
-        if _names(errors, name):
+        names = _names_component if self.breaker.fault is Fault.LIES else _names
+        if names(errors, self.breaker.target):
             return Outcome.ERROR
-        return Outcome.LOGGED if _names(" ".join(self.results) + messages, name) else Outcome.UNSEEN
+        return Outcome.LOGGED if names(" ".join(self.results) + messages, self.breaker.target) else Outcome.UNSEEN
 
     def _open(self, deadline_ms: int = 60_000, *, sound: bool = False) -> Engine:
         config: dict[str, object] = {
@@ -337,6 +345,19 @@ class Bed:
             self._changed.notify_all()
 
 
-def _names(text: str, method: str) -> bool:
+def _names(text: str, target: str) -> bool:
     """Return True if a text names a method of a component, and the distribution of the component."""
+    method = target.rpartition(".")[2]
     return re.search(rf"{DISTRIBUTION} [^:]*\): {method} ", text) is not None or f"listener {method}" in text
+
+
+def _names_component(text: str, target: str) -> bool:
+    """Return True if a text names a component of the kind of ``target``, and its distribution.
+
+    The consequence of a lie is often found in the result of another method.
+    """
+    part = target.partition(".")[0]
+    title = next(
+        (_TITLES[parts[0]] for parts in PARTS.values() if part in {found.__name__ for found in parts}), "listener"
+    )
+    return re.search(rf"{title} '\w+' version \d+ \(plugin acme of {DISTRIBUTION} ", text) is not None

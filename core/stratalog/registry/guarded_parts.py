@@ -29,13 +29,6 @@ _NESTED: Final[Mapping[tuple[type[Any], str], type[Any]]] = {  # Any: classes of
     (LogFiles, "open_segment"): SegmentFile,
     (LogFiles, "open_index"): IndexFile,
 }
-# Errors that a docstring of the contract asks for, and that are no StorageError.
-_EXPECTED: Final[Mapping[tuple[type[Any], str], type[Exception]]] = {
-    (SegmentStore, "open_log"): FileExistsError,
-    (LogFiles, "open_segment"): FileExistsError,
-    (SegmentFile, "truncate"): ValueError,
-    (IndexFile, "truncate"): ValueError,
-}
 GUARDED_PARTS: Final = frozenset({RecordFormat, Codec, IndexFormat})
 """Classes of the components that an engine opens at first use, and that are guarded as parts."""
 
@@ -60,10 +53,16 @@ def guarded_part(found: T, part: type[Any], guard: Guard) -> T:
 
 def guard_of(part: object) -> Guard | None:
     """Return the guard of a guarded part; None if the part comes with stratalog."""
-    return part.guard if isinstance(part, _Guarded) else None
+    return part.guard if isinstance(part, Guarded) else None
 
 
-class _Guarded:
+def place_in(part: object, path: str) -> str:
+    """Return ``path`` for an error text, with the plugin whose store has the file if it does not come with stratalog."""
+    guard = guard_of(part)
+    return path if guard is None else f"{path} in {guard}"
+
+
+class Guarded:
     """Base class of all guarded parts.
 
     Attributes:
@@ -84,7 +83,7 @@ def _class_of(part: Hashable) -> type[Any]:
             body[name] = property(_called(part, name, result_type(member.fget), is_property=True))
         else:
             body[name] = _called(part, name, result_type(member), is_property=False)
-    return type(f"Guarded{part.__name__}", (_Guarded, part), body)
+    return type(f"Guarded{part.__name__}", (Guarded, part), body)
 
 
 def _attribute(name: str) -> Callable[[Any], Any]:
@@ -93,13 +92,19 @@ def _attribute(name: str) -> Callable[[Any], Any]:
 
 def _called(part: type[Any], name: str, wanted: ResultType, *, is_property: bool) -> Callable[..., Any]:
     check, lazy_check = CHECKS.get((part, name)), LAZY_CHECKS.get((part, name))
-    nested, expected = _NESTED.get((part, name)), _EXPECTED.get((part, name), ())
+    nested = _NESTED.get((part, name))
+    default: Callable[..., Any] = getattr(part, name)
 
     def method(self: Any, *args: Any, **keywords: Any) -> Any:
         guard: Guard = self.guard
-        with guard.calling(name, expected):
+        with guard.calling(name, FileExistsError if name == "open_log" and keywords.get("create") else ()):
             begun = None if check is None or check.before is None else check.before(self, *args, **keywords)
-            result = getattr(self.found, name) if is_property else getattr(self.found, name)(*args, **keywords)
+            if is_property:
+                result = getattr(self.found, name)
+            elif getattr(type(self.found), name, None) is default:  # not overridden: the default calls guarded methods
+                result = default(self, *args, **keywords)
+            else:
+                result = getattr(self.found, name)(*args, **keywords)
         if not isinstance(result, wanted.allowed):
             guard.refuse_type(name, result, wanted.text)
         if wanted.is_lazy:

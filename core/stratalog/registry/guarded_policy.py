@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from stratalog.config.topic import TopicConfig
 from stratalog.registry.guard import Guard
-from stratalog.registry.guarded_parts import guarded_part
+from stratalog.registry.guarded_parts import Guarded, guarded_part
 from stratalog.spi.cleanup import Action, CleanupPolicy, LogSummary, RecordFilter, RewriteJob
 
 
@@ -20,19 +20,29 @@ def guarded_policy(policy: CleanupPolicy, guard: Guard) -> CleanupPolicy:
     return _GuardedRewriting(policy, guard)
 
 
-class _GuardedPolicy(CleanupPolicy):
+class _GuardedPolicy(Guarded, CleanupPolicy):
     """A guarded policy without a record filter."""
 
+    found: CleanupPolicy
+
     def __init__(self, policy: CleanupPolicy, guard: Guard) -> None:
-        self._policy, self._guard = policy, guard
+        self.found, self.guard = policy, guard
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """As ``CleanupPolicy.plan``."""
-        return self._guard.call("plan", lambda: tuple(self._policy.plan(log, config, now_ms)))
+        return self._actions("plan", lambda: self.found.plan(log, config, now_ms))
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """As ``CleanupPolicy.local_plan``."""
-        return self._guard.call("local_plan", lambda: tuple(self._policy.local_plan(log, config, now_ms)))
+        return self._actions("local_plan", lambda: self.found.local_plan(log, config, now_ms))
+
+    def _actions(self, method: str, planned: Callable[[], Iterable[Action]]) -> tuple[Action, ...]:
+        def work() -> tuple[Action, ...]:
+            found = planned()
+            self.guard.check_type(method, found, Iterable)
+            return tuple(found)
+
+        return self.guard.call(method, work)
 
 
 class _GuardedRewriting(_GuardedPolicy):
@@ -40,6 +50,6 @@ class _GuardedRewriting(_GuardedPolicy):
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """As ``CleanupPolicy.record_filter``."""
-        made = self._guard.call("record_filter", lambda: self._policy.record_filter(job))
-        self._guard.check_type("record_filter", made, RecordFilter)
-        return guarded_part(made, RecordFilter, self._guard)
+        made = self.guard.call("record_filter", lambda: self.found.record_filter(job))
+        self.guard.check_type("record_filter", made, RecordFilter)
+        return guarded_part(made, RecordFilter, self.guard)

@@ -238,12 +238,15 @@ def _size(file: SegmentFile | IndexFile, *_: object, **__: object) -> int:
 def _appended(file: SegmentFile, size_bytes: int, position: int, data: Buffer) -> str:
     if position != size_bytes:
         return f"returned position {position} in a file of {size_bytes} bytes"
-    return _grown(file, size_bytes, None, data)
+    added_bytes = memoryview(data).nbytes
+    if file.size_bytes != size_bytes + added_bytes:
+        return f"left the file with {file.size_bytes} bytes, not {size_bytes + added_bytes}"
+    return "" if file.read(position, added_bytes) == data else "kept other bytes than it was given"
 
 
-def _grown(file: SegmentFile | IndexFile, size_bytes: int, _: object, data: Buffer) -> str:
-    wanted = size_bytes + len(memoryview(data).cast("B"))
-    return "" if file.size_bytes == wanted else f"left the file with {file.size_bytes} bytes, not {wanted}"
+def _added(file: IndexFile, size_bytes: int, _: None, entries: Buffer) -> str:
+    kept = file.view()[size_bytes:]
+    return "" if kept == entries else f"kept {len(kept)} other bytes than the {len(entries)} that it was given"
 
 
 def _cut(file: SegmentFile | IndexFile, _: None, __: None, size_bytes: int) -> str:
@@ -258,6 +261,13 @@ def _read(file: SegmentFile, _: None, data: memoryview, position: int, size_byte
 def _read_into(file: SegmentFile, _: None, count: int, position: int, into: memoryview) -> str:
     del file, position
     return "" if 0 <= count <= len(into) else f"returned {count}, but was given {len(into)} bytes to fill"
+
+
+def _opened(
+    place: LogFiles, _: None, __: SegmentFile, name: str, *, create: bool = False, preallocate_bytes: int = 0
+) -> str:
+    del preallocate_bytes
+    return "" if not create or any(found.name == name for found in place.list()) else f"created no file {name}"
 
 
 def _replaced(place: LogFiles | SegmentStore, _: None, __: None, name: str, data: Buffer) -> str:
@@ -302,11 +312,12 @@ CHECKS: Final[Mapping[tuple[type[Any], str], ResultCheck]] = {  # Any: classes o
     (RecordFormat, "assign"): ResultCheck(_assigned),
     (RecordFormat, "select"): ResultCheck(_selected),
     (IndexFormat, "kept_bytes"): ResultCheck(_kept),
+    (LogFiles, "open_segment"): ResultCheck(_opened),
     (SegmentFile, "append"): ResultCheck(_appended, _size),
     (SegmentFile, "truncate"): ResultCheck(_cut),
     (SegmentFile, "read"): ResultCheck(_read),
     (SegmentFile, "read_into"): ResultCheck(_read_into),
-    (IndexFile, "append"): ResultCheck(_grown, _size),
+    (IndexFile, "append"): ResultCheck(_added, _size),
     (IndexFile, "truncate"): ResultCheck(_cut),
     (LogFiles, "replace_small"): ResultCheck(_replaced),
     (LogFiles, "rename"): ResultCheck(_renamed),

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 from crc32c import crc32c
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import SegmentGoneError
+from stratalog.errors import CorruptIndexError, SegmentGoneError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import EXTRA_SUFFIX
-from stratalog.model.records import Fields
+from stratalog.model.records import Fields, RecordColumns
 from stratalog.registry.guard import Guard
 from stratalog.segment.components import Components
 from stratalog.segment.control_batches import without_markers
@@ -30,7 +30,7 @@ from stratalog.segment.framing import walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode
 from stratalog.segment.segment_identity import Identity
-from stratalog.spi.extra import ExtraIndexBuilder
+from stratalog.spi.extra import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader
 from stratalog.spi.segment_store import SegmentFile
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger(__name__)
 MAX_INDEX_BYTES: Final = 64 << 20
+_CHECKED_KEYS: Final = 256  # of a segment, in each index of a plugin
 _MAX_SECTIONS: Final = 255
 _MAGIC: Final = b"STLGEXT1"
 _SECTION: Final = struct.Struct("<QIB")  # size, CRC, length of the label
@@ -171,7 +172,8 @@ def build_extras(
 
     Raises:
         CorruptBatchError: a batch is bad; no index is built.
-        PluginError: a builder raised an error that is no StorageError, or returned no index.
+        PluginError: a builder raised an error that is no StorageError, returned no index, or made an index that excludes a
+            key of the segment.
     """
     extras = {label: components.extras.of(label) for label in labels}
     guards = {label: components.extras.guard(label) for label in labels}
@@ -179,12 +181,39 @@ def build_extras(
     for label, builder in builders.items():
         guards[label].check_type("builder", builder, ExtraIndexBuilder)
     fields = reduce(or_, (found.fields for found in extras.values()), Fields.OFFSET)
+    strangers = [label for label in labels if not guards[label].is_bundled]
+    keys = set[bytes]()
     for chunk in walk(segment, 0, components, below=segment.end_offset):
         for table in chunk.tables:
             for columns in decode(chunk, without_markers(table), segment, components, fields):
+                if strangers and Fields.KEY in fields and len(keys) < _CHECKED_KEYS:
+                    keys.update(_sampled_keys(columns))
                 for label, builder in builders.items():
                     guards[label].check_none("add", guards[label].call("add", partial(builder.add, columns)))
-    return {label: _finished(label, builder.finish, guards[label]) for label, builder in builders.items()}
+    made = {label: _finished(label, builder.finish, guards[label]) for label, builder in builders.items()}
+    for label in strangers:
+        if made[label]:
+            _check_keys(extras[label], made[label], keys, guards[label])
+    return made
+
+
+def _sampled_keys(columns: RecordColumns) -> Iterator[bytes]:
+    """Yield the keys of the first and the last record."""
+    for row in {0, columns.count - 1}:
+        found = columns.take(row, row + 1).keys()
+        yield from (bytes(key) for key in found if key is not None)
+
+
+def _check_keys(index: ExtraIndex, made: Buffer, keys: Collection[bytes], guard: Guard) -> None:
+    """Raise PluginError if an index excludes a key of its segment: a search for the key would miss records."""
+    try:
+        reader = guard.call("reader", partial(index.reader, made))
+    except CorruptIndexError as error:
+        guard.refuse("reader", f"refuses the bytes that finish made: {error}")
+    guard.check_type("reader", reader, ExtraIndexReader)
+    excluded = guard.call("may_hold_key", lambda: [key for key in keys if reader.may_hold_key(key) is False])
+    if excluded:
+        guard.refuse("may_hold_key", f"excludes {len(excluded)} of {len(keys)} keys that the segment has")
 
 
 def _finished(label: str, finish: Callable[[], Buffer], guard: Guard) -> Buffer:
@@ -192,7 +221,7 @@ def _finished(label: str, finish: Callable[[], Buffer], guard: Guard) -> Buffer:
     try:
         size_bytes = memoryview(made).nbytes
     except TypeError:
-        guard.refuse("finish", f"returned a {type(made).__name__}, not bytes")
+        guard.refuse_type("finish", made, "bytes")
     if size_bytes <= MAX_INDEX_BYTES:
         return made
     _LOGGER.warning(

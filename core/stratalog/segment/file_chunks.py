@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
+from stratalog.errors import StorageError
 from stratalog.model.batches import Buffer
+from stratalog.model.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, parse_segment_file, segment_file
 from stratalog.registry.guarded_parts import guard_of
 from stratalog.segment.components import Components
 from stratalog.segment.framing import walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.segment_store import LogFiles, SegmentFile
+
+if TYPE_CHECKING:
+    from stratalog.segment.segment import Segment
 
 _OTHER_STEP_BYTES: Final = 4093  # a prime, so that the pieces have other borders than those of any other reader
 
@@ -36,19 +42,79 @@ def file_chunks(
             yield chunk.data[start : min(start + chunk_bytes, size_bytes)]
 
 
+def check_listed(files: LogFiles, names: Iterable[str]) -> None:
+    """Check that a folder does not list the index of a segment without its ``.log`` file, although the file can be opened.
+
+    Without the file, records would be missing. A folder of a store that comes with stratalog is not checked.
+
+    Args:
+        files: the folder.
+        names: the listed names.
+
+    Raises:
+        PluginError: the list leaves out a ``.log`` file.
+    """
+    guard = guard_of(files)
+    if guard is None:
+        return
+    listed = set(names)
+    for index in listed:
+        parsed = parse_segment_file(index)
+        if parsed is None or parsed.state or parsed.suffix != OFFSET_INDEX_SUFFIX:
+            continue
+        name = segment_file(parsed.base_offset, LOG_SUFFIX)
+        if name not in listed and _has_bytes(files, name):
+            guard.refuse("list", f"leaves out {name}, which can be opened")
+
+
+def check_sizes(files: LogFiles, segments: Iterable[Segment]) -> None:
+    """Check that the opened files have the listed sizes, before recovery truncates a file.
+
+    A folder of a store that comes with stratalog is not checked.
+
+    Raises:
+        PluginError: a file has another size than the folder lists.
+    """
+    guard = guard_of(files)
+    if guard is None:
+        return
+    listed = {file.name: file.size_bytes for file in files.list()}
+    for segment in segments:
+        name, size_bytes = segment.file_name(LOG_SUFFIX), segment.log.size_bytes
+        if size_bytes != listed.get(name, 0):
+            guard.refuse("open_segment", f"opened {name} with {size_bytes} bytes, but list has {listed.get(name, 0)}")
+
+
+def _has_bytes(files: LogFiles, name: str) -> bool:
+    try:
+        with contextlib.closing(files.open_segment(name)) as file:
+            return file.size_bytes > 0
+    except StorageError:
+        return False
+
+
 def check_same_bytes(log: SegmentFile, position: int) -> None:
-    """Check that a file has the same bytes from ``position`` on when it is read in pieces with other borders.
+    """Check that a file ends at its ``size_bytes``, and that reads with other borders return the same bytes.
 
     Recovery calls this before it truncates a file at ``position``. A file of a store that comes with stratalog is not
     read.
 
+    Args:
+        log: the file.
+        position: first byte to compare.
+
     Raises:
-        PluginError: two reads returned other bytes for the same positions.
+        PluginError: two reads returned other bytes for the same positions, or the file has bytes after its end.
     """
     guard = guard_of(log)
     if guard is None:
         return
-    whole = bytes(log.read(position, log.size_bytes - position))
+    left_bytes = log.size_bytes - position
+    whole = bytes(log.read(position, left_bytes + 1))
+    if len(whole) != left_bytes:
+        guard.refuse(
+            "size_bytes", f"is {log.size_bytes}, but read returned another number of bytes; nothing is truncated"
+        )
     step = min(_OTHER_STEP_BYTES, len(whole) // 2 + 1)
     for start in range(0, len(whole), step):
         piece = whole[start : start + step]

@@ -13,6 +13,7 @@ from stratalog.model.batches import Buffer
 from stratalog.model.names import LOG_SUFFIX, segment_file
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.segment_info import FileSlice
+from stratalog.registry.guarded_parts import place_in
 from stratalog.segment.components import Components
 from stratalog.segment.extra_index_file import stored_extras
 from stratalog.segment.index_entries import rebuilt_entries
@@ -95,9 +96,9 @@ class Segment(ReadOn):
 
     @property
     def label(self) -> str:
-        """Path of the ``.log`` file, with the byte where the segment begins unless that is 0."""
+        """Path of the ``.log`` file, with the byte where the segment begins unless that is 0, and a stranger's store."""
         path = self.files.path(self.file_name(LOG_SUFFIX))
-        return f"{path}[{self.start}:]" if self.start else path
+        return place_in(self.files, f"{path}[{self.start}:]" if self.start else path)
 
     @property
     def size_bytes(self) -> int:

@@ -17,6 +17,7 @@ from stratalog.log.log import Log
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.events import SegmentEvicted, SegmentsDeleted
 from stratalog.model.names import TopicPartition
+from stratalog.registry.guarded_parts import guard_of
 from stratalog.segment.segment import Segment
 from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, Rewrite, SegmentSummary
 from stratalog.tier.tier_log import TierLog
@@ -165,7 +166,8 @@ def _wanted(
             try:
                 _check_action(policy, summary, action)
             except PluginError as error:
-                raise PluginError(f"cleanup policy {name} is wrong about {summary.log}: {error}") from error
+                owner = guard_of(policy) or f"cleanup policy {name}"
+                raise PluginError(f"{owner} is wrong about {summary.log}: {error}") from error
         found += actions
     return found
 

@@ -30,6 +30,7 @@ from stratalog.model.notes import readable
 from stratalog.model.offsets import EpochEntry
 from stratalog.producers.snapshot import ProducerEntry, decode_snapshot, encode_snapshot
 from stratalog.segment.components import Components
+from stratalog.segment.file_chunks import check_listed, check_sizes
 from stratalog.segment.framing import walk
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
@@ -98,6 +99,8 @@ def open_segments(
         log = files.open_segment(live[segment_file(base, LOG_SUFFIX)])
         segments.append(Segment(files, base, end, components, log, names=renamed.get(base)))
         opened.callback(segments[-1].close)
+    if writable:
+        check_sizes(files, segments)
     return segments
 
 
@@ -111,15 +114,17 @@ def checked_file_names(files: LogFiles) -> list[str]:
 
     Raises:
         NotAFileError: a folder, a FIFO or another entry that is not a file has the name of a segment's file. Without
-        the
-            check, the log would open without the segment.
+            the check, the log would open without the segment.
+        PluginError: the list leaves out a ``.log`` file.
     """
     listed = files.list()
     for found in listed:
         parsed = parse_segment_file(found.name)
         if not found.is_file and parsed is not None and parsed.suffix != SNAPSHOT_SUFFIX:
             raise NotAFileError("this is not a regular file", files.path(found.name))
-    return [file.name for file in listed if not file.is_folder]
+    names = [file.name for file in listed if not file.is_folder]
+    check_listed(files, names)
+    return names
 
 
 def _carry_out(plan: SwapPlan, files: LogFiles) -> None:
@@ -158,7 +163,7 @@ def set_aside(
     renamed = []
     for suffix in suffixes:
         name = segment.file_name(suffix)
-        if name in there:
+        if name in there or suffix == LOG_SUFFIX:  # a log that the folder hides would remain, and hide tier segments
             files.rename(name, name + DELETED_SUFFIX)
             renamed.append(name + DELETED_SUFFIX)
     for suffix in DESCRIBING_SUFFIXES:

@@ -280,10 +280,11 @@ class _Loader:
             found = recovered(segment, self.components, self.config, self._replay, on_bytes)
             if found.damage is not None:
                 self._check_overflow(segment, found.damage)
-                check_same_bytes(segment.log, found.valid_bytes)
-                if found.end_offset > segment.end_offset:  # cut before a batch with offsets of the next segment
-                    self._producers_up_to(segment.base_offset)
-                    found = recovered(segment, self.components, self.config, self._replay, below=segment.end_offset)
+            check_same_bytes(segment.log, found.valid_bytes)
+            if found.damage is not None and found.end_offset > segment.end_offset:
+                # cut before a batch with offsets of the next segment
+                self._producers_up_to(segment.base_offset)
+                found = recovered(segment, self.components, self.config, self._replay, below=segment.end_offset)
             self.loaded.recovered_segments += 1
             cut = segment.size_bytes - found.valid_bytes
             last = cut > 0 or index == len(self.loaded.segments) - 1

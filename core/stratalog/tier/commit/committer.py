@@ -202,7 +202,7 @@ class Committer:
                 return CreateOutcome.OURS if there.root.commit_id == head.root.commit_id else CreateOutcome.LOST
             if created is Created.EXISTS:
                 return CreateOutcome.LOST  # the version existed, and was collected before it could be read
-        raise StoreTimeoutError("the store does not report if a manifest root was created", key)
+        raise StoreTimeoutError(f"{self._store.guard} does not report if a manifest root was created", key)
 
     # --- steps 3 and 4 -------------------------------------------------------------------------------------------
 

@@ -154,7 +154,7 @@ class ManifestRepair:
             there = self._finder.read(made.version)
             if there is not None:
                 return there
-        raise StoreTimeoutError("the store does not report if a manifest root was created", key)
+        raise StoreTimeoutError(f"{self._store.guard} does not report if a manifest root was created", key)
 
     def _stored_epoch(self, version: int) -> int:
         """Return the leader epoch in a damaged root, 0 if unreadable; writers that the root fenced stay fenced."""

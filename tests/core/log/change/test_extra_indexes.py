@@ -315,11 +315,21 @@ def test_an_answer_that_is_no_bool_hides_no_record_and_is_reported_once(
     assert isinstance(failure, PluginError)
 
 
-def test_bytes_that_are_no_index_cost_a_read(extra_bed: LogBed, plugin: ExtraPlugin) -> None:
-    plugin.told.made = b"something else"
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (b"something else", "reader refuses the bytes that finish made"),
+        (b"SET|00", "may_hold_key excludes 2 of 2 keys that the segment has"),
+    ],
+)
+def test_an_index_that_misses_keys_of_its_segment_is_refused_and_costs_a_read(
+    extra_bed: LogBed, plugin: ExtraPlugin, made: bytes, reason: str
+) -> None:
+    plugin.told.made = made
     log = extra_bed.open()
     fill(log, "ab")
-    log.maintenance.make_extra_indexes()
+    with pytest.raises(PluginError, match=reason):
+        log.maintenance.make_extra_indexes()
     assert (known(log), offsets_of(log, "b")) == ([None, None], [1])
 
 
