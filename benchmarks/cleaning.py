@@ -1,8 +1,10 @@
-"""Compacting a log, all of it dirt or little, by offset or by version, and erasing a key, beside Kafka's own cleaner and loops.
+"""Compaction of a fully or slightly dirty log, by offset or by version, and erasure of a key.
+
+Compared with Kafka's own cleaner and with loops in Python.
 
     python benchmarks/cleaning.py [--only PART] [--quick | --full] [--rounds N] [--json]
 
-benchmarks/README.md says how to read what comes out.
+benchmarks/README.md explains the output.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ _DIRTY_SHARE: Final = 40  # one batch in so many is dirt, where there is little
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure what the command line asks for; 1 if a side does something wrong, else 0, whatever was reached."""
+    """Measure the selected cases. Return 1 if a side has a wrong result, otherwise 0, even if a bound is missed."""
     options = parse_options(__doc__ or "", arguments)
     reporter = Reporter(as_json=options.json)
     with ExitStack() as stack:

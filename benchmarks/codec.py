@@ -1,8 +1,8 @@
-"""Decoding and encoding record batches, beside the Python clients, Kafka's own classes, and the limits of the libraries.
+"""Decode and encode record batches: compared with Python clients, Kafka's own classes, and calls of the libraries.
 
     python benchmarks/codec.py [--only PART] [--quick | --full] [--rounds N] [--json]
 
-benchmarks/README.md says how to read what comes out.
+benchmarks/README.md explains the output.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LIBRARY_SHAPES: Final = (TARGET, Shape(value_bytes=1024), Shape(batch_records=1
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure what the command line asks for; 1 if a side does something wrong, else 0, whatever was reached."""
+    """Measure the selected cases. Return 1 if a side has a wrong result, otherwise 0, even if a bound is missed."""
     options = parse_options(__doc__ or "", arguments)
     reporter = Reporter(as_json=options.json)
     with ExitStack() as stack:

@@ -1,9 +1,9 @@
-"""Durable appends: many threads that share syncs, beside one fsync each, and how long an append takes at half load.
+"""Durable appends: many threads that share syncs, compared with one fsync for each append, and latency at half load.
 
     python benchmarks/durable.py [--only PART] [--quick] [--rounds N] [--json]
 
-On the disk of the temporary folder, and on disks that are made slower: each sync sleeps besides, without holding the
-interpreter, as one of a disk does. benchmarks/README.md says how to read what comes out.
+Measured on the disk of the temporary folder, and on simulated slower disks: each sync also sleeps, and releases the
+interpreter lock meanwhile, as the sync of a real disk does. benchmarks/README.md explains the output.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _SlowVfs(PosixVfs):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure what the command line asks for; 1 if a side does something wrong, else 0, whatever was reached."""
+    """Measure the selected cases. Return 1 if a side has a wrong result, otherwise 0, even if a bound is missed."""
     options = parse_options(__doc__ or "", arguments)
     reporter = Reporter(as_json=options.json)
     reporter.machine(Machine.now(("stratalog",)))

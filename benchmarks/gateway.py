@@ -1,8 +1,8 @@
-"""The gateway beside a real Kafka broker: processor time of the server, latency, start and memory.
+"""The gateway compared with a real Kafka broker: processor time of the server, latency, start and memory.
 
     python benchmarks/gateway.py [--only PART] [--quick] [--rounds N] [--json]
 
-Both servers run at the same time, and are asked in turns. benchmarks/README.md says how to read the output.
+Both servers run at the same time, and get requests alternately. benchmarks/README.md explains the output.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _fixture(servers: Sequence[Server], options: Options) -> list[Verdict]:
 
 
 def _compared(target: str, case: str, found: dict[str, float], unit: str, at_most: float) -> Verdict:
-    """Return the verdict on the gateway's figure beside the broker's."""
+    """Return the verdict that compares the gateway's figure with the broker's."""
     bound, ours, theirs = f"{at_most:g} x {KAFKA}", found[GATEWAY], found.get(KAFKA)
     if theirs is None:
         return Verdict(target, case, f"{GATEWAY}: {ours:.3g} {unit}, no figure of {KAFKA}", bound, None, None)

@@ -1,8 +1,8 @@
-"""Appending to a log, reading it, finding records in it, recovering it: beside Kafka's own log, aiokafka, and files alone.
+"""Append to a log, read it, search it and recover it: compared with Kafka's own log, aiokafka, and plain files.
 
     python benchmarks/log.py [--only PART] [--quick | --full] [--rounds N] [--json]
 
-benchmarks/README.md says how to read what comes out.
+benchmarks/README.md explains the output.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SEGMENTS: Final = {"quick": 20, "full": 10_000, "": 10_000}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure what the command line asks for; 1 if a side does something wrong, else 0, whatever was reached."""
+    """Measure the selected cases. Return 1 if a side has a wrong result, otherwise 0, even if a bound is missed."""
     options = parse_options(__doc__ or "", arguments)
     reporter = Reporter(as_json=options.json)
     with ExitStack() as stack:

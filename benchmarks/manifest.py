@@ -1,10 +1,10 @@
-"""A tier of very many segments: what a commit writes, and what it takes to begin reading.
+"""A tier with very many segments: bytes that a commit writes, and time and memory of the first read.
 
     python benchmarks/manifest.py [--quick] [--json]
 
-A partition of 100,000 segments in a tier in a folder; 2,000 with --quick. Commits are counted in bytes of roots and
-pages together, averaged over 256 of them. Attaching is opening a reader on the tier and its log, in a process that does
-nothing else; memory is the growth of that process at its peak.
+The tier is a folder with a partition of 100,000 segments; 2,000 with --quick. The bytes of a commit are those of its root
+and pages, as the mean of 256 commits. The first read opens a reader and the log in a separate process. Its memory is the
+growth of that process at its peak.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Spark on a topic: reading, queries, aggregating in Python, exporting, tables of a lake, compacting, very many segments.
+"""Spark on a topic: reads, queries, aggregation in Python, export, Iceberg and Delta tables, compaction, many segments.
 
 Usage: python benchmarks/spark.py [--rows N] [--keys N] [--segments N] [--master local[2,4]] [--rounds N] [--only CASE] [--alone] [--quick] [--json]
 
-Needs the extras ``spark`` and ``iceberg``. Beside it, in the same session and in turns, stands Spark's own Kafka source with a tuned
-consumer, on a real broker with the same files (a JDK and Maven; without them it is said to be missing), for tables of a lake with
-pyiceberg, and for compaction the engine. The last case compacts with workers whose memory the system bounds, at a tenth of the topic's
-keys (Linux). Wall seconds count; processor seconds are those of the driver, the JVM and the Python workers, not of the broker.
+Needs the extras ``spark`` and ``iceberg``. The peer is Spark's own Kafka source with a tuned consumer, in the same session, measured
+alternately. It reads from a real broker with the same files, which needs a JDK and Maven; without them, the peer is reported as
+missing. The peer of Iceberg tables also uses pyiceberg; the peer of compaction is the engine. The last case compacts with workers whose
+memory the system limits to a tenth of the topic's keys (Linux). Bounds compare wall seconds; processor seconds are those of the driver,
+the JVM and the Python workers, not of the broker.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A tier: offload and reading beside what nobody can do without, first records, memory.
+"""A tier: offload and reads compared with the bare requests, time of the first records, and memory.
 
     python benchmarks/tier.py [--only PART] [--quick] [--rounds N] [--json]
 
-benchmarks/README.md says how to read what comes out.
+benchmarks/README.md explains the output.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _QUICK_SEGMENT_BYTES: Final = _MIB
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure what the command line asks for; 1 if a side does something wrong, else 0, whatever was reached."""
+    """Measure the selected cases. Return 1 if a side has a wrong result, otherwise 0, even if a bound is missed."""
     options = parse_options(__doc__ or "", arguments)
     reporter, results, verdicts = Reporter(as_json=options.json), dict[str, Result](), list[Verdict]()
     reporter.machine(Machine.now(_PACKAGES))
@@ -66,7 +66,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _measured(scratch: Path, options: Options, reporter: Reporter, stack: ExitStack) -> Iterator[Case | Verdict]:
-    """Cases to be measured at once, as the next one deletes what they need; and what is no race but a figure."""
+    """Yield cases and verdicts.
+
+    Measure each case before you request the next one, which deletes the data of the case. Verdicts are figures without
+    a peer.
+    """
     if any(map(options.wants, (OFFLOAD, COLD_S3, UPLOAD, READER))):
         server = stack.enter_context(loopback_s3())
         if any(map(options.wants, (OFFLOAD, COLD_S3))):

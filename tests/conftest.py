@@ -24,7 +24,9 @@ LONG_PREFIXES = tuple(f"{folder}/" for folder in LONG_FOLDERS)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave these folders out unread if no long test is asked for: their imports take seconds."""
+    """Skip the collection of folders that have only long tests, if no long test is selected: their imports take
+    seconds.
+    """
     return True if config.option.markexpr == "not long" and collection_path in LONG_FOLDERS else None
 
 

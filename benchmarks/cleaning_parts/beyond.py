@@ -38,7 +38,7 @@ def beyond_bounds() -> list[Bound | CpuBound]:
 
 
 def latest_case(name: str, made: DirtyLog, scratch: Path, aiokafka: Aiokafka | None) -> Case:
-    """Compaction by version beside that by offset. Versions ascend with offsets: the same bytes must be left."""
+    """Compaction by version and by offset. Versions ascend with offsets, so both must leave the same bytes."""
     ours, by_offset = CompactingSide(made, scratch, policy=_POLICIES[name]), CompactingSide(made, scratch, BY_OFFSET)
     if ours.outcome() != by_offset.outcome():
         raise WrongOutcomeError(f"{_POLICIES[name]} leaves other bytes than compact, though versions ascend")

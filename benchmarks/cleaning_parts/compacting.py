@@ -52,7 +52,10 @@ def compact_case(made: DirtyLog, scratch: Path, jvm: Worker | None, aiokafka: Ai
 
 
 def little_dirt_case(name: str, made: DirtyLog, longer: DirtyLog, scratch: Path, jvm: Worker | None) -> Case:
-    """The same dirt behind a clean log and behind one of twice its length; a call is a round. ``name`` says of what kind."""
+    """Compaction of equal dirty parts after a clean log, and after one of twice its length; a call is a round.
+
+    ``name`` selects the kind of dirt.
+    """
     side = CompactingSide(made, scratch)
     sides: list[Side] = [side, CompactingSide(longer, scratch, TWICE)]
     if jvm is not None and LITTLE_DIRT_KINDS[name] is Kind.PLAIN:

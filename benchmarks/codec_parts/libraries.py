@@ -1,4 +1,4 @@
-"""Each codec's whole path beside one call of the library below it, on the same bytes at the same level."""
+"""Calls of each codec, compared with calls of its library, on the same bytes at the same level."""
 
 from __future__ import annotations
 

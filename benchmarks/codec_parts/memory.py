@@ -79,7 +79,7 @@ def _child(*arguments: str) -> dict[str, int] | None:
 
 
 def _write_log(folder: Path, codec: str, size_bytes: int) -> None:
-    """A log with one segment file; what it takes uncompressed is at least ``size_bytes``."""
+    """Write a log with one segment file, whose uncompressed records have at least ``size_bytes``."""
     workload = make(Shape(codec=codec), quick=False)
     config = {"segment.bytes": (1 << 31) - 1, "retention.ms": -1}
     with stratalog.open_engine(folder) as engine:

@@ -1,6 +1,7 @@
-"""A measurement of memory, and nothing else.
+"""Measure the memory of one operation in a separate process.
 
-memory_child.py read WAY FOLDER | hostile FILE LIMIT_BYTES: prints one JSON object, ``null`` if the system does not tell.
+memory_child.py read WAY FOLDER | hostile FILE LIMIT_BYTES: prints one JSON object, ``null`` if the system does not
+report the peak.
 """
 
 from __future__ import annotations

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Stratalog(Peer):
-    """The public calls of the format; each gets the whole buffer at once."""
+    """Public calls of the record format; each call gets the whole buffer."""
 
     name = name_here()
     distribution = "stratalog"
 
     def makers(self) -> dict[Operation, Maker]:
-        """Everything."""
+        """Return the makers of all operations."""
         return {
             Operation.COLUMNS: _columns_job,
             Operation.GATHERED: lambda workload: gathered_job(_columns_job(workload)),

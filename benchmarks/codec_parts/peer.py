@@ -42,7 +42,7 @@ class Peer(ABC):
 
 
 def consume(parts: Iterable[Iterable[object]]) -> None:
-    """Make every object, and let it go; the loop runs in C, for all peers."""
+    """Create and drop every object; the loop runs in C for all peers."""
     for part in parts:
         deque(part, maxlen=0)
 

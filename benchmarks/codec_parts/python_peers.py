@@ -48,7 +48,7 @@ class Client(Peer):
         self._codecs: ModuleType = importlib.import_module(f"{package}.codec")
 
     def makers(self) -> dict[Operation, Maker]:
-        """Everything that such classes have."""
+        """Return the makers of the operations that these classes support."""
         return {
             Operation.COLUMNS: lambda workload: lists_job(self._parts(workload)),
             Operation.GATHERED: lambda workload: gathered_job(lists_job(self._parts(workload))),

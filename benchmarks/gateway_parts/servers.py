@@ -1,4 +1,4 @@
-"""The servers: the gateway, and a real Kafka broker beside it, each a process with a directory of its own."""
+"""The two servers, the gateway and a real Kafka broker, each in its own process with its own directory."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class JavaMissingError(Exception):
 
 
 def find_support() -> None:
-    """Let modules of the tests' support be imported: they are not installed, and found in the checkout alone."""
+    """Make the support modules of the tests importable: they are in the checkout only."""
     if str(_SUPPORT) not in sys.path:
         sys.path.append(str(_SUPPORT))
 

@@ -55,7 +55,7 @@ class Reporter:
             )
 
     def memory(self, name: str, title: str, mib: float) -> None:
-        """Memory that something took beyond what it was given."""
+        """Report the memory that a case needs in addition to its limits."""
         if self._as_json:
             self._line("memory", case=name, title=title, mib=mib)
         else:

@@ -1,4 +1,4 @@
-"""Cases, measured in rounds: each round takes a sample of every side, so that what disturbs one disturbs all."""
+"""Cases, measured in rounds: each round takes a sample of every side, so a disturbance affects all sides."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def measure(case: Case, plan: Plan) -> Result:
 
 
 def _warmed_up(side: Side, plan: Plan) -> int:
-    """Work until the time is over; gives how many calls make a sample."""
+    """Run the side until the warm-up time has passed, and return the number of calls of a sample."""
     left_s, calls = plan.warm_up_s * side.warm_up_times, 1
     while True:
         sample = side.sample(calls)

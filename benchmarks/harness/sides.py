@@ -48,7 +48,7 @@ class Side(ABC):
 
     @abstractmethod
     def sample(self, calls: int) -> Sample:
-        """The time of this many calls in a row, what they return being dropped at once."""
+        """Return the time of this many calls in a row; their results are dropped immediately."""
 
 
 class LocalSide(Side):
@@ -68,7 +68,7 @@ class LocalSide(Side):
         self._check()
 
     def sample(self, calls: int) -> Sample:
-        """The time of this many calls."""
+        """Return the time of this many calls; their results are dropped immediately."""
         return timed(self._call, calls)
 
 
@@ -94,7 +94,7 @@ class PreparedSide(Side):
         self._check()
 
     def sample(self, calls: int) -> Sample:
-        """The time of this many calls on what was prepared for them."""
+        """Return the time of this many calls with the prepared work."""
         with self._prepare(calls) as call:
             return timed(call, calls)
 

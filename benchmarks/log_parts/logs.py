@@ -108,7 +108,7 @@ def unclean_copy(made: MadeLog, root: Path, *, indexes: bool, recovery_point: in
 
 @contextmanager
 def scratch_folder(scratch: Path) -> Iterator[Path]:
-    """An empty folder that is gone afterwards."""
+    """Yield an empty folder, and delete it afterwards."""
     with tempfile.TemporaryDirectory(dir=scratch) as root:
         yield Path(root)
 

@@ -66,7 +66,7 @@ def lookup_cases(
 
 
 def range_case(one: MadeLog, wants: Callable[[str], bool], stack: ExitStack) -> Iterator[Case]:
-    """Time to find the bytes of a transfer, compared with a fetch of the same bytes; a call asks for 1,000 ranges."""
+    """Time to find the byte ranges of transfers, compared with fetches of the same bytes; a call finds 1,000 ranges."""
     if not wants(RANGES):
         return
     log = stack.enter_context(opened(one))

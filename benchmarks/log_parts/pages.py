@@ -1,4 +1,7 @@
-"""Pages for files: a virtual machine gives memory that was freed back to its host, and fetching it again costs more than writing."""
+"""Reserved memory for files.
+
+A virtual machine returns freed memory to its host; requesting it from the host costs more than writing to it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Spark's Python daemon, whose workers have little memory for what tasks do: ``spark.python.daemon.module``.
+"""Spark's Python daemon with a memory limit for tasks: ``spark.python.daemon.module``.
 
-What they import is there before they begin; beyond that they may take ``SMALL_WORKER_BYTES``, and no more: what asks for
-more gets a MemoryError.
+Workers import their modules before the limit begins. They may then allocate ``SMALL_WORKER_BYTES``; a larger allocation
+raises a MemoryError.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A tier in a folder beside Kafka with LocalTieredStorage: a real broker, the same segments, the same disk.
+"""A tier in a folder, compared with Kafka's LocalTieredStorage: a real broker, the same segments, the same disk.
 
-Kafka's own remote storage for tests copies files and syncs nothing. What it takes is measured from outside: from the
-moment a topic may be copied until all its segments are in the folder, and with a Java consumer that reads them.
+Kafka's remote storage for tests copies files and syncs none. Its time is measured from outside: from the change of the
+topic's settings until all segments are in the folder, and with a Java consumer that reads them.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class _Tiered:
     topics: Mapping[str, Iterator[str]]
 
     def copied(self, topic: str, made: MadeLog) -> Sample:
-        """Let a topic be copied and wait until all of it is there."""
+        """Let the broker copy a topic, and wait until all its segments are in the remote storage."""
         wanted = sum(1 for file in made.files if file.suffix == ".log")
         cpu_ns, wall_ns = self.cpu_ns(), time.perf_counter_ns()
         self.alter(topic, _COPIED)
@@ -181,7 +181,7 @@ class _Tiered:
 
 @contextmanager
 def _tiered_broker(scratch: Path, logs: Mapping[str, MadeLog], topics: int) -> Iterator[_Tiered]:
-    """Start a broker, give it the logs, each so many times, and start it again."""
+    """Start a broker, replace its logs by copies of the given ones, and restart it."""
     find_support()
     try:
         from kafka_broker import KafkaBroker  # noqa: PLC0415 - found in the checkout alone, and needs a client
@@ -190,7 +190,7 @@ def _tiered_broker(scratch: Path, logs: Mapping[str, MadeLog], topics: int) -> I
         raise JavaMissingError(f"{KAFKA}: {error}") from error
 
     class Server(KafkaTools):
-        """With all compilers: the tests' broker starts fast and runs slowly."""
+        """Tools that start a broker with all compilers: the tests' broker starts fast and runs slowly."""
 
         def command(self, main: str, *arguments: str) -> list[str]:
             slow = {"-XX:TieredStopAtLevel=1", "-Xmx512m", "-XX:+UseSerialGC"}

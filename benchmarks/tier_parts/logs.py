@@ -63,7 +63,7 @@ class MadeLog:
 
     @contextmanager
     def copied(self, folder: Path) -> Iterator[Path]:
-        """The same in another folder, which is gone afterwards; segments are links."""
+        """Yield a copy of the log in another folder, whose segments are links, and delete it afterwards."""
         shutil.copytree(self.folder, folder, copy_function=_link_or_copy)
         try:
             yield folder
@@ -72,7 +72,7 @@ class MadeLog:
 
 
 def make_log(folder: Path, store: Store, size_bytes: int, segment_bytes: int, *, beside: bool = False) -> MadeLog:
-    """Write a log; with ``beside`` the same records to the topic ``local``, too, which has no tier."""
+    """Write a log. With ``beside``, also write the same records to the topic ``local``, which has no tier."""
     config = {"segment.bytes": segment_bytes}
     batch = [Record(key=b"k%09d" % row, value=os.urandom(50).hex().encode()) for row in range(_BATCH_RECORDS)]
     appends = -(-size_bytes // (_BATCH_RECORDS * _RECORD_BYTES))

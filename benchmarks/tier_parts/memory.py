@@ -25,7 +25,7 @@ _QUICK_BYTES: Final = 4 * _MIB
 
 
 def memory_verdicts(server: LoopbackS3, scratch: Path, options: Options, reporter: Reporter) -> Iterator[Verdict]:
-    """A segment of 1 GiB goes up, and is read from its start."""
+    """Memory of the upload of a segment of 1 GiB, and of a read from its start."""
     limits, store = Limits(), Store(server.uri("memory"), server.options)
     held = {
         UPLOAD: limits.upload_bytes,

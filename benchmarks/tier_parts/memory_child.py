@@ -1,6 +1,6 @@
-"""A measurement of memory, and nothing else.
+"""Measure the memory of one operation in a separate process.
 
-memory_child.py upload|reader FOLDER URI OPTIONS: prints the bytes of the peak, ``null`` if the system does not tell.
+memory_child.py upload|reader FOLDER URI OPTIONS: prints the peak in bytes, ``null`` if the system does not report it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""An S3 server that keeps objects in its memory and checks nothing: fast, so that what is measured is the client.
+"""A fast S3 server that keeps objects in its memory and checks nothing, so that figures are those of the client.
 
-memory_s3.py: serves on a free port of the loopback, tells it on its first line, and ends with its standard input.
+memory_s3.py: serves on a free port of the loopback, prints the port on its first line, and ends when its standard input
+is closed.
 
-It knows what stratalog and s3fs ask for: objects whole and by range, create-only-if-absent, uploads in parts, listings and
-deletions. ``POST /`` forgets everything. Buffers of what is gone are filled again: fresh memory costs more than a request.
+It supports the requests of stratalog and s3fs: objects whole and by range, create-only-if-absent, uploads in parts,
+listings and deletions. ``POST /`` deletes everything. Buffers of deleted objects are reused, because fresh memory takes
+more time than a request.
 """
 
 from __future__ import annotations
@@ -113,7 +115,7 @@ class _Handler(socketserver.BaseRequestHandler):
     """The requests of one connection."""
 
     def handle(self) -> None:
-        """Answer until the client leaves."""
+        """Answer requests until the client closes the connection."""
         self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         assert isinstance(self.server, Server)
         self._objects = self.server.objects

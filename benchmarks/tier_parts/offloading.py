@@ -1,4 +1,4 @@
-"""Offload of closed segments to S3, beside s3fs's own upload of the same files."""
+"""Offload of closed segments to S3, compared with s3fs's upload of the same files."""
 
 from __future__ import annotations
 

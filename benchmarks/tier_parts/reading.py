@@ -1,4 +1,4 @@
-"""Reading a log in a tier from its start: cold beside plain ranged GETs, warm beside the same log on local disk."""
+"""Reads of a tiered log from its start: cold compared with ranged GETs, warm compared with the same log on local disk."""
 
 from __future__ import annotations
 

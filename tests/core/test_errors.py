@@ -171,7 +171,7 @@ _BRANCH = re.compile(r"(?P<indent>[│ ]*)(?:[├└]── )?(?P<name>\w+Error)
 
 
 def drawn_tree() -> dict[str, tuple[str, str]]:
-    """The tree of the module's docstring: name to the name above it and the words beside it."""
+    """Return the tree in the module's docstring: for each name, its parent and its description."""
     tree = dict[str, tuple[str, str]]()
     path = list[tuple[int, str]]()
     for line in (errors.__doc__ or "").splitlines():

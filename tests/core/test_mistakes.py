@@ -107,7 +107,9 @@ EXTRAS: dict[str, tuple[Callable[[Reader], object], str, str]] = {
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relative paths are in a new folder, with a log directory ``data`` and its tier; credentials of this machine are gone."""
+    """Make a working directory with the log directory ``data`` and its tier, and remove credentials from the
+    environment.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

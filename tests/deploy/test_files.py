@@ -87,7 +87,7 @@ def test_the_settings_of_the_example_are_known() -> None:
 
 
 def mounts() -> list[tuple[str, str]]:
-    """Where a file or folder beside compose.yaml is mounted: its path there, and the path in the container."""
+    """Return the files and folders that compose.yaml mounts from its own folder: their path there and in the container."""
     found = []
     for service in COMPOSE["services"].values():
         for mount in service.get("volumes", []):

@@ -34,7 +34,7 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 
 def answered(process: subprocess.Popen[str], port: int, path: str, wanted: str = "") -> str:
-    """Ask until the answer holds ``wanted``, while the process lives."""
+    """Repeat the request until the response contains ``wanted``, or the process ends."""
     deadline_s, text = time.perf_counter() + WAIT_S, ""
     while time.perf_counter() < deadline_s and process.poll() is None:
         try:

@@ -1,4 +1,4 @@
-"""The check of links sees broken ones, and only those."""
+"""The link check reports each broken link, and no other link."""
 
 from __future__ import annotations
 

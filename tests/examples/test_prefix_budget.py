@@ -1,4 +1,4 @@
-"""The example of a policy that sees the whole log, in both tiers."""
+"""The example of a policy that observes the whole log, in the tier and on local disk."""
 
 from __future__ import annotations
 

@@ -328,7 +328,7 @@ class TestLeader(ServiceContract):
 
 
 class TestFollower(ServiceContract):
-    """Of a leader that is not there: it asks again and again."""
+    """Contract tests of a follower whose leader does not exist: it reconnects until it is stopped."""
 
     @pytest.fixture
     def service(self) -> Service:

@@ -1,4 +1,4 @@
-"""Lies and damage in sets of v2 entries. Each format has a file of its own: files run beside each other."""
+"""Inconsistent and damaged sets of v2 entries. Each format has its own file, because files run in parallel."""
 
 from __future__ import annotations
 

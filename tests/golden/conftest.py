@@ -17,7 +17,7 @@ Unpacked = Callable[[str], Golden]
 
 @pytest.fixture(scope="session")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
-    """Gives a golden directory by name; each is unpacked once."""
+    """Return a function that unpacks a golden directory by name, once."""
     folder = tmp_path_factory.mktemp("golden")
 
     @cache

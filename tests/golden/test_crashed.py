@@ -1,4 +1,4 @@
-"""Directories of a broker that was killed: recovery gives what Kafka's own recovery gave, a reader sees it unrepaired."""
+"""Directories of a killed broker: recovery has the result of Kafka's recovery, and a reader has it without a repair."""
 
 from __future__ import annotations
 

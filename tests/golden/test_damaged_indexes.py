@@ -74,7 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=LOGS)
 def whole(request: pytest.FixtureRequest, golden: Unpacked, folder: Path) -> DamagedLog:
-    """A log whose indexes may be changed, if they are put back."""
+    """Return a log whose indexes a test may change, if it restores them."""
     directory, name = request.param
     return DamagedLog(golden(directory), name, folder / f"{directory}-{name}")
 

@@ -113,7 +113,7 @@ def test_an_unknown_magic_is_found(damaged: DamagedLog, magic: int) -> None:
 
 @pytest.mark.long
 def test_a_changed_offset_is_found_where_it_contradicts_another(damaged: DamagedLog) -> None:
-    """No CRC covers offsets. Reads once ended in silence, or gave records at offsets that they never had."""
+    """No CRC covers offsets. Reads used to end without an error, or return records at offsets that they never had."""
     chance = repeatable(2)
     for place in places(damaged):
         file, batch = place.file, place.batch
@@ -135,9 +135,9 @@ def test_a_changed_offset_is_found_where_it_contradicts_another(damaged: Damaged
 
 
 def contradiction(place: Place, told: int) -> Batch | None:
-    """The batch at which it shows that the offset of ``place.batch`` is ``told`` now; None if it may be true.
+    """Return the batch at which a reader detects that ``place.batch`` has the offset ``told``; None if it may be valid.
 
-    That batch itself where the one after it stands exactly where it would if nothing was changed.
+    It is ``place.batch`` itself if the next batch begins exactly where the unchanged batch ends.
     """
     batch = place.batch
     is_v2 = batch.magic == 2

@@ -164,10 +164,10 @@ def test_an_engine_that_only_opens_and_closes_leaves_all_segments_as_they_were(
 
 
 def segment_files(folder: Path) -> dict[str, bytes]:
-    """The segment files that stay, by path, with their contents.
+    """Return the contents of the remaining segment files by path.
 
-    What opening a log clears away is left out, as Kafka clears it too: ``.deleted`` files, and snapshots of earlier
-    stops: those that neither stand at a segment's base offset nor are the newest.
+    Files that Kafka and the engine delete when they open a log are left out: ``.deleted`` files, and snapshots that are
+    neither the newest nor at a segment's base offset.
     """
     kept = {}
     for log in folder.iterdir():

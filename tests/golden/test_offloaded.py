@@ -52,7 +52,7 @@ OffloadedDirectories = Callable[[str], Offloaded]
 def offloaded(
     golden: Unpacked, local_s3: LocalS3, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OffloadedDirectories]:
-    """Gives an offloaded and evicted directory; each is offloaded once."""
+    """Yield a function that returns an offloaded and evicted directory by name; each is offloaded once."""
     with ExitStack() as stack:
 
         @cache
@@ -85,9 +85,10 @@ def base_offsets(folder: Path) -> list[int]:
 def test_only_segments_that_kafka_would_not_upload_remain_on_local_disk(
     offloaded: OffloadedDirectories, directory: str
 ) -> None:
-    """The active segment stays, and what reaches past the last stable offset: Kafka uploads neither.
+    """The active segment stays, and each segment that ends above the last stable offset: Kafka uploads neither.
 
-    An active segment that local retention wants gone next, when the tier has all before it, was closed for the next time.
+    If local retention will evict the active segment next, and the tier has all records before it, the segment is
+    closed.
     """
     found = offloaded(directory)
     for name in found.engine.partitions():

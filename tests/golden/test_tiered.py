@@ -1,4 +1,4 @@
-"""Directories of a broker with a tier: what is local by itself, and both tiers put together in one directory."""
+"""Directories of a broker with a tier: the local part alone, and both tiers in one directory."""
 
 from __future__ import annotations
 

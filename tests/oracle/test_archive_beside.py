@@ -1,4 +1,4 @@
-"""An archive beside a real broker that writes, rolls, cleans, deletes, is killed and starts again."""
+"""An archiver reads the directory of a real broker that writes, rolls, cleans, deletes, is killed and restarts."""
 
 from __future__ import annotations
 

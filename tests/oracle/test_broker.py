@@ -1,4 +1,4 @@
-"""A real broker takes over what stratalog wrote, and stratalog what the broker left."""
+"""A real broker opens a directory that stratalog wrote, and stratalog opens the broker's."""
 
 from __future__ import annotations
 

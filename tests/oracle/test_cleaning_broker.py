@@ -1,7 +1,7 @@
-"""One uncleaned directory, cleaned by a running broker and by stratalog: clients read the same, and each continues to clean
-what the other one cleaned; retention takes the same segments.
+"""A running broker and stratalog clean copies of one directory.
 
-``ORACLE_SEED`` chooses another directory; a failure names the one that it is of.
+Clients read the same records from both. Each then cleans the directory that the other one has cleaned. Retention
+deletes the same segments. ``ORACLE_SEED`` chooses another directory; a failure names its seed.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ WAITS = {
 
 @dataclass
 class Member:
-    """A consumer, and what its group told it."""
+    """Consumer with the rebalances and values that it received."""
 
     consumer: Consumer
     rebalances: list[str] = field(default_factory=list)

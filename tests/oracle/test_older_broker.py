@@ -56,7 +56,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def older_tools(kafka_tools: KafkaTools) -> KafkaTools:
-    """``kafka_tools`` is asked for alone to skip or fail where there is no Java."""
+    """Return the tools of Kafka 2.8.2. ``kafka_tools`` is requested only to skip or fail if there is no Java."""
     del kafka_tools
     return KafkaTools.find(Path(__file__).with_name("pom-2.8.2.xml"))
 

@@ -1,7 +1,7 @@
-"""One directory, two owners: a real broker and stratalog get the same steps, answer the same, and leave the same.
+"""A real broker and stratalog carry out the same steps on copies of one directory: responses and files are equal.
 
-In each round both begin with a copy of one directory; what one of them made of it, stopped or crashed, is what both go
-on with. ``ORACLE_SEED`` chooses another story; a failure names the one that it is of.
+Each round begins with copies of one directory. The directory that one of them left, stopped or crashed, is the start of
+the next round. ``ORACLE_SEED`` chooses other steps; a failure names its seed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A broker starts on what was restored from a tier: records, transactions and the offsets of groups.
+"""A broker starts on a directory that was restored from a tier: records, transactions and offsets of groups.
 
-The broker that is lost was in later leader epochs than a new one is, and has given out the producer ids that a new one gives
-out again.
+The lost broker had later leader epochs than the new broker, and had assigned the producer ids that the new broker
+assigns.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _polled(broker: KafkaBroker, folder: Path) -> str:
 
 
 def _move_all(log_dir: Path, uri: str) -> None:
-    """Let a group read all in a later epoch; close every segment of the broker that is lost, and move it to the tier."""
+    """Read all records with a group in a later epoch, then close and offload every segment of the lost broker."""
     with stratalog.open_engine(log_dir, tier=uri) as engine:
         log = engine.log("orders", 0)
         log.lead(EPOCH)

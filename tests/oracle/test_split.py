@@ -98,9 +98,10 @@ def test_both_split_a_segment_into_the_same_files(
 def test_cleaning_keeps_the_same_records_as_the_broker(
     beds: tuple[LogBed, LogBed], kafka_cleaner: KafkaCleaner, seed: int, magic: int, *, indexed: bool
 ) -> None:
-    """With indexes Kafka meets the overflow only while it cleans, and splits what still overflows then.
+    """If indexes exist, Kafka detects the overflow only during cleaning, and splits the segments that still overflow.
 
-    No aborted transactions: Kafka's pieces have no transaction index then, and show aborted records again.
+    There are no aborted transactions: the pieces that Kafka writes have no transaction index, so aborted records become
+    visible.
     """
     ours, theirs = beds
     write(ours, seed, magic, None)

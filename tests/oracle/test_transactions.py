@@ -1,6 +1,6 @@
-"""Open and prepared transactions continue while a directory moves between a real broker and the gateway.
+"""Open and prepared transactions continue after a directory moves between a real broker and the gateway.
 
-The clients stay: both servers have the same address, so that a client sees a restart only.
+Both servers have the same address, so clients notice only a restart.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Run by CI with nothing but the wheel and its plain dependencies: a working local engine with every format.
+"""Run by CI with only the wheel and its dependencies: a local engine with every format, and errors that name missing
+extras.
 
-What needs an extra says which. The argument is the twin of the kernels that must do the work: compiled or python.
+The argument is the implementation that must be in use: ``compiled`` or ``python``.
 """
 
 from __future__ import annotations

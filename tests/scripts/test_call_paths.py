@@ -1,4 +1,4 @@
-"""The script that counts modules on the way of a call; and how many appends and fetches go through."""
+"""The script that counts the modules of a call, and the number of modules of appends and fetches."""
 
 from __future__ import annotations
 

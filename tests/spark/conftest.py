@@ -1,4 +1,7 @@
-"""One Spark session for the tests that need one, which so stand in one file: a file is for one worker of pytest-xdist."""
+"""The Spark session of the tests.
+
+All tests that need the session are in one file, because pytest-xdist runs a file in one worker.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def has_catalog(has_spark: None) -> None:  # noqa: ARG001 - skips
 
 @pytest.fixture(scope="session")
 def has_connect() -> None:
-    """Skips where Spark Connect lacks what it stands on."""
+    """Skip the test if the dependencies of Spark Connect are missing."""
     if find_spec("grpc") is None:
         absent("grpcio is not installed", "pip install 'pyspark[connect]'")
 

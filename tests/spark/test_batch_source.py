@@ -74,7 +74,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def planned(path: Path, options: dict[str, object]) -> list[tuple[str, int, int]]:
-    """Return the ranges that Spark would read, by the same calls without its processes: a query takes seconds."""
+    """Return the ranges that Spark would read. Calls the source without Spark's processes: a query takes seconds."""
     from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
     from stratalog_spark.source import BatchReader, StratalogSource  # noqa: PLC0415 - the same
 
@@ -284,7 +284,7 @@ def test_the_users_schema_and_the_option_choose_columns(read: Read, data: Path) 
 
 
 def test_a_filter_changes_no_other_use_of_the_frame(read: Read, data: Path) -> None:
-    """A source with ``pushFilters`` gave the filtered count twice: Spark plans a DataFrame once."""
+    """With ``pushFilters``, the second count was the filtered one, because Spark plans a DataFrame once."""
     frame = read(data, subscribe="orders")
     assert frame.where("partition = 1 AND offset < 5").count() == 5
     assert frame.count() == 400

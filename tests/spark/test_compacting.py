@@ -1,4 +1,4 @@
-"""Compaction on Spark: small logs by a task each, larger ones by tasks that tell each other keys."""
+"""Compaction on Spark: one task for each small log, and several tasks that exchange keys for a larger one."""
 
 from __future__ import annotations
 

@@ -364,7 +364,7 @@ def test_exported_rows_become_records_again_each_once(
 def test_tasks_that_put_files_into_one_folder_at_a_time_keep_them_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each names its own files alike, in a folder of its own."""
+    """Each task writes files with the same names into its own folder."""
     from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - comes with Spark's extra
 
     from stratalog_spark.exporting.ledger import Target  # noqa: PLC0415 - needs fsspec alone

@@ -1,4 +1,4 @@
-"""Spark's rows over directories that real Kafka wrote, beside what a client of the broker read of the same records."""
+"""Spark's rows for directories of a real broker, compared with the records that a client of the broker read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def unpacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def rows(logs: Path, log: str, isolation: str) -> Iterator[dict[str, Any]]:
-    """The rows of one log, by the source's own calls: a query of Spark's takes seconds."""
+    """Yield the rows of one log. Calls the source without Spark's processes: a query takes seconds."""
     from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
     from stratalog_spark.source import BatchReader  # noqa: PLC0415 - the same
 

@@ -48,7 +48,7 @@ def damage(folder: Path) -> Path:
 
 @pytest.fixture
 def command(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """``stratalog spark ...`` in this process, on the session of the tests: a JVM of its own takes 10 s."""
+    """Return a function that runs ``stratalog spark`` on the session of the tests: starting another JVM takes 10 s."""
     from stratalog.cli.app import run  # noqa: PLC0415 - needs the extra cli
     from stratalog_spark import session  # noqa: PLC0415 - needs Spark
 

@@ -147,7 +147,7 @@ def test_a_batch_is_appended_and_read_back(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_stream_continues_at_its_position(spark: Any, tmp_path: Path, orders: Path) -> None:
-    """Micro-batches are as small as asked for, and a second run has what came since, of new partitions as well."""
+    """Micro-batches have the requested size. A second run reads the new records, also of new partitions."""
     (tmp_path / "tier").mkdir()
     place, checkpoint = (tmp_path / "tier").as_uri(), tmp_path / "checkpoint"
     spark.createDataFrame([("first",)], "value string").write.format("stratalog").options(

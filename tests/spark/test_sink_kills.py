@@ -39,7 +39,7 @@ def round_of(number: int) -> list[dict[str, Any]]:
 
 
 def run_round(number: int, location: str) -> None:
-    """Stage the rows of a round in two tasks, as a restarted driver does again, and publish them; merge at once."""
+    """Stage the rows of a round in two tasks, publish them, and merge. A restarted driver repeats the whole round."""
     import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
 
     from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - the same

@@ -182,7 +182,7 @@ class ScriptWriter:
         yield Cut("cut", topic, self.chance.random() / 2)
 
     def _old_coordinator(self, topic: str) -> Iterator[Step]:
-        """A marker of a coordinator that another one has taken over from."""
+        """Yield a marker of a coordinator that has been replaced."""
         for author in self._one(topic, lambda found: found.ended_by > 0):
             yield End("old coordinator", topic, author.producer_id, author.epoch, True, author.ended_by - 1, False)
 

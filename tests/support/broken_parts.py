@@ -127,7 +127,7 @@ class Breaker:
     changed: Callable[[], None] = lambda: None
 
     def call(self, label: str, work: Callable[[], Any], arguments: Sequence[Any], *, is_void: bool) -> Any:
-        """Return the result of ``work``, unless this call is to be broken; ``label`` is ``Class.method``."""
+        """Return the result of ``work``, or break the call if it is the target; ``label`` is ``Class.method``."""
         if not self.on or label != self.target:
             return work()
         self.calls += 1

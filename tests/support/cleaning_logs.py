@@ -1,4 +1,4 @@
-"""Logs that are to be compacted, made by seed, and rounds over them."""
+"""Random logs for compaction, made from a seed, and compaction rounds over them."""
 
 from __future__ import annotations
 

@@ -126,5 +126,5 @@ def as_read(topic: Topic, records: Sequence[Record], result: stratalog.AppendRes
 
 
 def without_epochs(records: Sequence[Record] | Iterator[Record]) -> list[Record]:
-    """The records, comparable with what a client of a broker sees."""
+    """Return the records without leader epochs, which a client of a broker does not receive."""
     return [record._replace(leader_epoch=-1) for record in records]

@@ -35,7 +35,7 @@ class Told:
     answer: tuple[Any] | None = None  # what ``may_hold_key`` returns instead; Any: whatever its author returns
 
     def check(self, what: str) -> None:
-        """Raise if this is to fail."""
+        """Raise if ``what`` must fail."""
         if what in self.failing:
             raise ZeroDivisionError(f"the {what} fails")
 

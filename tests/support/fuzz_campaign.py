@@ -1,8 +1,8 @@
-"""Many mutants of one record format, judged by both twins in a process of its own, which reports fatal mutants.
+"""Many mutants of one record format, judged by both twins in a separate process, which reports fatal mutants.
 
-``run`` starts this file as a script and fails with what it takes to do it again: the seed, the mutant's bytes, and a
-smaller one that fails alike. ``STRATALOG_FUZZ_SEED`` and ``STRATALOG_FUZZ_COUNT`` choose other mutants and how many
-scrambled ones there are; lies are a twenty-fifth of that.
+``run`` starts this file as a script. A failure shows how to repeat it: the seed, the mutant's bytes, and a smaller
+mutant that fails in the same way. ``STRATALOG_FUZZ_SEED`` chooses the mutants, and ``STRATALOG_FUZZ_COUNT`` the number
+of scrambled ones; the number of inconsistent ones is a twenty-fifth of it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Memory cost of hostile entries: the peak of resident memory of a process, which counts more than Python's memory.
+"""Memory cost of hostile entries: the peak of resident memory of a process, which includes memory outside of Python.
 
-``measure`` runs this file as a script, which forks for every case: a child begins with what its parent holds, and its
-peak says what the case took beyond that.
+``measure`` runs this file as a script, which forks a child for every case. A child begins with the memory of its
+parent; its peak above that is the cost of the case.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _labels(name: str) -> list[str]:
 
 
 def _batches() -> Iterator[tuple[str, bytes, int]]:
-    """Records sections of magic 2, and the record count beside them."""
+    """Yield records sections of magic 2 and their record counts."""
     zeros = bytes(LIMIT_BYTES - 100)
     yield "a count that lies, within the size", zeros, len(zeros) // 7
     yield "a count that lies", zeros, _MOST

@@ -85,7 +85,7 @@ class Wire:
         self._socket.sendall(data)
 
     def end(self) -> None:
-        """Send no more."""
+        """Close the sending direction of the connection."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def receive(self) -> bytes | None:

@@ -27,9 +27,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch of a ``.log`` file: where it is and which offsets it holds, [first_offset, next_offset).
+    """A batch of a ``.log`` file: its position and its offsets, [first_offset, next_offset).
 
-    A wrapper of V0 or V1 tells only its last offset: the first one is then that after the batch before.
+    A wrapper of V0 or V1 contains only its last offset. Its first offset is the one after the previous batch.
     """
 
     magic: int
@@ -80,7 +80,7 @@ class DamagedLog:
 
 
 def forget_the_stop(folder: Path) -> None:
-    """Let a log directory look as if its writer had been killed and nothing was known to be durable."""
+    """Delete the files of a clean shutdown and the recovery points, as if the writer had been killed."""
     for name in (CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE):
         (folder / name).unlink(missing_ok=True)
 

@@ -45,7 +45,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """The broker's answer to a search for the first record at or after ``query_ms``; offset -1 is "none"."""
+    """The broker's response to a search for the first record at or after ``query_ms``; an offset of -1 means none."""
 
     isolation: str
     query_ms: int

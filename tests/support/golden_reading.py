@@ -62,7 +62,7 @@ def _shown(data: bytes, aborted: tuple[AbortedTransaction, ...], components: Com
 
 
 def from_arrow(table: pa.Table) -> list[Record]:
-    """The records of a table, as ``records()`` gives them."""
+    """Return the records of a table, equal to those of ``records()``."""
     stamps = table["timestamp"].cast(pa.int64()).to_pylist()
     return [
         Record(

@@ -2,9 +2,9 @@
 
 ``lie`` knows the structure. It changes one field of an entry, of a record or of a message inside a wrapper, corrects
 the CRC, and can compress the result. A mutant therefore passes all checks except those of the changed field.
-``scramble`` knows little of the structure: it flips, cuts, repeats and joins bytes. ``shrink`` reduces a failing input.
+``scramble`` mostly ignores the structure: it flips, cuts, repeats and joins bytes. ``shrink`` reduces a failing input.
 
-All functions take their randomness from the caller: the same ``Random`` gives the same mutants.
+Each function gets a ``Random`` from its caller. Its seed determines the mutants.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _varint(number: int) -> bytes:
 
 
 def _mangled(raw: bytes, chance: Random) -> bytes:
-    """Return changed bytes; their size mostly differs from the length field beside them."""
+    """Return changed bytes; their size usually differs from their length field."""
     at = chance.randrange(len(raw) + 1)
     return chance.choice((b"", raw[:at], raw[at:], raw + raw[:at], raw[:at] + b"\xff" + raw[at + 1 :], raw + b"\0"))
 

@@ -300,10 +300,11 @@ class KafkaBroker:
         return records
 
     def _admin(self) -> AdminClient:
-        """One that knows the controller; to be kept until its futures are done.
+        """Return a client that knows the controller; keep it until its futures are done.
 
-        A broker that has just started may know of none, nor of itself. A client whose first look is then never looks
-        again, and its requests time out (seen with librdkafka 2.16): hence another one for each look.
+        A broker that has just started may know neither a controller nor itself. If the first metadata of a client lacks
+        the controller, librdkafka 2.16 does not request it later, and requests time out. Each attempt therefore uses a
+        new client.
         """
         clock = SystemClock()
         end_ns = clock.monotonic_ns() + CLIENT_SECONDS * 1_000_000_000

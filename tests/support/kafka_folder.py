@@ -113,7 +113,7 @@ class KafkaFolder:
         _replace(self.bed.directory / name, format_offsets({LOG: offset}))
 
     def expire(self) -> None:
-        """Retention takes the oldest segment, unless that is the active one; its file vanishes at once."""
+        """Delete the oldest segment as retention does, unless it is active; its file is deleted immediately."""
         if len(self.segments) > 1:
             oldest = min(self.segments)
             del self.segments[oldest]
@@ -122,9 +122,10 @@ class KafkaFolder:
             self.path(oldest, DELETED_SUFFIX).unlink()
 
     def clean(self, first: int, last: int, *, keep_every: int = 1, stop_at: str = "") -> None:
-        """The cleaner puts one segment in the place of closed ones, counted from the oldest; of batches it keeps some.
+        """Replace closed segments, counted from the oldest, by one segment with some of their batches, as the cleaner
+        does.
 
-        ``stop_at``: die behind that step: ``cleaned``, ``swap``, ``deleted``.
+        ``stop_at``: stop after this step: ``cleaned``, ``swap`` or ``deleted``.
         """
         bases = sorted(self.segments)[:-1][first : last + 1]
         if not bases:

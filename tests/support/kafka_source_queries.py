@@ -184,7 +184,7 @@ class Program:
         return told(query.use(self.load(side, query.options)))
 
     def failure(self, side: str, options: dict[str, str]) -> dict[str, Any]:
-        """True if a query fails before it gives a row."""
+        """Return ``failed`` as True, and the error, if a query fails before its first row."""
         try:
             self.load(side, options).collect()
         except Exception as error:  # noqa: BLE001 - the two sides raise different ones

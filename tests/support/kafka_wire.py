@@ -30,9 +30,9 @@ class Answer(NamedTuple):
 
 
 class KafkaWire:
-    """One connection to a broker. A context manager; for one thread. Everything goes to partition 0.
+    """One connection to a broker. A context manager, for one thread. All requests use partition 0.
 
-    A broker that has just started may not lead its partitions yet: it is asked until it does.
+    A broker that has just started may not lead its partitions yet: requests are repeated until it does.
     """
 
     def __init__(self, address: str) -> None:
@@ -41,7 +41,7 @@ class KafkaWire:
         self._number = 0
 
     def produce(self, topic: str, data: bytes) -> Answer:
-        """Append a batch as it is; the answer comes when it is in the log."""
+        """Append a batch unchanged; return the response of the broker after the append."""
         body = _text(b"any") + Struct(">hii").pack(-1, ANSWER_SECONDS * 1000, 1)
         body += _text(topic.encode()) + Struct(">iii").pack(1, 0, len(data)) + data
         return self._until_led(lambda: _produced(self._ask(_PRODUCE, 7, body), topic))

@@ -1,4 +1,4 @@
-"""Ports for servers that take no port 0, or that come back under the same one."""
+"""Ports for servers that do not support port 0, or that restart on the same port."""
 
 from __future__ import annotations
 

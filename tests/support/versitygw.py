@@ -1,4 +1,4 @@
-"""A second S3 server beside moto: versitygw over a folder, built once from its published Go module."""
+"""A second S3 server in addition to moto: versitygw over a folder, built once from its published Go module."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The power is cut before every change of the disk that a compaction or a deletion makes: no newest record is lost, nothing
-comes back, and the next round ends the work."""
+"""Power losses before each change of the disk by a compaction or a deletion.
+
+No newest record is lost, no deleted record is restored, and the next round completes the work.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,9 @@ def test_a_sync_that_is_left_out_is_found(tmp_path: Path, bed: LogBed, broken: t
 def test_records_that_a_transaction_replaces_are_dropped_once_its_marker_is_durable(
     tmp_path: Path, bed: LogBed
 ) -> None:
-    """Else a loss of power takes the marker, the transaction counts for aborted, and what it outdated is gone as well."""
+    """If they were dropped earlier, a power loss could delete the marker and abort the transaction: both values would
+    be lost.
+    """
     bed.topic, chance = cleaning_logs.topic(segment_bytes=2500), random.Random(0)  # noqa: S311 - the same in every run
     bed.folder.mkdir(parents=True)
     files = bed.files_port = PowerLossVfs(bed.folder)
@@ -144,7 +148,7 @@ def test_records_that_a_transaction_replaces_are_dropped_once_its_marker_is_dura
 
 
 def give_up_what_was_committed(patch: pytest.MonkeyPatch) -> None:
-    """A replacement whose old segments are gone is not carried out (KAFKA-6264, KAFKA-12520)."""
+    """Do not complete a replacement whose old segments are already deleted (KAFKA-6264, KAFKA-12520)."""
 
     def plan(names: Sequence[str], *ends: Callable[[str], int]) -> SwapPlan:
         found = plan_swap(names, *ends)
@@ -156,7 +160,7 @@ def give_up_what_was_committed(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_what_was_replaced(patch: pytest.MonkeyPatch) -> None:
-    """Old segments stay beside the one that replaces them (KAFKA-12955)."""
+    """Keep old segments after their replacement (KAFKA-12955)."""
     patch.setattr(folder, "plan_swap", lambda *asked: replace(plan_swap(*asked), removals=()))
 
 

@@ -36,7 +36,7 @@ def fill(bed: LogBed, count: int, **settings: object) -> None:
 
 
 class Saying(CleanupPolicy):
-    """Gives back, or raises, what it was made with."""
+    """Cleanup policy that returns or raises the object of its constructor."""
 
     def __init__(self, answer: object) -> None:
         self.answer = answer
@@ -208,7 +208,7 @@ def test_a_pass_over_idle_logs_touches_no_file(tmp_path: Path, clock: ManualCloc
 def test_an_active_segment_that_is_too_old_for_local_disk_is_closed_sent_and_evicted(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    """Else the records of a topic that went quiet would stay on local disk until segment.ms, unsent."""
+    """If a topic gets no more records, its active segment must not stay on local disk until ``segment.ms``."""
     (tmp_path / "bucket").mkdir()
     settings = {"remote.storage.enable": True, "retention.ms": -1, "local.retention.ms": 5000}
     with open_engine(tmp_path / "data", tier=f"file://{tmp_path / 'bucket'}", env=Env(clock=clock)) as engine:

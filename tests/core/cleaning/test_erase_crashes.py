@@ -1,5 +1,6 @@
-"""The power is cut before every change of the disk that erasing a key or deleting old segments makes: what is to stay stays,
-and what the proof calls gone never comes back.
+"""Power losses before each change of the disk by the erasure of a key or the deletion of old segments.
+
+Other records stay, and a record that the proof calls erased is never restored.
 """
 
 from __future__ import annotations

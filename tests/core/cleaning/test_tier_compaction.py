@@ -425,7 +425,9 @@ def test_a_round_never_holds_the_list_of_all_segments(tmp_path: Path, monkeypatc
 
 
 def test_an_eviction_that_power_loss_interrupts_leaves_no_hole(logs: TieredLogs) -> None:
-    """A local segment that came back before one that did not would hide what the tier has in between."""
+    """Each eviction is durable before the next one. If a power loss restored only the first segment, its log end would
+    hide records of the tier.
+    """
     done = list[str]()
     files = FaultyVfs()
     engine = logs.engine(files=files)

@@ -1,8 +1,8 @@
-"""The process ends, or the power goes, before any operation of a compaction or an erasure over both tiers.
+"""Kills and power losses before each operation of a compaction or an erasure over both tiers.
 
-Whatever is left then: of each key the newest record is there, or older ones never come instead; what was erased stays so; the
-tier alone says the same up to its end, and names nothing that is not there; no local copy differs from what the tier has in
-its place. A new engine ends the work.
+After each of them: the newest record of each key exists, and no older record replaces it. Erased records stay erased.
+The tier alone has the same records up to its end, and names only existing objects. Each local copy equals the bytes in
+the tier. A new engine completes the work.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def commit_without_upload(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_names(patch: pytest.MonkeyPatch) -> None:
-    """Files deleted from local disk may come back after a loss of power."""
+    """Let a power loss restore files that were deleted from local disk."""
     patch.setattr(PowerLossVfs, "sync_folder", lambda *_: None)
 
 

@@ -118,7 +118,7 @@ def test_wrong_arguments_are_reported(wrong: list[str], capsys: pytest.CaptureFi
 
 
 class Keeping(SimObjectStore):
-    """Says that it deletes, and does not."""
+    """Object store that reports deletions and does not delete."""
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
         del keys, deadline_ns
@@ -126,7 +126,7 @@ class Keeping(SimObjectStore):
 
 
 class SamePage(Keeping):
-    """Lists the first page whatever it is asked for, too."""
+    """Object store that also lists the first page for each request."""
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
         del after

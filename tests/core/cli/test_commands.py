@@ -393,7 +393,7 @@ def damage(folder: Path, partition: int) -> None:
 
 
 def test_lines_that_were_appended_before_an_error_are_counted(stratalog: Run, filled: Path, tmp_path: Path) -> None:
-    """One of a million lines is too large: the error gives the number of appended lines and the line to continue from."""
+    """The error contains the number of appended lines and the number of the line that is too large."""
     (tmp_path / "lines").write_bytes(b"x\n" * 20_005 + b"y" * 3_000_000 + b"\n" + b"z\n")
     ended = stratalog("produce", "orders", tmp_path / "lines", "--dir", filled, "--json")
     assert ended.code == 2
@@ -497,7 +497,7 @@ def test_partitions_that_end_before_an_offset_are_no_error_while_one_has_it(
 
 
 def test_each_command_finds_the_log_directories_in_the_settings(stratalog: Run, filled: Path, tmp_path: Path) -> None:
-    """Commands that write took the directory of a settings file, those that read did not."""
+    """Commands that read used to ignore the directories of a settings file."""
     (tmp_path / "bucket").mkdir()
     tier = (tmp_path / "bucket").as_uri()
     settings = tmp_path / "stratalog.toml"

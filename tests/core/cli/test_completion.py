@@ -1,4 +1,4 @@
-"""Completion by shells: the script they load, and what it asks for."""
+"""Completion by shells: the script that a shell loads, and its requests."""
 
 from __future__ import annotations
 

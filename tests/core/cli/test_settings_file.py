@@ -15,7 +15,7 @@ from stratalog_spark.commands.commands import spark
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory; beside it three log directories, each with a topic of its own."""
+    """Return the working directory; its parent has three log directories, each with one topic."""
     for name in ("named", "variable", "working"):
         with open_engine(tmp_path / name) as engine:
             engine.create_topic(name)
@@ -76,7 +76,7 @@ def test_an_engine_of_a_program_reads_no_file_of_the_working_directory(here: Pat
 
 
 def test_a_directory_is_verified_beside_a_file_of_settings(here: Path, tmp_path: Path) -> None:
-    """``verify DIR`` takes no ``--config``; a file that is merely there is no mistake of the caller."""
+    """``verify DIR`` has no ``--config``, and ignores a settings file in the working directory."""
     (here / "stratalog.toml").write_bytes((here.parent / "working.toml").read_bytes())
     assert run(["verify", str(tmp_path / "named")]) == 0
 

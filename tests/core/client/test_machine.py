@@ -47,7 +47,7 @@ class Clients(RuleBasedStateMachine):
 
     @rule(name=IDS)
     def open(self, name: str) -> None:
-        """Another producer with the id: what the one before had not ended is gone."""
+        """Open another producer with the id. The uncommitted records of the previous producer are then discarded."""
         old = self.producers.get(name)
         self.producers[name] = self.engine.producer(transactional_id=name)
         if old is not None:
@@ -129,7 +129,7 @@ class Clients(RuleBasedStateMachine):
 
     @rule()
     def everything_is_seen(self) -> None:
-        """With no transaction open a reader sees all, each record once."""
+        """If no transaction is open, a consumer reads each record once."""
         if self.pending:
             return
         with self.engine.consumer(topics=["t"], isolation="read_committed", auto_offset_reset="earliest") as consumer:

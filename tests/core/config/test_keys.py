@@ -189,7 +189,7 @@ samples = st.fixed_dictionaries(
 
 @given(samples, st.booleans())
 def test_a_written_setting_is_read_back(values: dict[str, object], only_changed: bool) -> None:  # noqa: FBT001 - drawn
-    """A folder with a comma in its name came back as two."""
+    """A folder with a comma in its name used to be read back as two folders."""
     settings = sample(**values)
     written = settings.to_mapping(only_changed=only_changed)
     assert Sample.from_mapping(written, "test") == settings

@@ -34,7 +34,7 @@ Harm = Callable[[], None]
 
 
 class EndlessError(BaseException):
-    """A reader took more steps than it can need; no code catches this error."""
+    """A reader took more steps than it can need. No code catches this error."""
 
 
 @contextlib.contextmanager
@@ -243,7 +243,7 @@ READERS: Final = (read_records, read_columns, read_arrow, read_batches, send_bat
 
 
 def read_all(log: LogReader, harm: Harm) -> None:
-    """Start all readers of one log, change a file, then let each reader continue to its end."""
+    """Start all readers of a log, change a file, then run each reader to its end."""
     begun = [read(log) for read in READERS]
     for reader in begun:
         next(reader)

@@ -302,7 +302,7 @@ def test_an_iterator_continues_in_the_tier_when_its_segment_is_evicted(tmp_path:
 
 
 def test_an_older_copy_of_a_directory_is_refused(tmp_path: Path, tier: str) -> None:
-    """Appending to it would give offsets away twice: the tier is ahead."""
+    """The tier has later records: an append would assign their offsets a second time."""
     data = tmp_path / "data"
     with open_engine(data, tier=tier) as engine:
         engine.create_topic("orders", config=TIERED)

@@ -100,7 +100,7 @@ def test_a_clean_directory_that_was_never_checked_stays_clean(tmp_path: Path) ->
 
 
 def nth(number: int, rule: Rule) -> Rule:
-    """A rule that is asked from its ``number``-th operation on, counted from 1 over those that it would refuse."""
+    """Return a rule that fails from the ``number``-th operation on that ``rule`` would refuse, counted from 1."""
     left = [number]
 
     def asked(operation: str, path: str) -> None:

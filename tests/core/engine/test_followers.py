@@ -1,4 +1,4 @@
-"""Followers and truncation beside a tier."""
+"""Followers and truncation of a log with a tier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is full when an engine is started again: what it has is read, and can be taken off it."""
+"""Restart on a full disk: its records are read, and can be offloaded or deleted."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_deleting_makes_room(killed: Path, disk: SmallDisk, bucket: str) -> None
 
 
 def test_files_that_a_full_disk_refused_are_written_later(killed: Path, disk: SmallDisk, bucket: str) -> None:
-    """Indexes and what is known of producers: of a producer that comes back no record is taken twice."""
+    """Indexes and producer snapshots are written later. A producer that retries a batch does not append it twice."""
     disk.room_bytes *= 2
     with reopened(killed, disk, bucket) as engine, engine.producer() as producer:
         end = producer.send("plain", value=b"once").result().offset + 1

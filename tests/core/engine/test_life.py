@@ -1,6 +1,7 @@
-"""A random life of a log with a tier: whatever is done to it, in whatever order, what is read is what a model says.
+"""Random operations on a log with a tier; reads always return the records of a model.
 
-The seeds here are the same in every run; ``LIFE_SEED`` and ``LIFE_STEPS`` in the environment give others, and longer lives.
+The seeds are the same in every run. ``LIFE_SEED`` and ``LIFE_STEPS`` in the environment set another seed and the number
+of operations.
 """
 
 from __future__ import annotations
@@ -162,7 +163,9 @@ class Life:
         self.engine = self.open()
 
     def attach(self) -> None:
-        """Local disk is lost: what the tier does not have is gone, a transaction whose end is not there is aborted."""
+        """Replace the disk and attach the tier: later records are lost, and transactions without an end marker are
+        aborted.
+        """
         self.engine.offload()
         self.engine.close()
         self.next_disk()

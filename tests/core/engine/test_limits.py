@@ -1,4 +1,4 @@
-"""Bounds on what files, roots, notes and callers ask for: each is checked before memory is taken or a loop begins."""
+"""Limits for sizes in files, roots, notes and arguments: each is checked before memory is allocated or a loop begins."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def values(log: Any) -> list[bytes | None]:
 
 @contextmanager
 def small_memory() -> Iterator[None]:
-    """Fail if more than a bounded amount of memory is taken at any time."""
+    """Fail if the peak of allocated memory exceeds ``MOST_BYTES``."""
     tracemalloc.start()
     try:
         yield
@@ -70,7 +70,7 @@ def small_memory() -> Iterator[None]:
 
 
 def claim_huge_index(bucket: Path, kind: str = "index") -> None:
-    """Let the head claim an index of 3 GiB; the object is as long, and takes no space."""
+    """Change the head so that it has an index of 3 GiB. The object is a sparse file of this size."""
 
     def change(root: dict[str, Any]) -> None:
         entry = root["entries"][0]

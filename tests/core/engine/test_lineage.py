@@ -237,7 +237,9 @@ def produced(sequence: int, log: Log, *, transactional: bool = False) -> bytes:
 def test_a_follower_that_begins_from_the_tier_knows_what_its_leader_knew(
     pair: tuple[Engine, Engine], replicas: Replicas
 ) -> None:
-    """Epochs below its start, the log start, and producers: as leader it takes what the other one would have taken."""
+    """It knows the epochs below its start, the log start and the producers. As leader, it accepts the same batches as
+    the old leader.
+    """
     a, b = pair
     write(a, 2, "a")
     log_of(a).lead(3)

@@ -1,7 +1,8 @@
-"""Outages of the store by chance, between and inside of everything that an engine does, with losses of power.
+"""Random outages of the store during all operations of an engine, with power losses.
 
-Whatever the disk is left as: opened while the store is away the log begins where it began, has every record that was called
-durable, and says of older ones that they are away. When the store is back all of them are there, once.
+After each power loss, an engine opens the log while the store is unavailable: the log start has not changed, every
+durable record exists, and reads of older records report the unavailable tier. When the store is available, each record
+exists once.
 """
 
 from __future__ import annotations

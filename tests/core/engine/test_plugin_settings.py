@@ -1,4 +1,4 @@
-"""Topic settings of plugins: checked, stored, altered, seen by what they are for; and what happens without the plugin."""
+"""Topic settings of plugins: checks, storage, changes, their use by components, and topics whose plugin is missing."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Plugin:
 
 
 def opened(tmp_path: Path, layout: TierLayout, clock: ManualClock | None = None, deadline_ms: int = 300_000) -> Engine:
-    """An engine with three closed segments that local retention wants gone."""
+    """Return an engine with three closed segments that local retention can evict."""
     (tmp_path / "bucket").mkdir(exist_ok=True)
     engine = open_engine(
         tmp_path / "data",

@@ -1,4 +1,4 @@
-"""Reads that span local disk, tier and epochs, beside a twin of the log that has no tier."""
+"""Reads over local disk, tier and epochs, compared with an equal log that has no tier."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ class Twins:
         self.epoch = max(log.leader_epoch for log in self.logs)
 
     def fill(self, engine: Engine, steps: int) -> None:
-        """Plain and transactional batches, rolls and new leader epochs; then all that may go goes."""
+        """Append plain and transactional batches with rolls and new leader epochs, then offload and evict all closed
+        segments.
+        """
         for _ in range(steps):
             self.step(self.chance.random())
         for producer in sorted(self.open):
@@ -166,7 +168,7 @@ def test_a_log_over_both_tiers_reads_as_one_without(tmp_path: Path, settings: di
 
 @pytest.mark.long
 def test_a_cached_chunk_may_be_larger_than_its_contents(tmp_path: Path) -> None:
-    """A compressed chunk of a segment is stored in more bytes than a reader asks for."""
+    """A stored chunk of a compressed segment can be larger than the bytes that a reader requests."""
     with opened(tmp_path, tier_cache_dir=str(tmp_path / "cache"), limits_chunk_cache_bytes=0) as engine:
         twins = Twins(engine, "chunked")
         twins.fill(engine, 80)

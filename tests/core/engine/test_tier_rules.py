@@ -125,7 +125,7 @@ def test_a_scan_is_the_same_wherever_the_segments_are(tmp_path: Path, sim: Liste
 
 
 def test_both_tiers_count_once_for_size_retention(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> None:
-    """KAFKA-16890: what is in both tiers is not counted twice, so that nothing goes too early."""
+    """KAFKA-16890: if segments in both tiers were counted twice, retention would delete too early."""
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t", config={"retention.bytes": 5_500, "local.retention.bytes": 3_000})
         fill(engine, 5)

@@ -217,13 +217,13 @@ def test_nothing_is_lost_nothing_appears_nothing_dangles(tmp_path: Path) -> None
 
 
 def evict_before_commit(patch: pytest.MonkeyPatch) -> None:
-    """Redpanda #29674: local retention goes ahead of the upload."""
+    """Evict local segments before their upload is committed (Redpanda #29674)."""
     cut = retention.cut_of
     patch.setattr(retention, "cut_of", lambda actions, limit: cut(actions, 1 << 40 if limit else limit))
 
 
 def collect_the_head(patch: pytest.MonkeyPatch) -> None:
-    """Objects go that the head still names."""
+    """Delete objects that the head still names."""
     patch.setattr(collect, "removed_objects", lambda before, *_: object_keys(before.entries))
 
 

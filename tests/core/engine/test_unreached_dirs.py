@@ -179,7 +179,9 @@ def test_nor_is_another_owner(dirs: list[Path]) -> None:
 
 
 def test_the_directory_with_the_settings_is_needed_if_no_inventory_has_them(dirs: list[Path]) -> None:
-    """Directories of an earlier release: under other settings records could be deleted, or go to a tier as they are."""
+    """Directories of an earlier release have no inventory. With other settings, records could be deleted or offloaded
+    unencrypted.
+    """
     for directory in dirs:
         (directory / INVENTORY_FILE).unlink()
     with pytest.raises(LogDirPermissionError):

@@ -123,7 +123,7 @@ Others = Callable[[list[Any], stratalog.Log], Any]
 def call(
     owner: Any, name: str, function: Callable[..., Any], log: stratalog.Log, which: str, value: Any, others: Others
 ) -> Any:
-    """Call a method with one value, and with what ``others`` gives for the other parameters that have no default."""
+    """Call a method with ``value`` for one parameter, and results of ``others`` for other parameters without a default."""
     positional, keywords = list[Any](), dict[str, Any]()
     for parameter in parameters(function):
         if parameter.name == which:

@@ -246,7 +246,7 @@ def test_half_of_what_the_system_allows_is_never_passed(
 
 
 def test_a_system_without_unix_modules_reads_formats_all_the_same() -> None:
-    """Windows: nothing is locked there, and no limit is asked for."""
+    """On Windows, no file is locked and no limit is requested."""
     script = """
 import sys
 sys.modules["fcntl"] = sys.modules["resource"] = None  # what imports them fails

@@ -27,7 +27,7 @@ assert os.waitpid(child, 0)[1] == 0
 
 
 def together() -> Callable[[object], bool]:
-    """Work that takes two at once: it breaks if they do not come together."""
+    """Return a job that needs two threads at the same time: with one thread, its barrier times out."""
     meeting = threading.Barrier(2, timeout=WAIT_S)
     return lambda _: meeting.wait() >= 0
 

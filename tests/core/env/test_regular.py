@@ -1,4 +1,4 @@
-"""Opening what is no regular file: a typed error at once, on any thread, with no other end to wait for."""
+"""Opening a path that is not a regular file raises a typed error on any thread, and never waits for another process."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_a_job_that_raises_does_not_end_the_others(caplog: pytest.LogCaptureFixt
 
 
 def test_a_job_may_close_its_worker() -> None:
-    """A listener that closes its engine waited for itself; with a full queue it even did so before that."""
+    """A listener that closed its engine used to wait for itself, also when the queue was full."""
     worker, running, gate = Worker("test-inside", limit=2), threading.Event(), threading.Event()
     seen: list[object] = []
 

@@ -12,10 +12,10 @@ TAIL = 20  # items that the tail's readers need, of one byte each
 
 
 def hit_share(order: CacheOrder, *, history_per_step: int, steps: int = 2_000) -> float:
-    """The share of the tail's reads that the cache answers while others replay history, from the second half on.
+    """Return the cache hit ratio of tail reads during reads of old items, measured in the second half.
 
-    Each step one consumer of the tail reads one of its items at random, and each history item is read four times in a
-    row, as a reader does that goes through a chunk in steps.
+    In each step, one consumer reads a random item of the tail. Each old item is read four times in a row, as by a
+    reader that reads a chunk in several steps.
     """
     chance = random.Random(7)  # noqa: S311 - a seed repeats it
     cache = ByteCache(LIMIT, order)

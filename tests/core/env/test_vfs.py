@@ -346,7 +346,7 @@ def test_looking_whether_bytes_are_in_memory_changes_nothing(tmp_path: Path) -> 
 
 
 def is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, owner: int) -> bool:
-    """Return the answer for a file with this mode and owner."""
+    """Return ``is_private`` of a file with this mode and owner."""
     path = tmp_path / "keys"
     path.write_bytes(b"")
     found = path.stat()

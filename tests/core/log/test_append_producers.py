@@ -1,4 +1,4 @@
-"""Idempotent producers and coordinators at a log: several batches at once, fencing, what stays when an append fails."""
+"""Idempotent producers and coordinators: several batches in one append, fencing, and the state after a failed append."""
 
 from __future__ import annotations
 

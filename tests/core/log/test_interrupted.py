@@ -31,9 +31,11 @@ MODULES = (
 
 @contextlib.contextmanager
 def interrupted_at(line: int) -> Iterator[Callable[[], bool]]:
-    """Raise KeyboardInterrupt at the ``line``-th line that runs in MODULES; the value tells whether it came to that.
+    """Raise KeyboardInterrupt at the ``line``-th executed line of MODULES. The yielded function returns True after
+    that.
 
-    ``with`` lines do not count: they run once more before their lock is released, where Python handles no signal.
+    ``with`` lines are not counted: they run a second time before their lock is released, where Python handles no
+    signal.
     """
     left = [line]
 
@@ -71,7 +73,9 @@ def reopened(bed: LogBed, *, clean: bool) -> list[bytes | None]:
 def test_an_append_that_is_interrupted_at_any_line_leaves_whole_records_once(
     tmp_path: Path, bed: LogBed, size: int
 ) -> None:
-    """After Ctrl-C between writing and counting, the next append gave the same offsets out again."""
+    """If Ctrl-C came after the write and before the log end was updated, the next append used to assign the same
+    offsets.
+    """
     refused = 0
     for line in itertools.count(1):
         again = LogBed(tmp_path / str(line), bed.registry, TopicConfig(segment_bytes=300, index_interval_bytes=1))

@@ -16,7 +16,7 @@ COUNT, EACH = 18, 3
 
 
 def merged(bed: LogBed, state: str) -> dict[str, bytes]:
-    """One segment that takes the place of the first two, as compaction would leave it: every other record is gone."""
+    """Return a compacted segment that replaces the first two segments and has every other record."""
     batches = [bed.batch(6 * n, [Record(timestamp_ms=1, key=b"k%d" % (6 * n), value=b"new")]) for n in range(2)]
     return {bed.path(0).name + state: b"".join(batches)}
 

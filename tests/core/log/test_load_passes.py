@@ -1,4 +1,4 @@
-"""Files that loading leaves on disk besides the log itself: snapshots, rebuilt indexes, discarded segments."""
+"""Other files that loading leaves on disk: snapshots, rebuilt indexes, discarded segments."""
 
 from __future__ import annotations
 
@@ -207,10 +207,10 @@ def test_progress_is_reported_up_to_the_last_byte(produced: LogBed) -> None:
 @pytest.mark.parametrize("segment", [0, 1])
 @pytest.mark.long
 def test_a_batch_whose_offset_is_damaged_never_puts_the_end_of_the_log_elsewhere(bed: LogBed, segment: int) -> None:
-    """Flip every bit of every offset except those of the last batch, after which no batch could contradict it.
+    """Flip every bit of every offset except those of the last batch, which no later batch can contradict.
 
-    The log is cut before such a batch. The last one of a closed segment may stand before a gap that compaction left, and
-    recovery keeps it and everything after it, as Kafka's does: a reader gets an error.
+    Recovery truncates the log before the damaged batch. The last batch of a closed segment can precede a gap that
+    compaction left. As in Kafka, recovery keeps this batch and all later ones, and a reader gets an error.
     """
     batches = [b"".join(bed.batch(base + 2 * i, records(2, start=base + 2 * i)) for i in range(4)) for base in (0, 8)]
     size = len(batches[segment]) // 4

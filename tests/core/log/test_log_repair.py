@@ -70,7 +70,7 @@ def test_a_log_that_ends_below_a_checkpoint_has_lost_its_end_only_after_a_clean_
 
 
 def test_bad_records_of_an_overflowed_segment_have_their_position_in_the_file(bed: LogBed) -> None:
-    """The check reads such a segment in pieces; each piece begins at position 0."""
+    """The check reads the segment in pieces, each of which begins at position 0."""
     bad = bytearray(bed.batch(SPAN + 5, records(1)))
     bad[57:61] = (2).to_bytes(4, "big")  # the number of records
     seal(bad)

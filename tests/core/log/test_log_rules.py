@@ -51,7 +51,10 @@ def batches_in(path: Path) -> list[Batch]:
 
 
 def fill(bed: LogBed, log: Log, seed: int) -> dict[int, int]:
-    """Batches of several producers with times that go up and down, some aborted, epochs; the epoch of each batch."""
+    """Append batches of several producers with unordered timestamps, aborted transactions and leader epochs.
+
+    Return the epoch of each batch by its base offset.
+    """
     chance = random.Random(seed)  # noqa: S311 - a seed repeats it
     epochs, sequences, opened = dict[int, int](), dict.fromkeys((5, 6), 0), set[int]()
     for _ in range(120):

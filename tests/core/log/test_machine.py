@@ -21,9 +21,10 @@ codecs = st.sampled_from([None, "gzip", "lz4"])
 
 
 class LogMachine(RuleBasedStateMachine):
-    """``model`` are the records written, at their offsets; those below ``durable`` may never go.
+    """Random operations on a log, compared with a model.
 
-    None is an offset without a record, as in the log of a leader that was compacted. ``begins`` are offsets of batches.
+    ``model`` has the records by offset; records below ``durable`` must survive. None is an offset without a record, as
+    in the log of a leader that was compacted. ``begins`` has the base offsets of batches.
     """
 
     def __init__(self) -> None:
@@ -158,7 +159,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(lost=st.integers(1, 400))
     @precondition(lambda self: len(self.model) > self.durable)
     def crash_and_lose_the_end(self, lost: int) -> None:
-        """Bytes go from the end of the last segment: what is left is a prefix, or begins again at the log start."""
+        """Truncate the last segment: the log keeps a prefix of its records, or is empty and begins at the log start."""
         self.bed.crash()
         self.bed.log_start = self.start
         last = max(path for path in self.bed.folder.iterdir() if path.suffix == ".log")

@@ -31,7 +31,7 @@ def forget_the_folder(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledge_before_the_sync(patch: pytest.MonkeyPatch) -> None:
-    """An append that is to be durable returns when it is written."""
+    """Return from a durable append before the sync."""
     patch.setattr(append, "sync_records", lambda *_: None)
 
 

@@ -159,7 +159,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1), clean=st.booleans(), stale=st.booleans())
     def restart(self, which: int, clean: bool, stale: bool) -> None:  # noqa: FBT001 - hypothesis names its arguments
-        """A replica comes back with the high watermark that was stored, which may be an older one."""
+        """Restart a replica with its stored high watermark, which may be an older one."""
         bed, offsets, end = self.beds[which], self.logs[which].offsets(), stored_end(self.logs[which])
         if not stale:
             self.watermarks[which] = offsets.high_watermark

@@ -100,7 +100,9 @@ class Search:
                 self.recover(image)
 
     def recover(self, image: Image) -> None:
-        """A reader sees all and changes nothing; a writer too, and leaves no doubt; and so after another crash."""
+        """A reader of the image returns all records and changes nothing. A writer repairs the log, also after a second
+        crash.
+        """
         with self.bed(f"read{len(self.seen)}", PowerLossVfs, image, look=False) as reading:
             assert content(reading.open_reader(clean=False)) == self.offsets
             assert reading.contents() == image

@@ -188,7 +188,7 @@ def test_a_part_of_columns_makes_its_part_of_the_table(
 def test_a_timestamp_beyond_microseconds_is_null_and_spoils_nothing(
     record_batches: arrow.Batches, timestamp_ms: int
 ) -> None:
-    """One record of a producer that took nanoseconds for milliseconds made a whole log impossible to export."""
+    """A producer wrote nanoseconds as milliseconds in one record, and the whole log could not be exported."""
     table = table_of(record_batches, columns_of([ONE._replace(timestamp_ms=timestamp_ms), ONE]))
     assert table.column("timestamp").is_null().to_pylist() == [True, False]
     assert table.column("offset").to_pylist() == [5, 5]

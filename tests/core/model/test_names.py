@@ -50,7 +50,9 @@ def test_a_topic_id_is_kafkas_text_of_a_uuid(value: uuid.UUID) -> None:
 
 @given(topic_ids, st.sampled_from("BCDEFGHIJKLMNOP"))
 def test_equal_ids_have_equal_texts(topic_id: TopicId, last: str) -> None:
-    """22 characters hold four bits more than an id: folders of one topic were taken for those of another."""
+    """A text of 22 characters has four bits more than an id: one id had several texts, and its folder was not
+    recognized.
+    """
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     spare = alphabet[alphabet.index(topic_id.text[-1]) | alphabet.index(last)]
     assert TopicId(topic_id.text[:-1] + spare) == topic_id

@@ -159,7 +159,9 @@ def test_a_record_does_not_change(twin: ModuleType) -> None:
 
 
 def test_it_has_no_subclasses(twin: ModuleType) -> None:
-    """They could add what can change; the compiled one takes none, so none does."""
+    """A subclass could add mutable attributes. The compiled class cannot have subclasses, so the Python class must not
+    either.
+    """
     with pytest.raises(TypeError, match="not an acceptable base type"):
         type("Mine", (twin.Record,), {})
 

@@ -43,7 +43,7 @@ def marker(
 
 
 def state_of(batches: Sequence[tuple[int, int]], epoch: int = 0) -> ProducerState:
-    """A state after batches of one producer, given as first and last sequence; offsets follow one another."""
+    """Return a state after batches of one producer, each a first and a last sequence; their offsets are contiguous."""
     state = ProducerState()
     for first, last in batches:
         count = (last - first) % (LAST_SEQUENCE + 1) + 1
@@ -170,7 +170,7 @@ def test_a_marker_of_the_same_epoch_keeps_the_sequences() -> None:
 
 
 def test_replaying_an_older_epoch_is_no_error() -> None:
-    """A replica takes what its leader wrote, fenced or not."""
+    """A replica accepts every batch that its leader accepted."""
     state = state_of([(0, 4)], epoch=3)
     state.update(batch(5, 9, epoch=2))
     assert state.producers[P1].epoch == 2

@@ -42,7 +42,7 @@ SOON_S = 0.5
 
 
 class Slow:
-    """Offers a policy; another thread asks for it while it is being opened."""
+    """Plugin with a policy that another thread requests while it is being opened."""
 
     def __init__(self) -> None:
         self.opened = 0

@@ -1,4 +1,4 @@
-"""Bits that flip between a tier and its reader: the batch CRC shows them, and the object is asked once more."""
+"""Bits that flip between a tier and its reader: the batch CRC detects them, and the object is read a second time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FlippingStore(SimObjectStore):
 
 
 class FlippingPlugin(SimTier):
-    """Of the next reads ``flips`` come back damaged."""
+    """Plugin whose store damages the results of the next ``flips`` reads."""
 
     def __init__(self) -> None:
         self.flips = 0

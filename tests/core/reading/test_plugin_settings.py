@@ -23,7 +23,7 @@ class Depth(Section):
 
 
 class Sea:
-    """Offers an object store with settings; it is only asked what it would be opened with."""
+    """Plugin with an object store that has settings. The tests read the settings and never open the store."""
 
     @hookimpl
     def stratalog_object_stores(self) -> Iterable[Provider[ObjectStore]]:

@@ -16,7 +16,10 @@ def _refuse_to_open(context: OpenContext) -> Codec:
 
 @pytest.fixture
 def make_plugin() -> MakePlugin:
-    """Makes a module with hooks: ``make_plugin("acme", codecs=[provider])``; a callable is taken as the hook's body."""
+    """Return a function that makes a module with hooks, as ``make_plugin("acme", codecs=[provider])``.
+
+    If the value of a hook is callable, it becomes the hook's body.
+    """
 
     def make(name: str, **hooks: object) -> types.ModuleType:
         module = types.ModuleType(name)

@@ -113,7 +113,7 @@ class Failing(CleanupPolicy):
 
 
 class Rewriting(Failing):
-    """Gives what is no filter."""
+    """Policy whose ``record_filter`` returns an object that is not a filter."""
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         return cast(RecordFilter, str(job))

@@ -267,7 +267,7 @@ def test_offsets_stay_within_32_bits_of_the_base(bed: LogBed, last_offset: int, 
 
 
 class FullDisk(PosixVfs):
-    """Says that the disk is full when index space is asked for, while ``full``."""
+    """File system that raises ENOSPC if index space is allocated while ``full`` is True."""
 
     full = False
 
@@ -278,7 +278,7 @@ class FullDisk(PosixVfs):
 
 
 def test_an_append_whose_index_entries_do_not_fit_is_taken_back(bed: LogBed) -> None:
-    """The bytes stayed in the log once, and the next append gave their offsets out again."""
+    """The bytes used to stay in the log, and the next append assigned the same offsets."""
     disk = FullDisk()
     bed.files_port = disk
     stamps = [5000, 1000, 2000, 3000, 6000]

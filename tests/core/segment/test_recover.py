@@ -70,7 +70,7 @@ def nobody(chunk: Chunk, table: BatchTable) -> dict[int, AbortedTransaction]:
 
 
 def test_offsets_below_the_segments_base_are_cut(bed: LogBed, make_segment: MakeSegment) -> None:
-    """Kafka stops loading there; here nothing of such a segment is kept."""
+    """Kafka stops loading the log here. stratalog truncates the segment to 0 bytes."""
     case = RECOVERIES["recover_offset_below_base_first"]
     segment = make_segment([bytes.fromhex(case["log_hex"])], case["base_offset"], 100)
     found = recovered(segment, bed.components, config_of(case), nobody)

@@ -27,7 +27,7 @@ def proxy(local_s3: LocalS3) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def path(proxy: FaultProxy, local_s3: LocalS3, s3_tier: str) -> str:
-    """An object that is there, put through the proxy."""
+    """Return the path of an object that was stored through the proxy."""
     path = f"/{local_s3.bucket}/{s3_tier.rpartition('/')[2]}"
     assert ask(proxy, "PUT", path, BODY)[0] == 200
     proxy.counts.clear()

@@ -53,7 +53,7 @@ def segments_of(tier: Tier) -> Iterator[RemoteSegment]:
 
 @pytest.mark.parametrize("position", [0, 100, CHUNK_BYTES - 10, 3 * CHUNK_BYTES - 900])
 def test_the_first_bytes_of_a_cold_log_cost_two_requests_once_the_root_is_known(bed: TierBed, position: int) -> None:
-    """The indexes, then the bytes: one request even where the first look goes over the border of a chunk."""
+    """One request reads the indexes, and one reads the bytes, even if they cross the border of a chunk."""
     tier, store = opened(bed)
     with tier:
         segment = tier.log(LOG, TOPIC_ID).view().floor(155)

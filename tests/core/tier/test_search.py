@@ -81,7 +81,7 @@ class Actor(threading.Thread):
         self._go.acquire()
 
     def step(self) -> None:
-        """Let it run up to its next request."""
+        """Run the actor up to its next request."""
         self._go.release()
         self._pause.acquire()
         if self.error is not None:
@@ -191,7 +191,7 @@ class Story:
         client.sources.append(source)
 
     def watch(self, client: Client) -> None:
-        """Refresh and read; views never go back."""
+        """Refresh and read several times; the version of the view must not decrease."""
         before: RemoteView | None = None
         for _ in range(self.chance.randrange(2, 12)):
             asked_ms = self.bed.clock.now_ms()
@@ -219,7 +219,7 @@ class Story:
     # --- the driver ----------------------------------------------------------------------------------------------
 
     def drive(self) -> None:
-        """Let actors take turns. One may fall asleep in a request, and wakes when the others are done."""
+        """Run the actors in a random order. One actor may pause in a request until the others are done."""
         running = list(self.actors)
         sleeper = self.chance.choice([None, self.actors[0], *self.actors])
         dozes_in = self.chance.choice(("create", "create", "read", "list", "delete"))
@@ -321,7 +321,7 @@ def test_no_segment_is_lost_and_none_appears() -> None:
 
 
 def skip_the_listing(patch: pytest.MonkeyPatch) -> None:
-    """A created root is taken for a committed one."""
+    """Treat a created root as a committed one."""
 
     def confirm(self: Committer, head: Head) -> Head:
         self._finder.settle(head, ClockReading.of(self._env.clock))
@@ -331,7 +331,7 @@ def skip_the_listing(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_exists_for_success(patch: pytest.MonkeyPatch) -> None:
-    """Whose root it is that exists is not asked."""
+    """Do not check which writer created the existing root."""
     patch.setattr(Committer, "_create", _blind_create((Created.CREATED, Created.EXISTS)))
 
 
@@ -360,7 +360,7 @@ def mistake_others_records_for_ours(patch: pytest.MonkeyPatch) -> None:
 
 
 def trust_an_old_head(patch: pytest.MonkeyPatch) -> None:
-    """The next version is asked for, however long ago the head was verified."""
+    """Request only the next version, although the head was verified too long ago."""
     patch.setattr(HeadFinder, "is_warm", property(lambda finder: finder._verified is not None))  # noqa: SLF001 - plants a bug
 
 
@@ -389,7 +389,7 @@ def _orphans_of_the_head_only(collect: Callable[..., tuple[int, int]]) -> Callab
 
 
 def expire_objects_first(patch: pytest.MonkeyPatch) -> None:
-    """Objects go before the root that no longer names them."""
+    """Delete objects before the commit of the root that no longer names them."""
     expire = TierLog.expire
 
     def hasty(self: TierLog, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
@@ -421,7 +421,7 @@ def commit_before_uploading(patch: pytest.MonkeyPatch) -> None:
 
 
 def tidy_up_after_an_uncertain_commit(patch: pytest.MonkeyPatch) -> None:
-    """A commit without an answer is taken for a failed one, and its object is deleted."""
+    """Treat a commit without a response as a failed one, and delete its object."""
     put, commit = TierStore.put, Committer.commit
     last: dict[TierStore, str] = {}
 

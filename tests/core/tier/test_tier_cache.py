@@ -105,7 +105,7 @@ def test_it_stays_inside_its_bound_and_a_smaller_one_holds_after_a_restart(tmp_p
 
 
 class FullDisk(PosixVfs):
-    """Takes half of what is written."""
+    """File system that writes half of the bytes of each write."""
 
     def __init__(self) -> None:
         self.is_full = True

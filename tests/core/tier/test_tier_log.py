@@ -96,7 +96,7 @@ def test_a_fenced_writer_is_reported_even_if_nothing_is_left_to_move() -> None:
 
 
 def test_the_view_is_published_segment_by_segment_and_read_without_waiting() -> None:
-    """A reader on another thread sees the last commit, and may ask for newer ones, during an upload."""
+    """During an upload, another thread reads the last commit, and can refresh to newer ones."""
     bed = TierBed()
     store = SimObjectStore(bed.bucket)
     log = bed.open(store).log(LOG, TOPIC_ID)

@@ -25,7 +25,7 @@ CONFIG = TopicConfig(segment_bytes=10_000, segment_ms=DAY_MS)
 
 @dataclass(frozen=True)
 class Sized:
-    """Stands for a segment of which only size and age are used."""
+    """Segment of which only size and age are used."""
 
     base_offset: int
     size_bytes: int
@@ -75,7 +75,7 @@ def test_rounds_of_any_size_leave_few_small_segments(seed: int) -> None:
 
 
 def test_segments_of_other_times_stay_apart() -> None:
-    """Retention takes whole segments: a day is a day still."""
+    """Retention deletes whole segments, so a merged segment must not span several days."""
     found = [Sized(number, 10, DAY_MS * (number // 10)) for number in range(20)]
     assert len(end_group(found, 10_000, CONFIG)) == 10
     groups = [len(group) for group in small_groups(found, 10_000, CONFIG)]

@@ -160,7 +160,7 @@ def stored(folder: Path) -> set[Path]:
 
 
 def test_batches_that_cannot_be_recoded_do_not_make_it_begin_again(tmp_path: Path) -> None:
-    """Markers, and batches of which compaction took some records, keep their codec: so the second time nothing is done."""
+    """Markers, and batches without some of their records, keep their codec. The second run therefore changes nothing."""
     (tmp_path / "tier").mkdir()
     uri = (tmp_path / "tier").as_uri()
     with open_engine(tmp_path / "data", tier=uri) as engine:

@@ -1,4 +1,6 @@
-"""Bulk writing to a tier whose store fails at any request, beside other writers: each round once, or a clear error."""
+"""Bulk writes to a tier whose store fails at any request, with concurrent writers: each round is written once, or an
+error is raised.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def engines_segment(remote: TierLog, start: int, end: int, epoch: int) -> None:
 @pytest.mark.parametrize("others", [False, True], ids=["as they are", "copied"])
 @pytest.mark.long
 def test_a_round_is_there_once_whichever_request_failed(tiers: Bed, fault: ObjectFault, others: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """The driver sees an error, or dies by it, and does the round again with what other attempts staged."""
+    """After an error or a crash of the driver, the round is repeated with new staged segments."""
     expected, failed = list[bytes]() if not others else [b"other"], 0
     for number in range(100):
         values = [b"%d %d" % (number, row) for row in range(3)]

@@ -1,9 +1,9 @@
-"""Fill a running Kafka broker with topics that exercise its storage formats, and write down what a client reads back.
+"""Fill a running Kafka broker with topics in its storage formats, and store the records that a client reads back.
 
     python fill.py ADDRESS SEED COMMAND
 
-``run.sh`` and ``tiered.sh`` say which command comes when. The same seed makes the same records, but brokers cut
-batches as they like: every run gives other files.
+``run.sh`` and ``tiered.sh`` define the order of commands. A seed determines the records but not the batches, so every run
+writes other files.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ def fill_zookeeper(filler: Filler) -> None:
 
 
 def fill_tiered(filler: Filler) -> None:
-    """Topics whose closed segments go to the tier; most of them leave local disk."""
+    """Create topics whose closed segments are moved to the tier, and fill them; most segments are then deleted locally."""
     filler.create("tiered", {"segment.ms": 25_000, **TIERED}, partitions=2)
     for number, codec in enumerate(CODECS[:3]):
         for partition in (0, 1):

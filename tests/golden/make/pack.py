@@ -1,8 +1,8 @@
-"""Pack golden directories into the archives under ``data/``: the same directories give the same bytes.
+"""Pack golden directories into the archives under ``data/``. The bytes depend only on the contents of the directories.
 
     python pack.py FOLDER [NAME ...]
 
-FOLDER holds directories as ``run.sh`` and ``tiered/run.sh`` leave them; without a NAME all of them are packed.
+FOLDER has the directories that ``run.sh`` and ``tiered/run.sh`` have made; without a NAME all of them are packed.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def test_a_checkpoint_that_the_log_does_not_bear_out_begins_again_at_the_log_sta
 
 
 def test_nothing_from_the_last_stable_offset_on_is_touched_nor_the_segment_that_holds_it() -> None:
-    """KAFKA-13194: what is not committed may go away again; it must not have taken an older record with it."""
+    """KAFKA-13194: an uncommitted record may be truncated later, so it must not replace an older record."""
     actions = plan(log_of([100, 100, 100, 100], last_stable=25))
     assert bounds(actions) == (0, 0, 20)
     assert "last stable offset 25" in actions[-1].reason
@@ -133,7 +133,7 @@ def test_segments_below_the_log_start_are_deleted_first() -> None:
 
 
 def test_a_log_start_in_the_active_segment_leaves_nothing_to_do() -> None:
-    """KAFKA-9826: such a log was chosen again and again."""
+    """KAFKA-9826: the cleaner selected a log like this in each round."""
     assert bounds(plan(log_of([100, 100], log_start=15), min_cleanable_dirty_ratio=0)) is None
 
 

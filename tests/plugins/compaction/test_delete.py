@@ -150,7 +150,7 @@ def test_an_empty_active_segment_stays() -> None:
 
 
 def test_each_rule_continues_where_the_one_before_it_stopped() -> None:
-    """Once the longest prefix of any single rule was taken: a young segment kept old ones though size removed it."""
+    """The plan used to be the longest prefix of a single rule. A young segment that size removes then kept older ones."""
     config = TopicConfig(retention_ms=5000, retention_bytes=300)
     plan = DeletePolicy().plan(log_of([100, 100, 100, 100], ages_from=[9999, 0, 0, 9999]), config, 10_000)
     assert deleted(plan) == 3
@@ -171,7 +171,7 @@ def test_kept_segments_are_explained_too() -> None:
 
 
 def kafkas_deletion(log: LogSummary, config: TopicConfig, now_ms: int) -> int:
-    """UnifiedLog.deleteOldSegments, word for word: how many segments go."""
+    """Return the number of deleted segments by a literal translation of ``UnifiedLog.deleteOldSegments``."""
     left = list(log.segments)
 
     def run(breached: list[bool]) -> None:

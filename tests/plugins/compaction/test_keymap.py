@@ -96,7 +96,7 @@ def test_twins_agree_on_offsets_that_do_not_ascend(listed: list[tuple[int, int]]
 
 
 def test_marks_cover_no_record_that_was_not_shown() -> None:
-    """Such as those below the dirty range: they are looked up."""
+    """Records below the dirty range have no marks: the map is searched for their keys."""
     found = open_key_map(50, 49, SECRET, marked=range(10, 20))
     found.observe(columns([(b"a", b""), (b"a", b""), (b"b", b"")], start=10))
     assert verdicts(found, columns([(b"a", b""), (b"b", b""), (b"c", b"")], start=7)) == [DROP, DROP, KEEP]

@@ -107,7 +107,7 @@ def test_the_greatest_timestamp_of_a_key_stays_in_any_order(bed: LogBed) -> None
 
 
 def test_a_late_record_loses_against_what_an_earlier_round_kept(bed: LogBed) -> None:
-    """The filter sees only the dirty part first: what was kept before is met on the way."""
+    """The filter observes only the dirty part. It finds records of earlier rounds while it judges them."""
     log = opened(bed, "latest_by_timestamp")
     add(log, b"k", b"new", at_ms=100)
     add(log, b"q", b"old", at_ms=100)
@@ -205,7 +205,9 @@ def test_a_segment_that_expired_whole_is_deleted_whole(bed: LogBed) -> None:
 
 
 def test_it_joins_with_compaction(bed: LogBed) -> None:
-    """A record goes if either wants it gone: of a key whose newest record expired nothing stays."""
+    """A record is deleted if one of the two policies deletes it. If the newest record of a key has expired, the key has
+    no record.
+    """
     log = opened(bed, "compact,ttl", ttl__ms=1000)
     now_ms = bed.clock.now_ms()
     for key, age_ms in ((b"a", 0), (b"a", 5000), (b"b", 5000), (b"b", 0), (b"c", 0)):

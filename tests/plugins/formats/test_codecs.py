@@ -49,7 +49,7 @@ class TestGzip(CodecContract):
         "end", [b"\x1f", b"\x1f\x8b", b"\x1f\x8b\x08" + bytes(15), b"\x1f\x8b" + bytes(40), bytes(40)]
     )
     def test_bytes_behind_the_first_gzip_member_are_ignored(self, codec: Codec, end: bytes) -> None:
-        """As Java does: it takes a header that it cannot read, and what is too short for a member, for the end."""
+        """Java also ends the stream at a header that it cannot read, and at bytes that are too short for a member."""
         packed = gzip.compress(TEXT) + end
         assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
 
@@ -193,7 +193,7 @@ class TestLz4(CodecContract):
                 codec.decompress(lying, limit_bytes=LIMIT_BYTES, magic=2)
 
     def test_blocks_that_begin_with_a_small_number(self, codec: Codec) -> None:
-        """Contents of zeros: the block's first bytes could be such a size, and are none."""
+        """The first bytes of a block of zeros look like a size, but are none."""
         for data in (bytes(5), bytes(8) + TEXT, bytes(60), bytes(300_000)):
             packed = codec.compress(data, level=None, magic=2)
             assert bytes(codec.decompress(packed, limit_bytes=len(data), magic=2)) == data

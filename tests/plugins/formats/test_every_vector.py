@@ -1,6 +1,6 @@
-"""Each of the 125 vectors is read and, where its bytes are the only right ones, written by the code that is meant for it.
+"""Each of the 125 vectors is read and, if only one encoding is correct, also written.
 
-Tests beside the code look closer; this one fails if a vector is left out.
+Other tests check the details; this one fails if no code handles a vector.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def check_coordinator_record(vector: Vector) -> None:
 
 
 def check_remote_metadata(vector: Vector) -> None:
-    """Nobody here keeps this topic: its records are made of the same primitives as those of others."""
+    """No code here uses this topic, so the check writes its records with the primitives of the other topics."""
     inputs, none = vector["inputs"], schema.NO_TAGS
     named, unknown = "topic" in inputs, "segment_id" not in inputs
     where = b""

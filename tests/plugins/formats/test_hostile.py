@@ -1,6 +1,6 @@
 """Complete entries with a valid CRC and one wrong field, and single flipped bits.
 
-Mutants by the hundred thousand are in ``tests/fuzz``; here is what can be gone through one by one.
+These cases are complete; ``tests/fuzz`` has random mutants.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_both_twins_survive_each_wrong_field_alike(name: str, label: str | None)
 @pytest.mark.parametrize(("name", "label"), [(name, label) for name, label in PAIRS if label and name != "v2"])
 @pytest.mark.parametrize("field", [*LIES_64, 1 << 31])
 def test_wrappers_with_wrong_offsets_get_no_offsets(name: str, label: str, field: int, twin: str) -> None:
-    """An inner offset anywhere in 64 bits gave an entry an offset that it could not hold, with an untyped error."""
+    """An arbitrary inner offset used to assign an offset that does not fit into the entry, and raise an untyped error."""
     form = twins.formats(twins.kernels_of(twin))[name]
     messages = entries_of(bytes(form.encode([Record()] * 3, BatchHeader(), None, None)))
     contents = b"".join([*messages[:2], INT64.pack(field) + messages[2][8:]])

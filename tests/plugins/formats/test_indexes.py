@@ -244,7 +244,7 @@ def test_a_time_index_keeps_a_slot_for_its_closing_entry(size: int, entries: int
 
 
 def test_a_transaction_index_is_never_full() -> None:
-    """An entry that is left out would show aborted records; Kafka gives this index no bound either."""
+    """If an entry were left out, aborted records would be visible. Kafka does not limit this index either."""
     builder = TransactionIndex().builder(0, TopicConfig(segment_index_bytes=12))
     made = b"".join(
         added(builder, stored_batch(0, 78, offset, offset, T), AbortedTransaction(1, offset, offset, offset))

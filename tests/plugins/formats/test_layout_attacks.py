@@ -112,7 +112,7 @@ def strip_mac(path: Path) -> None:
 
 
 def put_plaintext(bucket: Path, *, keeps_mac: bool) -> None:
-    """Put a segment of plaintext, as an engine without encryption makes it, in the place of the second one."""
+    """Replace the second segment by a plaintext segment, as an engine without encryption writes it."""
     folder = bucket.parent / "forger"
     (folder / "bucket").mkdir(parents=True)
     with open_engine(folder / "data", tier=(folder / "bucket").as_uri()) as engine:

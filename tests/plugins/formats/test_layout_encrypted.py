@@ -163,7 +163,7 @@ def test_the_entry_names_what_a_reader_needs(make_layout: MakeLayout, objects: M
 
 
 def test_a_changed_file_is_never_encrypted_under_one_nonce_twice(layout: EncryptedLayout) -> None:
-    """The key stream of two texts under one nonce gives both away; a retry with other bytes is refused."""
+    """If two texts are encrypted under one nonce, both can be decrypted. A retry with other bytes is refused."""
 
     class Changing(OddChunks):
         passes = 0

@@ -1,4 +1,4 @@
-"""Segments as Parquet files: the log's bytes come back whatever they are, and other programs read the records."""
+"""Segments as Parquet files: the engine reads back the exact bytes of any log, and other programs read the records."""
 
 from __future__ import annotations
 

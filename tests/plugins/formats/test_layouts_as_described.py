@@ -1,6 +1,6 @@
-"""Objects of tier layouts, read by docs/formats/tier.md alone, without the code of the layouts.
+"""Objects of tier layouts, parsed by the rules of docs/formats/tier.md alone, without the code of the layouts.
 
-What lies in buckets must be readable for ever. Readers and writers that change together pass every other test.
+Objects in buckets must stay readable. If a reader and a writer change together, every other test passes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one call that prepares batches or records gives what the long way gives, or nothing at all."""
+"""The combined call that prepares batches or records has the result of the separate calls, or None."""
 
 from __future__ import annotations
 

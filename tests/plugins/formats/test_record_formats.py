@@ -61,7 +61,7 @@ def test_zstd_is_refused_where_it_does_not_exist(form: RecordFormat) -> None:
 def test_a_message_in_a_wrapper_has_the_time_that_its_own_magic_has(
     outer: RecordFormat, inner: RecordFormat, kind: TimestampType
 ) -> None:
-    """Kafka asks the message for its time, and the wrapper only for whose time it is."""
+    """Kafka reads the timestamp from the message, and only the timestamp type from the wrapper."""
 
     class Switched(GzipCodec):
         def compress(self, data: object, *, level: int | None, magic: int) -> bytes:

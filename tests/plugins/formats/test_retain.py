@@ -271,7 +271,7 @@ def test_messages_have_no_empty_batches(form: RecordFormat, codec: str | None) -
 
 
 def test_twins_refuse_the_same_damage() -> None:
-    """Every byte of the records replaced by some others: what stays is the same, or neither twin takes it."""
+    """Change each byte of the records to several values: both twins keep the same records, or both fail."""
     listed = [replace_headers(record) for record in some(3)]
     data = V2.encode(listed, BatchHeader(), None, None)
     words = [bytes([KEEP, DROP, AT_HORIZON])]

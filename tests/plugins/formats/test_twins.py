@@ -137,7 +137,7 @@ def test_twins_scan_any_bytes_alike(compiled: Kernels, raw: bytes, magic: int, s
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 63, 255, 256, 767, 768, 769, 6143, 6144, 6145, 20_000])
 def test_a_sum_is_right_for_every_way_of_reading(kernels: Kernels, size: int) -> None:
-    """The compiled sum takes long runs in three parts, and what is left in words and bytes."""
+    """The compiled CRC processes long inputs as three streams, and the rest by words and bytes."""
     data = batch(PYTHON, [Record(value=bytes(range(256)) * 80)])[: 61 + size]
     INT32.pack_into(data, 8, len(data) - 12)
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
@@ -187,7 +187,9 @@ def test_bounds_outside_the_arena_are_an_error(kernels: Kernels, bounds: tuple[i
 
 
 def test_the_batch_that_cannot_hold_its_records_is_named_before_those_that_hold_wrong_ones(kernels: Kernels) -> None:
-    """Counts are compared with sizes before anything is decoded. One twin did so batch by batch, and named another."""
+    """Counts are compared with sizes before any batch is decoded. One twin used to do both per batch, and named another
+    batch.
+    """
     data = bytes(batch(PYTHON))
     broken, lying = bytearray(data), bytearray(data)
     broken[61] ^= 0x40

@@ -78,7 +78,7 @@ def test_a_vector_decodes_to_its_inputs(components: Components, vector: dict[str
 
 
 def expressible(vector: dict[str, Any]) -> bool:
-    """True if ``encode`` writes such a set: other code writes compacted sets and control batches."""
+    """Return True if ``encode`` can write the set. Other code writes compacted sets and control batches."""
     inputs = vector["inputs"]
     offsets = [record["offset"] for record in inputs["records"]]
     ascending = offsets == list(range(inputs["base_offset"], inputs["base_offset"] + len(offsets)))

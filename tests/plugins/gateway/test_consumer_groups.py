@@ -92,7 +92,7 @@ def numbers(partitions: Partitions | None) -> set[int] | None:
 
 
 class Client:
-    """A member: it gives up at once what it must not use any more, and names what it uses only after a change."""
+    """Member that releases revoked partitions immediately, and sends its owned partitions only after a change."""
 
     def __init__(self, bed: Bed, member_id: str, **more: Any) -> None:
         self.bed, self.id, self.more = bed, member_id, more
@@ -122,7 +122,7 @@ class Client:
 
 
 def settle(*clients: Client) -> None:
-    """Let all members send heartbeats until the group is stable."""
+    """Send heartbeats of all members until the group is stable."""
     for _ in range(20):
         for client in clients:
             client.beat()
@@ -406,7 +406,7 @@ class Story:
                 client.beat()
 
     def wait(self, bed: Bed, duration_ms: int) -> None:
-        """Let sessions of clients that are gone end."""
+        """Advance the clock, so that sessions of stopped clients expire."""
         for _ in range(3):
             bed.passed(duration_ms)
             for client in self.clients.values():

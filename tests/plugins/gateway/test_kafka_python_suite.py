@@ -1,7 +1,7 @@
 """kafka-python's own integration tests, from its source distribution, against the gateway.
 
-All of them pass against a broker of Kafka 4.1. The tests run with the interpreter of this run; what they need beside it is
-installed into a folder of the cache.
+All of them pass against a broker of Kafka 4.1. The tests run with the interpreter of this run; their additional
+packages are installed into a folder of the cache.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Single requests, with the response that Kafka gives."""
+"""Single requests, and the responses of Kafka."""
 
 from __future__ import annotations
 

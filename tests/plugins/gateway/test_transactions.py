@@ -1,4 +1,4 @@
-"""Single requests of transactional producers, with the response that Kafka gives."""
+"""Single requests of transactional producers, and the responses of Kafka."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_an_index_that_was_removed_can_be_closed(bench: StoreBench, files: LogFi
 
 
 def test_readers_see_whole_entries_while_the_file_grows_and_shrinks(files: LogFiles) -> None:
-    """Entry n is n, so that anything else is seen: reserved space, torn entries, pages that are gone."""
+    """The n-th entry is n, so the reader detects reserved space, torn entries and unmapped pages."""
     index = files.open_index(NAME, max_bytes=1 << 20, writable=True)
     done, wrong = threading.Event(), []
 

@@ -32,7 +32,7 @@ def files(bench: StoreBench) -> Iterator[LogFiles]:
 
 @pytest.fixture
 def segment(files: LogFiles) -> Iterator[SegmentFile]:
-    """A large one, just before it takes space."""
+    """Yield a large segment that reserves space at its next append."""
     segment = files.open_segment(NAME, create=True)
     segment.append(LARGE)
     yield segment
@@ -79,7 +79,7 @@ def test_unused_space_is_given_back(segment: SegmentFile, path: Path, end: Calla
 
 @linux
 def test_giving_back_leaves_the_time_of_the_last_append(bench: StoreBench, segment: SegmentFile, path: Path) -> None:
-    """Retention goes by it where records have no time."""
+    """Retention uses this time if records have no timestamp."""
     segment.append(b"abc")
     bench.files.set_modified(str(path), 1_600_000_000_123)
     segment.trim()
@@ -123,7 +123,7 @@ def test_a_disk_with_little_room_takes_what_fits_and_is_asked_again_later(
 
 @linux
 def test_the_part_that_a_full_disk_granted_is_given_back(bench: StoreBench, segment: SegmentFile, path: Path) -> None:
-    """A call that fails may have taken a part of the space, as ext4 does."""
+    """On ext4, a failed call may have reserved a part of the space."""
 
     def full(operation: str, name: str) -> None:
         if operation == "reserve":

@@ -99,7 +99,7 @@ def test_a_broker_is_kept_out(bench: StoreBench, folder: Path) -> None:
 
 
 def test_the_lock_file_stays(bench: StoreBench, folder: Path) -> None:
-    """Removing it would let two owners lock two files of the same name."""
+    """If the file were deleted, two owners could lock two files with one name."""
     with bench.acquired():
         pass
     assert (folder / ".lock").exists()
@@ -213,7 +213,7 @@ def test_reading_touches_nothing(bench: StoreBench) -> None:
 
 
 def test_open_files_are_closed_with_their_store(bench: StoreBench) -> None:
-    """The lock is gone: a late write would go behind the next owner's back."""
+    """The lock is released, so a late write could change files of the next owner."""
     with bench.acquired() as store:
         files = store.open_log("a-0", create=True)
         segment = files.open_segment("00000000000000000000.log", create=True, preallocate_bytes=1000)

@@ -70,7 +70,10 @@ def deadline_ns() -> int:
 
 @pytest.fixture
 def raw_server() -> Iterator[Callable[[bytes | None], str]]:
-    """Starts servers that answer every request with the same bytes, or (None) never; gives their endpoint."""
+    """Yield a function that starts a server and returns its endpoint.
+
+    The server responds to every request with the same bytes, or never if they are None.
+    """
     with contextlib.ExitStack() as stack:
 
         def start(answer: bytes | None) -> str:
@@ -119,7 +122,7 @@ class _RawServer:
 
 @pytest.fixture(scope="module")
 def proxy(local_s3: LocalS3) -> Iterator[FaultProxy]:
-    """Stands before the server of the session."""
+    """Yield a proxy in front of the S3 server of the session."""
     port = urlsplit(local_s3.endpoint_url).port
     assert port is not None
     with fault_proxy(port) as started:
@@ -128,7 +131,7 @@ def proxy(local_s3: LocalS3) -> Iterator[FaultProxy]:
 
 @pytest.fixture(scope="module")
 def stores(proxy: FaultProxy, local_s3: LocalS3) -> Iterator[tuple[ObjectStore, ObjectStore]]:
-    """A store behind the proxy, and one that goes round it, on one bucket; connected."""
+    """Yield two connected stores on one bucket: one behind the proxy, and one without it."""
     from stratalog_s3.s3 import open_s3  # noqa: PLC0415 - slow to import
 
     def opened(endpoint_url: str) -> ObjectStore:
@@ -152,7 +155,7 @@ def stores(proxy: FaultProxy, local_s3: LocalS3) -> Iterator[tuple[ObjectStore, 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """A second kind of server, which Go builds."""
+    """Yield a second kind of S3 server, which is built by Go."""
     try:
         with gateway(tmp_path_factory.mktemp("gateway")) as started:
             yield started

@@ -1,4 +1,4 @@
-"""Stores over Google's and Azure's fsspec libraries: against a file system that takes their keywords."""
+"""Stores over the fsspec libraries of Google and Azure, with a file system that accepts their keywords."""
 
 from __future__ import annotations
 

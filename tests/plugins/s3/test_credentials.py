@@ -22,7 +22,7 @@ CANARY = "cAnArY-0123456789"
 
 
 class Provider:
-    """Gives other credentials each time."""
+    """Provider of credentials that differ at each call."""
 
     def __init__(self, expires_ms: int | None = None) -> None:
         self.calls, self.expires_ms = 0, expires_ms

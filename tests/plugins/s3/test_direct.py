@@ -100,7 +100,7 @@ def store(open_store: OpenStore, server: Server) -> ObjectStore:
 
 @pytest.fixture
 def no_aiohttp(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests that go another way fail."""
+    """Fail each request that aiobotocore's session sends."""
 
     async def send(self: object, request: object) -> None:
         raise AssertionError(f"{request} was sent by {self}")

@@ -128,7 +128,7 @@ def test_this_machine_needs_no_consent_and_no_warning(
 
 
 def commands(uri: str, data: str, folder: Path) -> Sequence[Sequence[str]]:
-    """Every command that takes a tier, in an order in which each finds what it needs."""
+    """Return every command that accepts a tier, in an order in which each finds its data."""
     log = ["-d", data, "--tier", uri]
     return [
         ["tier", "ls", uri],

@@ -164,7 +164,7 @@ def test_a_create_that_fails_leaves_nothing(open_store: OpenStore, tmp_path: Pat
 
 
 def test_a_full_disk_is_noticed_by_the_count(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
-    """A full disk answers with a short write first, and with an error only when asked again."""
+    """A full disk first returns a short write, and an error only for the next write."""
     store = open_store(f"file://{tmp_path}", env=Env(files=WatchedVfs(short=1)))
     with pytest.raises(StoreError, match="full"):
         store.put_file("a", BytesSource(b"xyz"), deadline_ns=deadline_ns)

@@ -47,7 +47,7 @@ LARGE: Final = bytes(range(256)) * (MIN_PART_BYTES // 256) + b"end"
 
 @dataclass(frozen=True, slots=True)
 class Bed:
-    """A store behind the proxy, one that goes round it, and a generic one behind it, which looks before it creates."""
+    """Three stores: one behind the proxy, one without it, and a generic one behind it that checks before it creates."""
 
     proxy: FaultProxy
     behind: ObjectStore
@@ -188,7 +188,7 @@ def abort_all(bed: Bed, prefix: str) -> None:
 
 
 def look_and_create(bed: Bed) -> None:
-    """As for protocols without a create of their own: a HEAD, then a PUT."""
+    """Create an object with a HEAD and a PUT, as for protocols without a conditional create."""
     key = bed.key("looked for")
     with contextlib.suppress(StoreError):
         if bed.guarded(bed.looking).create(key, b"ours") is Created.CREATED:

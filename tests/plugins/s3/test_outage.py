@@ -1,4 +1,4 @@
-"""An engine that is restarted while S3 does not answer, by every way in which it may not: a real client, a real server."""
+"""Restarts of an engine during each kind of S3 outage, with a real client and a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rights that docs/object-stores.md gives are those of the requests that the store sends: none is missing, none too many."""
+"""The rights in docs/object-stores.md are exactly those that the requests of the store need."""
 
 from __future__ import annotations
 

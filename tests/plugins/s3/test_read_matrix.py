@@ -1,7 +1,7 @@
-"""Every fault of a network or a store while a log is read from its tier, ahead and on several threads.
+"""Every fault of a network or a store during reads of a tiered log, with prefetch and several threads.
 
-What comes is what was written, from the front; what cannot be read is a typed error, inside the deadline; and when the store
-is well again the same reader reads on: nothing that went wrong stays in a cache.
+The reader returns a correct prefix, or raises a typed error within the deadline. When the store works, the same reader
+continues: no wrong bytes stay in a cache.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ OVERCOME: Final = FAULTS.keys() - {
 
 
 def patience_ms(fault: str) -> int:
-    """The deadline under which a second try comes in time after one such fault."""
+    """Return a deadline that allows a second attempt after this fault, in milliseconds."""
     return ANSWERED_MS if fault in ANSWERED else PATIENT_MS
 
 

@@ -53,7 +53,7 @@ def components(tmp_path: Path) -> Iterator[Components]:
 
 
 class Hasty(PosixVfs):
-    """Nobody cuts the power here, so nothing waits for the disk."""
+    """File system that does not sync: these tests have no power loss."""
 
     def sync(self, descriptor: int) -> None:
         del descriptor

@@ -244,7 +244,7 @@ def test_an_answer_becomes_a_typed_error_after_one_try(
 def test_a_create_that_may_have_been_applied_is_unknown(
     store: ObjectStore, local_s3: LocalS3, deadline_ns: int, status: int, *, applied: bool
 ) -> None:
-    """An answer of 500 and above may come from anything between us and the store."""
+    """A proxy between the client and the store can send responses with a status of 500 or above."""
     local_s3.fail("PutObject", status=status, code="SlowDown", applied=applied)
     assert store.create("new", b"x", deadline_ns=deadline_ns) is Created.UNKNOWN
     assert local_s3.counts["PutObject"] == 1
@@ -410,7 +410,7 @@ HEAD = b"HTTP/1.1 %s\r\nContent-Type: binary/octet-stream\r\nConnection: close\r
 def test_another_range_than_asked_for_is_not_taken(
     open_store: OpenStore, raw_server: RawServer, deadline_ns: int, answer: bytes
 ) -> None:
-    """Bytes of another place would be taken for records; whatever ignores ``Range`` is noticed."""
+    """A server that ignores ``Range`` is detected: bytes of other positions must not be read as records."""
     store = open_store("s3://bucket/p", {**KEYS, "endpoint_url": raw_server(answer)})
     with pytest.raises(StoreError):
         store.read("a", 10, 15, deadline_ns=deadline_ns)

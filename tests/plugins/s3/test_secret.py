@@ -40,7 +40,7 @@ def with_locals(error: BaseException) -> str:
 
 
 def chain(error: BaseException | None) -> list[BaseException]:
-    """An error and what is shown with it; errors of asyncio may come back to themselves."""
+    """Return an error and the errors that a traceback shows with it; errors of asyncio can form a cycle."""
     found: list[BaseException] = []
     while error is not None and all(error is not one for one in found):
         found.append(error)
@@ -160,7 +160,7 @@ def test_credentials_in_addresses_are_refused_unseen(
 
 
 def test_refused_options_are_in_no_frame_of_stratalog(open_store: OpenStore, deadline_ns: int) -> None:
-    """Nor are those of a function that gives too much."""
+    """The same applies to the result of a function that returns an unknown option."""
     with pytest.raises(ConfigError) as caught:
         open_store("s3://bucket/p", {**OPTIONS, "asynchronous": True})
     assert CANARY not in with_locals(caught.value)

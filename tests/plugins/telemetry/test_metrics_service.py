@@ -45,7 +45,7 @@ def get(port: int, path: str, accept: str = "") -> tuple[int, str, str]:
 
 
 def families(text: str) -> dict[str, Metric]:
-    """The metrics of an answer, by the name that METRICS has."""
+    """Return the metrics of a response by their names in METRICS."""
     found = {}
     for family in metrics_of(text):
         found[f"{family.name}_total" if family.type == "counter" else family.name] = family

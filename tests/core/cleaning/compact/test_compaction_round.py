@@ -166,7 +166,7 @@ def test_batches_without_records_are_passed_by_in_later_rounds(bed: LogBed, code
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_marker_outlives_its_data_and_then_its_horizon(bed: LogBed, commit: bool) -> None:  # noqa: FBT001 - parametrized
-    """KAFKA-8351, 13727: a marker that goes too early makes an aborted transaction look like an open or committed one."""
+    """KAFKA-8351, 13727: if a marker is deleted too early, an aborted transaction appears to be open or committed."""
     log = filled(bed)
     written = [Record(key=b"k", value=b"1", timestamp_ms=bed.clock.now_ms())]
     log.append_as_leader(bed.batch(0, written, producer=(9, 0, 0), transactional=True))
@@ -246,7 +246,7 @@ def test_tombstones_of_older_formats_are_dropped_by_the_time_of_their_segment(
     late_ms: int,
     stays: bool,  # noqa: FBT001 - parametrized
 ) -> None:
-    """One goes when its segment was written ``delete.retention.ms`` before the last clean one."""
+    """A tombstone is deleted if its segment is ``delete.retention.ms`` older than the last clean segment."""
     written_ms = 1_600_000_000_000
     log = filled(bed, (b"k", None), (b"j", b"1"), (b"i", b"1"), record_version=magic, segment_bytes=60)
     log.maintenance.resume_cleaning(2)
@@ -259,7 +259,7 @@ def test_tombstones_of_older_formats_are_dropped_by_the_time_of_their_segment(
 
 
 def test_the_last_record_of_a_round_stays_where_batches_cannot_be_empty(bed: LogBed) -> None:
-    """Kafka gives such a log up."""
+    """Kafka stops cleaning a log like this one."""
     bed.topic = cleaning_logs.topic(record_version=1)
     written = [Record(key=b"k", value=b"1", timestamp_ms=1), Record(value=b"keyless", timestamp_ms=1)]
     bed.write_segment(0, [bed.batch(number, [record], magic=1) for number, record in enumerate(written)])
@@ -494,7 +494,7 @@ def test_a_truncation_takes_the_checkpoint_back(bed: LogBed) -> None:
 
 
 def test_retention_meanwhile_voids_the_round(bed: LogBed) -> None:
-    """KAFKA-7401, 9133: segments that are gone do not come back as cleaned ones."""
+    """KAFKA-7401, 9133: the round must not restore segments that retention deleted during the round."""
     log = filled(bed, (b"k", b"1"), (b"j", b"2"), (b"i", b"2"))
 
     class Deleting(Meddler):

@@ -374,7 +374,7 @@ class Fast(PosixVfs):
 def test_rounds_leave_the_same_with_and_without(
     tmp_path: Path, installed: Registry, seed: int, magic: int, *, transactions: bool
 ) -> None:
-    """The files, byte by byte, round after round; in one of two logs all digests are taken away before each."""
+    """After each round, the files of two logs are equal byte by byte. One log loses all its digests before each round."""
     chance = random.Random(seed)  # noqa: S311 - the same in every run
     config = cleaning_logs.topic(segment_bytes=chance.choice([900, 2500]), record_version=magic)
     bed = LogBed(tmp_path / "with", installed, cleaning_logs.uncompacted(config), files_port=Fast())
@@ -473,7 +473,7 @@ class Search:
 def test_a_loss_of_power_leaves_no_wrong_digest(
     tmp_path: Path, installed: Registry, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Even where files that come back have the time of those that went."""
+    """This holds even if restored files have the modification time of the deleted files."""
     found = Identity.of
     monkeypatch.setattr(Identity, "of", lambda segment: replace(found(segment), modified_ms=0))
     search = Search(tmp_path, installed, seed)

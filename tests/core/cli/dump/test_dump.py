@@ -485,7 +485,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, components: Componen
 
 
 def _peak_of(arguments: list[str]) -> int:
-    """The most memory that a command takes while its output goes nowhere."""
+    """Return the peak memory of a command whose output is discarded, in bytes."""
 
     class Nowhere(io.TextIOBase):
         def write(self, text: str) -> int:

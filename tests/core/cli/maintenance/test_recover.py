@@ -78,7 +78,7 @@ def test_nothing_is_written_to_what_is_no_log_directory(
 def test_a_folder_that_is_merely_named_like_a_log_makes_no_log_directory(
     stratalog: Call, tmp_path: Path, command: list[str]
 ) -> None:
-    """A folder such as ``/etc/dbus-1`` must not be filled with files of a log."""
+    """The command must not create log files in a folder like ``/etc/dbus-1``."""
     (tmp_path / "dbus-1" / "session.d").mkdir(parents=True)
     (tmp_path / "dbus-1" / "system.conf").write_bytes(b"<busconfig/>")
     before = sorted(tmp_path.rglob("*"))

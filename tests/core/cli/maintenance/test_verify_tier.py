@@ -178,7 +178,7 @@ def test_a_directory_beside_is_still_checked(place: Place) -> None:
 def test_segments_with_extra_indexes_are_put_back_byte_for_byte(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without the plugin, extra indexes come from sound objects, or from the files beside the copy on disk."""
+    """Without the plugin, extra indexes are copied from sound objects or from the local files of the segment."""
     plugin, bucket = ExtraPlugin(), tmp_path / "bucket"
     bucket.mkdir()
     with stratalog.open_engine(tmp_path / "data", tier=bucket.as_uri(), plugins=[plugin]) as engine:

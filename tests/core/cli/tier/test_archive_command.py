@@ -1,4 +1,4 @@
-"""``stratalog archive``: what it takes, prints and refuses, and how it ends."""
+"""``stratalog archive``: options, output, refused calls and exit codes."""
 
 from __future__ import annotations
 

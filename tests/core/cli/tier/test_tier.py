@@ -19,7 +19,7 @@ from stratalog.tier.upkeep.collect import GRACE_MS
 
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
-    """Two partitions, three segments in the first, of which retention has taken one."""
+    """Return the URI of a tier with two partitions. Retention has deleted one of the three segments of the first."""
     bucket = tmp_path / "bucket"
     bucket.mkdir()
     with open_engine(tmp_path / "data", tier=bucket.as_uri()) as engine:

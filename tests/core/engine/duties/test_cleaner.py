@@ -340,9 +340,9 @@ def test_compaction_and_retention_work_together(engine: Engine, clock: ManualClo
 
 
 def test_tombstones_above_a_tier_stay_while_it_has_older_records(tmp_path: Path, clock: ManualClock) -> None:
-    """Without the tombstone a reader of both tiers would find the old value, and nothing after it.
+    """If the tombstone were deleted, a reader of both tiers would return the old value.
 
-    Only where nothing goes to the tier any more is the local part compacted for itself.
+    The local part is compacted by itself only if no more segments are offloaded.
     """
     (tmp_path / "bucket").mkdir()
     with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}", env=Env(clock=clock)) as engine:

@@ -46,7 +46,7 @@ def engine(tmp_path: Path, clock: ManualClock, files: FaultyVfs, listener: Liste
 
 
 def pass_ms(engine: Engine, clock: ManualClock, duration_ms: int) -> None:
-    """Let time go by as the thread would see it: no duty is late by more than a second."""
+    """Advance the clock in steps of one second, and run the due duties after each step."""
     for _ in range(0, duration_ms, 1000):
         clock.advance_ms(1000)
         engine.run_duties()

@@ -1,4 +1,4 @@
-"""Services run beside an engine: which ones, when, and what becomes of those that fail."""
+"""Services of an engine: selection, start, stop and failures."""
 
 from __future__ import annotations
 

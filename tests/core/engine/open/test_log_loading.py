@@ -45,7 +45,9 @@ def copy(crashed: Path, tmp_path: Path) -> Path:
 
 
 class Stub:
-    """A log as ``load_all`` sees it: loading takes time by the clock, on the caller's thread another time than beside it."""
+    """Log for ``load_all``. Loading advances the clock by one duration on the caller's thread, and by another one in
+    parallel.
+    """
 
     def __init__(self, number: int, clock: ManualClock, *, clean: bool, alone_ms: int, beside_ms: int) -> None:
         self.number, self._clock, self._alone_ms, self._beside_ms = number, clock, alone_ms, beside_ms
@@ -71,7 +73,7 @@ def at_a_time(clock: ManualClock, count: int, *, clean: bool, alone_ms: int, bes
 
 
 def test_many_clean_logs_are_loaded_the_way_that_is_faster() -> None:
-    """On a disk that answers at once threads only take the interpreter from each other."""
+    """If the disk answers without delay, more threads only compete for the interpreter lock."""
     clock = ManualClock()
     warm = at_a_time(clock, 1000, clean=True, alone_ms=1, beside_ms=2)
     assert set(warm[-800:]) == {1}

@@ -89,7 +89,7 @@ def test_records_are_in_the_first_epoch_and_the_next_one_begins_at_the_end(
 def test_a_producer_with_the_id_of_one_of_the_old_cluster_loses_nothing(
     uri: str, other: Path, producer_batch: Callable[[int], bytes], end: int
 ) -> None:
-    """A new cluster gives out producer ids from 0 on: a batch that another producer sent, long ago, is not this one."""
+    """A new cluster assigns producer ids from 0. A batch of an old producer with the same id must not count as a retry."""
     restore(uri, other, RestoreRequest(to_offsets={T0: end}))
     for directory_is_clean in (True, False):
         with open_engine(other) as engine:

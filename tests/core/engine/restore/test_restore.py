@@ -189,7 +189,7 @@ def test_a_segment_is_durable_before_it_gets_its_name(tmp_path: Path, uri: str) 
 def test_other_bytes_than_were_stored_are_refused(
     tmp_path: Path, uri: str, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A layout that gives all of a segment at once compares its hash; of one that comes in pieces the copy does."""
+    """If a layout reads a segment in one piece, it compares the hash. If it reads several pieces, the copy does."""
     monkeypatch.setattr("stratalog.tier.takeover.download.PIECE_BYTES", piece_bytes)
     damaged = sorted((tmp_path / "bucket").glob("t-*/0/segments/*"))[1]
     data = bytearray(damaged.read_bytes())

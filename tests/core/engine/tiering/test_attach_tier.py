@@ -282,7 +282,7 @@ class Killed(BaseException):
 
 
 def steps(tmp_path: Path, uri: str) -> Iterator[Callable[[FaultyVfs], None]]:
-    """For every change that an attach makes to the disk: let the process end before it."""
+    """Yield functions that let the process end before the n-th change of the disk by an attach."""
     counted = FaultyVfs()
     with open_engine(tmp_path / "counted", tier=uri, attach=True, env=Env(files=counted)):
         total = sum(is_change(what) for what, _ in counted.done)

@@ -53,7 +53,7 @@ def fill(engine: Engine, segments: int, *, topic: str = "t", partition: int = 0)
 
 
 def age(tmp_path: Path, clock: ManualClock, name: str = "data") -> None:
-    """Give the files the age of the clock, for rules that use modification times."""
+    """Set the modification times of the log files to the time of the clock."""
     for file in (tmp_path / name).rglob("*.log"):
         os.utime(file, (clock.now_ms() / 1000, clock.now_ms() / 1000))
 
@@ -218,7 +218,7 @@ def files(bucket: Path) -> list[Path]:
 
 
 def settle(bucket: Path, clock: ManualClock) -> None:
-    """Let the store's times be those of the clock, then let the grace time pass."""
+    """Set the times of the objects to the time of the clock, then advance the clock by the grace time."""
     for found in files(bucket):
         os.utime(found, (clock.now_ms() / 1000, clock.now_ms() / 1000))
     clock.advance_ms(GRACE_MS)

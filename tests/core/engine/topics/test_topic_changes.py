@@ -1,4 +1,4 @@
-"""Topics that change, go and move: through the engine, and through a crash before every operation on the disk."""
+"""Changes, deletions and moves of topics, also with a crash before each operation on the disk."""
 
 from __future__ import annotations
 

@@ -409,7 +409,7 @@ def test_a_retry_is_answered_and_not_written(bed: LogBed) -> None:
 
 
 def test_a_durable_retry_is_synced(bed: LogBed) -> None:
-    """The first try may have failed in its sync, or not have asked for one."""
+    """The sync of the first attempt may have failed, or the first attempt may not have been durable."""
     log = bed.open()
     data = bed.batch(0, records(1), producer=(7, 0, 0))
     log.append_as_leader(data)

@@ -1,4 +1,4 @@
-"""extra indexes beside the closed segments of a log, and reading the records of one key with them."""
+"""Extra indexes of closed segments, and reads of the records of one key with them."""
 
 from __future__ import annotations
 

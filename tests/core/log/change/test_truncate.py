@@ -115,7 +115,7 @@ def test_where_a_log_ends_that_was_cut_inside_a_batch_or_a_gap_is_in_its_files(
 def test_indexes_are_closed_as_if_the_rest_had_never_been(
     tmp_path: Path, installed: Registry, target: int, *, rolled: bool
 ) -> None:
-    """Kafka takes the last entry of a time index for the largest timestamp of the segment."""
+    """Kafka uses the last entry of a time index as the largest timestamp of the segment."""
     left: list[dict[str, bytes]] = []
     for count in (target, COUNT):
         with LogBed(tmp_path / str(len(left)), installed) as bed:

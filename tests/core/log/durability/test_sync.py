@@ -1,4 +1,4 @@
-"""Syncs: shared by waiting threads, beside appends; the high watermark; failures that the directory shares."""
+"""Syncs: waiting threads share one, appends continue, the high watermark follows, and the directory learns of failures."""
 
 from __future__ import annotations
 

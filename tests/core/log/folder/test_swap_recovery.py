@@ -23,7 +23,8 @@ def named(*names: str) -> frozenset[str]:
 class Crash:
     """Files that a crash left in a folder, and the live segments after the repair.
 
-    ``ends`` are the next offsets of new segments, by base; old segments are 0, 3 and 6 unless a case says otherwise.
+    ``ends`` maps the base offsets of new segments to their end offsets. The base offsets of old segments are 0, 3 and 6
+    by default.
     """
 
     name: str

@@ -48,7 +48,9 @@ def legacy(
     magic: int = 2,
     codec: str | None = None,
 ) -> list[bytes]:
-    """A segment of such batches, and one behind it that begins at ``following``."""
+    """Write a segment with batches at ``starts``, and one that begins at ``following``. Return the batches of the
+    first.
+    """
     bed.topic = TopicConfig(index_interval_bytes=0)
     made = [batch(bed, start, magic=magic, codec=codec) for start in starts]
     if magic < 2 and codec is None:  # each record is an entry of its own

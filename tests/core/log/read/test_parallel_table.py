@@ -1,4 +1,4 @@
-"""A table that several threads read in pieces is the one that one thread reads at once."""
+"""A table that several threads read in pieces equals the table that one thread reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another try of a read that met something gone or damaged: never more tries than there is reason for."""
+"""Retries of reads of deleted or damaged segments: each cause allows only a limited number of attempts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def damaged(position: int) -> CorruptBatchError:
 
 
 class TieredBytes:
-    """As much of a segment in a tier as is asked of it here."""
+    """Segment in a tier, with the attributes that these tests need."""
 
     def __init__(self, label: str) -> None:
         self.label = label

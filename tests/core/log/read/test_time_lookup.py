@@ -102,7 +102,7 @@ def test_the_answer_is_that_of_a_scan(
 
 
 class Counted:
-    """A closed segment that counts how often it is asked for its largest timestamp."""
+    """Closed segment that counts reads of its largest timestamp."""
 
     def __init__(self, stamp: int) -> None:
         self.stamp, self.asked = stamp, 0

@@ -160,7 +160,7 @@ def test_epochs_are_compared_as_in_a_fetch(log: Log, ends: tuple[socket.socket, 
 
 @given(cuts=st.lists(st.integers(1, 300), max_size=30))
 def test_bytes_in_memory_are_sent_from_where_it_stopped(cuts: list[int]) -> None:
-    """A tier's bytes, to a socket that takes some at a time."""
+    """Bytes of a tier are sent to a socket that accepts only a part of them in each call."""
     data, taken = os.urandom(1000), b""
 
     class Slow(socket.socket):

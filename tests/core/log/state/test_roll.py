@@ -1,4 +1,4 @@
-"""When segments are closed, and what may go wrong then."""
+"""Rolls: the conditions that close a segment, and failures of a roll."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SyncTurns: one sync at a time; all waiting threads are woken once, also if one of them gives up."""
+"""``SyncTurns``: one sync at a time. Each waiting thread is woken once, also if another one stops waiting."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_finished_threads_continue_and_one_of_the_others_is_next() -> None:
 
 
 def test_a_turn_passes_to_the_next_thread_if_its_owner_gives_up() -> None:
-    """Ctrl-C may end a wait before the turn comes, or after it came and before it is taken."""
+    """Ctrl-C can interrupt a waiting thread before it is woken, or before it begins its sync."""
     turns = SyncTurns()
     first = taken(turns, 1, first=True)
     gone, interrupted, last = taken(turns, 2), taken(turns, 3), taken(turns, 4)

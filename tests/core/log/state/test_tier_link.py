@@ -38,7 +38,7 @@ def test_an_older_reading_of_the_tier_does_not_replace_a_later_note(
         replace = state.files.replace_small
 
         def replace_late(name: str, data: Buffer) -> None:
-            """Let the other thread come between the look and the write, if it can."""
+            """Run the other thread between the check and the write, unless the lock prevents it."""
             if threading.current_thread() is not other:
                 other.start()
                 if not tier.noting.locked():

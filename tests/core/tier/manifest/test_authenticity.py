@@ -1,4 +1,6 @@
-"""MACs of roots with a layout that the core has never heard of: who gets one, what it covers, and what is refused without."""
+"""MACs of roots for a layout of a plugin: roots that have one, fields that it covers, and roots that are refused
+without one.
+"""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def test_an_object_that_is_no_root_is_corrupt(data: bytes) -> None:
 
 
 def test_every_cut_and_every_flipped_bit_of_a_root_is_noticed() -> None:
-    """The newest root is the one that no other root tells the hash of. Never taken for one of a newer release, either."""
+    """No other root has the hash of the newest root. A damaged root must not count as one of a newer release either."""
     data = encode_root(
         after(None, reason="déjà vu", topic=TopicNote(4, {"retention.ms": 7}), mark=WriteMark("query", 3))
     )

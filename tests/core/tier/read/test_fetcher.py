@@ -209,7 +209,7 @@ def test_a_layout_that_gives_too_little_is_found_out() -> None:
 
 
 class Pieces(PairLayout):
-    """Gives the bytes in pieces, and looks behind what the manifest names."""
+    """Layout that returns bytes in pieces, and also reads bytes that the manifest does not name."""
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         key = segment.slices[FileKind.LOG].key

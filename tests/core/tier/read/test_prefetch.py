@@ -45,7 +45,7 @@ class Bed:
             self.begun.acquire()
 
     def step(self, number: int, key: str = "a") -> bytes | None:
-        """One reader comes to a span and takes it."""
+        """Let a reader pass to the next span, and return the prefetched bytes of the span."""
 
         def rest() -> Iterator[ObjectRange]:
             return iter([span(later, key) for later in range(number + 1, self.spans)])

@@ -198,7 +198,7 @@ def test_a_listing_requests_pages_only_as_far_as_it_is_read() -> None:
 
 
 class SamePage(SimObjectStore):
-    """Lists the first page whatever it is asked for."""
+    """Object store that lists the first page for each request."""
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
         del after

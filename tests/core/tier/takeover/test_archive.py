@@ -35,7 +35,7 @@ READS = {"open", "read", "send", "map"}
 
 
 class Scene:
-    """A broker's folder, a tier in memory, and an archiver between them that sees the disk through a watched port."""
+    """Folder of a broker, a tier in memory, and an archiver that reads the folder through a recording file system."""
 
     def __init__(self, folder: Path, registry: Registry) -> None:
         self.bed = LogBed(folder / "logs", registry)
@@ -55,7 +55,7 @@ class Scene:
         return result
 
     def archived(self) -> StaticLog:
-        """Return the log as another reader of the tier sees it."""
+        """Return the log in the tier, opened by another reader."""
         remote = self.tiers.open(read_only=True).log(LOG, TOPIC_ID).view()
         return StaticLog(tier_view(LOG, remote, self.reading.components), TOPIC_ID, self.reading.components)
 

@@ -73,7 +73,7 @@ def broken(tmp_path: Path, installed: Registry) -> Iterator[Broken]:
 
 
 def of_roots(kind: str, fault: ObjectFault) -> Callable[[SimRequest], ObjectFault]:
-    """Requests of one kind that are about roots meet a fault."""
+    """Return a function that injects ``fault`` into requests of one kind for roots."""
 
     def faults(request: SimRequest) -> ObjectFault:
         return fault if request.kind == kind and request.key.startswith(manifest_prefix(PREFIX)) else ObjectFault.NONE

@@ -22,7 +22,7 @@ PAIR = TopicConfig(tier_layout="pair")
 
 
 class KilledError(BaseException):
-    """The process is gone."""
+    """The process was killed."""
 
 
 def offload(log: TierLog, *bounds: int, epoch: int = 0) -> None:

@@ -191,7 +191,9 @@ def with_epochs(source: SegmentSource, *epochs: tuple[int, int]) -> SegmentSourc
 
 
 def test_a_range_of_another_leader_is_not_treated_as_ours() -> None:
-    """Two leaders wrote offsets 5 to 10; skipping the segment would let the log forget records that only it has."""
+    """Two leaders wrote offsets 5 to 10. If the upload were skipped, local retention would delete records that only
+    this log has.
+    """
     log = TierBed().open().log(LOG, TOPIC_ID)
     offload(log, [with_epochs(made_segment(0, 10), (1, 0), (2, 5))], epoch=2)
     with pytest.raises(StorageError, match="different records from offset 5: leader epoch 1 here, 2 in the tier"):
@@ -273,7 +275,7 @@ def test_a_layout_that_names_what_it_did_not_put_is_refused(bug: str) -> None:
 
 
 class Foretelling(PairLayout):
-    """Writes the key of an object into another one before it is put."""
+    """Layout that checks the keys of objects before and after it stores them."""
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         told = sink.key()

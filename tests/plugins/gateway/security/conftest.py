@@ -28,7 +28,10 @@ def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def acl_file(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a file of ACLs, each a text such as ``alice allow Read Topic orders`` or with ``Prefixed`` at its end."""
+    """Return a function that writes a file of ACLs.
+
+    Each ACL is a text: ``alice allow Read Topic orders``, optionally with ``Prefixed`` at its end.
+    """
 
     def write(*texts: str) -> Path:
         acls: list[dict[str, Any]] = []
