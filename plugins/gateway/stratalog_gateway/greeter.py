@@ -33,7 +33,7 @@ class EndpointGreeter:
         if protocol.has_tls:  # clients that authenticate by SASL need no certificate, as in Kafka
             client_auth = _NO_CERTIFICATES if protocol.has_sasl else settings.client_auth
             self._tls = TlsContext(settings, client_auth, node.clock)
-        self._mechanisms = enabled_mechanisms(settings, node.clock) if protocol.has_sasl else None
+        self._mechanisms = enabled_mechanisms(settings, node.users, node.clock) if protocol.has_sasl else None
         self._principal = principal_mapping(settings.principal_rules)
 
     def secured(self, connection: socket.socket) -> socket.socket:

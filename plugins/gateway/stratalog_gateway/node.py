@@ -10,6 +10,7 @@ from stratalog import Engine, Log, LogOffsets, TopicInfo, TopicPartition, TopicS
 from stratalog.errors import StorageError, UnknownTopicError
 from stratalog.spi import Clock, Env
 from stratalog_gateway.security.acl_file import AclFile
+from stratalog_gateway.security.authentication import user_file
 from stratalog_gateway.security.quotas import Quotas
 from stratalog_gateway.settings import GatewaySection
 
@@ -49,10 +50,12 @@ class Node:
 
     Attributes:
         quotas: quotas of bytes and of new connections.
+        quota_file: the file of quotas; None if there is none.
         acls: the file of ACLs; None if everything is allowed.
+        users: the file of users; None if there is none.
 
     Raises:
-        ConfigError: the file of quotas or of ACLs is wrong.
+        ConfigError: the file of quotas, of ACLs or of users is wrong.
     """
 
     def __init__(self, engine: Engine, settings: GatewaySection, clock: Clock, source: LogSource | None = None) -> None:
@@ -60,6 +63,8 @@ class Node:
         self.source: LogSource = engine if source is None else source
         self.quotas = Quotas(settings.quotas_file, clock)
         self.acls: AclFile | None = None
+        self.users = user_file(settings.users_file, clock) if settings.users_file else None
+        self.quota_file = self.quotas.file
         if settings.acls_file:
             self.acls = AclFile(settings.acls_file, Env().files, clock)
         self._lock = threading.Lock()

@@ -52,7 +52,7 @@ def add(file: Path, name: str, iterations: int, *, password_stdin: bool) -> None
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
     if not password or not name:
         raise ConfigError("name and password must not be empty")
-    known = load_users(file) if file.exists() else {}
+    known = dict(load_users(file)) if file.exists() else {}
     known[normalized(name)] = {
         mechanism: make_credential(mechanism, password, iterations=iterations) for mechanism in ALGORITHMS
     }
@@ -64,7 +64,7 @@ def add(file: Path, name: str, iterations: int, *, password_stdin: bool) -> None
 @click.argument("name")
 def remove(file: Path, name: str) -> None:
     """Remove the user NAME from FILE. Connections of the user stay open."""
-    known = load_users(file)
+    known = dict(load_users(file))
     if known.pop(normalized(name), None) is None:
         raise ConfigError(f"{file} has no user {name}")
     save_users(Env().files, file, known)

@@ -11,7 +11,9 @@ from typing import Any, Final, NamedTuple
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupCoordinator
 from stratalog_gateway.groups.coordinator import GroupCoordinator
-from stratalog_gateway.handlers.acls import AclHandlers
+from stratalog_gateway.handlers.access.acls import AclHandlers
+from stratalog_gateway.handlers.access.client_quotas import ClientQuotaHandlers
+from stratalog_gateway.handlers.access.scram_credentials import ScramCredentialHandlers
 from stratalog_gateway.handlers.broker import BrokerHandlers
 from stratalog_gateway.handlers.cluster import ClusterHandlers
 from stratalog_gateway.handlers.configs import ConfigHandlers
@@ -87,6 +89,10 @@ APIS: Final[Mapping[int, Api]] = {
     45: Api("AlterPartitionReassignments", 0, 1),
     46: Api("ListPartitionReassignments", 0, 0),
     47: Api("OffsetDelete", 0, 0),
+    48: Api("DescribeClientQuotas", 0, 1),
+    49: Api("AlterClientQuotas", 0, 1),
+    50: Api("DescribeUserScramCredentials", 0, 0),
+    51: Api("AlterUserScramCredentials", 0, 0),
     55: Api("DescribeQuorum", 0, 2),
     60: Api("DescribeCluster", 0, 2),
     61: Api("DescribeProducers", 0, 0),
@@ -122,11 +128,15 @@ class Dispatcher:
         metadata, broker, placement = MetadataHandler(node), BrokerHandlers(node), PlacementHandlers(node)
         transactions, states = TransactionHandlers(node, groups), TransactionAdminHandlers(node)
         consumers = ConsumerGroupHandlers(node, ConsumerGroupCoordinator(node, groups))
-        acls = AclHandlers(node)
+        acls, quotas, users = AclHandlers(node), ClientQuotaHandlers(node), ScramCredentialHandlers(node)
         self._handlers: dict[str, Handler] = {
             "DescribeAcls": acls.describe_acls,
             "CreateAcls": acls.create_acls,
             "DeleteAcls": acls.delete_acls,
+            "DescribeClientQuotas": quotas.describe,
+            "AlterClientQuotas": quotas.alter,
+            "DescribeUserScramCredentials": users.describe,
+            "AlterUserScramCredentials": users.alter,
             "ListOffsets": offsets.list_offsets,
             "Metadata": metadata,
             "DescribeTopicPartitions": metadata.describe_topic_partitions,

@@ -115,9 +115,9 @@ def load_acls(path: Path) -> Acls:
     return Acls(_acl(item, f"{path} acls[{number}]") for number, item in enumerate(items))
 
 
-def save_acls(files: Vfs, path: Path, acls: Iterable[Acl]) -> None:
+def save_acls(files: Vfs, path: Path, acls: Acls) -> None:
     """Replace a file of ACLs; errors as ``replace_json``."""
-    replace_json(files, path, {"version": VERSION, "acls": [acl.to_json() for acl in acls]})
+    replace_json(files, path, {"version": VERSION, "acls": [acl.to_json() for acl in acls.all]})
 
 
 def _acl(item: object, place: str) -> Acl:

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from stratalog.errors import ConfigError
-from stratalog.spi import Clock
+from stratalog.spi import Clock, Env, Vfs
 from stratalog_gateway.security.client import Client
-from stratalog_gateway.security.json_file import versioned
-from stratalog_gateway.security.watched_files import WatchedFiles
+from stratalog_gateway.security.edited_file import EditedFile
+from stratalog_gateway.security.json_file import replace_json, versioned
 
 PRODUCED: Final = "producer_byte_rate"
 FETCHED: Final = "consumer_byte_rate"
 _CONNECTIONS: Final = "connection_creation_rate"
-_DEFAULT: Final = "<default>"
-_ENTITIES: Final = ("user", "client-id", "ip")
+DEFAULT: Final = "<default>"
+ENTITIES: Final = ("user", "client-id", "ip")
 _LIMITS: Final = (PRODUCED, FETCHED, _CONNECTIONS)
 _VERSION: Final = 1
 _SAMPLES: Final = 11  # quota.window.num
@@ -70,13 +70,16 @@ class Quotas:
         path: the file; empty means no quotas.
         clock: source of the time.
 
+    Attributes:
+        file: the limits of the file; None without a file.
+
     Raises:
         ConfigError: the file is missing or wrong.
     """
 
     def __init__(self, path: str, clock: Clock) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._file = WatchedFiles((path,), lambda: load_quotas(Path(path)), clock) if path else None
+        self.file = EditedFile(path, load_quotas, save_quotas, Env().files, clock) if path else None
         self._rates: OrderedDict[tuple[Entity, str], Rate] = OrderedDict()  # under _lock
 
     def record(self, limit: str, client: Client, client_id: str, count: int) -> int:
@@ -84,9 +87,9 @@ class Quotas:
 
         A negative count subtracts bytes that were added before.
         """
-        if self._file is None:
+        if self.file is None:
             return 0
-        table = self._file.value()
+        table = self.file.current
         for wanted, counted in _entities(client.principal.partition(":")[2], client_id):
             found = table.get((wanted, limit))
             if found is not None:
@@ -95,7 +98,7 @@ class Quotas:
 
     def window_bytes(self, client: Client, client_id: str) -> int | None:
         """Return the number of bytes of a fetch that is never throttled alone; None without a quota."""
-        table = {} if self._file is None else self._file.value()
+        table = {} if self.file is None else self.file.current
         for wanted, _ in _entities(client.principal.partition(":")[2], client_id) if table else ():
             found = table.get((wanted, FETCHED))
             if found is not None:
@@ -104,10 +107,10 @@ class Quotas:
 
     def refuses_connection(self, host: str) -> bool:
         """Count a new connection of an address. Return True if its rate is above the limit."""
-        if self._file is None:
+        if self.file is None:
             return False
-        table = self._file.value()
-        limit = table.get((("", "", host), _CONNECTIONS), table.get((("", "", _DEFAULT), _CONNECTIONS)))
+        table = self.file.current
+        limit = table.get((("", "", host), _CONNECTIONS), table.get((("", "", DEFAULT), _CONNECTIONS)))
         if limit is None:
             return False
         rate, now_ms = self._rate(("", "", host), _CONNECTIONS, limit), self._clock.now_ms()
@@ -131,13 +134,13 @@ def _entities(user: str, client_id: str) -> tuple[tuple[Entity, Entity], ...]:
     both, of_user, of_client = (user, client_id, ""), (user, "", ""), ("", client_id, "")
     return (
         (both, both),
-        ((user, _DEFAULT, ""), both),
+        ((user, DEFAULT, ""), both),
         (of_user, of_user),
-        ((_DEFAULT, client_id, ""), both),
-        ((_DEFAULT, _DEFAULT, ""), both),
-        ((_DEFAULT, "", ""), of_user),
+        ((DEFAULT, client_id, ""), both),
+        ((DEFAULT, DEFAULT, ""), both),
+        ((DEFAULT, "", ""), of_user),
         (of_client, of_client),
-        (("", _DEFAULT, ""), of_client),
+        (("", DEFAULT, ""), of_client),
     )
 
 
@@ -150,17 +153,27 @@ def load_quotas(path: Path) -> Table:
     items: Any = versioned(path, _VERSION, "quotas", list)
     found: dict[tuple[Entity, str], float] = {}
     for number, item in enumerate(items):
-        found |= _limits(item, f"{path} quotas[{number}]")
+        found |= limits_of(item, f"{path} quotas[{number}]")
     return found
 
 
-def _limits(item: object, place: str) -> Table:
+def save_quotas(files: Vfs, path: Path, table: Table) -> None:
+    """Replace a file of quotas; errors as ``replace_json``."""
+    items: dict[Entity, dict[str, object]] = {}
+    for (entity, name), limit in table.items():
+        named = {kind: found for kind, found in zip(ENTITIES, entity, strict=True) if found}
+        items.setdefault(entity, dict(named))[name] = limit
+    replace_json(files, path, {"version": _VERSION, "quotas": list(items.values())})
+
+
+def limits_of(item: object, place: str) -> Table:
+    """Return the limits of one quota of a file by entity and name; raise ConfigError if it is wrong."""
     if not isinstance(item, Mapping):
         raise ConfigError(f"{place} is not an object")
-    unknown = [name for name in item if name not in {*_ENTITIES, *_LIMITS}]
+    unknown = [name for name in item if name not in {*ENTITIES, *_LIMITS}]
     if unknown:
         raise ConfigError(f"{place}: unknown field {unknown[0]}")
-    user, client_id, host = (item.get(name, "") for name in _ENTITIES)
+    user, client_id, host = (item.get(name, "") for name in ENTITIES)
     limits = {name: item[name] for name in _LIMITS if name in item}
     if not all(isinstance(name, str) for name in (user, client_id, host)) or bool(user or client_id) == bool(host):
         raise ConfigError(f"{place}: name a user, a client-id or both, or an ip")

@@ -56,6 +56,12 @@ def make_credential(
     algorithm = ALGORITHMS[mechanism]
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
     salted = hashlib.pbkdf2_hmac(algorithm, normalized(password).encode(), salt, iterations)
+    return credential_of(mechanism, salted, salt, iterations)
+
+
+def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Credential:
+    """Return the keys of a salted password."""
+    algorithm = ALGORITHMS[mechanism]
     client_key = hmac.digest(salted, b"Client Key", algorithm)
     stored_key = hashlib.new(algorithm, client_key).digest()
     return Credential(mechanism, salt, stored_key, hmac.digest(salted, b"Server Key", algorithm), iterations)
@@ -66,7 +72,7 @@ def normalized(text: str) -> str:
     return unicodedata.normalize("NFKC", text)
 
 
-def load_users(path: Path) -> dict[str, dict[str, Credential]]:
+def load_users(path: Path) -> Users:
     """Return the users of a file.
 
     Raises:

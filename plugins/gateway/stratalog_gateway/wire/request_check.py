@@ -16,7 +16,8 @@ from typing import Any, Final
 from stratalog_gateway.wire.primitives import I8, I16, I32, MalformedRequestError, Reader
 
 _FIXED_BYTES: Final = {
-    "bool": 1, "int8": 1, "int16": 2, "int32": 4, "timedelta_i32": 4, "int64": 8, "timedelta_i64": 8, "uuid": 16,
+    "bool": 1, "int8": 1, "int16": 2, "int32": 4, "timedelta_i32": 4, "int64": 8, "timedelta_i64": 8,
+    "float64": 8, "uuid": 16,
 }  # fmt: skip
 Step = Callable[[Reader], None]
 

@@ -354,6 +354,27 @@ def delete_acls(wire: Direct) -> int:
     return int(wire.ask("DeleteAcls", 2, filters=(wanted,)).filter_results[0].error_code)
 
 
+def describe_client_quotas(wire: Direct) -> int:
+    return int(wire.ask("DescribeClientQuotas", 1, components=(), strict=False).error_code)
+
+
+def alter_client_quotas(wire: Direct) -> int:
+    entity = part("AlterClientQuotas", 1, "EntityData", entity_type="user", entity_name="new")
+    entry = part("AlterClientQuotas", 1, "EntryData", entity=(entity,), ops=())
+    found = wire.ask("AlterClientQuotas", 1, entries=(entry,), validate_only=False)
+    return int(found.entries[0].error_code)
+
+
+def describe_scram(wire: Direct) -> int:
+    return int(wire.ask("DescribeUserScramCredentials", 0, users=None).error_code)
+
+
+def alter_scram(wire: Direct) -> int:
+    wanted = part("AlterUserScramCredentials", 0, "ScramCredentialDeletion", name="new", mechanism=1)
+    found = wire.ask("AlterUserScramCredentials", 0, deletions=(wanted,), upsertions=())
+    return int(found.results[0].error_code)
+
+
 CALLS: dict[str, tuple[Callable[[Direct], int], int, tuple[str, ...], int]] = {  # refusal, what is needed, outcome then
     "Produce": (produce, TOPIC, ("Write Topic orders",), 87),
     "Fetch": (fetch, TOPIC, ("Read Topic orders",), 0),
@@ -406,6 +427,10 @@ CALLS: dict[str, tuple[Callable[[Direct], int], int, tuple[str, ...], int]] = { 
     "CreateAcls": (create_acls, CLUSTER, ("Alter Cluster kafka-cluster",), 0),
     "DeleteAcls": (delete_acls, CLUSTER, ("Alter Cluster kafka-cluster",), 0),
     "InitProducerId": (init_producer_id, CLUSTER, ("Write Topic orders",), 0),
+    "DescribeClientQuotas": (describe_client_quotas, CLUSTER, ("DescribeConfigs Cluster kafka-cluster",), 0),
+    "AlterClientQuotas": (alter_client_quotas, CLUSTER, ("AlterConfigs Cluster kafka-cluster",), 42),
+    "DescribeUserScramCredentials": (describe_scram, CLUSTER, ("Describe Cluster kafka-cluster",), 54),
+    "AlterUserScramCredentials": (alter_scram, CLUSTER, ("Alter Cluster kafka-cluster",), 54),
 }
 
 

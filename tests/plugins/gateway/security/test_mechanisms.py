@@ -9,18 +9,16 @@ import pytest
 from gateway_users import PASSWORDS
 from scram_client import ScramClient
 from stratalog_gateway.security.mechanisms import AuthenticationError, OAuthBearer, Plain, Scram
-from stratalog_gateway.security.users import ALGORITHMS, Credential, load_users, make_credential
-
-Table = dict[str, dict[str, Credential]]
+from stratalog_gateway.security.users import ALGORITHMS, Users, load_users, make_credential
 
 
 @pytest.fixture(scope="module")
-def table(users: Path) -> Table:
+def table(users: Path) -> Users:
     return load_users(users)
 
 
 @pytest.mark.parametrize("mechanism", ALGORITHMS)
-def test_scram_proves_both_sides(table: Table, mechanism: str) -> None:
+def test_scram_proves_both_sides(table: Users, mechanism: str) -> None:
     server, client = Scram(mechanism, table), ScramClient(ALGORITHMS[mechanism], "alice", PASSWORDS["alice"])
     final = client.final(server.evaluate(client.first))
     assert server.name == ""
@@ -48,7 +46,7 @@ def test_names_with_commas_and_compatible_letters_are_found() -> None:
 
 
 @pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret of alice")])
-def test_a_wrong_password_and_an_unknown_user_fail_in_the_same_step(table: Table, name: str, password: str) -> None:
+def test_a_wrong_password_and_an_unknown_user_fail_in_the_same_step(table: Users, name: str, password: str) -> None:
     server, client = Scram("SCRAM-SHA-512", table), ScramClient("sha512", name, password)
     first = server.evaluate(client.first)
     with pytest.raises(AuthenticationError) as found:
@@ -63,13 +61,13 @@ def test_a_wrong_password_and_an_unknown_user_fail_in_the_same_step(table: Table
     [b"", b"y,,n=alice,r=x", b"p=tls-unique,,n=alice,r=x", b"n,,n=alice", b"n,,r=x,n=alice", b"n,a=bob,n=alice,r=x",
      b"n,,n=al=ice,r=x", b"n,,n=alice,r=\xff", b"n,,n=alice,r=x y"],
 )  # fmt: skip
-def test_a_wrong_first_message_fails(table: Table, first: bytes) -> None:
+def test_a_wrong_first_message_fails(table: Users, first: bytes) -> None:
     with pytest.raises(AuthenticationError):
         Scram("SCRAM-SHA-256", table).evaluate(first)
 
 
 @pytest.mark.parametrize("change", ["nonce", "binding", "proof", "short proof"])
-def test_a_changed_final_message_fails(table: Table, change: str) -> None:
+def test_a_changed_final_message_fails(table: Users, change: str) -> None:
     server, client = Scram("SCRAM-SHA-256", table), ScramClient("sha256", "alice", PASSWORDS["alice"])
     first = server.evaluate(client.first)
     final = client.final(first, binding="cD10bHM=" if change == "binding" else "biws")
@@ -83,7 +81,7 @@ def test_a_changed_final_message_fails(table: Table, change: str) -> None:
         server.evaluate(changed)
 
 
-def test_plain_compares_with_the_salted_keys(table: Table) -> None:
+def test_plain_compares_with_the_salted_keys(table: Users) -> None:
     server = Plain(table)
     assert server.evaluate(b"\0alice\0secret of alice") == b""
     assert server.name == "alice"
@@ -103,7 +101,7 @@ def test_plain_compares_with_the_salted_keys(table: Table) -> None:
         (b"\xff\0a\0b", "not UTF-8"),
     ],
 )
-def test_plain_refuses(table: Table, token: bytes, reason: str) -> None:
+def test_plain_refuses(table: Users, token: bytes, reason: str) -> None:
     with pytest.raises(AuthenticationError, match=reason):
         Plain(table).evaluate(token)
 
@@ -142,7 +140,7 @@ def test_a_wrong_response_with_a_token_fails(response: bytes) -> None:
         OAuthBearer(checked).evaluate(response)
 
 
-def test_damaged_tokens_raise_no_other_error(table: Table) -> None:
+def test_damaged_tokens_raise_no_other_error(table: Users) -> None:
     chance = Random(3)  # noqa: S311 - the same tokens in each run
     seeds = (b"\0alice\0secret of alice", b"n,,n=alice,r=abcdefgh", b"n,,\1auth=Bearer good\1\1")
     outcomes = set()

@@ -17,7 +17,7 @@ from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError
 from stratalog_gateway.handlers.request import Response
 from stratalog_gateway.handlers.sasl import SaslRequests
-from stratalog_gateway.security.authentication import enabled_mechanisms
+from stratalog_gateway.security.authentication import enabled_mechanisms, user_file
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.endpoints import Endpoint, SecurityProtocol
 from stratalog_gateway.security.mechanisms import OAuthBearer
@@ -159,7 +159,7 @@ class Session:
     def __init__(self, users: Path, *, expires: Callable[[], Any] | None = None, **settings: Any) -> None:
         self.clock = ManualClock()
         found = GatewaySection(users_file=str(users), mechanisms=("PLAIN", "SCRAM-SHA-256"), **settings)
-        mechanisms = dict(enabled_mechanisms(found, self.clock))
+        mechanisms = dict(enabled_mechanisms(found, user_file(str(users), self.clock), self.clock))
         if expires is not None:
             mechanisms["PLAIN"] = expires
         self.client = Client("127.0.0.1", ENDPOINT)

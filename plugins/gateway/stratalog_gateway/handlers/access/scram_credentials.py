@@ -1,0 +1,142 @@
+"""DescribeUserScramCredentials and AlterUserScramCredentials: the users of the file that the settings name.
+
+Source: apache/kafka ScramControlManager, ScramImage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import Any, Final
+
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.handlers.request import RefusedError, Request
+from stratalog_gateway.node import Node
+from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
+from stratalog_gateway.security.security_settings import SCRAM_SHA_256, SCRAM_SHA_512
+from stratalog_gateway.security.users import (
+    ALGORITHMS,
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    Credential,
+    Users,
+    credential_of,
+    normalized,
+)
+
+_MECHANISMS: Final = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
+_NUMBERS: Final = {name: number for number, name in _MECHANISMS.items()}
+_NO_FILE: Final = "users.file is not set"
+
+
+class ScramCredentialHandlers:
+    """Reads and changes the keys of users. A change is durable when it is answered."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def describe(self, request: Request) -> Any:
+        """Return the mechanisms and iterations of users: of those that the request names, or of all."""
+        make, asked = request.make, [user.name for user in request.body.users or ()]
+        error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        if error or self._node.users is None:
+            message = None if error else _NO_FILE
+            return make(error_code=error or Code.SECURITY_DISABLED, error_message=message, results=())
+        known, counts = self._node.users.current, Counter(asked)
+        results = []
+        for name in dict.fromkeys(asked) if asked else sorted(known):
+            code, reason = int(Code.NONE), None
+            found = known.get(normalized(name), {})
+            if counts[name] > 1:
+                code = Code.DUPLICATE_RESOURCE
+                reason = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+            elif not found:
+                code = Code.RESOURCE_NOT_FOUND
+                reason = f"Attempt to describe a user credential that does not exist: {name}"
+            infos = tuple(
+                make.part("CredentialInfo", mechanism=_NUMBERS[kind], iterations=credential.iterations)
+                for kind, credential in ({} if code else found).items()
+            )
+            results.append(
+                make.part(
+                    "DescribeUserScramCredentialsResult",
+                    user=name,
+                    error_code=code,
+                    error_message=reason,
+                    credential_infos=infos,
+                )
+            )
+        return make(error_code=Code.NONE, error_message=None, results=tuple(results))
+
+    def alter(self, request: Request) -> Any:
+        """Add, change and delete keys of users. A user with a wrong change stays as it was; the others change."""
+        body = request.body
+        results: dict[str, tuple[int, str | None]] = {
+            wanted.name: (Code.NONE, None) for wanted in (*body.deletions, *body.upsertions)
+        }
+        refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+        if refused:
+            results = dict.fromkeys(results, (refused, None))
+        elif self._node.users is None:
+            results = dict.fromkeys(results, (Code.SECURITY_DISABLED, _NO_FILE))
+        else:
+            try:
+                self._node.users.change(lambda known: _altered(known, body, results))
+            except OSError as failed:
+                results = {
+                    name: (code or Code.KAFKA_STORAGE_ERROR, text or str(failed))
+                    for name, (code, text) in results.items()
+                }
+        return request.make(
+            results=tuple(
+                request.make.part("AlterUserScramCredentialsResult", user=name, error_code=code, error_message=text)
+                for name, (code, text) in results.items()
+            )
+        )
+
+
+def _altered(known: Users, body: Any, results: dict[str, tuple[int, str | None]]) -> Users:
+    """Return the users after the changes of a request; ``results`` gets the errors of users that do not change."""
+    counts = Counter((wanted.name, wanted.mechanism) for wanted in (*body.deletions, *body.upsertions))
+    for (name, _), count in counts.items():
+        if count > 1:
+            results[name] = Code.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+    found = {name: dict(credentials) for name, credentials in known.items()}
+    for wanted in (*body.deletions, *body.upsertions):
+        name = normalized(wanted.name)
+        if not results[wanted.name][0]:
+            try:
+                mechanism = _mechanism(wanted)
+                if hasattr(wanted, "salt"):
+                    found.setdefault(name, {})[mechanism] = _credential(wanted, mechanism)
+                else:
+                    _delete(found.get(name, {}), mechanism)
+            except RefusedError as error:
+                results[wanted.name] = error.code, str(error)
+                found[name] = dict(known.get(name, {}))
+    left = {name: credentials for name, credentials in found.items() if credentials}
+    return known if left == known else left
+
+
+def _delete(credentials: dict[str, Credential], mechanism: str) -> None:
+    if credentials.pop(mechanism, None) is None:
+        raise RefusedError(Code.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
+
+
+def _mechanism(wanted: Any) -> str:
+    mechanism = _MECHANISMS.get(wanted.mechanism)
+    if mechanism is None:
+        raise RefusedError(Code.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    if not wanted.name:
+        raise RefusedError(Code.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    return mechanism
+
+
+def _credential(wanted: Any, mechanism: str) -> Credential:
+    if wanted.iterations < MIN_ITERATIONS:
+        raise RefusedError(Code.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    if wanted.iterations > MAX_ITERATIONS:
+        raise RefusedError(Code.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    if not wanted.salt or len(wanted.salted_password) != hashlib.new(ALGORITHMS[mechanism]).digest_size:
+        raise RefusedError(Code.UNACCEPTABLE_CREDENTIAL, "Salt or salted password has a wrong size")
+    return credential_of(mechanism, wanted.salted_password, wanted.salt, wanted.iterations)

@@ -1,0 +1,58 @@
+"""A file that is read again when it changes, and that requests of administrators change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from stratalog.spi import Clock, Vfs
+from stratalog_gateway.security.watched_files import WatchedFiles
+
+T = TypeVar("T")
+
+
+class EditedFile(Generic[T]):
+    """The contents of a file. Thread-safe.
+
+    Args:
+        path: the file.
+        load: reads the file; raises ConfigError if it is wrong.
+        save: replaces the file durably; raises OSError.
+        files: file system for changes of the file.
+        clock: source of the time between checks of the file.
+
+    Raises:
+        ConfigError: the file is missing or wrong.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        load: Callable[[Path], T],
+        save: Callable[[Vfs, Path, T], None],
+        files: Vfs,
+        clock: Clock,
+    ) -> None:
+        self._files, self._save, self._lock = files, save, threading.Lock()
+        self._watched = WatchedFiles((path,), lambda: load(Path(path)), clock)
+
+    @property
+    def current(self) -> T:
+        """The contents, the same object until the file changes."""
+        return self._watched.value()
+
+    def change(self, edited: Callable[[T], T]) -> None:
+        """Replace the contents by those that ``edited`` makes of them, durably; do nothing if it returns its argument.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        with self._lock:
+            self._watched.refresh()
+            known = self._watched.value()
+            found = edited(known)
+            if found is not known:
+                self._save(self._files, self._watched.paths[0], found)
+                self._watched.refresh()

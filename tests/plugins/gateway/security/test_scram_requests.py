@@ -1,0 +1,113 @@
+"""DescribeUserScramCredentials and AlterUserScramCredentials."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_bed import Served, Wire, part, served
+from stratalog_gateway.security.users import load_users
+
+SHA_256, SHA_512 = 1, 2
+SALT = b"salt of carol"
+
+
+@pytest.fixture
+def file(users: Path, tmp_path: Path) -> Path:
+    """A file of users that a test may change."""
+    return Path(shutil.copy(users, tmp_path / "users.json"))
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, file: Path) -> Iterator[Served]:
+    with served(tmp_path / "logs", users_file=str(file)) as made:
+        yield made
+
+
+def upsertion(name: str = "carol", **values: Any) -> Any:
+    iterations = values.get("iterations", 4096)
+    salted = hashlib.pbkdf2_hmac("sha256", b"secret", SALT, iterations)
+    whole = {
+        "name": name, "mechanism": SHA_256, "iterations": iterations, "salt": SALT, "salted_password": salted, **values,
+    }  # fmt: skip
+    return part("AlterUserScramCredentials", 0, "ScramCredentialUpsertion", **whole)
+
+
+def deletion(name: str, mechanism: int = SHA_256) -> Any:
+    return part("AlterUserScramCredentials", 0, "ScramCredentialDeletion", name=name, mechanism=mechanism)
+
+
+def altered(wire: Wire, *upsertions: Any, deletions: tuple[Any, ...] = ()) -> dict[str, tuple[int, str | None]]:
+    found = wire.ask("AlterUserScramCredentials", 0, deletions=deletions, upsertions=upsertions)
+    return {result.user: (result.error_code, result.error_message) for result in found.results}
+
+
+def described(wire: Wire, *names: str) -> dict[str, tuple[int, list[tuple[int, int]]]]:
+    """Error code, mechanisms and iterations by user."""
+    asked = tuple(part("DescribeUserScramCredentials", 0, "UserName", name=name) for name in names)
+    found = wire.ask("DescribeUserScramCredentials", 0, users=asked or None)
+    assert found.error_code == 0
+    return {
+        result.user: (result.error_code, [(info.mechanism, info.iterations) for info in result.credential_infos])
+        for result in found.results
+    }
+
+
+def test_a_new_user_has_the_password_that_the_client_salted(guarded: Served, file: Path) -> None:
+    with guarded.wire() as wire:
+        assert altered(wire, upsertion(iterations=5000)) == {"carol": (0, None)}
+        assert described(wire, "carol") == {"carol": (0, [(SHA_256, 5000)])}
+    found = load_users(file)["carol"]["SCRAM-SHA-256"]
+    assert found.accepts("secret")
+    assert not found.accepts("other")
+
+
+def test_all_users_are_described(guarded: Served, file: Path) -> None:
+    with guarded.wire() as wire:
+        assert described(wire) == {name: (0, [(SHA_256, 4096), (SHA_512, 4096)]) for name in load_users(file)}
+
+
+def test_a_user_without_keys_is_gone(guarded: Served, file: Path) -> None:
+    [name, *others] = load_users(file)
+    with guarded.wire() as wire:
+        assert altered(wire, deletions=(deletion(name), deletion(name, SHA_512))) == {name: (0, None)}
+        assert described(wire, name)[name][0] == 91
+    assert list(load_users(file)) == others
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        (upsertion(mechanism=3), 33),
+        (upsertion(""), 93),
+        (upsertion(iterations=4095), 93),
+        (upsertion(iterations=1_000_001, salted_password=bytes(32)), 93),
+        (upsertion(salt=b""), 93),
+        (upsertion(salted_password=b"short"), 93),
+    ],
+)
+def test_a_wrong_change_is_refused_alone(guarded: Served, file: Path, wanted: Any, code: int) -> None:
+    before = set(load_users(file))
+    with guarded.wire() as wire:
+        found = altered(wire, wanted, upsertion("dave"), deletions=(deletion("erin"),))
+    assert {name: error for name, (error, _) in found.items()} == {"erin": 91, wanted.name: code, "dave": 0}
+    assert set(load_users(file)) == {*before, "dave"}
+
+
+def test_a_user_is_changed_and_described_once_in_a_request(guarded: Served, file: Path) -> None:
+    before = file.read_bytes()
+    with guarded.wire() as wire:
+        assert altered(wire, upsertion(), upsertion())["carol"][0] == 92
+        assert described(wire, "carol", "carol") == {"carol": (92, [])}
+    assert file.read_bytes() == before
+
+
+def test_without_a_file_there_are_no_users(tmp_path: Path) -> None:
+    with served(tmp_path / "logs") as plain, plain.wire() as wire:
+        assert altered(wire, upsertion()) == {"carol": (54, "users.file is not set")}
+        assert wire.ask("DescribeUserScramCredentials", 0, users=None).error_code == 54
