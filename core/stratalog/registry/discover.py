@@ -96,18 +96,19 @@ def install_hint(distribution: str, requirements: Iterable[str], module: str) ->
 
 def find_candidates(group: str = CONTRACT_GROUP) -> tuple[Candidate, ...]:
     """Return all installed plugins of a contract version, by name. This reads metadata only, and imports nothing."""
-    found = [
-        Candidate(entry_point.name, *_owner(entry_point), entry_point)
-        for entry_point in importlib.metadata.entry_points(group=group)
-    ]
-    return tuple(sorted(found, key=lambda candidate: (candidate.name, candidate.distribution)))
+    found = importlib.metadata.entry_points(group=group)
+    distributions = {id(entry_point.dist): entry_point.dist for entry_point in found}
+    owners = {key: _owner(distribution) for key, distribution in distributions.items()}  # parses each metadata once
+    candidates = [Candidate(entry_point.name, *owners[id(entry_point.dist)], entry_point) for entry_point in found]
+    return tuple(sorted(candidates, key=lambda candidate: (candidate.name, candidate.distribution)))
 
 
-def _owner(entry_point: importlib.metadata.EntryPoint) -> tuple[str, str]:
-    if entry_point.dist is None:
+def _owner(distribution: importlib.metadata.Distribution | None) -> tuple[str, str]:
+    """Return the name and the version of a distribution; both are "" if it has no metadata."""
+    if distribution is None:
         return "", ""
     try:
-        metadata = entry_point.dist.metadata
+        metadata = distribution.metadata
     except (OSError, TypeError):  # a folder without METADATA; the type of error depends on Python's version
         return "", ""
     known = set(metadata)  # from Python 3.12 on, the access to a missing field is a warning

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final, Generic, TypeVar
 
 import pluggy
@@ -50,6 +51,7 @@ from stratalog.spi.service_contract import Command, Service
 
 _LOGGER: Final = logging.getLogger("stratalog.registry")
 _PREFIX: Final = f"{hooks.PROJECT}_"
+_HOOKABLE: Final = (FunctionType, MethodType, staticmethod, classmethod)  # the types that pluggy accepts
 T = TypeVar("T")
 
 _LISTENERS: Final[Mapping[type[Event], str]] = {
@@ -79,6 +81,16 @@ class Answer(Generic[T]):
     error: Exception | None = None
 
 
+class _Manager(pluggy.PluginManager):
+    """Plugin manager that searches modules faster: pluggy searches the type of a module for each name in the module."""
+
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
+        """Return the options of a hook implementation, or None; a name of a module that is not callable is no hook."""
+        if isinstance(plugin, ModuleType) and not isinstance(vars(plugin).get(name), _HOOKABLE):
+            return None
+        return super().parse_hookimpl_opts(plugin, name)
+
+
 class Host:
     """The plugins of one engine. Two hosts share nothing.
 
@@ -86,7 +98,7 @@ class Host:
     """
 
     def __init__(self) -> None:
-        self._manager = pluggy.PluginManager(hooks.PROJECT)
+        self._manager = _Manager(hooks.PROJECT)
         self._manager.add_hookspecs(hooks)
         self._failures: Counter[str] = Counter()  # under _lock: counted on the notifier threads, read on any thread
         self._lock = threading.Lock()
@@ -125,16 +137,17 @@ class Host:
         return self._manager.has_plugin(name)
 
     def _check_hooks(self, plugin: object, name: str) -> None:
+        callers = {caller.name for caller in self._manager.get_hookcallers(plugin) or ()}
         for hook in _spec_names():
             function = inspect.getattr_static(plugin, hook, None)
-            implemented = any(found.plugin is plugin for found in self._caller(hook).get_hookimpls())
+            implemented = hook in callers
             if function is not None and not implemented:
                 raise PluginError(f"{hook} is not decorated with stratalog.spi.hookimpl")
             if function is None and implemented:
                 raise PluginError(
                     f"{hook} is implemented with specname, which is not supported: name the function after the hook"
                 )
-        if not self._manager.get_hookcallers(plugin):
+        if not callers:
             raise PluginError(f"{name} has no stratalog hook")
 
     # --- components ------------------------------------------------------------------------------------------------
