@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.metadata
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -21,6 +23,8 @@ InstallDistribution = Callable[..., None]
 # Folders whose tests all belong to the long tier: they start brokers, Spark or benchmarks, or try many mutants.
 LONG_FOLDERS = {Path(__file__).parent / name for name in ("benchmarks", "fuzz", "oracle", "spark")}
 LONG_PREFIXES = tuple(f"{folder}/" for folder in LONG_FOLDERS)
+
+STATE_PARTITIONS = ("STRATALOG_OFFSETS_TOPIC_NUM_PARTITIONS", "STRATALOG_TRANSACTION_STATE_LOG_NUM_PARTITIONS")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -49,6 +53,36 @@ def _no_wait_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plugins_found_once() -> Iterator[None]:
+    """Read the entry points of the installed packages once, and not for each engine; a changed path is searched."""
+    search, path = importlib.metadata.entry_points, tuple(sys.path)
+    search_once = functools.cache(search)
+
+    def found(**wanted: str) -> Any:
+        return search_once(**wanted) if tuple(sys.path) == path else search(**wanted)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.metadata, "entry_points", found)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _few_state_partitions() -> Iterator[None]:
+    """Create the topics of groups and transactions with 4 partitions, and not with Kafka's 50."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in STATE_PARTITIONS:
+            patch.setenv(variable, "4")
+        yield
+
+
+@pytest.fixture
+def kafkas_state_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Create the topics of groups and transactions with Kafka's number of partitions."""
+    for variable in STATE_PARTITIONS:
+        monkeypatch.delenv(variable)
 
 
 @pytest.fixture(scope="session")

@@ -117,6 +117,7 @@ def variants(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.usefixtures("kafkas_state_partitions")
 def test_the_commands_of_a_page_run(page: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = commands(page)
     assert len(lines) == PAGES[page]

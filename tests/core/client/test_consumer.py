@@ -440,6 +440,7 @@ def test_offsets_may_be_named(engine: Engine) -> None:
         assert consumer.committed() == {T[0]: CommittedOffset(3), T[1]: CommittedOffset(4, 7, "why")}
 
 
+@pytest.mark.usefixtures("kafkas_state_partitions")
 def test_commits_survive_the_engine_in_kafkas_schema(tmp_path: Path, clock: ManualClock) -> None:
     del clock
     with open_engine(tmp_path) as engine:

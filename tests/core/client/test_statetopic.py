@@ -109,6 +109,7 @@ def test_a_long_history_that_an_earlier_release_left_is_read_once(
     assert 0 < read[1] < 10_000
 
 
+@pytest.mark.usefixtures("kafkas_state_partitions")
 def test_many_producers_are_not_compacted_again_and_again(tmp_path: Path) -> None:
     """Each id needs its record: compacting would rewrite the log at each opening, and leave as many."""
     rounds = []
@@ -124,6 +125,7 @@ def test_many_producers_are_not_compacted_again_and_again(tmp_path: Path) -> Non
     assert rounds == [PARTITIONS, PARTITIONS]
 
 
+@pytest.mark.usefixtures("kafkas_state_partitions")
 def test_a_record_that_no_schema_explains_hides_none_before_it(tmp_path: Path) -> None:
     end_transactions(tmp_path, 1)
     with open_engine(tmp_path) as engine:
@@ -146,6 +148,7 @@ def test_a_record_that_no_schema_explains_hides_none_before_it(tmp_path: Path) -
         ),
     ],
 )
+@pytest.mark.usefixtures("kafkas_state_partitions")
 def test_the_topics_have_the_chosen_number_of_partitions(
     tmp_path: Path, config: dict[str, object], expected: dict[str, int]
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_committed_transaction_is_seen_and_an_aborted_one_is_not(engine: Engin
     assert all(stable(engine.log("t", partition)) for partition in range(3))
 
 
+@pytest.mark.usefixtures("kafkas_state_partitions")
 def test_the_state_is_stored_in_kafkas_topic(engine: Engine, clock: ManualClock) -> None:
     with engine.producer(transactional_id=ID, transaction_timeout_ms=1234) as producer:
         opened = state(engine)
@@ -274,6 +275,7 @@ def test_other_ids_are_not_disturbed(engine: Engine) -> None:
         assert committed(engine) == [b"b"]
 
 
+@pytest.mark.usefixtures("kafkas_state_partitions")
 def test_each_opening_takes_the_next_epoch_and_a_last_one_another_id(engine: Engine) -> None:
     coordinator = clients(engine).coordinator
     first = coordinator.open(ID, 1000)
@@ -340,6 +342,7 @@ def test_a_restart_aborts_what_the_state_has_forgotten(engine: Engine, tmp_path:
         assert stable(again.log("t", 0))
 
 
+@pytest.mark.usefixtures("kafkas_state_partitions")
 def test_unreadable_state_does_not_stop_other_calls(
     engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -357,6 +360,7 @@ def test_unreadable_state_does_not_stop_other_calls(
             again.producer(transactional_id=ID)
 
 
+@pytest.mark.usefixtures("kafkas_state_partitions")
 def test_the_steps_of_a_durable_end_are_on_disk_one_after_the_other(tmp_path: Path) -> None:
     files = FaultyVfs()
     with open_engine(tmp_path, env=Env(files=files)) as engine:
@@ -405,6 +409,7 @@ def test_a_restart_ends_what_was_settled(
     assert committed(engine) == ([b"a", b"b"] if commit else [])
 
 
+@pytest.mark.usefixtures("kafkas_state_partitions")
 def test_a_brokers_client_keeps_its_open_transaction_until_its_time_is_over(tmp_path: Path) -> None:
     clock = ManualClock()
     theirs = ProducerId(4711, 0)

@@ -228,7 +228,8 @@ def test_a_tier_alone_has_no_settings_in_the_list_of_topics(place: tuple[str, st
 def test_groups_show_their_lag_and_internal_topics_are_decoded(console: Client) -> None:
     cells = re.findall(r"<td[^>]*>(.*?)</td>", console.page("/groups"))
     assert cells == ["billing", "orders-0", "30", "11", "billing", "orders-1", "5", "26"]
-    found = [console.page(f"/topics/__consumer_offsets/{number}/records") for number in range(50)]
+    links = set(re.findall(r'"(/topics/__consumer_offsets/\d+/records)', console.page("/topics/__consumer_offsets")))
+    found = [console.page(link) for link in links]
     assert sum("offset_commit group=billing" in page for page in found) == 1
 
 
