@@ -12,6 +12,7 @@ import composed_engine
 from composed_engine import PLUGINS, TOPIC, open_composed
 from example_plugins import imported_of_stratalog
 from stratalog import Engine, Record, open_reader
+from stratalog.testing.contracts import EngineContract, EngineSetup
 
 SECRET = b"the value that nobody else may read"
 
@@ -22,6 +23,21 @@ def keys_file(tmp_path: Path) -> Path:
     path.write_text(f'active = "a"\n[keys]\na = "{base64.b64encode(bytes(32)).decode()}"\n', "utf-8")
     path.chmod(0o600)
     return path
+
+
+@pytest.mark.long
+class TestComposedEngine(EngineContract):
+    opens_without = False
+    missing = "sqlite"
+
+    @pytest.fixture
+    def engine_setup(self, tmp_path: Path, keys_file: Path) -> EngineSetup:
+        return EngineSetup(
+            plugins=PLUGINS,
+            config=composed_engine.settings(keys_file),
+            topic=TOPIC,
+            tier=f"sqlite://{tmp_path / 'tier.db'}",
+        )
 
 
 def fill(engine: Engine) -> None:

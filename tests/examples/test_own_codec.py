@@ -13,7 +13,7 @@ from stratalog import Record, open_engine, open_reader
 from stratalog.errors import UnsupportedCompressionError
 from stratalog.registry.plugin_check import check_plugin
 from stratalog.spi import Codec
-from stratalog.testing.contracts import CodecContract
+from stratalog.testing.contracts import CodecContract, EngineContract, EngineSetup
 
 
 class TestXz(CodecContract):
@@ -22,6 +22,15 @@ class TestXz(CodecContract):
     @pytest.fixture
     def codec(self) -> Codec:
         return XzCodec()
+
+
+@pytest.mark.long
+class TestXzInAnEngine(EngineContract):
+    missing = "no codec 'xz' is installed"
+
+    @pytest.fixture
+    def engine_setup(self) -> EngineSetup:
+        return EngineSetup(plugins=[own_codec], topic={"compression.type": "xz"})
 
 
 def test_a_topic_that_names_the_codec_is_read_where_the_plugin_is(tmp_path: Path) -> None:

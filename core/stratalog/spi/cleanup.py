@@ -175,7 +175,7 @@ class RecordFilter(ABC):
 
     @abstractmethod
     def observe(self, records: RecordColumns) -> int:
-        """Add records to the filter's state in order (pass 1), and return how many were added.
+        """Add records to the filter's state in order (pass 1), and return how many were added, at most all of them.
 
         A result below the number of records means that memory is full. The round then ends before the first record that
         was not added. If the filter adds no record of the dirty range, or if it ``observes`` the log and does not add all
@@ -186,6 +186,7 @@ class RecordFilter(ABC):
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """Write one ``Verdict`` per record into ``verdicts`` (pass 2, over all records below the round's end).
 
+        The size of ``verdicts`` stays. The same records get the same verdicts at each call.
         DROP_AT_HORIZON is for tombstones. The core keeps a tombstone for ``delete.retention.ms`` after the first round
         that read it, and then drops it.
         """
@@ -220,7 +221,13 @@ class CleanupPolicy(ABC):
 
     @abstractmethod
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return the actions for a log, each with a reason for people to read. Ranges ascend and do not overlap."""
+        """Return the actions for a log, each with a reason for people to read. Ranges ascend and do not overlap.
+
+        Ranges are not empty and are inside the log. Nothing above the high watermark is deleted or rewritten. At most one
+        action is a DeletePrefix, which deletes something, and not an empty active segment. The plan depends only on the
+        arguments, which do not change. Once the actions are carried out, the next plan has none of them. As time passes,
+        the end of a deletion never decreases.
+        """
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """Return the local segments to delete because the tier has them. Default: none.
@@ -231,5 +238,5 @@ class CleanupPolicy(ABC):
         return ()
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter for one round. Only policies that plan a Rewrite have a filter."""
+        """Return a new filter for one round; filters share no state. Only policies that plan a Rewrite have a filter."""
         raise NotImplementedError(f"{type(self).__name__} plans no rewrites, so it has no filter for {job.log}")

@@ -12,10 +12,12 @@ from stratalog.model.offers import Offers, Opened
 
 
 class Codec(ABC):
-    """One compression codec.
+    """One compression codec, which several threads use at the same time.
+
+    A codec accepts any buffer, changes none, and does not overwrite an earlier result.
 
     Attributes:
-        id: bits 0 to 2 of the attributes; persistent.
+        id: bits 0 to 2 of the attributes, 1 to 7; persistent.
         levels: the allowed compression levels, None if the codec has no levels.
     """
 
@@ -27,16 +29,21 @@ class Codec(ABC):
         """Compress one batch's records. ``level`` None is the codec's default; only lz4 uses ``magic``.
 
         The engine decompresses the result of a codec that does not come with stratalog, and refuses the append if
-        ``decompress`` does not return ``data``.
+        ``decompress`` does not return ``data``. This applies to every level and magic.
+
+        Raises:
+            ConfigError: ``level`` is not in ``levels``.
         """
 
     @abstractmethod
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Return the decompressed bytes.
+        """Return the decompressed bytes. Bytes after the end of the streams are never part of the result.
+
+        The memory used stays within ``limit_bytes``, whatever size the data claims.
 
         Raises:
             DecompressedSizeError: the result would exceed ``limit_bytes``; raised before more is allocated.
-            CorruptBatchError: the data is not a valid stream of this codec; position is 0.
+            CorruptBatchError: the data is not a valid stream of this codec, or is cut; position is 0.
         """
 
 

@@ -31,6 +31,8 @@ class ExtraIndexBuilder(ABC):
     def finish(self) -> Buffer:
         """Return the index after all records were added; ``b""`` if the index would be useless.
 
+        The same records always give the same bytes, whatever calls of ``add`` or further fields they came with. Builders
+        share no state.
         An index may be useless if there are too many keys. The core drops an index above 64 MiB and logs a warning.
         """
 
@@ -71,7 +73,7 @@ class ExtraIndex(ABC):
     def reader(self, data: Buffer) -> ExtraIndexReader:
         """Return a reader over the bytes that a builder made; they are never ``b""``.
 
-        The reader may keep ``data``, which does not change.
+        The reader may keep ``data``, any buffer, and must not change it.
 
         Raises:
             CorruptIndexError: no builder makes such bytes. The segment is then read without the index.

@@ -68,6 +68,8 @@ class RecordFormat(ABC):
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
         """Return the batches in [start, end), up to an entry of another magic, a partial entry or a bad one.
 
+        Bytes outside of the range are not read. CRCs are checked only if ``check_crc`` is True; then each changed bit that
+        the CRC covers, or of the CRC, ends the scan at its batch.
         Bad bytes never raise an error: ``table.stop`` is the reason of the end, ``table.stop_position`` its position,
         and ``table.reason`` describes the damage there. Fewer than 17 remaining bytes are a partial entry. Batches follow
         each other without a gap, from ``start`` to ``table.stop_position``; the engine refuses other results.
@@ -79,7 +81,7 @@ class RecordFormat(ABC):
     ) -> Iterator[RecordColumns]:
         """Yield the records of ``batches`` in order, one RecordColumns per arena.
 
-        An arena is a sequence of uncompressed batches, or one decompressed batch. Control batches are decoded like
+        Columns of fields that are not requested are empty. ``data`` does not change. An arena is a sequence of uncompressed batches, or one decompressed batch. Control batches are decoded like
         others; the caller leaves them out by their attributes.
 
         Args:
@@ -232,7 +234,8 @@ class RecordFormat(ABC):
                 ``header.base_offset``.
 
         Raises:
-            InvalidRecordError: there are no records, this format cannot hold a record (headers in V0 and V1), or with
+            InvalidRecordError: there are no records, this format cannot hold a record (headers in V0 and V1, a timestamp
+                below -1, a header name without UTF-8 bytes; the error has the index of the record), or with
                 ``keep_offsets`` the offsets do not ascend, or have gaps that the format cannot keep.
         """
 
@@ -240,7 +243,7 @@ class RecordFormat(ABC):
     def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
         """Set the offsets and the leader epoch of batches in place: in ``batches.data`` and in ``batches.table``.
 
-        The first record gets ``base_offset``. The CRC of a batch is computed again only if a field that it covers
+        The first record gets ``base_offset``, and gaps inside of a batch stay. The CRC of a batch is computed again only if a field that it covers
         changes. The call may be repeated with other offsets.
 
         Args:
@@ -264,7 +267,8 @@ class RecordFormat(ABC):
     ) -> Iterable[Buffer]:
         """Return the batches without their dropped records, for cleaning. Headers are kept as in Kafka.
 
-        The joined results are the retained bytes, in order. A batch that loses no record is returned unchanged. A batch
+        The joined results are the retained bytes, in order. Each kept record keeps its offset, timestamp and contents, and
+        each batch its timestamp type. The result can be rewritten again. A batch that loses no record is returned unchanged. A batch
         that loses all records is left out; if ``retain_empty`` is True for it, its header alone is returned.
 
         Source: apache/kafka MemoryRecords.filterTo.

@@ -39,13 +39,17 @@ class IndexBuilder(ABC):
     @property
     @abstractmethod
     def full(self) -> bool:
-        """True if the segment must be rolled before the next batch. It changes only when entries are made."""
+        """True if the segment must be rolled before the next batch. It changes only when entries are made.
+
+        It is True before the entries exceed ``segment.index.bytes``; always False for a format without a limit.
+        """
 
     @abstractmethod
     def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
         """Add batches, in one call for each write, and return the entry bytes to write now, often ``b""``.
 
-        A full builder returns no further entries.
+        A full builder returns no further entries. The result has whole entries only, the same for batches that are
+        added together or one by one.
 
         Args:
             batches: the batches that follow those that were added before, without gaps. Their offsets ascend.
@@ -66,7 +70,10 @@ class IndexBuilder(ABC):
 
 
 class IndexReader(ABC, Generic[Entry]):
-    """A search over one segment's index. Targets: offset for OFFSET and TRANSACTION, timestamp (ms) for TIME."""
+    """A search over one segment's index. Targets: offset for OFFSET and TRANSACTION, timestamp (ms) for TIME.
+
+    The entries may be any bytes: a search then returns an entry or None, or raises CorruptIndexError.
+    """
 
     @abstractmethod
     def __len__(self) -> int:
@@ -74,7 +81,7 @@ class IndexReader(ABC, Generic[Entry]):
 
     @abstractmethod
     def __getitem__(self, index: int) -> Entry:
-        """Return the entry at ``index``, which may be negative."""
+        """Return the entry at ``index``, which may be negative; IndexError outside."""
 
     @abstractmethod
     def floor(self, target: int) -> Entry | None:
@@ -110,7 +117,7 @@ class IndexFormat(ABC, Generic[Entry]):
 
     Attributes:
         role: purpose of the index in a log.
-        suffix: suffix of the index file, with the dot; unique among the formats of an engine.
+        suffix: suffix of the index file, with the dot and without a slash; unique among the formats of an engine.
         entry_bytes: size of one entry.
     """
 
@@ -120,7 +127,10 @@ class IndexFormat(ABC, Generic[Entry]):
 
     @abstractmethod
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder for a segment; ``entries`` are those already written, if an index is continued."""
+        """Return a builder for a segment; ``entries`` are those already written, if an index is continued.
+
+        A segment without batches has no entries.
+        """
 
     @abstractmethod
     def reader(self, entries: Buffer, base_offset: int) -> IndexReader[Entry]:
@@ -136,4 +146,7 @@ class IndexFormat(ABC, Generic[Entry]):
 
     @abstractmethod
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Return the number of bytes of ``entries`` that stay if the log is truncated to ``end_offset``."""
+        """Return the number of bytes of ``entries`` that stay if the log is truncated to ``end_offset``.
+
+        The entries with an offset below ``end_offset`` stay.
+        """

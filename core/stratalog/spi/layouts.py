@@ -212,7 +212,7 @@ class ManifestAuthenticator(ABC):
 
     @abstractmethod
     def mac(self, key_id: str, data: bytes) -> bytes:
-        """Return the 32 bytes that authenticate ``data`` under a key.
+        """Return the 32 bytes that authenticate ``data`` under a key: the same for the same data, others for other data.
 
         Raises:
             ConfigError: no key with this id exists.
@@ -241,20 +241,29 @@ class TierLayout(ABC):
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         """Store a segment; ``section`` holds the topic's settings of this layout, if it has any.
 
-        The layout leaves ``StoredSegment.layout`` as ""; the core fills it.
+        The segment may be empty, or have no small files. Sources return pieces of any size. A sink may read a source
+        several times: only the last pass counts for the hash. The entry names every object that was put, and survives
+        JSON. The layout leaves ``StoredSegment.layout`` as ""; the core fills it.
         """
 
     @abstractmethod
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         """Yield the bytes [start, end) of the original ``.log`` file, in order, in one or more pieces.
 
+        ``fetch`` may return views. The entry and the objects may be damaged, or be those of another segment: the result
+        is then right, or a StorageError in bounded memory. A read of the whole log finds every changed bit.
+
         Raises:
+            StorageError: the range is not in the log.
             CorruptObjectError: the fetched bytes cannot be those that the layout stored.
         """
 
     @abstractmethod
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return the original bytes of a small file; None if the segment has no file of this kind."""
+        """Return the original bytes of a small file; None if the segment has no file of this kind.
+
+        Damage raises a StorageError, as for ``read``.
+        """
 
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
@@ -263,7 +272,7 @@ class TierLayout(ABC):
 
         Optional: for layouts that store columns. The batches have the schema of ``ArrowBuffers.schema(columns)``, ascend,
         and hold each record that ``RecordFormat.decode_arrow`` would return for the log's batches, except control
-        records. Records of aborted transactions are included: the core calls this method only if it hides none.
+        records; if the layout cannot return each record, the result is None. Records of aborted transactions are included: the core calls this method only if it hides none.
 
         Raises:
             CorruptObjectError: the fetched bytes cannot be those that the layout stored.
@@ -281,14 +290,15 @@ class TierLayout(ABC):
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
         """Return the entry with the segment's key wrapped by the active key; ``segment`` itself if nothing changes.
 
-        Optional: for layouts that encrypt. The call must not change any object.
+        Optional: for layouts that encrypt. The call must not change any object; only ``extra`` of the entry changes.
         """
         return segment
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments found in ``objects`` of one log, for a bucket whose manifests are lost.
 
-        Optional; the default finds none. The key of an object outside of a tier is "". A layout still reads such an
+        Optional; the default finds none. The results are the entries that ``write`` returned. Objects that the layout did
+        not write are skipped; damaged ones are skipped, or raise a StorageError. The key of an object outside of a tier is "". A layout still reads such an
         object if its bytes alone describe the segment.
         """
         del objects, fetch

@@ -93,7 +93,12 @@ class BytesSource:
 
 
 class ObjectStore(Closeable):
-    """A store of objects. Keys are relative to the store's URI and use ``/``. A context manager; thread-safe."""
+    """A store of objects. Keys are relative to the store's URI and use ``/``. A context manager; thread-safe.
+
+    A StorageError is raised for a key that could leave its place (empty, absolute, with ``..`` or an empty part, with a
+    control character, above 1,024 bytes), and by each call after ``close``. A call whose deadline has passed raises
+    StoreTimeoutError and sends no request. A store is not pickled.
+    """
 
     @property
     @abstractmethod
@@ -103,11 +108,14 @@ class ObjectStore(Closeable):
     @property
     @abstractmethod
     def uri(self) -> str:
-        """The store's URI without secrets, for error texts."""
+        """The store's URI without secrets, with ``://``, for error texts."""
 
     @abstractmethod
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
         """Upload an object in pieces. The object is visible completely or not at all, also if this call raises.
+
+        An object may be empty. An existing object is replaced. If the source raises, or has more or fewer bytes than
+        ``size_bytes``, the call raises and leaves no object.
 
         Before local data is deleted, the engine reads the object back, unless the store comes with stratalog.
         """
@@ -116,6 +124,7 @@ class ObjectStore(Closeable):
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
         """Write a small object only if the key does not exist. Atomic if CREATE is declared.
 
+        EXISTS leaves the object unchanged, whichever method wrote it. After ``delete`` the key is free.
         Raises StoreError only if certainly nothing was written. If the reply was lost, the result is UNKNOWN.
         """
 
@@ -123,7 +132,7 @@ class ObjectStore(Closeable):
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
         """Return the bytes [start, end) of an object, in exactly one request; None is the start or end of the object.
 
-        The result is shorter only if the object ends before ``end``.
+        The result is shorter only if the object ends before ``end``; it is empty if ``start`` is not below the end.
 
         Raises:
             ObjectNotFoundError: the object does not exist.
@@ -133,18 +142,18 @@ class ObjectStore(Closeable):
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
         """Return up to ``limit`` objects whose key starts with ``prefix`` and is above ``after``.
 
-        The result is strongly consistent and ascends by the key's bytes. A result with fewer than ``limit`` objects
-        means that no further objects exist.
+        The result is strongly consistent and ascends by the key's UTF-8 bytes; ``/`` has no special meaning. The key
+        ``after`` need not exist. A result with fewer than ``limit`` objects means that no further objects exist.
         """
 
     @abstractmethod
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Delete objects, and return the errors by key. A missing object is no error."""
+        """Delete objects, and return the errors by key. A missing object is no error. No keys delete nothing."""
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
         """Return the unfinished uploads under keys with this prefix: their stored parts cost money, but are no object.
 
-        Uploads in progress are included. The result is empty if a store keeps no such parts or deletes them by itself.
+        Uploads in progress are included, and finished ones are not. The result is empty if a store keeps no such parts or deletes them by itself.
         """
         del prefix, deadline_ns
         return ()
@@ -178,6 +187,7 @@ class ObjectStore(Closeable):
     def sent(self) -> Mapping[str, int]:
         """Return the number of requests since the store was opened, by the store's own request names.
 
+        The numbers never decrease.
         The result is empty if each call is one request. A call may be several requests: an upload in parts is many.
         Retries inside of a client library are not counted, unless the store sees them.
         """

@@ -27,7 +27,7 @@ class SegmentFile(ABC):
 
     @abstractmethod
     def append(self, data: Buffer) -> int:
-        """Append the bytes, and return the position of the first one.
+        """Append the bytes of any buffer, which may be empty, and return the position of the first one.
 
         The write is all or nothing: after a short write, the file is truncated to its old size. The result is the old
         size, and ``size_bytes`` grows by the size of ``data``; otherwise the engine takes the log out of service.
@@ -43,12 +43,13 @@ class SegmentFile(ABC):
         """Return up to ``size_bytes`` bytes from ``position``: fewer at the end of the file, none past it.
 
         Raises:
-            SegmentGoneError: the file was renamed or deleted in the meantime.
+            SegmentGoneError: the file was renamed, deleted or closed in the meantime.
         """
 
     def read_into(self, position: int, into: memoryview) -> int:
         """Read up to ``len(into)`` bytes into the caller's memory as ``read``, and return their number.
 
+        The rest of the memory is not changed.
         Override this method if it can save a copy. Reused memory causes no page faults.
         """
         data = self.read(position, len(into))
@@ -65,18 +66,22 @@ class SegmentFile(ABC):
 
     @abstractmethod
     def truncate(self, size_bytes: int) -> None:
-        """Truncate the file to ``size_bytes``; ValueError if it is smaller."""
+        """Truncate the file to ``size_bytes``, where the next append begins; ValueError if the file is smaller."""
 
     def trim(self) -> bool:
         """Release reserved space, because no append follows. Return True if the caller must sync to make that durable.
 
+        A second call does nothing and returns False.
         The default is for a store that reserves no space.
         """
         return False
 
     @abstractmethod
     def sync(self) -> None:
-        """Make the bytes durable. After a failure, later calls raise LogDirOfflineError: a sync is never retried."""
+        """Make the bytes durable. After a failure, later calls raise LogDirOfflineError: a sync is never retried.
+
+        After a power loss, the bytes before the last sync are unchanged; later bytes can be missing or wrong.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -123,13 +128,17 @@ class IndexFile(ABC):
 
 
 class LogFiles(ABC):
-    """The folder of one log."""
+    """The folder of one log.
+
+    Methods raise ConfigError for a name that could leave the folder (empty, ``..``, with ``/`` or a null character), and
+    ReadOnlyError for each change if the store was opened for reading.
+    """
 
     name: str
 
     @abstractmethod
     def path(self, name: str = "") -> str:
-        """Return the path of a file, for error texts."""
+        """Return the path of a file, for error texts. Each file has its own path, which ends with the name."""
 
     @abstractmethod
     def list(self) -> list[FileStat]:
@@ -141,7 +150,13 @@ class LogFiles(ABC):
 
     @abstractmethod
     def open_segment(self, name: str, *, create: bool = False, preallocate_bytes: int = 0) -> SegmentFile:
-        """Open a ``.log`` file. ``create`` makes a new file, and raises FileExistsError if the file exists."""
+        """Open a ``.log`` file. ``create`` makes a new file, and raises FileExistsError if the file exists.
+
+        The file contains the bytes of all earlier appends. Preallocated space is not part of its size or contents.
+
+        Raises:
+            SegmentGoneError: without ``create``, the file does not exist.
+        """
 
     @abstractmethod
     def open_index(self, name: str, *, max_bytes: int, writable: bool, reserve: bool = True) -> IndexFile:
@@ -170,7 +185,8 @@ class LogFiles(ABC):
     def replace_small(self, name: str, data: Buffer) -> None:
         """Replace a small file atomically; durable on return (temporary file, sync, rename, sync of the folder).
 
-        The engine reads the file back: ``read_small`` must return ``data``.
+        After a power loss during the call, the file has its old or its new content. The engine reads the file back:
+        ``read_small`` must return ``data``.
         """
 
     @abstractmethod
@@ -182,7 +198,7 @@ class LogFiles(ABC):
         """Delete a file. A missing file is no error. No file has the name afterwards, which the engine checks."""
 
     def set_modified(self, name: str, modified_ms: int) -> None:
-        """Set the modification time of a file: a compacted segment keeps its source's time.
+        """Set the modification time of a file until its next write: a compacted segment keeps its source's time.
 
         The default is for a store without modification times.
         """
@@ -190,11 +206,15 @@ class LogFiles(ABC):
 
     @abstractmethod
     def sync(self) -> None:
-        """Make the file names in the folder durable."""
+        """Make the new, changed and removed file names in the folder durable."""
 
 
 class SegmentStore(Closeable):
-    """One log directory, which is one failure domain. A context manager; ``close`` releases the lock of ``acquire``."""
+    """One log directory, which is one failure domain. A context manager; ``close`` releases the lock of ``acquire``.
+
+    Opening a store changes nothing. A store that was opened for reading takes no lock, works beside a writer, and raises
+    ReadOnlyError for each change. Names that could leave the directory raise ConfigError.
+    """
 
     @abstractmethod
     def path(self, name: str = "") -> str:
@@ -203,6 +223,8 @@ class SegmentStore(Closeable):
     @abstractmethod
     def acquire(self) -> None:
         """Lock the directory for writing. Create it if it is missing.
+
+        The lock excludes other stores of this process and of other processes. The lock of a killed process is released.
 
         Raises:
             LogDirLockedError: another engine or a running Kafka broker holds the lock.
@@ -215,7 +237,7 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def logs(self) -> list[str]:
-        """Return the names of the folders in the directory.
+        """Return the names of the folders in the directory, sorted. Files are no logs.
 
         Raises:
             LogDirNotFoundError: the directory does not exist.
@@ -223,7 +245,11 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def open_log(self, name: str, *, create: bool = False) -> LogFiles:
-        """Open a log's folder. ``create`` makes a new folder, and raises FileExistsError if the folder exists."""
+        """Open a log's folder. ``create`` makes a new folder, and raises FileExistsError if the folder exists.
+
+        Raises:
+            LogDirNotFoundError: without ``create``, the folder does not exist.
+        """
 
     @abstractmethod
     def rename_log(self, old: str, new: str) -> None:

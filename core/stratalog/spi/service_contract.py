@@ -29,7 +29,8 @@ class Service(ABC):
     def stop(self, deadline_ns: int) -> None:
         """Stop the service before the deadline, a time of the monotonic clock in nanoseconds.
 
-        May be called without a start, and more than once. The engine waits no longer than the deadline.
+        May be called without a start, and more than once. If the deadline has passed, the service stops immediately. No
+        thread of the service is left on return. The engine waits no longer than the deadline.
         """
 
 

@@ -9,9 +9,9 @@ import contextlib
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -19,6 +19,7 @@ _MEMORY: Final = "/dev/shm"  # noqa: S108 - a folder of its own is made in it
 _ROOM_BYTES: Final = 1 << 30  # containers often have 64 MiB
 
 if TYPE_CHECKING:
+    from stratalog.spi.providers import Provider
     from stratalog.testing.kafka_server import KafkaServer
     from stratalog.testing.s3 import LocalS3
 
@@ -44,6 +45,28 @@ def s3_tier(local_s3: LocalS3) -> Iterator[str]:
     prefix = f"test-{uuid.uuid4().hex}"
     yield local_s3.uri(prefix)
     remove_objects(local_s3.bucket, f"{prefix}/")
+
+
+@pytest.fixture
+def open_component() -> Iterator[Callable[..., Any]]:  # Any: a component of any kind
+    """Open components of providers: ``open_component(provider, {"acme.bytes": 5}, location=...)``.
+
+    The mapping has settings of the provider's ``engine_section`` by name. Keywords are those of ``open_context``. Stores
+    are closed after the test.
+    """
+    from stratalog.env.closing import Closeable  # noqa: PLC0415 - imported at the first use, like the rest
+    from stratalog.testing.contexts import open_context  # noqa: PLC0415 - the same
+
+    with contextlib.ExitStack() as stack:
+
+        def opened(provider: Provider[Any], settings: Mapping[str, object] | None = None, **context: Any) -> Any:
+            kind = provider.engine_section
+            assert kind is not None or not settings, f"the provider {provider.name} has no settings"
+            section = None if kind is None else kind.from_mapping(settings or {}, "the test")
+            component = provider.open(open_context(section, **context))
+            return stack.enter_context(component) if isinstance(component, Closeable) else component
+
+        yield opened
 
 
 @pytest.fixture

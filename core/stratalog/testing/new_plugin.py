@@ -32,6 +32,9 @@ _ATTRIBUTES: Final = {
 _FIXTURES: Final = {
     "segment_stores": (
         "    @pytest.fixture\n"
+        "    def provider(self):\n"
+        "        return PROVIDER\n\n"
+        "    @pytest.fixture\n"
         "    def open_store(self, tmp_path):\n"
         "        def opened(*, read_only=False):\n"
         "            return PROVIDER.open(open_context(location=str(tmp_path / 'data'), read_only=read_only))\n\n"

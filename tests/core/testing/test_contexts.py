@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
+from sim_objects import SimObjectStore
 from stratalog.errors import UnknownComponentError, UnknownSettingError
-from stratalog.spi import Section, key
+from stratalog.spi import OpenContext, Provider, Section, key
 from stratalog.testing import layout_lookup, open_context, topic_config
 from tier_bed import PairLayout
 
@@ -41,3 +43,34 @@ def test_a_lookup_finds_layouts_by_name_and_label() -> None:
     for label in ("pair@2", "other@1"):
         with pytest.raises(UnknownComponentError):
             lookup.by_label(label)
+
+
+class Store(SimObjectStore):
+    """A store that knows its context."""
+
+    def __init__(self, context: OpenContext) -> None:
+        super().__init__()
+        self.context = context
+
+
+def test_a_component_is_opened_with_settings_by_name(open_component: Callable[..., Any]) -> None:
+    provider = Provider[Store](name="mine", open=Store, engine_section=Budget)
+    store = open_component(provider, {"budget.bytes": 7}, location="mem://b")
+    assert (store.context.section, store.context.location) == (Budget(size_bytes=7), "mem://b")
+    with pytest.raises(UnknownSettingError, match=r"budget\.byte"):
+        open_component(provider, {"budget.byte": 7})
+    with pytest.raises(AssertionError, match="mine has no settings"):
+        open_component(Provider[Store](name="mine", open=Store), {"budget.bytes": 7})
+
+
+@pytest.fixture
+def opened_stores() -> Iterator[list[Store]]:
+    """Stores of a test, which must be closed when the test is over."""
+    found = list[Store]()
+    yield found
+    assert [store.closed for store in found] == [True]
+
+
+def test_a_store_is_closed_after_the_test(opened_stores: list[Store], open_component: Callable[..., Any]) -> None:
+    opened_stores.append(open_component(Provider[Store](name="mine", open=Store)))
+    assert not opened_stores[0].closed
