@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from zstandard import ZstdCompressor
 
 from stratalog import Isolation, Record, TopicPartition, open_engine
 from stratalog.errors import CorruptBatchError
@@ -22,7 +21,7 @@ from stratalog.model.names import TopicId
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import AbortedTransaction, FileKind, ObjectSlice, SegmentInfo
 from stratalog.reading import Split
-from stratalog.reading.split_plan import PackedSegment, Piece
+from stratalog.reading.split import PackedSegment, Piece
 from stratalog.spi.layouts import StoredSegment
 from stratalog.writing import StagedSegment, WriteMark
 
@@ -101,11 +100,9 @@ def test_a_split_and_what_was_staged_arrive_as_they_were() -> None:
     found = SPLIT.unpack(SPLIT.pack(Split((piece, cut), Isolation.READ_COMMITTED)))
     assert found.isolation is Isolation.READ_COMMITTED
     assert found.pieces[0] == piece
-    assert place.stored == STORED
-    packed = ZstdCompressor().compress
-    forged = (b"", b"{}", place.data[:-3], packed(b"{}"), packed(bytes(20 << 20)))
-    for data in forged:
-        wrong = replace(piece, place=PackedSegment(data))
+    assert place.stored(LOG) == STORED
+    for text in ("", "{}", place.text[:-3], place.text + "\n{}"):
+        wrong = replace(piece, place=PackedSegment(TOPIC_ID, text))
         with pytest.raises(MessageError):
             SPLIT.unpack(SPLIT.pack(Split((wrong,), Isolation.READ_COMMITTED)))
     damage = found.pieces[1].damage

@@ -10,6 +10,7 @@ import re
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 from typing import Final, NamedTuple
 
@@ -252,6 +253,7 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 # --- object keys, relative to the tier's URI ---------------------------------------------------------------------
 
 
+@lru_cache(maxsize=64)  # the entries of a manifest are of one log
 def log_prefix(log: TopicPartition, topic_id: TopicId) -> str:
     """Return the prefix of all keys of one log in a tier; ends with a slash."""
     return f"{check_topic(log.topic)}-{topic_id}/{log.partition}/"

@@ -10,7 +10,8 @@ from stratalog.model.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from stratalog.reading.check_jobs import Check, CheckPlan, check, plan_checks
 from stratalog.reading.known_records import TimestampRange, timestamp_ranges
 from stratalog.reading.read_source import ReadSource
-from stratalog.reading.split_plan import OffsetRange, Piece, Split, plan_splits
+from stratalog.reading.split import Piece, Split
+from stratalog.reading.split_plan import OffsetRange, plan_splits
 from stratalog.reading.split_scan import DamagedRange, MissingRange, Scanned, scan
 from stratalog.segment.finding import Finding
 

@@ -17,7 +17,7 @@ from stratalog.reading.component_host import split_scheme
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.reading.read_source import ReadSource
 from stratalog.reading.reader import Reader
-from stratalog.reading.split_plan import PackedSegment, Piece, Split
+from stratalog.reading.split import PackedSegment, Piece, Split
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 from stratalog.spi.segment_store import SegmentStore
@@ -55,7 +55,7 @@ class SplitOpener:
             SegmentGoneError: the file no longer exists, or another one has its name.
         """
         if isinstance(piece.place, PackedSegment):
-            stored = piece.place.stored
+            stored = piece.place.stored(piece.log)
             yield RemoteSegment(stored, self._remote().log(piece.log, stored.info.topic_id).fetcher)
             return
         files = self._local().open_log(str(piece.log))

@@ -6,30 +6,26 @@ task read only the bytes it needs, without an index. Each position is checked ag
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Self
-
-from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
+from typing import Final
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.log.read.log_reader import LogReader
 from stratalog.log.read.read_plan import hidden_transactions
 from stratalog.log.read.view import ReadRange
 from stratalog.model.arguments import Positive, checked
-from stratalog.model.names import LOG_SUFFIX, TopicId, TopicPartition
+from stratalog.model.names import LOG_SUFFIX, TopicPartition
 from stratalog.model.offsets import Isolation, OffsetPosition
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.reading.known_records import records_of
 from stratalog.reading.reader import Reader
+from stratalog.reading.split import PackedSegment, Piece, Split
 from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import byte_range, offset_index
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexReader
-from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.manifest.page_codec import entry_from_json, entry_to_json
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier import Tier
 
@@ -39,9 +35,6 @@ MOST_SPLITS: Final = (
     20_000  # Spark's driver takes milliseconds and kilobytes for each task; beyond it, splits are larger
 )
 _KEPT_SEGMENTS: Final = 10_000  # a plan of more segments releases each log after it has read it
-_COMPRESSION: Final = 1
-_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)  # entries are checked, and not deep
-_LARGEST_ENTRY_BYTES: Final = 16 << 20
 USUAL_SPLITS: Final = 8  # for reads of up to 8 of the largest splits: enough to keep a few cores busy to the end
 
 
@@ -57,109 +50,6 @@ class OffsetRange:
     start: int
     end: int
     is_counted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PackedSegment:
-    """Entry of a segment in the tier's manifest, compressed, because a plan may contain very many entries."""
-
-    data: bytes
-
-    @classmethod
-    def of(cls, stored: StoredSegment, packer: ZstdCompressor | None = None) -> Self:
-        """Return a segment in this form; ``packer`` is for a caller that packs many, from one thread."""
-        info = stored.info
-        form = [info.log.topic, info.log.partition, info.topic_id.text, entry_to_json(stored)]
-        packed = (packer or ZstdCompressor(_COMPRESSION)).compress(_ENCODER.encode(form).encode())
-        return cls(
-            bytes(memoryview(packed))
-        )  # a copy, because the bytes of the library keep the memory of the worst case
-
-    @property
-    def stored(self) -> StoredSegment:
-        """The segment, checked.
-
-        Raises:
-            StorageError, TypeError, ValueError, KeyError: the bytes are not in this form.
-        """
-        try:
-            if frame_content_size(self.data) > _LARGEST_ENTRY_BYTES:
-                raise ValueError(f"a packed segment has more than {_LARGEST_ENTRY_BYTES} bytes")
-            text = ZstdDecompressor().decompress(self.data)
-        except ZstdError as error:
-            raise ValueError(f"a packed segment cannot be unpacked: {error}") from error
-        topic, partition, topic_id, entry = json.loads(text)
-        return entry_from_json(entry, TopicPartition(topic, partition), TopicId(topic_id))
-
-    def to_message(self) -> bytes:
-        """Return the bytes that ``from_message`` reads."""
-        return self.data
-
-    @classmethod
-    def from_message(cls, data: bytes) -> Self:
-        """Return the segment of ``to_message``, after a check; raises the errors of ``stored``."""
-        found = cls(data)
-        _ = found.stored
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of one segment: records with offsets in [start, end).
-
-    Attributes:
-        log: the log.
-        topic_id: id of its topic; None if the directory is older than topic ids.
-        start: first wanted offset.
-        end: exclusive.
-        position: position in the ``.log`` file (bytes) where a batch at or before ``start`` should begin.
-        end_position: position where the batches after ``end`` should begin.
-        base_offset: base offset of the segment.
-        end_offset: end offset of the segment.
-        size_bytes: size of the segment when the plan was made.
-        place: name of the ``.log`` file in the log's folder, or the segment's entry in the tier's manifest.
-        is_active: True for the active segment.
-        aborted: transactions whose records are left out.
-        damage: the error at the end of a log that is truncated or damaged; such a piece has no records.
-        file_start: position (bytes) in the file where the segment begins; a file of Kafka before 2.0 may count as several.
-        file_bytes: size of the whole file; 0 is ``size_bytes``.
-        records: number of the records, if only this is wanted and known: then there is nothing to read.
-    """
-
-    log: TopicPartition
-    topic_id: TopicId | None
-    start: int
-    end: int
-    position: int
-    end_position: int
-    base_offset: int
-    end_offset: int
-    size_bytes: int
-    place: str | PackedSegment
-    is_active: bool = False
-    aborted: tuple[AbortedTransaction, ...] = ()
-    damage: CorruptBatchError | None = None
-    file_start: int = 0
-    file_bytes: int = 0
-    records: int | None = None
-
-    @property
-    def span_bytes(self) -> int:
-        """Approximate number of bytes of the ``.log`` file that will be read."""
-        return self.end_position - self.position
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Work of one task, in the order of partitions and offsets. Can be pickled; holds no secrets and no open files."""
-
-    pieces: tuple[Piece, ...]
-    isolation: Isolation
-
-    @property
-    def size_bytes(self) -> int:
-        """Approximate number of bytes of ``.log`` files that will be read."""
-        return sum(piece.span_bytes for piece in self.pieces)
 
 
 @checked
@@ -197,9 +87,9 @@ def plan_splits(
         StoreError, CorruptManifestError: the tier cannot be read.
     """
     seen = Isolation.of(isolation)
-    found, packer = list[_Part](), ZstdCompressor(_COMPRESSION)
+    found = list[_Part]()
     for wanted in ranges:
-        found += _parts(reader.log(*wanted.log), wanted, seen, split_records, packer)
+        found += _parts(reader.log(*wanted.log), wanted, seen, split_records)
         if len(found) > _KEPT_SEGMENTS:
             reader.release(wanted.log)
     total = sum(part.piece.span_bytes for part in found)
@@ -266,13 +156,11 @@ class _Part:
         place = self.piece.place
         if tier is None or not isinstance(place, PackedSegment):
             return self.segment
-        stored = place.stored
+        stored = place.stored(self.piece.log)
         return RemoteSegment(stored, tier.log(self.piece.log, stored.info.topic_id).fetcher)
 
 
-def _parts(
-    log: LogReader, wanted: OffsetRange, isolation: Isolation, most_records: int | None, packer: ZstdCompressor
-) -> Iterator[_Part]:
+def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation, most_records: int | None) -> Iterator[_Part]:
     """Yield the segments of a range, ascending, each in parts of at most ``most_records`` offsets."""
     view = log.view()
     bound = view.bound(isolation)
@@ -287,7 +175,7 @@ def _parts(
                 yield _Part(_counted(log, part, records), None, log.components)
             elif part.segment.size_bytes:
                 local = part.segment if isinstance(part.segment, Segment) else None
-                yield _Part(_piece(log, part, hidden, packer), local, log.components)
+                yield _Part(_piece(log, part, hidden), local, log.components)
     if view.damage is not None and start <= bound <= wanted.end:  # a read that gets to the log's end reports the damage
         yield _Part(_end(log, bound, view.damage), None, log.components)
 
@@ -306,7 +194,6 @@ def _piece(
     log: LogReader,
     part: ReadRange,
     hidden: Sequence[AbortedTransaction],
-    packer: ZstdCompressor,
 ) -> Piece:
     segment, start, end, below = part
     position, end_position = byte_range(segment, start, end, log.components)
@@ -320,7 +207,7 @@ def _piece(
         base_offset=segment.base_offset,
         end_offset=segment.end_offset,
         size_bytes=segment.size_bytes,
-        place=_place(segment, packer),
+        place=_place(segment),
         is_active=below is None,
         aborted=tuple(gone for gone in hidden if gone.last_offset >= start and gone.first_offset < end),
         file_start=segment.start if isinstance(segment, Segment) else 0,
@@ -328,9 +215,9 @@ def _piece(
     )
 
 
-def _place(segment: ReadableSegment, packer: ZstdCompressor) -> str | PackedSegment:
+def _place(segment: ReadableSegment) -> str | PackedSegment:
     if isinstance(segment, RemoteSegment):
-        return PackedSegment.of(segment.stored, packer)
+        return PackedSegment.of(segment.stored)
     assert isinstance(segment, Segment)  # a segment is either in a tier or local
     return segment.file_name(LOG_SUFFIX)
 

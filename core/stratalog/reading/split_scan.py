@@ -21,8 +21,8 @@ from stratalog.model.arguments import checked
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import Isolation
 from stratalog.reading.read_source import ReadSource
+from stratalog.reading.split import Piece, Split
 from stratalog.reading.split_opener import SplitOpener
-from stratalog.reading.split_plan import Piece, Split
 from stratalog.segment.framing import walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import batch_at, checked_position

@@ -21,7 +21,7 @@ from stratalog_spark.options.read_options import Options
 from stratalog_spark.options.table_options import is_table, table_schema, with_table
 from stratalog_spark.options.write_options import SinkOptions
 from stratalog_spark.read.rows import SplitPartition, plan, read_split
-from stratalog_spark.tasks.worker import freeze_once
+from stratalog_spark.tasks.worker import collection_paused, freeze_once
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
@@ -96,8 +96,9 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks."""
-        splits = plan(self._options)[::-1]
-        return [SplitPartition(splits.pop()) for _ in range(len(splits))]  # a plan is large: each split is freed
+        with collection_paused():
+            splits = plan(self._options)[::-1]
+            return [SplitPartition(splits.pop()) for _ in range(len(splits))]  # a plan is large: each split is freed
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Run one task."""

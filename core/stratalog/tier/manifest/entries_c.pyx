@@ -19,6 +19,7 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
     int PyUnicode_IS_ASCII(object text)
+    str PyUnicode_FromObject(object text)
     int PyObject_GenericSetAttr(object made, object name, object value) except -1
 
 cdef enum:
@@ -199,3 +200,80 @@ def entry_of(value, str prefix not None, log, topic_id):
     PyObject_GenericSetAttr(made, "requires", ())
     PyObject_GenericSetAttr(made, "extra", extra)
     return made
+
+
+cdef str quoted(object value):
+    """Return a JSON string; None if a character of it needs an escape."""
+    cdef Py_ssize_t size, i
+    cdef const char* text
+    if not PyUnicode_CheckExact(value) or not PyUnicode_IS_ASCII(value):
+        return None
+    text = PyUnicode_AsUTF8AndSize(value, &size)
+    for i in range(size):
+        if not b" " <= text[i] <= b"~" or text[i] == b'"' or text[i] == b"\\":
+            return None
+    return f'"{<str>value}"'
+
+
+cdef str members(object values, bint nested):
+    """Return the members of a JSON object of texts, numbers and, if ``nested``, objects of these; None for others."""
+    cdef list found = []
+    if not PyDict_CheckExact(values):
+        return None
+    for name, value in (<dict>values).items():
+        key = quoted(name)
+        if PyLong_CheckExact(value):
+            text = str(value)
+        elif nested and PyDict_CheckExact(value):
+            text = members(value, False)
+            text = None if text is None else f"{{{text}}}"
+        else:
+            text = quoted(value)
+        if key is None or text is None:
+            return None
+        found.append(f"{key}:{text}")
+    return ",".join(found)
+
+
+cdef str texts(object values):
+    """Return the items of a JSON array of texts; None if one needs an escape."""
+    cdef list found = []
+    for value in values:
+        text = quoted(value)
+        if text is None:
+            return None
+        found.append(text)
+    return ",".join(found)
+
+
+def text_of(stored, str prefix not None):
+    """Return an entry as JSON text, or None if ``page_codec`` must encode it.
+
+    Args:
+        stored: the entry.
+        prefix: of the keys of its log.
+    """
+    cdef list objects = [], slices = [], facts = []
+    info, extra, requires = stored.info, members(stored.extra, True), texts(stored.requires)
+    layout, sha256 = quoted(stored.layout), quoted(stored.sha256)
+    for kind, place in stored.slices.items():
+        name = place.key.removeprefix(prefix)
+        if name not in objects:
+            objects.append(name)
+        slices.append(f'"{PyUnicode_FromObject(kind)}":[{objects.index(name)},{place.position},{place.size_bytes}]')
+    names = texts(objects)
+    if extra is None or requires is None or layout is None or sha256 is None or names is None:
+        return None
+    if extra:
+        facts.append(extra)
+    for name in RECORD_FACTS:
+        fact = getattr(info, name)
+        if fact is not None:
+            facts.append(f'"{name}":{fact}')
+    epochs = ",".join([f"[{entry.epoch},{entry.start_offset}]" for entry in info.leader_epochs])
+    return (
+        f'{{"base_offset":{info.base_offset},"end_offset":{info.end_offset},"size_bytes":{info.size_bytes},'
+        f'"max_timestamp_ms":{info.max_timestamp_ms},"modified_ms":{info.modified_ms},"leader_epochs":[{epochs}],'
+        f'"layout":{layout},"slices":{{{",".join(slices)}}},"sha256":{sha256},"requires":[{requires}],'
+        f'"extra":{{{",".join(facts)}}},"objects":[{names}]}}'
+    )

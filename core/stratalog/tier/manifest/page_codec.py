@@ -6,6 +6,7 @@ log's prefix. A reference is a row of numbers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import pairwise
 from types import ModuleType
@@ -44,6 +45,14 @@ def entry_to_json(entry: StoredSegment) -> dict[str, Any]:
         str(kind): [names.index(place.key), place.position, place.size_bytes] for kind, place in entry.slices.items()
     }
     return value
+
+
+def entry_to_text(entry: StoredSegment) -> str:
+    """Return the result of ``entry_to_json`` as one line of JSON text."""
+    found: str | None = None
+    if _twin is not None:
+        found = _twin.text_of(entry, log_prefix(entry.info.log, entry.info.topic_id))
+    return json.dumps(entry_to_json(entry), separators=(",", ":")) if found is None else found
 
 
 def entry_from_json(value: object, log: TopicPartition, topic_id: TopicId) -> StoredSegment:

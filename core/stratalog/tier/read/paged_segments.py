@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import overload
 
@@ -28,11 +29,12 @@ class PagedSegments(RemoteSegments):
         check: raises if the root must not have an entry; None if the MAC of the root covers all entries.
     """
 
-    __slots__ = ("_check", "_fetcher", "_last", "_pages", "_root")
+    __slots__ = ("_after", "_check", "_fetcher", "_last", "_pages", "_root")
 
     def __init__(self, root: Root, pages: Pages, fetcher: Fetcher, check: EntryCheck | None = None) -> None:
         super().__init__()
         self._root, self._pages, self._fetcher, self._check = root, pages, fetcher, check
+        self._after = partial(_after, root, pages)  # without a reference to this list, which refers to its last segment
         self._last: RemoteSegment | None = None  # returned last; most readers need it again. Replaced whole
 
     def __len__(self) -> int:
@@ -97,5 +99,7 @@ class PagedSegments(RemoteSegments):
             self._check(entry)
         return RemoteSegment(entry, self._fetcher, self._after)
 
-    def _after(self, entry: StoredSegment) -> StoredSegment | None:
-        return next(walk(self._root, self._pages, entry.info.end_offset), None)
+
+def _after(root: Root, pages: Pages, entry: StoredSegment) -> StoredSegment | None:
+    """Return the segment of a root that follows ``entry``."""
+    return next(walk(root, pages, entry.info.end_offset), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import ModuleType
@@ -14,8 +15,9 @@ from compiled_twin import compiled_twin
 from stratalog import TopicPartition
 from stratalog.errors import StorageError
 from stratalog.model.names import TopicId, log_prefix
+from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest import page_codec
-from stratalog.tier.manifest.page_codec import EXTENSIONS, entry_from_json, entry_to_json
+from stratalog.tier.manifest.page_codec import EXTENSIONS, entry_from_json, entry_to_json, entry_to_text
 
 LOG, TOPIC_ID = TopicPartition("orders", 3), TopicId("AAAAAAAAAAAAAAAAAAAAAQ")
 PREFIX = log_prefix(LOG, TOPIC_ID)
@@ -106,3 +108,14 @@ def test_both_parsers_return_the_same_for_entries_with_one_change(
 def test_other_values_are_no_entries(twin: ModuleType, value: object) -> None:
     assert twin.entry_of(value, PREFIX, LOG, TOPIC_ID) is None
     assert isinstance(outcome(value), tuple)
+
+
+def test_the_text_of_an_entry_is_its_json_by_either_encoder(twin: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [entry for entry in map(outcome, changed(ENTRY)) if isinstance(entry, StoredSegment)]
+    texts = [entry_to_text(entry) for entry in found]
+    assert [json.loads(text) for text in texts] == [entry_to_json(entry) for entry in found]
+    assert not any("\n" in text for text in texts)
+    by_twin = sum(twin.text_of(entry, PREFIX) is not None for entry in found)
+    assert len(found) // 2 < by_twin < len(found)
+    monkeypatch.setattr(page_codec, "_twin", None)
+    assert [json.loads(entry_to_text(entry)) for entry in found] == [json.loads(text) for text in texts]

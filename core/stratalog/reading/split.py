@@ -1,0 +1,204 @@
+"""Splits of a read, each the work of one task, and the messages in which they travel from the planner to the tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final, Self
+
+from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
+
+from stratalog.errors import CorruptBatchError
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.offsets import Isolation
+from stratalog.model.segment_info import AbortedTransaction
+from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.manifest.json_fields import exactly
+from stratalog.tier.manifest.page_codec import entry_from_json, entry_to_text
+
+_COMPRESSION: Final = 1
+_LARGEST_MESSAGE_BYTES: Final = 1 << 30  # a message of a million segments
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+_NUMBERS: Final = ("start", "end", "position", "end_position", "base_offset", "end_offset", "size_bytes", "file_start", "file_bytes")  # fmt: skip
+_numbers: Final = attrgetter(*_NUMBERS)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSegment:
+    """Entry of a segment in the tier's manifest as JSON text, because a plan may contain very many entries."""
+
+    topic_id: TopicId
+    text: str
+
+    @classmethod
+    def of(cls, stored: StoredSegment) -> Self:
+        """Return a segment in this form."""
+        return cls(stored.info.topic_id, entry_to_text(stored))
+
+    def stored(self, log: TopicPartition) -> StoredSegment:
+        """Return the segment, checked; ``log`` is the log that has it.
+
+        Raises:
+            StorageError, TypeError, ValueError, KeyError: the text is not an entry.
+        """
+        return entry_from_json(json.loads(self.text), log, self.topic_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of one segment: records with offsets in [start, end).
+
+    Attributes:
+        log: the log.
+        topic_id: id of its topic; None if the directory is older than topic ids.
+        start: first wanted offset.
+        end: exclusive.
+        position: position in the ``.log`` file (bytes) where a batch at or before ``start`` should begin.
+        end_position: position where the batches after ``end`` should begin.
+        base_offset: base offset of the segment.
+        end_offset: end offset of the segment.
+        size_bytes: size of the segment when the plan was made.
+        place: name of the ``.log`` file in the log's folder, or the segment's entry in the tier's manifest.
+        is_active: True for the active segment.
+        aborted: transactions whose records are left out.
+        damage: the error at the end of a log that is truncated or damaged; such a piece has no records.
+        file_start: position (bytes) in the file where the segment begins; a file of Kafka before 2.0 may count as several.
+        file_bytes: size of the whole file; 0 is ``size_bytes``.
+        records: number of the records, if only this is wanted and known: then there is nothing to read.
+    """
+
+    log: TopicPartition
+    topic_id: TopicId | None
+    start: int
+    end: int
+    position: int
+    end_position: int
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    place: str | PackedSegment
+    is_active: bool = False
+    aborted: tuple[AbortedTransaction, ...] = ()
+    damage: CorruptBatchError | None = None
+    file_start: int = 0
+    file_bytes: int = 0
+    records: int | None = None
+
+    @property
+    def span_bytes(self) -> int:
+        """Approximate number of bytes of the ``.log`` file that will be read."""
+        return self.end_position - self.position
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Work of one task, in the order of partitions and offsets. Can be pickled; holds no secrets and no open files."""
+
+    pieces: tuple[Piece, ...]
+    isolation: Isolation
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate number of bytes of ``.log`` files that will be read."""
+        return sum(piece.span_bytes for piece in self.pieces)
+
+    def to_message(self) -> bytes:
+        """Return the bytes that ``from_message`` reads: compressed lines of JSON, with the entries of the manifest as they are."""
+        logs: dict[tuple[TopicPartition, TopicId | None], int] = {}
+        rows, lines = list[tuple[object, ...]](), list[str]()
+        for piece in self.pieces:
+            place: int | str
+            if isinstance(piece.place, PackedSegment):
+                place = logs.setdefault((piece.log, piece.place.topic_id), len(logs))
+                lines.append(piece.place.text)
+            else:
+                place = piece.place
+            row = logs.setdefault((piece.log, piece.topic_id), len(logs)), place, piece.is_active, piece.records
+            rows.append((*row, [_aborted(gone) for gone in piece.aborted], _damage(piece.damage), *_numbers(piece)))
+        named = [[log.topic, log.partition, topic_id and topic_id.text] for log, topic_id in logs]
+        text = "\n".join([_ENCODER.encode([self.isolation, named, rows]), *lines])
+        return ZstdCompressor(_COMPRESSION).compress(text.encode())
+
+    @classmethod
+    def from_message(cls, data: bytes) -> Self:
+        """Return the split of ``to_message``, after a check of each value.
+
+        Raises:
+            StorageError, TypeError, ValueError, KeyError: the bytes are not such a message.
+        """
+        lines = iter(_unpacked(data).split("\n"))
+        isolation, named, rows = exactly(list, json.loads(next(lines)), "split")
+        logs = [_log(item) for item in exactly(list, named, "logs")]
+        pieces = tuple(_piece(exactly(list, row, "piece"), logs, lines) for row in exactly(list, rows, "pieces"))
+        if next(lines, None) is not None:
+            raise ValueError("a split has more entries than pieces")
+        return cls(pieces, Isolation(exactly(str, isolation, "isolation")))
+
+
+def _unpacked(data: bytes) -> str:
+    try:
+        if frame_content_size(data) > _LARGEST_MESSAGE_BYTES:
+            raise ValueError(f"a packed split has more than {_LARGEST_MESSAGE_BYTES} bytes")
+        return ZstdDecompressor().decompress(data).decode()
+    except ZstdError as error:
+        raise ValueError(f"a packed split cannot be unpacked: {error}") from error
+
+
+def _log(item: object) -> tuple[TopicPartition, TopicId | None]:
+    topic, partition, topic_id = exactly(list, item, "log")
+    log = TopicPartition(exactly(str, topic, "topic"), exactly(int, partition, "partition"))
+    return log, None if topic_id is None else TopicId(exactly(str, topic_id, "topic_id"))
+
+
+def _piece(row: list[object], logs: list[tuple[TopicPartition, TopicId | None]], entries: Iterator[str]) -> Piece:
+    """Return a piece of a message; its entry of the manifest, if it has one, is the next of ``entries``."""
+    number, place, is_active, records, aborted, damage, *numbers = row
+    log, topic_id = _named(number, logs)
+    sizes = {name: exactly(int, value, name) for name, value in zip(_NUMBERS, numbers, strict=True)}
+    return Piece(
+        log=log,
+        topic_id=topic_id,
+        place=place if isinstance(place, str) else _packed(*_named(place, logs), next(entries, "")),
+        is_active=exactly(bool, is_active, "is_active"),
+        records=None if records is None else exactly(int, records, "records"),
+        aborted=tuple(_aborted_from(gone) for gone in exactly(list, aborted, "aborted")),
+        damage=None if damage is None else _damage_from(damage),
+        **sizes,
+    )
+
+
+def _named(number: object, logs: list[tuple[TopicPartition, TopicId | None]]) -> tuple[TopicPartition, TopicId | None]:
+    index = exactly(int, number, "log")
+    if not 0 <= index < len(logs):
+        raise ValueError(f"there is no log {index} of {len(logs)}")
+    return logs[index]
+
+
+def _packed(log: TopicPartition, topic_id: TopicId | None, text: str) -> PackedSegment:
+    if topic_id is None:
+        raise ValueError(f"a segment of {log} in a tier has no topic id")
+    packed = PackedSegment(topic_id, text)
+    packed.stored(log)
+    return packed
+
+
+def _aborted(gone: AbortedTransaction) -> list[int]:
+    return [gone.producer_id, gone.first_offset, gone.last_offset, gone.last_stable_offset]
+
+
+def _aborted_from(item: object) -> AbortedTransaction:
+    producer_id, first, last, stable = (exactly(int, number, "aborted") for number in exactly(list, item, "aborted"))
+    return AbortedTransaction(producer_id, first, last, stable)
+
+
+def _damage(error: CorruptBatchError | None) -> list[object] | None:
+    return None if error is None else [error.reason, error.file, error.position]
+
+
+def _damage_from(item: object) -> CorruptBatchError:
+    reason, file, position = exactly(list, item, "damage")
+    return CorruptBatchError(
+        exactly(str, reason, "damage"), exactly(str, file, "damage"), exactly(int, position, "damage")
+    )
