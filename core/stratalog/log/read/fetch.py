@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from stratalog.errors import OffsetOutOfRangeError
 from stratalog.log.read.read_plan import hidden_transactions
@@ -19,6 +19,9 @@ from stratalog.segment.batch_lookup import find_batches
 from stratalog.segment.components import Components
 from stratalog.segment.down_convert import Converted, convert
 from stratalog.segment.segment import Segment
+
+
+_SMALL_BYTES: Final = 64 << 10
 
 
 class FetchRequest(NamedTuple):
@@ -104,7 +107,8 @@ class Fetched:
 def fetch(views: ViewSource, components: Components, asked: FetchRequest, *, to_send: bool = False) -> Fetched:
     """Return whole batches of one segment, from the batch with the offset, that end below the isolation's bound.
 
-    With ``to_send``, only headers of a local segment are read; the slice is for ``sendfile``.
+    With ``to_send``, only headers of a local segment are read, and the slice is for ``sendfile``, unless the range has at
+    most 64 KiB: reading the range once costs less.
 
     Raises:
         OffsetOutOfRangeError: the offset is below the log start or above the log end, or the last epoch is not known.
@@ -120,7 +124,7 @@ def fetch(views: ViewSource, components: Components, asked: FetchRequest, *, to_
         if diverging is not None:
             return Fetched((), asked.offset, view.offsets, asked.offset, components, diverging=diverging)
         try:
-            return _fetch(view, components, asked, whole=not to_send)
+            return _fetch(view, components, asked, whole=not to_send or asked.max_bytes <= _SMALL_BYTES)
         except READ_ERRORS as error:
             retry = retry or ReadRetry(views, view)
             if not retry.should_retry(error, view.segment_at(asked.offset)):

@@ -124,7 +124,7 @@ class Transfer:
 def transfer(views: ViewSource, components: Components, asked: FetchRequest) -> Transfer:
     """Return the batches of ``fetch``, ready to be sent; errors as ``fetch``.
 
-    In a local file, only the headers of the first and the last batches are read.
+    Of a local file, only the headers of the first and the last batches are read if the request is for more than 64 KiB.
     """
     return Transfer(fetch(views, components, asked, to_send=True), components.env.files)
 

@@ -10,20 +10,23 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from stratalog import Transfer
-from stratalog_gateway.wire.primitives import I8, I16, I32, I64, Reader, put_count, put_string
+from stratalog_gateway.wire.primitives import I16, I32, I64, Reader, put_count, put_string
 
 FIRST_FLEXIBLE: Final = 12
 FIRST_WITH_TOPIC_IDS: Final = 13
 _FIRST_WITHOUT_REPLICA: Final = 15
 _UUID_BYTES: Final = 16
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"  # preferred read replica
-_SMALL_BYTES: Final = 8 << 10  # fewer bytes are copied between the fields instead of being sent as a piece
+_COPIED_BYTES: Final = 16 << 10  # fewer bytes are copied between the fields instead of being sent as a piece
+_READ_BYTES: Final = 64 << 10  # so many bytes at most are sent from memory, together with the fields
 _PARTITION: Final = {  # by version: partition, [leader epoch], offset, [last fetched epoch], [log start], maximum bytes
     4: (struct.Struct(">iqi"), (0, None, 1, None, 2)),
     5: (struct.Struct(">iqqi"), (0, None, 1, None, 3)),
     9: (struct.Struct(">iiqqi"), (0, 1, 2, None, 4)),
     12: (struct.Struct(">iiqiqi"), (0, 1, 2, 3, 5)),
 }
+_LIMITS: Final = struct.Struct(">iiib")  # maximum wait, minimum and maximum bytes, isolation level
+_SESSION: Final = struct.Struct(">ii")
 _RESULT: Final = struct.Struct(">ihqqq")
 _ABORTED: Final = struct.Struct(">qq")
 
@@ -74,9 +77,8 @@ def decode_fetch(version: int, data: memoryview, at: int) -> FetchRequest:
     read = Reader(data, at, flexible=version >= FIRST_FLEXIBLE)
     if version < _FIRST_WITHOUT_REPLICA:
         read.number(I32)
-    max_wait_ms, min_bytes, max_bytes = read.number(I32), read.number(I32), read.number(I32)
-    isolation = read.number(I8)
-    session_id, session_epoch = (read.number(I32), read.number(I32)) if version >= 7 else (0, -1)
+    max_wait_ms, min_bytes, max_bytes, isolation = read.unpack(_LIMITS)
+    session_id, session_epoch = read.unpack(_SESSION) if version >= 7 else (0, -1)
     form, places = _PARTITION[max(first for first in _PARTITION if first <= version)]
     wanted = []
     for _ in range(read.count()):
@@ -112,11 +114,11 @@ def encode_fetch(
             batches = found.batches
             size = 0 if batches is None else batches.size_bytes
             out += put_count(size, flexible=flexible)
-            if batches is not None and size >= _SMALL_BYTES:
-                pieces += (out, batches)
+            if batches is None or size < _COPIED_BYTES:
+                out += b"" if batches is None else batches.read()
+            else:
+                pieces += (out, batches.read() if size <= _READ_BYTES else batches)
                 out = bytearray()
-            elif batches is not None:
-                out += batches.read()
             out += _diverging(found) if flexible else b""
         out += tags
     out += tags

@@ -47,9 +47,10 @@ def read_header(data: memoryview) -> Header:
     if len(data) < _HEADER.size:
         raise MalformedRequestError(f"a request of {len(data)} bytes has no header")
     api, version, correlation_id, size = _HEADER.unpack_from(data, 0)
-    read = Reader(data, _HEADER.size, flexible=False)
-    client_id = str(read.raw(size), "utf-8", "replace") if size > 0 else ""
-    return Header(api, version, correlation_id, client_id, read.at)
+    body_at = _HEADER.size + max(size, 0)
+    if body_at > len(data):
+        raise MalformedRequestError(f"a client id of {size} bytes is not inside the request of {len(data)} bytes")
+    return Header(api, version, correlation_id, str(data[_HEADER.size : body_at], "utf-8", "replace"), body_at)
 
 
 def body_start(header: Header, data: memoryview, *, flexible: bool) -> int:

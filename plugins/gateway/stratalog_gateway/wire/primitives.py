@@ -47,6 +47,10 @@ class Reader:
 
     def uvarint(self) -> int:
         """Return an unsigned number of variable size."""
+        at = self.at
+        if at < self._end and self._data[at] < 0x80:  # as nearly all are
+            self.at = at + 1
+            return self._data[at]
         found = shift = 0
         while True:
             if self.at >= self._end or shift > _MAX_VARINT_BITS:
@@ -91,9 +95,11 @@ class Reader:
         """Skip the tagged fields of a flexible version."""
         if not self._flexible:
             return
-        for _ in range(self.uvarint()):
+        count = self.uvarint()
+        while count:
             self.uvarint()
             self.raw(self.uvarint())
+            count -= 1
 
 
 def put_uvarint(value: int) -> bytes:

@@ -14,7 +14,9 @@ from stratalog_gateway.wire.primitives import I16, I32, Reader, put_count, put_s
 FIRST_FLEXIBLE: Final = 9
 FIRST_WITH_TOPIC_IDS: Final = 13
 _UUID_BYTES: Final = 16
+_ACKS_TIMEOUT: Final = struct.Struct(">hi")
 _RESULT: Final = struct.Struct(">ihqqq")
+_NO_ERRORS: Final = {True: b"\1\0", False: I32.pack(0) + I16.pack(-1)}  # no record errors and no message, by flexible
 
 
 class ProducedRecords(NamedTuple):
@@ -49,7 +51,7 @@ def decode_produce(version: int, data: memoryview, at: int) -> ProduceRequest:
     """Return the request whose body begins at position ``at``; raise MalformedRequestError if it does not fit."""
     read = Reader(data, at, flexible=version >= FIRST_FLEXIBLE)
     transactional_id = read.string()
-    acks, timeout_ms = read.number(I16), read.number(I32)
+    acks, timeout_ms = read.unpack(_ACKS_TIMEOUT)
     topics: list[tuple[str | bytes, list[ProducedRecords]]] = []
     for _ in range(read.count()):
         topic = bytes(read.raw(_UUID_BYTES)) if version >= FIRST_WITH_TOPIC_IDS else read.string() or ""
@@ -77,7 +79,9 @@ def encode_produce(
         for found in partitions:
             fixed = _RESULT.pack(*found[:5])
             out.append(fixed if version >= 5 else fixed[:-8])
-            if version >= 8:
+            if version >= 8 and found.message is None and not found.record_errors:
+                out.append(_NO_ERRORS[flexible])
+            elif version >= 8:
                 out.append(put_count(len(found.record_errors), flexible=flexible))
                 for index, message in found.record_errors:
                     out += (I32.pack(index), put_string(message, flexible=flexible), tags)
