@@ -13,10 +13,11 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from gateway_parts.loads import FETCH, PRODUCE, cases, latencies_s
-from gateway_parts.servers import GATEWAY, Server, broker, gateway
+from gateway_parts.servers import GATEWAY, Server, broker, gateway, java_producer
 from gateway_parts.wire import API_VERSIONS, Connection
 from harness import (
     KAFKA,
@@ -41,6 +42,8 @@ _LATENCY_S: Final = 10.0
 _QUICK_LATENCY_S: Final = 0.2
 _CONNECTIONS: Final = 1000
 _QUICK_CONNECTIONS: Final = 20
+_JAVA_RECORDS: Final = 1_000_000
+_QUICK_JAVA_RECORDS: Final = 1000
 _FIXTURES: Final = 9
 _FIXTURE_MS: Final = 150
 _Row = Callable[[Sequence[Server], Options], list[Verdict]]
@@ -78,7 +81,10 @@ def _measured(servers: Sequence[Server], options: Options, report: Reporter) -> 
     verdicts = [bound.verdict(results) for bound in bounds() if options.wants(bound.case)]
     for name, row in _ROWS.items():
         if options.wants(name):
-            verdicts += row(servers, options)
+            try:
+                verdicts += row(servers, options)
+            except JavaMissingError as error:
+                report.missing([str(error)])
     return verdicts
 
 
@@ -116,6 +122,30 @@ def _memory(servers: Sequence[Server], options: Options) -> list[Verdict]:
     return [_compared(f"memory with {count} idle connections", "memory", found, "MiB", 1 / 10)]
 
 
+def _java(servers: Sequence[Server], options: Options) -> list[Verdict]:
+    """Compare the speed of Kafka's own producer, whose batches grow while the server is busy."""
+    count, rounds = (_QUICK_JAVA_RECORDS, 1) if options.quick else (_JAVA_RECORDS, options.plan.rounds)
+    walls, cpus = ({server.name: list[float]() for server in servers} for _ in range(2))
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(rounds + 1):  # the first round warms up
+            for server in servers if number % 2 == 0 else reversed(servers):
+                with Connection(server.port) as connection:
+                    connection.create(topic := f"java-{number}", 1)
+                cpu_s = server.cpu_s()
+                walls[server.name].append(java_producer(server, topic, count, Path(folder)) / count * 1e6)
+                cpus[server.name].append((server.cpu_s() - cpu_s) / count * 1e6)
+    return [
+        _compared(
+            "kafka-producer-perf-test, a million records of 100 bytes",
+            f"java/{name}",
+            {side: median(found[1:]) for side, found in taken.items()},
+            unit,
+            1.0,
+        )
+        for name, taken, unit in (("wall", walls, "s"), ("cpu", cpus, "s of the server"))
+    ]
+
+
 def _fixture(servers: Sequence[Server], options: Options) -> list[Verdict]:
     del servers, options
     taken = []
@@ -138,7 +168,13 @@ def _compared(target: str, case: str, found: dict[str, float], unit: str, at_mos
     return Verdict(target, case, measured, bound, ours / theirs, ours <= at_most * theirs)
 
 
-_ROWS: Final[dict[str, _Row]] = {"latency": _latency, "start": _start, "memory": _memory, "fixture": _fixture}
+_ROWS: Final[dict[str, _Row]] = {
+    "latency": _latency,
+    "start": _start,
+    "memory": _memory,
+    "java": _java,
+    "fixture": _fixture,
+}
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -9,10 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway_parts.wire import Connection, RefusedError
-from harness import KAFKA, JavaMissingError, find_support
+from harness import KAFKA, JavaMissingError, WrongOutcomeError, find_support
+
+if TYPE_CHECKING:
+    from kafka_tools import KafkaTools
 
 GATEWAY: Final = "stratalog serve"
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
@@ -72,14 +76,9 @@ def broker(folder: Path) -> Iterator[Server]:
     Raises:
         JavaMissingError: there is no Java, or no Maven for a first time.
     """
-    find_support()
-    from kafka_tools import KafkaTools, OracleMissingError  # noqa: PLC0415 - not installed: found in the checkout alone
-    from ports import free_ports  # noqa: PLC0415 - as above
+    tools = _tools()
+    from ports import free_ports  # noqa: PLC0415 - not installed: found in the checkout alone
 
-    try:
-        tools = KafkaTools.find(_POM)
-    except OracleMissingError as error:
-        raise JavaMissingError(f"{KAFKA}: {error}") from error
     port, controller = free_ports(2)
     settings = {
         "process.roles": "broker,controller",
@@ -105,6 +104,33 @@ def broker(folder: Path) -> Iterator[Server]:
         yield _answering(KAFKA, port, process, began)
     finally:
         _stop(process)
+
+
+def java_producer(server: Server, topic: str, count: int, folder: Path) -> float:
+    """Return the seconds for which Kafka's ProducerPerformance sends so many records of 100 bytes with acks=1.
+
+    Raises:
+        JavaMissingError: there is no Java, or no Maven for a first time.
+        WrongOutcomeError: not all records were sent.
+    """
+    tools = _tools()
+    arguments = ("--topic", topic, "--num-records", str(count), "--record-size", "100", "--throughput", "-1")
+    properties = ("--producer-props", f"bootstrap.servers=127.0.0.1:{server.port}", "acks=1")
+    done = tools.run("org.apache.kafka.tools.ProducerPerformance", *arguments, *properties, folder=folder)
+    rates = re.findall(rf"^{count} records sent, ([0-9.]+) records/sec", done.stdout, re.MULTILINE)
+    if done.returncode or not rates:
+        raise WrongOutcomeError(f"{server.name}: {done.stdout.strip()[-500:]}")
+    return count / float(rates[-1])
+
+
+def _tools() -> KafkaTools:
+    find_support()
+    from kafka_tools import KafkaTools, OracleMissingError  # noqa: PLC0415 - not installed: found in the checkout alone
+
+    try:
+        return KafkaTools.find(_POM)
+    except OracleMissingError as error:
+        raise JavaMissingError(f"{KAFKA}: {error}") from error
 
 
 def _answering(name: str, port: int, process: subprocess.Popen[str] | subprocess.Popen[bytes], began: float) -> Server:

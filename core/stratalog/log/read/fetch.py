@@ -20,7 +20,6 @@ from stratalog.segment.components import Components
 from stratalog.segment.down_convert import Converted, convert
 from stratalog.segment.segment import Segment
 
-
 _SMALL_BYTES: Final = 64 << 10
 
 
