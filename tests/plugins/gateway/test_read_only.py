@@ -81,7 +81,7 @@ def test_a_fetch_waits_until_the_writer_commits_more_to_its_tier(writer: Engine,
             names = {topic.name for topic in wire.ask("Metadata", 1, topics=None).topics}
             if names == {"orders", "prices"}:
                 break
-        assert fetched(wire, 0, topic="prices").high_watermark == 1
+        assert fetched(wire, 0, topic="prices", wait_ms=20_000).high_watermark == 1
 
 
 def test_a_topic_that_was_created_again_has_its_new_records(writer: Engine, tier: str, tmp_path: Path) -> None:
