@@ -165,6 +165,9 @@ MUTANTS: Final = ContractMutants(
             finish=lambda self: WrappedBuilder.finish(self) if self.count else bytes(_SIZE)
         ),
         "test_builder_makes_whole_entries": _builds(add=_half_an_entry),
+        "test_results_have_the_types_of_the_contract": _builds(
+            finish=lambda self: bytearray(WrappedBuilder.finish(self))
+        ),
         "test_finishing_twice_adds_nothing_twice": _builds(finish=_finishes_twice),
         "test_builder_continues": _made(builder=_forgets),
         "test_a_table_of_batches_counts_as_its_rows": _builds(add=_one_entry_a_call),

@@ -257,6 +257,7 @@ MUTANTS: Final = ContractMutants(
         "test_a_source_that_fails_leaves_nothing": _made(put_file=_keeps_the_first_half),
         "test_an_object_is_never_seen_in_part": _made(put_file=_shows_parts),
         "test_a_source_is_read_again_by_a_second_upload": _made(put_file=_no_second_upload),
+        "test_results_have_the_types_of_the_contract": _made(read=result_of(_Store, "read", memoryview)),
         "test_threads_read_at_once": _for_one_thread,
         "test_a_free_key_is_created": _made(create=_free_key_exists),
         "test_any_buffer_is_created": _made(create=_bytes_alone),

@@ -237,6 +237,7 @@ MUTANTS: Final = ContractMutants(
     sound=_store(),
     mutants={
         "test_appends_are_read_back": _segments(append=_end_of_append),
+        "test_results_have_the_types_of_the_contract": _segments(read=result_of(LocalSegmentFile, "read", bytes)),
         "test_reads_into_memory_of_the_caller": _segments(read_into=_fills_the_rest),
         "test_segments_are_made_once": _files(open_segment=_opens_existing),
         "test_segments_are_there_again": _files(open_segment=_opens_empty),

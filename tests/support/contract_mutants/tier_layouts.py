@@ -132,7 +132,7 @@ def _remembers(folder: Path) -> TierLayout:
 
 
 def _indexes(
-    change: Callable[[StoredSegment, FileKind, RangeReader], bytes | None],
+    change: Callable[[StoredSegment, FileKind, RangeReader], Buffer | None],
 ) -> Callable[[Path], TierLayout]:
     """Return a layout that reads small files in another way."""
     return _made(read_index=lambda _, *args: change(*args))
@@ -310,6 +310,7 @@ MUTANTS: Final = ContractMutants(
         "test_a_range_of_the_log_is_read_back": _reads(_no_second_piece),
         "test_a_range_outside_the_log_is_refused": _reads(_clamped),
         "test_a_small_file_is_read_back": _indexes(lambda *args: _sound_index(*args) or None),
+        "test_results_have_the_types_of_the_contract": _indexes(lambda *args: bytearray(_sound_index(*args) or b"")),
         "test_views_are_as_good_as_bytes": _made(read=_needs_bytes),
         "test_a_file_that_the_segment_lacks_is_none": _indexes(_empty_if_missing),
         "test_a_segment_without_bytes_is_stored": _writes(_refuses_empty),

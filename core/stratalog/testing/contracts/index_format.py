@@ -79,6 +79,15 @@ class IndexFormatContract:
         assert any(pieces)
         assert all(len(piece) % index_format.entry_bytes == 0 for piece in pieces)
 
+    def test_results_have_the_types_of_the_contract(self, index_format: IndexFormat[Any]) -> None:
+        """Builders return bytes, and ``around`` a tuple of three: the engine refuses other types."""
+        builder = index_format.builder(BASE, self.config())
+        pieces = [*(_added(builder, batch) for batch in self.batches(5)), builder.finish()]
+        assert {type(piece) for piece in pieces} == {bytes}
+        found = index_format.around(b"".join(pieces), BASE, BASE)
+        assert isinstance(found, tuple)
+        assert len(found) == 3
+
     def test_finishing_twice_adds_nothing_twice(self, index_format: IndexFormat[Any]) -> None:
         """A second ``finish`` adds nothing: a failed roll of a segment may be retried."""
         builder = index_format.builder(BASE, self.config())

@@ -6,7 +6,7 @@ import errno
 import pickle
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -15,7 +15,7 @@ import pytest
 from stratalog.env.clock import SystemClock
 from stratalog.errors import ObjectNotFoundError, StorageError, StoreTimeoutError
 from stratalog.model.batches import Buffer
-from stratalog.spi.objects import BytesSource, Capability, Created, ObjectStore, UnfinishedUpload
+from stratalog.spi.objects import BytesSource, Capability, Created, ObjectInfo, ObjectStore, UnfinishedUpload
 
 RACERS: Final = 8
 DATA: Final = bytes(range(256)) * 40
@@ -197,6 +197,15 @@ class ObjectStoreContract:
         for _ in range(2):
             assert store.put_file("a", source, deadline_ns=deadline_ns).size_bytes == len(DATA)
         assert store.read("a", deadline_ns=deadline_ns) == DATA
+
+    def test_results_have_the_types_of_the_contract(self, store: ObjectStore, deadline_ns: int) -> None:
+        """``read`` returns bytes, and ``list`` a sequence of ObjectInfo: the engine refuses other types."""
+        assert isinstance(store.put_file("a", BytesSource(DATA), deadline_ns=deadline_ns), ObjectInfo)
+        assert isinstance(store.read("a", deadline_ns=deadline_ns), bytes)
+        listed = store.list("", deadline_ns=deadline_ns)
+        assert isinstance(listed, Sequence)
+        assert {type(info) for info in listed} == {ObjectInfo}
+        assert isinstance(store.delete(["a"], deadline_ns=deadline_ns), Mapping)
 
     def test_threads_read_at_once(self, store: ObjectStore, deadline_ns: int) -> None:
         """All threads can use one store."""

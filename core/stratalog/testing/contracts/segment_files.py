@@ -52,6 +52,19 @@ class SegmentFilesContract:
             segment.close()
             segment.close()
 
+    def test_results_have_the_types_of_the_contract(self, open_store: StoreOpener) -> None:
+        """Reads and views are memoryviews, and small files are bytes: the engine refuses other types."""
+        with open_store() as store:
+            files = made_log(store)
+            files.replace_small("small", b"1")
+            assert isinstance(files.read_small("small"), bytes)
+            with closing(files.open_segment(SEGMENT, create=True)) as segment:
+                segment.append(b"abc")
+                assert isinstance(segment.read(0, 3), memoryview)
+            with closing(files.open_index(INDEX, max_bytes=100, writable=True)) as index:
+                index.append(b"entry  1")
+                assert isinstance(index.view(), memoryview)
+
     def test_reads_into_memory_of_the_caller(self, open_store: StoreOpener) -> None:
         """``read_into`` fills the buffer up to the file end and leaves the rest of the buffer unchanged."""
         with open_store() as store:

@@ -106,6 +106,13 @@ class TierLayoutContract:
         """A small file of each kind is read back, including an empty one."""
         assert layout.read_index(stored, file_kind, objects.fetch) == FILES[file_kind]
 
+    def test_results_have_the_types_of_the_contract(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
+    ) -> None:
+        """``read`` yields memoryviews, and ``read_index`` returns bytes: the engine refuses other types."""
+        assert {type(piece) for piece in layout.read(stored, 0, len(DATA), objects.fetch)} == {memoryview}
+        assert isinstance(layout.read_index(stored, FileKind.SNAPSHOT, objects.fetch), bytes)
+
     def test_views_are_as_good_as_bytes(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
