@@ -120,16 +120,16 @@ def test_a_histogram_keeps_every_record_whatever_times_they_have() -> None:
 def test_the_picture_shows_each_partition_and_escapes_names() -> None:
     import numpy as np  # noqa: PLC0415 - comes with Spark
 
-    from stratalog_spark.jobs.picture import picture  # noqa: PLC0415 - needs Spark
     from stratalog_spark.jobs.stats import PartitionStats  # noqa: PLC0415 - the same
+    from stratalog_spark.jobs.stats_chart import stats_chart  # noqa: PLC0415 - needs Spark
 
     some = PartitionStats(TopicPartition("orders", 0), records=3, log_bytes=100, first_ms=0, last_ms=9_000)
     some.times.add(np.array([0, 4_000, 9_000], np.int64))
-    drawn = picture([some, PartitionStats(TopicPartition("empty", 0))], "file:///a<b>&c")
+    drawn = stats_chart([some, PartitionStats(TopicPartition("empty", 0))], "file:///a<b>&c")
     texts = [element.text or "" for element in ET.fromstring(drawn).iter() if element.tag.endswith("text")]  # noqa: S314 - ours
     assert "file:///a<b>&c" in texts
     assert any("2 topics, 2 partitions, 3 records" in text for text in texts)
     assert '<rect class="level-5"' in drawn
-    assert '<rect class="level-5"' not in picture([PartitionStats(TopicPartition("empty", 0))], "nothing")
-    assert "no record has a timestamp" in picture([], "nothing")
+    assert '<rect class="level-5"' not in stats_chart([PartitionStats(TopicPartition("empty", 0))], "nothing")
+    assert "no record has a timestamp" in stats_chart([], "nothing")
     assert json.dumps(some.row())

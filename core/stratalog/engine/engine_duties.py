@@ -18,8 +18,8 @@ from stratalog.engine.duties.verify_logs import VerifyResult
 from stratalog.engine.engine_logs import EngineLogs
 from stratalog.engine.tiering.offload_log import OffloadResult, TierLag
 from stratalog.env.closing import Closeable
+from stratalog.env.latencies import BeginSpan, Latencies
 from stratalog.env.progress import Progress
-from stratalog.env.watch import BeginSpan, Latencies
 from stratalog.errors import ConfigError
 from stratalog.log.change.extra_indexes import ExtrasResult
 from stratalog.log.log import Log
@@ -129,7 +129,7 @@ class EngineDuties(CheckedArguments, Closeable):
     def run_cleaner(
         self, logs: Iterable[TopicPartition] | None = None, *, progress: Progress | None = None
     ) -> tuple[CompactionResult, ...]:
-        """Compact logs, the filthiest first, until none is dirty enough: topics with ``cleanup.policy=compact``.
+        """Compact logs, the dirtiest first, until none is dirty enough: topics with ``cleanup.policy=compact``.
 
         The error of a log, for instance a damaged batch, is in its result, and the other logs are still compacted.
         The log is not compacted again until it is opened again.

@@ -20,7 +20,7 @@ from stratalog.engine.open.offline_tier import check_known
 from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.tiering.attach_tier import Attach, Attacher, check_not_interrupted
 from stratalog.engine.tiering.tier_duties import Tiering
-from stratalog.engine.topics.move_log import settle_moves
+from stratalog.engine.topics.move_log import clean_up_moves
 from stratalog.engine.topics.topic_changes import TopicChanges
 from stratalog.env.lock_order import LockRank
 from stratalog.env.progress import ProgressSum
@@ -270,7 +270,7 @@ class EngineLogs:
             check_known(self._tier, [directory.store for directory in self._dirs])
             self._tier.availability.listen(self.notifier)
         check_identities([(directory.store.path(), directory.identity) for directory in self._dirs])
-        settle_moves(self._dirs)
+        clean_up_moves(self._dirs)
 
     def _close_dir(self, directory: LogDir) -> None:
         directory.close(failed=any(name in directory.folders for name in self.open_logs.failed))

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stratalog.env.clock import Clock, SystemClock
-from stratalog.env.helpers import Helpers
+from stratalog.env.helper_threads import HelperThreads
+from stratalog.env.latencies import Watch
 from stratalog.env.vfs import PosixVfs, Vfs
-from stratalog.env.watch import Watch
 
 _SPARE_BUFFERS: Final = 4
 
@@ -34,7 +34,7 @@ class Env:
     clock: Clock = field(default_factory=SystemClock)
     files: Vfs = field(default_factory=PosixVfs)
     chance: random.Random = field(default_factory=random.SystemRandom)
-    helpers: Helpers = field(default_factory=Helpers)
+    helpers: HelperThreads = field(default_factory=HelperThreads)
     spare_buffers: deque[bytearray] = field(default_factory=lambda: deque(maxlen=_SPARE_BUFFERS))
     watch: Watch = field(default_factory=Watch)
 

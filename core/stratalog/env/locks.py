@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from stratalog.env.regular import open_regular
+from stratalog.env.regular_file import open_regular
 
 try:
     import fcntl

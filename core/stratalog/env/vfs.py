@@ -20,7 +20,7 @@ from typing import Final, Protocol, cast
 
 from stratalog.env.forks import closes_with_fork, stays_with_fork
 from stratalog.env.locks import is_locked, take_lock
-from stratalog.env.regular import open_regular
+from stratalog.env.regular_file import open_regular
 from stratalog.errors.system import FULL_ERRNOS
 
 _FILE_MODE: Final = 0o600

@@ -27,7 +27,7 @@ from stratalog.registry.guarded_policy import guarded_policy
 from stratalog.registry.registry import Registry
 from stratalog.registry.resolve import Catalogue
 from stratalog.segment.components import MAGICS, Components, ExtraTable, FormatTable
-from stratalog.segment.standin import STAND_INS
+from stratalog.segment.missing_index import MISSING_INDEXES
 from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.spi.codecs import CODEC_IDS, CodecTable
 from stratalog.spi.extra import ExtraIndex
@@ -136,12 +136,12 @@ class ComponentHost(Closeable):
             except PluginError:
                 missing += 1
                 continue
-            if index.role in found or index.role not in STAND_INS:
+            if index.role in found or index.role not in MISSING_INDEXES:
                 raise error
             found[index.role] = index
-        if missing != len(STAND_INS) - len(found):
+        if missing != len(MISSING_INDEXES) - len(found):
             raise error
-        return {**STAND_INS, **found}
+        return {**MISSING_INDEXES, **found}
 
     def reading_components(self, config: TopicConfig | None = None) -> Components:
         """Return the components of a reader: indexes, and all installed extra indexes, which are opened at first use.

@@ -183,7 +183,7 @@ class TierLog(LogHead):
                 self.commit(root.leader_epoch, authenticated)
             return total
 
-    def settle(self, *, leader_epoch: int) -> None:
+    def cancel_pending_commits(self, *, leader_epoch: int) -> None:
         """Prevent earlier commit attempts from taking effect later, by creating a root with their version.
 
         Use it to give up after an error that left open whether a root was committed. It raises the errors

@@ -154,7 +154,7 @@ class TierWriter(TierRewriter):
             with contextlib.suppress(
                 FencedEpochError
             ):  # the objects stay; this writer, which is fenced, commits no more roots
-                remote.settle(leader_epoch=check_single_writer(remote.root, take_over=False))
+                remote.cancel_pending_commits(leader_epoch=check_single_writer(remote.root, take_over=False))
                 remote.discard(entries_of(group))
 
 

@@ -23,7 +23,7 @@ from stratalog.errors import (
 from stratalog.spi import Buffer, IndexFile
 from stratalog_local.disk import Disk
 from stratalog_local.folder import replace_file
-from stratalog_local.pooled import PooledFile
+from stratalog_local.pooled_file import PooledFile
 from stratalog_local.segment_file import LocalSegmentFile
 
 FIRST_BYTES: Final = 4096

@@ -17,7 +17,7 @@ from stratalog.errors import (
 )
 from stratalog.spi import Buffer, FileSlice, FileStat, SegmentFile
 from stratalog_local.disk import Disk
-from stratalog_local.pooled import PooledFile
+from stratalog_local.pooled_file import PooledFile
 
 AHEAD_BYTES: Final = 1 << 20  # space that is reserved in one step
 # Space is reserved only in files above this size: in a smaller file it would be too large a share.

@@ -14,7 +14,7 @@ from stratalog import Engine, Record, open_engine
 from stratalog.engine.duties.engine_metrics import METRICS
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.env.watch import REQUEST_KINDS
+from stratalog.env.latencies import REQUEST_KINDS
 from stratalog.errors import ClosedError, StorageError
 from stratalog.model.events import SegmentRolled
 from stratalog.model.metrics import MetricKind

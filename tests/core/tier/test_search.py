@@ -324,7 +324,7 @@ def skip_the_listing(patch: pytest.MonkeyPatch) -> None:
     """Treat a created root as a committed one."""
 
     def confirm(self: Committer, head: Head) -> Head:
-        self._finder.settle(head, ClockReading.of(self._env.clock))
+        self._finder.set_head(head, ClockReading.of(self._env.clock))
         return head
 
     patch.setattr(Committer, "_confirm", confirm)

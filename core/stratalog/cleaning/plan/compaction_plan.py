@@ -203,7 +203,7 @@ def check_rewrite(summary: LogSummary, action: Rewrite) -> None:
         raise PluginError(f"{action} is not in order, or goes past {limit}, up to which {summary.log} may be rewritten")
 
 
-def filthiest(plans: Sequence[CompactionPlan]) -> CompactionPlan | None:
+def dirtiest(plans: Sequence[CompactionPlan]) -> CompactionPlan | None:
     """Return the plan with the largest share of dirty bytes, to be carried out first; None if none is due."""
     due = [plan for plan in plans if plan.rewrite is not None]
     return max(due, key=lambda plan: 0.0 if plan.rewrite is None else plan.rewrite.dirty_ratio, default=None)

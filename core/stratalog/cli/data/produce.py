@@ -32,7 +32,7 @@ from stratalog.model.records import Headers, Record
 LINES_AT_ONCE = 10_000
 READ_BYTES = 1 << 20
 
-Given: TypeAlias = tuple[int | None, Record]
+PartitionedRecord: TypeAlias = tuple[int | None, Record]
 """A record, and the partition that the input names for it."""
 
 
@@ -75,7 +75,7 @@ class RecordInput:
     headers: Headers
     null: bytes | None
 
-    def records(self, files: Iterable[BinaryIO], form: InputForm) -> Iterator[list[Given]]:
+    def records(self, files: Iterable[BinaryIO], form: InputForm) -> Iterator[list[PartitionedRecord]]:
         """Yield records as they arrive, each with its partition if the input names one.
 
         Raises:
@@ -109,7 +109,7 @@ class RecordInput:
         key, mark, value = text.partition(self.separator)
         return self._record(key, value) if mark else self._record(None, text)
 
-    def _parsed(self, line: bytes, file: str, number: int) -> Given:
+    def _parsed(self, line: bytes, file: str, number: int) -> PartitionedRecord:
         try:
             found = json.loads(line)
             if not isinstance(found, dict):
@@ -253,7 +253,9 @@ def _append(log: Log, records: Sequence[Record], durability: str) -> Iterator[Ap
         yield from _append(log, records[middle:], durability)
 
 
-def _by_partition(records: Iterable[Given], numbers: Sequence[int], chosen: int | None) -> dict[int, list[Record]]:
+def _by_partition(
+    records: Iterable[PartitionedRecord], numbers: Sequence[int], chosen: int | None
+) -> dict[int, list[Record]]:
     """Return the records by partition; records without a partition and a key go to the first partition."""
     found: dict[int, list[Record]] = {}
     for partition, record in records:

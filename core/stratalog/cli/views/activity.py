@@ -9,7 +9,7 @@ from typing import Final
 
 from stratalog.cleaning.explain.explain import Fate
 from stratalog.cli.output import moment, size_text
-from stratalog.cli.views.holdings import Detail, LogHolding, collect_log, group_lags
+from stratalog.cli.views.overview import Detail, LogOverview, collect_log, group_lags
 from stratalog.client.group_offsets import CommittedOffsets
 from stratalog.env.clock import Clock
 from stratalog.errors import StorageError
@@ -78,7 +78,7 @@ class Activity:
     def __init__(self, reader: Reader, clock: Clock) -> None:
         self._reader, self._clock = reader, clock
         self._groups = CommittedOffsets(reader)
-        self._logs: dict[TopicPartition, LogHolding] = {}
+        self._logs: dict[TopicPartition, LogOverview] = {}
         self._ends: deque[tuple[int, Mapping[str, int]]] = deque()  # time (ns) and high watermarks by topic
 
     def sample(self) -> ActivitySample:
@@ -88,7 +88,7 @@ class Activity:
             StorageError: the place itself cannot be read.
         """
         self._refresh()
-        now_ms, topics = self._clock.now_ms(), dict[str, list[LogHolding]]()
+        now_ms, topics = self._clock.now_ms(), dict[str, list[LogOverview]]()
         for name in self._reader.partitions():
             if name not in self._logs:
                 self._logs[name] = collect_log(self._reader, name, now_ms, Detail())
@@ -133,7 +133,7 @@ class Activity:
         return tuple(GroupActivity(group, topic, lag) for (group, topic), lag in lags.items())
 
 
-def _activity(topic: str, logs: list[LogHolding], rate: float | None) -> TopicActivity:
+def _activity(topic: str, logs: list[LogOverview], rate: float | None) -> TopicActivity:
     return TopicActivity(
         topic,
         len(logs),
@@ -148,7 +148,7 @@ def _activity(topic: str, logs: list[LogHolding], rate: float | None) -> TopicAc
     )
 
 
-def next_text(logs: Iterable[LogHolding]) -> str:
+def next_text(logs: Iterable[LogOverview]) -> str:
     """Return the next actions of retention and compaction on one line: those of the next passes, or the next deletion."""
     spans = [span for log in logs for span in log.spans if span.start < span.end]
     actions = []

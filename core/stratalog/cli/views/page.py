@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from stratalog.cleaning.explain.explain import Fate
 from stratalog.cli.output import moment, printable, size_text
-from stratalog.cli.views.holdings import Holdings, LogHolding, Place, Span
+from stratalog.cli.views.overview import LogOverview, Overview, Place, Span
 from stratalog.errors import PluginImportError
 from stratalog.reading.charts import STYLE, Mark, patterns, strip, swatch
 
@@ -54,24 +54,24 @@ def age_text(duration_ms: int) -> str:
     return f"{duration_ms} ms"
 
 
-def offset_bounds(logs: Iterable[LogHolding]) -> tuple[int, int]:
+def offset_bounds(logs: Iterable[LogOverview]) -> tuple[int, int]:
     """Return the first and the end offset of all segments, for a common scale."""
     spans = [span for log in logs for span in log.spans]
     return (min(span.start for span in spans), max(span.end for span in spans)) if spans else (0, 0)
 
 
-def time_bounds(logs: Iterable[LogHolding]) -> tuple[int, int]:
+def time_bounds(logs: Iterable[LogOverview]) -> tuple[int, int]:
     """Return the first and the last known time of all segments, for a common scale."""
     times = [at for log in logs for span in log.spans for at in (span.first_ms, span.last_ms) if at >= 0]
     return (min(times), max(times)) if times else (0, 0)
 
 
-def offsets_strip(log: LogHolding, bounds: Sequence[int]) -> str:
+def offsets_strip(log: LogOverview, bounds: Sequence[int]) -> str:
     """Return the segments of a log over offsets, as SVG."""
     return _strip(log, bounds, "offsets", ((span, span.start, span.end) for span in log.spans))
 
 
-def times_strip(log: LogHolding, bounds: Sequence[int]) -> str:
+def times_strip(log: LogOverview, bounds: Sequence[int]) -> str:
     """Return the segments of a log over time, as SVG; segments without a time are left out."""
     timed = (
         (span, span.first_ms if span.first_ms >= 0 else span.last_ms, span.last_ms)
@@ -81,7 +81,7 @@ def times_strip(log: LogHolding, bounds: Sequence[int]) -> str:
     return _strip(log, bounds, "time", timed)
 
 
-def _strip(log: LogHolding, bounds: Sequence[int], axis: str, placed: Iterable[tuple[Span, int, int]]) -> str:
+def _strip(log: LogOverview, bounds: Sequence[int], axis: str, placed: Iterable[tuple[Span, int, int]]) -> str:
     first, width = bounds[0], max(bounds[1] - bounds[0], 1)
     marks = [
         Mark((start - first) / width, (end - first) / width, span.place, span_text(span)) for span, start, end in placed
@@ -98,7 +98,7 @@ def span_text(span: Span) -> str:
     )
 
 
-def attention(found: Holdings) -> Iterator[str]:
+def attention(found: Overview) -> Iterator[str]:
     """Yield what an operator should look at, the most serious first."""
     for log in found.logs:
         if log.error:

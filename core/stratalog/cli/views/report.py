@@ -11,7 +11,7 @@ from stratalog.cli.options import LogPlace
 from stratalog.cli.output import Output
 from stratalog.cli.parameters import NamedPath
 from stratalog.cli.tier.cost import price_options, upload_part_bytes
-from stratalog.cli.views.holdings import Detail, Holdings, collect
+from stratalog.cli.views.overview import Detail, Overview, collect
 from stratalog.cli.views.page import attention, offset_bounds, render, time_bounds
 from stratalog.env.clock import SystemClock
 from stratalog.spi.commands import config_option, option_group, tier_option
@@ -61,7 +61,7 @@ def report(place: LogPlace, prices: Prices, *, file: Path, orphans: bool) -> int
     return 1 if any(log.error for log in found.logs) else 0
 
 
-def report_page(found: Holdings, prices: Prices) -> str:
+def report_page(found: Overview, prices: Prices) -> str:
     """Return the report as HTML."""
     topics = found.topics()
     priced = [log for log in found.logs if log.tier is not None and log.tier.bill is not None]

@@ -1,4 +1,4 @@
-"""The cleaner, which always compacts the filthiest of all logs next.
+"""The cleaner, which always compacts the dirtiest of all logs next.
 
 Source: apache/kafka LogCleaner, LogCleanerManager.grabFilthiestCompactedLog.
 """
@@ -14,7 +14,7 @@ from typing import TypeAlias
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, CompactionResult, compact
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError
 from stratalog.cleaning.explain.preview import RoundPreview, preview
-from stratalog.cleaning.plan.compaction_plan import CompactionPlan, compacted_to, filthiest, plan_parts
+from stratalog.cleaning.plan.compaction_plan import CompactionPlan, compacted_to, dirtiest, plan_parts
 from stratalog.cleaning.plan.uncleanable import mark_uncleanable
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
@@ -168,11 +168,11 @@ class Cleaner:
         return left
 
     def _next(self, left: dict[_Part, _Turn], progress: ProgressSum | None) -> CompactionResult | None:
-        """Compact the filthiest part that no other thread compacts. Return None if no such part is dirty enough."""
+        """Compact the dirtiest part that no other thread compacts. Return None if no such part is dirty enough."""
         with self._choosing:
             logs = {turn.log.name: turn.log for turn in left.values() if turn.log.healthy}
             plans = [] if self._stopping else self.plan(list(logs.values()))
-            plan = filthiest([found for found in plans if _part(found) in left and _part(found) not in self._busy])
+            plan = dirtiest([found for found in plans if _part(found) in left and _part(found) not in self._busy])
             if plan is None or plan.rewrite is None:
                 return None
             part = _part(plan)

@@ -13,7 +13,7 @@ from stratalog.engine.duties.scheduler import DutyStatus
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.tiering.offload_log import lag_bytes, segments_to_offload
 from stratalog.env.byte_cache import CacheMetrics
-from stratalog.env.watch import Latencies, Latency
+from stratalog.env.latencies import Latencies, Latency
 from stratalog.log.log import Log
 from stratalog.log.read.view import LogView
 from stratalog.model.metrics import HistogramSample, Metric, MetricKind, Sample

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.env import Clock
+from stratalog.env.latencies import Watch
 from stratalog.env.threads import Loop, is_own_thread
-from stratalog.env.watch import Watch
 
 _LOGGER: Final = logging.getLogger(__name__)
 _NS: Final = 1_000_000

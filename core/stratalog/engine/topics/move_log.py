@@ -95,7 +95,7 @@ def moved_request(bounds: LogOffsets) -> LoadRequest:
     )
 
 
-def settle_moves(dirs: Iterable[LogDir]) -> None:
+def clean_up_moves(dirs: Iterable[LogDir]) -> None:
     """Set aside the remains of moves that a crash interrupted: the older one of two copies, and unfinished copies.
 
     If the older copy is larger, both copies stay: the older one was written to while the directory with the newer one

@@ -21,7 +21,7 @@ from stratalog.model.names import TopicId, TopicPartition, check_topic, unknown_
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topic_table import TopicEntry, TopicSetting, TopicTable
-from stratalog.segment.standin import stood_in
+from stratalog.segment.missing_index import missing_roles
 from stratalog.tier.upkeep.cost import tiny_segments
 
 NEW_LOG: Final = LoadRequest(clean=True, recovery_point=0, log_start=None, high_watermark=None, writable=True)
@@ -169,7 +169,7 @@ class TopicChanges:
         self._topics.put(name, entry)
         components, missing = self._host.available_components(checked)
         for log in logs:  # a log whose index formats are or were missing keeps the components with which it was opened
-            used = log.components if missing is not None or stood_in(log.components) else components
+            used = log.components if missing is not None or missing_roles(log.components) else components
             log.maintenance.configure(checked, used, self._opener.remote(log.name, entry.topic_id, checked))
         if tiny_segments(checked) != tiny_segments(now):
             self._tell_tiny(name, checked)

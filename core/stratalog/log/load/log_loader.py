@@ -45,10 +45,10 @@ from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
 from stratalog.segment.file_chunks import check_same_bytes
 from stratalog.segment.framing import Chunk, walk
+from stratalog.segment.missing_index import missing_roles
 from stratalog.segment.recover import Recovered, recovered
 from stratalog.segment.search import last_indexed_position
 from stratalog.segment.segment import Segment
-from stratalog.segment.standin import stood_in
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segment_store import LogFiles
 
@@ -348,7 +348,7 @@ class _Loader:
         whose format is not installed are ignored.
         """
         suffixes = {role: found.suffix for role, found in self.components.indexes.items()}
-        there, absent = set(self._names()), stood_in(self.components)
+        there, absent = set(self._names()), missing_roles(self.components)
         for segment in self.loaded.segments:
             is_bare = IndexRole.OFFSET in absent or not segment.size_bytes
             has_offsets = is_bare or segment.file_name(suffixes[IndexRole.OFFSET]) in there

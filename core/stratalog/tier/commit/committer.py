@@ -212,7 +212,7 @@ class Committer:
         asked = ClockReading.of(self._env.clock)
         above = [version for version, _ in self._finder.roots_above(root.version)]
         if not above:
-            self._finder.settle(head, asked)
+            self._finder.set_head(head, asked)
             self._known_version = root.version
             return head
         self._finder.doubt()

@@ -128,7 +128,7 @@ class HeadFinder:
         self._advance(head, began)
         return head
 
-    def settle(self, head: Head, verified: ClockReading) -> None:
+    def set_head(self, head: Head, verified: ClockReading) -> None:
         """Set the head to a root just committed, which was the latest one at ``verified``."""
         self._head, self._verified = head, verified
 

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.env import Env
 from stratalog.env.deadlines import OverdueError
-from stratalog.env.watch import REQUEST_KINDS
+from stratalog.env.latencies import REQUEST_KINDS
 from stratalog.errors import PluginError, StoreError, StoreThrottledError, StoreTimeoutError
 from stratalog.registry.guard import Guard
 from stratalog.tier.store.request_metrics import RequestMetrics, StoreMetrics

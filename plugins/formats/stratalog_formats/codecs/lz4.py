@@ -23,7 +23,7 @@ from xxhash import xxh32_intdigest
 from stratalog.errors import CorruptBatchError, DecompressedSizeError
 from stratalog.spi import Buffer, Codec
 from stratalog_formats.codecs.levels import checked_level
-from stratalog_formats.codecs.walks import repeatable
+from stratalog_formats.codecs.repeatable import repeatable
 from stratalog_formats.kernels.choice import KERNELS
 
 _MAGIC: Final = b"\x04\x22\x4d\x18"

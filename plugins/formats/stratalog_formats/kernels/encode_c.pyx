@@ -98,7 +98,7 @@ cdef uint8_t* write_headers(uint8_t* at, tuple headers) except NULL:
     return at
 
 
-cdef struct Told:  # facts about the written records
+cdef struct WrittenFacts:  # facts about the records that were written
     int64_t base_ms
     int64_t least_ms
     int64_t largest_ms
@@ -106,7 +106,7 @@ cdef struct Told:  # facts about the written records
     bint has_null_key
 
 
-cdef bytearray write_records(list rows, int64_t now_ms, int64_t limit_bytes, int64_t overhead_bytes, Told* told):
+cdef bytearray write_records(list rows, int64_t now_ms, int64_t limit_bytes, int64_t overhead_bytes, WrittenFacts* facts):
     """Return all records with the offset deltas 0, 1, 2, ..., after room for the header.
 
     A record without a timestamp gets ``now_ms``. Return None if ``survey`` would split the records into several groups.
@@ -121,7 +121,7 @@ cdef bytearray write_records(list rows, int64_t now_ms, int64_t limit_bytes, int
     if not count:
         raise no_records()
     memset(start, 0, BATCH_HEADER_BYTES)
-    told.has_null_key, told.content_bytes = False, 0
+    facts.has_null_key, facts.content_bytes = False, 0
     for i in range(count):
         record = <Record?>rows[i]
         ms = record.timestamp_ms
@@ -130,18 +130,18 @@ cdef bytearray write_records(list rows, int64_t now_ms, int64_t limit_bytes, int
                 raise bad_timestamp(ms, i)
             ms = now_ms
         if i == 0:
-            told.base_ms = least = largest = ms
+            facts.base_ms = least = largest = ms
         elif ms < least:
             least = ms
         elif ms > largest:
             largest = ms
-        told.has_null_key |= record.key is None
+        facts.has_null_key |= record.key is None
         headers, key, value = len(record.headers), bytes_size(record.key), bytes_size(record.value)
-        size = record_size(subtract(ms, told.base_ms), i, key, value, headers)
-        told.content_bytes += overhead_bytes + max(key, 0) + max(value, 0)
+        size = record_size(subtract(ms, facts.base_ms), i, key, value, headers)
+        facts.content_bytes += overhead_bytes + max(key, 0) + max(value, 0)
         if headers:
-            size += headers_size(record.headers, i, &told.content_bytes)
-        if i and told.content_bytes > limit_bytes:
+            size += headers_size(record.headers, i, &facts.content_bytes)
+        if i and facts.content_bytes > limit_bytes:
             return None
         if size > room - used - LONGEST_SIZE:
             if size > MAX_INT32 - used - LONGEST_SIZE:
@@ -149,13 +149,13 @@ cdef bytearray write_records(list rows, int64_t now_ms, int64_t limit_bytes, int
             room = used + size + LONGEST_SIZE + min(max(used, FIRST_BYTES), (count - i - 1) * (size + LONGEST_SIZE))
             PyByteArray_Resize(buffer, room)
             start = at_start(buffer)
-        at = write_head(start + used, size, subtract(ms, told.base_ms), i)
+        at = write_head(start + used, size, subtract(ms, facts.base_ms), i)
         at = write_varint(write_bytes(write_bytes(at, record.key), record.value), headers)
         if headers:
             at = write_headers(at, record.headers)
         used = at - start
     PyByteArray_Resize(buffer, used)
-    told.least_ms, told.largest_ms = least, largest
+    facts.least_ms, facts.largest_ms = least, largest
     return buffer
 
 
@@ -165,35 +165,35 @@ cdef inline list listed(records):
 
 def encode_records(records):
     cdef list rows = listed(records)
-    cdef Told told
-    buffer = write_records(rows, -1, INT64_MAX, 0, &told)
-    return Body(buffer, len(rows), len(rows) - 1, told.base_ms, told.largest_ms)
+    cdef WrittenFacts facts
+    buffer = write_records(rows, -1, INT64_MAX, 0, &facts)
+    return Body(buffer, len(rows), len(rows) - 1, facts.base_ms, facts.largest_ms)
 
 
 def prepare_records(records, Rules rules, int64_t now_ms):
     """Prepare as ``RecordFormat.prepare_records`` documents."""
     cdef list rows = listed(records)
     cdef int64_t count = len(rows)
-    cdef Told told
+    cdef WrittenFacts facts
     cdef Header header
     cdef PreparedBatches made
     cdef BatchRow* row
     try:
-        buffer = write_records(rows, now_ms, rules.limit_bytes, rules.overhead_bytes, &told)
+        buffer = write_records(rows, now_ms, rules.limit_bytes, rules.overhead_bytes, &facts)
     except (InvalidRecordError, TypeError):  # the caller reports it together with other errors
         return None
-    if buffer is None or not rules.allow(len(buffer), told.least_ms, told.largest_ms, told.has_null_key, now_ms):
+    if buffer is None or not rules.allow(len(buffer), facts.least_ms, facts.largest_ms, facts.has_null_key, now_ms):
         return None
     header.base_offset, header.leader_epoch, header.attributes = 0, -1, 0
     header.last_offset_delta, header.record_count = count - 1, count
-    header.base_timestamp_ms, header.max_timestamp_ms = told.base_ms, told.largest_ms
+    header.base_timestamp_ms, header.max_timestamp_ms = facts.base_ms, facts.largest_ms
     header.producer_id = header.producer_epoch = header.base_sequence = -1
     seal(at_start(buffer), len(buffer), &header)
     made = PreparedBatches.__new__(PreparedBatches)
     made.magic, made.data, made.size_bytes, made.batch_count = 2, buffer, len(buffer), 1
     row = made.rows()
     row.size_bytes, row.last_offset, row.record_count = made.size_bytes, count - 1, count
-    row.base_timestamp_ms, row.max_timestamp_ms = told.base_ms, told.largest_ms
+    row.base_timestamp_ms, row.max_timestamp_ms = facts.base_ms, facts.largest_ms
     row.leader_epoch = row.producer_id = row.producer_epoch = row.base_sequence = -1
     row.crc = big_32(at_start(buffer) + BATCH_CRC_POSITION)
     made.sum_up()

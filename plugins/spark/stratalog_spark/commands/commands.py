@@ -93,9 +93,9 @@ def stats_command(job: Job, source: ReadSource, topics: tuple[str, ...], isolati
     columns = list(rows[0]) if rows else ["topic", "partition", "records"]
     job.output.table("partitions", columns, [list(row.values()) for row in rows])
     if picture is not None:
-        from stratalog_spark.jobs.picture import picture as drawn  # noqa: PLC0415 - needs Spark
+        from stratalog_spark.jobs.stats_chart import stats_chart  # noqa: PLC0415 - needs Spark
 
-        picture.write_text(drawn(found, f"Topics of {source.location}"), encoding="utf-8")
+        picture.write_text(stats_chart(found, f"Topics of {source.location}"), encoding="utf-8")
         job.output.note(f"the chart is in {picture}")
     return 1 if any(each.damaged for each in found) else 0
 

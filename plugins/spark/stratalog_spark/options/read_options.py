@@ -12,7 +12,6 @@ from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource
 from stratalog_spark.columns.kafka_columns import CORRUPT, HEADERS, KAFKA
 from stratalog_spark.columns.pushdown import parsed
-from stratalog_spark.options.given import COMMITS, CONSUMER_NAMES, LIMITS, NAMES, STREAM_NAMES, Given
 from stratalog_spark.options.option_values import (
     Numbers,
     assigned,
@@ -22,6 +21,7 @@ from stratalog_spark.options.option_values import (
     numbers_of,
     parsed_option,
 )
+from stratalog_spark.options.spark_options import COMMITS, CONSUMER_NAMES, LIMITS, NAMES, STREAM_NAMES, SparkOptions
 
 PUSHED_NAMES: Final = ("pushedFilter", "pushedCount")  # set by the catalog in the JVM
 _ISOLATION: Final = "kafka.isolation.level"
@@ -57,7 +57,7 @@ class Splitting(TypedDict):
     split_records: int | None
 
 
-class Options(Given):
+class Options(SparkOptions):
     """Checked options of one read.
 
     Args:

@@ -25,8 +25,8 @@ from pyspark.sql.types import (
 from stratalog import open_reader
 from stratalog.errors import ConfigError, LogDirNotFoundError
 from stratalog_spark.columns.kafka_columns import TYPES, canonical, check_names
-from stratalog_spark.options.given import SINK_NAMES, STREAM_NAMES, TIER_PREFIX
 from stratalog_spark.options.read_options import Options
+from stratalog_spark.options.spark_options import SINK_NAMES, STREAM_NAMES, TIER_PREFIX
 
 METADATA: Final = "stratalog"  # persistent: the key of the metadata in catalogs
 _OPTION: Final = "option."  # Spark's prefix for options in OPTIONS

@@ -7,15 +7,15 @@ from typing import Final
 
 from stratalog.errors import ConfigError
 from stratalog.writing import WriteMark, WriteTarget
-from stratalog_spark.options.given import CONSUMER_NAMES, SINK_NAMES, Given
 from stratalog_spark.options.option_values import natural
+from stratalog_spark.options.spark_options import CONSUMER_NAMES, SINK_NAMES, SparkOptions
 
 _COMPRESSION: Final = "kafka.compression.type"
 MERGE_BYTES: Final = 64 << 20  # size that a driver copies in about a second
 _IGNORED_SINK_NAMES: Final = ("includeHeaders", *CONSUMER_NAMES)
 
 
-class SinkOptions(Given):
+class SinkOptions(SparkOptions):
     """Checked options of one write. Errors are those of ``Options``."""
 
     def __init__(self, given: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from stratalog import Record, open_engine, open_reader
 from stratalog.cleaning.explain.explain import Fate
-from stratalog.cli.views.holdings import collect
+from stratalog.cli.views.overview import collect
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 

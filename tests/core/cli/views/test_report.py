@@ -9,7 +9,7 @@ import pytest
 
 from stratalog import open_engine
 from stratalog.cli.app import run
-from stratalog.cli.views.holdings import Holdings, LogHolding
+from stratalog.cli.views.overview import LogOverview, Overview
 from stratalog.cli.views.report import report_page
 from stratalog.model.names import TopicPartition
 from stratalog.reading.charts import Mark, strip
@@ -87,8 +87,8 @@ def test_the_page_names_what_needs_attention_and_what_comes_next(page: str) -> N
 
 def test_texts_of_a_place_are_escaped() -> None:
     hostile = "<script>alert(1)</script>"
-    log = LogHolding(TopicPartition("t", 0), error=hostile)
-    page = report_page(Holdings(hostile, hostile, 0, (log,), group_error=hostile), Prices())
+    log = LogOverview(TopicPartition("t", 0), error=hostile)
+    page = report_page(Overview(hostile, hostile, 0, (log,), group_error=hostile), Prices())
     assert hostile not in page
     assert "&lt;script&gt;" in page
 

@@ -147,7 +147,7 @@ def checkpoint(folder: Path) -> dict[TopicPartition, int]:
     return parse_offsets((folder / CHECKPOINT).read_bytes(), CHECKPOINT)
 
 
-def test_the_filthiest_log_comes_first_and_clean_ones_not_at_all(engine: Engine) -> None:
+def test_the_dirtiest_log_comes_first_and_clean_ones_not_at_all(engine: Engine) -> None:
     half, full = dirty(engine, "half", 5, 10), dirty(engine, "full", 5, 10)
     engine.run_cleaner([half.name])
     add(half, 5, 10)

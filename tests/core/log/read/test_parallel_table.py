@@ -17,7 +17,7 @@ from entry_parts import seal
 from log_bed import LogBed, records
 from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
-from stratalog.env.helpers import Helpers
+from stratalog.env.helper_threads import HelperThreads
 from stratalog.errors import CorruptBatchError
 from stratalog.log.read import parallel_table
 from stratalog.log.read.columns import read_arrow
@@ -93,9 +93,9 @@ def test_any_range_of_a_log(wide: LogBed, pieces: list[list[range]], codec: str 
 def test_two_threads_read(wide: LogBed, monkeypatch: pytest.MonkeyPatch) -> None:
     wide.write_segment(0, batches(wide))
     log, meeting, readers = wide.open(clean=False), threading.Barrier(2, timeout=30), set[int]()
-    results = Helpers.results
+    results = HelperThreads.results
 
-    def met(helpers: Helpers, items: list[range], work: Callable[[range], object], threads: int) -> list[object]:
+    def met(helpers: HelperThreads, items: list[range], work: Callable[[range], object], threads: int) -> list[object]:
         def meets(item: range) -> object:
             if threading.get_ident() not in readers:
                 readers.add(threading.get_ident())
@@ -104,7 +104,7 @@ def test_two_threads_read(wide: LogBed, monkeypatch: pytest.MonkeyPatch) -> None
 
         return results(helpers, items, meets, threads)
 
-    monkeypatch.setattr(Helpers, "results", met)
+    monkeypatch.setattr(HelperThreads, "results", met)
     same(log)
     assert len(readers) == 2
 

@@ -39,7 +39,7 @@ class _Offer:
         self._work = None  # the offer may stay in the queue, and must not keep objects of the work alive
 
 
-class Helpers:
+class HelperThreads:
     """A pool of threads that start on demand, and end after some idle seconds.
 
     A caller never depends on a helper: the caller works on items itself until none is left, and waits only for items

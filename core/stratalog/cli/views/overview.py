@@ -98,7 +98,7 @@ class TierState:
 
 
 @dataclass(frozen=True, slots=True)
-class LogHolding:
+class LogOverview:
     """One log. ``error`` is the reason why it cannot be read, or cannot be read completely; "" if there is none.
 
     Attributes:
@@ -183,19 +183,19 @@ class GroupLag:
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
+class Overview:
     """Contents of a place at ``time_ms``. ``group_error`` is the reason why groups cannot be read, or ""."""
 
     location: str
     tier_uri: str
     time_ms: int
-    logs: tuple[LogHolding, ...]
+    logs: tuple[LogOverview, ...]
     groups: tuple[GroupLag, ...] = ()
     group_error: str = ""
 
-    def topics(self) -> dict[str, list[LogHolding]]:
+    def topics(self) -> dict[str, list[LogOverview]]:
         """Return the logs by topic; Kafka's internal topics are last."""
-        found: dict[str, list[LogHolding]] = {}
+        found: dict[str, list[LogOverview]] = {}
         for log in sorted(self.logs, key=lambda log: (log.name.topic.startswith("__"), log.name)):
             found.setdefault(log.name.topic, []).append(log)
         return found
@@ -218,7 +218,7 @@ class Detail:
     part_bytes: int = PART_BYTES
 
 
-def collect(reader: Reader, clock: Clock, detail: Detail | None = None) -> Holdings:
+def collect(reader: Reader, clock: Clock, detail: Detail | None = None) -> Overview:
     """Return the contents of a reader's place. A log that cannot be read has its error in its place.
 
     Each log is closed after it is collected, which bounds the memory for very many logs.
@@ -227,7 +227,7 @@ def collect(reader: Reader, clock: Clock, detail: Detail | None = None) -> Holdi
         StorageError: the place itself cannot be read.
     """
     detail, now_ms = detail or Detail(), clock.now_ms()
-    logs = list[LogHolding]()
+    logs = list[LogOverview]()
     for name in reader.partitions():
         logs.append(collect_log(reader, name, now_ms, detail))
         reader.release(name)
@@ -237,12 +237,12 @@ def collect(reader: Reader, clock: Clock, detail: Detail | None = None) -> Holdi
     except StorageError as found:
         error = str(found)
     tier_uri = "" if reader.tier is None else reader.tier.uri
-    return Holdings(reader.location, tier_uri, now_ms, tuple(logs), groups, error)
+    return Overview(reader.location, tier_uri, now_ms, tuple(logs), groups, error)
 
 
-def collect_log(reader: Reader, name: TopicPartition, now_ms: int, detail: Detail) -> LogHolding:
+def collect_log(reader: Reader, name: TopicPartition, now_ms: int, detail: Detail) -> LogOverview:
     """Return one log of a place; a StorageError becomes the error of the result."""
-    found = LogHolding(name)
+    found = LogOverview(name)
     try:
         log = reader.log(*name)
         found = replace(
@@ -261,7 +261,7 @@ def collect_log(reader: Reader, name: TopicPartition, now_ms: int, detail: Detai
     return found
 
 
-def _with_segments(found: LogHolding, reader: Reader, log: StaticLog, config: TopicConfig, now_ms: int) -> LogHolding:
+def _with_segments(found: LogOverview, reader: Reader, log: StaticLog, config: TopicConfig, now_ms: int) -> LogOverview:
     planned = forecast(
         log,
         config,

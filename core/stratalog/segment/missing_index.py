@@ -22,7 +22,7 @@ _TAG: Final = b"held"  # entries of another format, from a tier, begin different
 _ENTRY: Final = Struct("<4sqqqq")
 
 
-class StandIn(IndexFormat[Any]):  # Any: entries of every kind
+class MissingIndex(IndexFormat[Any]):  # Any: entries of every kind
     """An index format without files."""
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
@@ -31,7 +31,7 @@ class StandIn(IndexFormat[Any]):  # Any: entries of every kind
         return memoryview(entries).nbytes
 
 
-class _NoEntries(StandIn):
+class _NoEntries(MissingIndex):
     entry_bytes = 1
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
@@ -59,7 +59,7 @@ class NoTimes(_NoEntries):
     suffix = ".notimes"
 
 
-class HeldTransactions(StandIn):
+class HeldTransactions(MissingIndex):
     """Replacement for a TRANSACTION index: its entries are made when a log is opened, and kept in memory."""
 
     role = IndexRole.TRANSACTION
@@ -137,11 +137,11 @@ class _Reader(IndexReader[Any]):  # Any: as above
         """Do nothing: the entries were made from the log itself."""
 
 
-STAND_INS: Final[Mapping[IndexRole, StandIn]] = {
+MISSING_INDEXES: Final[Mapping[IndexRole, MissingIndex]] = {
     found.role: found for found in (NoOffsets(), NoTimes(), HeldTransactions())
 }
 
 
-def stood_in(components: Components) -> frozenset[IndexRole]:
+def missing_roles(components: Components) -> frozenset[IndexRole]:
     """Return the roles whose index format is not installed."""
-    return frozenset(role for role, found in components.indexes.items() if isinstance(found, StandIn))
+    return frozenset(role for role, found in components.indexes.items() if isinstance(found, MissingIndex))

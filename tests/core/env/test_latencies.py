@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from stratalog.env.clock import ManualClock
-from stratalog.env.watch import Latencies, Watch
+from stratalog.env.latencies import Latencies, Watch
 
 
 @pytest.fixture

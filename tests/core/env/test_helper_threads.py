@@ -9,14 +9,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from stratalog.env.helpers import Helpers
+from stratalog.env.helper_threads import HelperThreads
 
 WAIT_S = 30.0
 
 FORKS = """
 import os
-from stratalog.env.helpers import Helpers
-helpers = Helpers()
+from stratalog.env.helper_threads import HelperThreads
+helpers = HelperThreads()
 assert helpers.results(range(8), lambda n: n + 1, 2) == list(range(1, 9))
 child = os.fork()
 if child == 0:
@@ -33,7 +33,7 @@ def together() -> Callable[[object], bool]:
 
 
 @contextmanager
-def busy(helpers: Helpers) -> Iterator[None]:
+def busy(helpers: HelperThreads) -> Iterator[None]:
     """One helper works for another caller."""
     begun, done = threading.Event(), threading.Event()
 
@@ -56,13 +56,13 @@ def busy(helpers: Helpers) -> Iterator[None]:
 
 @pytest.mark.parametrize("threads", [1, 2, 7, 50])
 def test_results_stand_in_the_order_of_the_items(threads: int) -> None:
-    helpers = Helpers(8)
+    helpers = HelperThreads(8)
     for _ in range(20):
         assert helpers.results(range(20), lambda number: number * number, threads) == [n * n for n in range(20)]
 
 
 def test_the_caller_and_a_helper_work_at_a_time_again_and_again() -> None:
-    helpers = Helpers(1)
+    helpers = HelperThreads(1)
     for _ in range(5):
         assert helpers.results([1, 2], together(), 2) == [True, True]
 
@@ -70,11 +70,13 @@ def test_the_caller_and_a_helper_work_at_a_time_again_and_again() -> None:
 @pytest.mark.parametrize(("items", "threads"), [(1, 8), (5, 1), (0, 4)])
 def test_where_one_thread_does_it_is_the_callers(items: int, threads: int) -> None:
     here = threading.current_thread()
-    assert Helpers(4).results(range(items), lambda _: threading.current_thread() is here, threads) == [True] * items
+    assert (
+        HelperThreads(4).results(range(items), lambda _: threading.current_thread() is here, threads) == [True] * items
+    )
 
 
 def test_a_caller_without_helpers_does_all_work() -> None:
-    helpers, here = Helpers(1), threading.current_thread()
+    helpers, here = HelperThreads(1), threading.current_thread()
     with busy(helpers):
         assert helpers.results(range(9), lambda _: threading.current_thread() is here, 2) == [True] * 9
     assert helpers.results([1, 2], together(), 2) == [True, True]
@@ -84,7 +86,7 @@ def test_where_the_system_gives_no_thread_the_caller_does_it_all(monkeypatch: py
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    helpers = Helpers(1)
+    helpers = HelperThreads(1)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refused)
         assert helpers.results(range(9), lambda number: number, 2) == list(range(9))
@@ -102,7 +104,7 @@ def test_the_first_items_error_is_raised_and_little_else_begun(threads: int) -> 
         return number
 
     with pytest.raises(ValueError, match="3"):
-        Helpers(4).results(range(1000), work, threads)
+        HelperThreads(4).results(range(1000), work, threads)
     assert len(begun) < 3 + 2 * threads
     assert begun[:1] == [0]
 
@@ -119,12 +121,12 @@ def test_after_an_interrupt_nothing_further_begins(*, in_caller: bool) -> None:
         assert interrupted.wait(WAIT_S)
 
     with pytest.raises(KeyboardInterrupt):
-        Helpers(1).results(range(100), work, 2)
+        HelperThreads(1).results(range(100), work, 2)
     assert len(begun) < 100
 
 
 def test_an_idle_helper_thread_ends() -> None:
-    helpers, threads = Helpers(1, idle_s=0), set[threading.Thread]()
+    helpers, threads = HelperThreads(1, idle_s=0), set[threading.Thread]()
     meeting = threading.Barrier(2, timeout=WAIT_S)
 
     def work(_: int) -> None:
@@ -142,7 +144,7 @@ def test_nothing_of_the_work_is_kept() -> None:
     class Item:
         pass
 
-    helpers, items = Helpers(1), [Item() for _ in range(4)]
+    helpers, items = HelperThreads(1), [Item() for _ in range(4)]
     left = [weakref.ref(item) for item in items]
     with busy(helpers):  # the hand that is offered is not taken
         helpers.results(items, id, 2)

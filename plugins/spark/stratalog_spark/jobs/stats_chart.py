@@ -16,7 +16,7 @@ _LARGEST: Final = 400  # limit of rows; further partitions are omitted, and the 
 _BARS: Final = ("records", "log_bytes", "keys")
 
 
-def picture(found: Sequence[PartitionStats], title: str) -> str:
+def stats_chart(found: Sequence[PartitionStats], title: str) -> str:
     """Return an SVG of all partitions in their order, at most 400."""
     shown = found[:_LARGEST]
     height = _TOP + _ROW * max(len(shown), 1) + _BOTTOM

@@ -76,7 +76,7 @@ def _with_catalog(given: Mapping[str, str], suited: Collection[str]) -> tuple[Ma
     return own, next((given[full] for name, full in catalog.items() if name.lower() == "name"), "")
 
 
-class Given:
+class SparkOptions:
     """Options as Spark passes them, with names in any case.
 
     Args:

@@ -8,7 +8,7 @@ import pytest
 
 from stratalog import Record, TopicPartition, open_engine, open_reader
 from stratalog.cleaning.explain.explain import Fate
-from stratalog.cli.views.holdings import Detail, Holdings, Place, Span, collect, joined
+from stratalog.cli.views.overview import Detail, Overview, Place, Span, collect, joined
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from viewed_place import T0_MS, make_place
@@ -23,13 +23,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def found(place: tuple[str, str]) -> Holdings:
+def found(place: tuple[str, str]) -> Overview:
     data, uri = place
     with open_reader(data, tier=uri) as reader:
         return collect(reader, ManualClock(T0_MS + HOUR_MS), ALL)
 
 
-def test_spans_cover_the_log_and_name_their_tiers(place: tuple[str, str], found: Holdings) -> None:
+def test_spans_cover_the_log_and_name_their_tiers(place: tuple[str, str], found: Overview) -> None:
     data, uri = place
     (orders,) = (log for log in found.logs if log.name == TopicPartition("orders", 0))
     with open_reader(data, tier=uri) as reader:
@@ -47,27 +47,27 @@ def test_spans_cover_the_log_and_name_their_tiers(place: tuple[str, str], found:
     assert orders.tier.bill.segments == orders.tier.segments == len([one for one in segments if one.is_remote])
 
 
-def test_times_begin_at_the_oldest_record_and_follow_each_other(found: Holdings) -> None:
+def test_times_begin_at_the_oldest_record_and_follow_each_other(found: Overview) -> None:
     (orders,) = (log for log in found.logs if log.name == TopicPartition("orders", 0))
     assert orders.spans[0].first_ms == T0_MS
     assert [span.first_ms for span in orders.spans[1:]] == [span.last_ms for span in orders.spans[:-1]]
 
 
-def test_open_transactions_have_their_age(found: Holdings) -> None:
+def test_open_transactions_have_their_age(found: Overview) -> None:
     (payments,) = (log for log in found.logs if log.name.topic == "payments")
     (transaction,) = payments.transactions
     assert (transaction.producer_id, transaction.first_offset, transaction.age_ms) == (7, 0, HOUR_MS)
     assert transaction.is_long
 
 
-def test_a_topic_outside_the_tier_has_nothing_to_offload(found: Holdings) -> None:
+def test_a_topic_outside_the_tier_has_nothing_to_offload(found: Overview) -> None:
     (profiles,) = (log for log in found.logs if log.name.topic == "profiles")
     assert profiles.tier is None
     assert profiles.waiting_bytes == 0
     assert profiles.dirty_ratio == 1.0
 
 
-def test_groups_have_their_lag(found: Holdings) -> None:
+def test_groups_have_their_lag(found: Overview) -> None:
     ends = {log.name: log.offsets.high_watermark for log in found.logs}
     assert [(one.group, one.name, one.committed, one.lag) for one in found.groups] == [
         ("billing", TopicPartition("orders", 0), 30, ends[TopicPartition("orders", 0)] - 30),
