@@ -115,7 +115,7 @@ class _Writer:
         self._committer = Committer(store, finder, pages, self._env, limit_bytes=_LIMIT_BYTES)
 
     def add(self, first: int, count: int) -> None:
-        """One commit of ``count`` segments, from number ``first`` on."""
+        """Commit ``count`` segments, from number ``first`` on."""
         added = tuple(_entry(number) for number in range(first, first + count))
 
         def decide(root: Root | None) -> Change:

@@ -111,7 +111,7 @@ def by_timestamp(made: DirtyLog, aiokafka: Aiokafka) -> int:
 
 
 def by_header(made: DirtyLog, aiokafka: Aiokafka) -> int:
-    """The same by the number in a header."""
+    """Compact in a loop, by the number in a header."""
     greatest: dict[bytes, tuple[int, int]] = {}
     for batch in batches_of(made, aiokafka):
         for record in batch:

@@ -156,7 +156,7 @@ def linked_copy(made: DirtyLog, root: Path) -> None:
 
 
 def outcome_of(log: Log, end: int, folder: Path) -> bytes:
-    """Where the round ended, and a digest of all segments: what compares with Kafka's."""
+    """Return the end of the round, and a digest of all segments, for comparison with Kafka's cleaner."""
     digest = hashlib.sha256()
     for segment in log.view().segments:
         digest.update((folder / segment.file_name(".log")).read_bytes())

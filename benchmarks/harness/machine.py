@@ -1,4 +1,4 @@
-"""Where a benchmark ran, and how busy that place was."""
+"""The machine of a benchmark and its load."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Machine:
 
     @classmethod
     def now(cls, packages: Iterable[str]) -> Machine:
-        """This machine, and the versions of these distributions."""
+        """Return this machine, and the versions of these distributions."""
         return cls(
             processor=_processor(),
             processors=os.cpu_count() or 1,

@@ -22,7 +22,7 @@ class Reporter:
         self._as_json = as_json
 
     def machine(self, machine: Machine) -> None:
-        """Where it runs."""
+        """Report the machine."""
         if self._as_json:
             self._line("machine", **machine.as_dict())
         else:

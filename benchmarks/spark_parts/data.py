@@ -77,7 +77,7 @@ def tier_of(folder: Path, copy: Path, tier: Path) -> str:
 
 
 def fill_small(folder: Path, segments: int) -> int:
-    """One partition of segments of 100 KB; how many there are."""
+    """Fill one partition with segments of 100 KB, and return their number."""
     with open_engine(folder) as engine:
         engine.create_topic(TOPIC, config={"segment.bytes": 100_000, "retention.ms": -1})
         log, rows = engine.log(TOPIC, 0), [Record(timestamp_ms=1, value=bytes(980)) for _ in range(100)]

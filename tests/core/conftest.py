@@ -18,7 +18,7 @@ def installed() -> Registry:
 
 @pytest.fixture
 def bed(tmp_path: Path, installed: Registry) -> Iterator[LogBed]:
-    """One log in a directory of its own."""
+    """Yield a bed with one log in its own directory."""
     with LogBed(tmp_path / "data", installed) as made:
         yield made
 

@@ -198,7 +198,7 @@ def bounds(log: LogReader, isolation: str) -> tuple[int, int]:
 
 
 def first_offsets_of_undecided(log: LogReader, end: int, components: Components) -> list[int]:
-    """Where the transactions begin that have records below ``end`` and no marker there."""
+    """Return the first offsets of transactions that have records below ``end`` and no marker there."""
     offset, began = log.offsets().log_start, dict[int, int]()
     while offset < end:
         with log.fetch(offset, 1) as fetched:

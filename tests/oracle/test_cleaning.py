@@ -1,4 +1,4 @@
-"""The same logs, cleaned by Kafka's own cleaner and by ours, at the same time of the clock, are the same afterwards."""
+"""Kafka's cleaner and stratalog clean copies of the same logs at the same clock time: the results are equal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def registry() -> Registry:
 
 
 class Pair:
-    """One log twice: ``ours`` and ``theirs`` are cleaned by us and by Kafka, or the other way round."""
+    """Two copies of one log: ``ours`` is cleaned by stratalog, and ``theirs`` by Kafka."""
 
     def __init__(self, folder: Path, registry: Registry, kafka: KafkaCleaner, config: TopicConfig) -> None:
         self.kafka, self.config = kafka, config

@@ -224,7 +224,7 @@ def fill_by_age(log: Log) -> None:
 
 
 def checkpoint(folder: Path) -> dict[str, int]:
-    """Where the cleaner has been, by topic."""
+    """Return the cleaner's checkpoint offsets by topic."""
     path = folder / CLEANER_FILE
     lines = path.read_text().splitlines()[2:] if path.exists() else []
     return {topic: int(offset) for topic, _, offset in (line.split() for line in lines)}

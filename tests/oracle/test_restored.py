@@ -134,7 +134,7 @@ def test_the_broker_appends_behind_it(story: Story) -> None:
 
 
 def test_a_consumer_whose_group_had_read_all_gets_what_comes_next(story: Story) -> None:
-    """It would wait for ever for a leader of the epoch in which the group committed."""
+    """With an unknown epoch in the commit, the consumer would wait for ever for a leader of that epoch."""
     assert f"Offset:{story.after[-1].offset}" in story.polled
 
 

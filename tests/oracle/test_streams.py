@@ -33,7 +33,7 @@ def streams_tools() -> KafkaTools:
 
 @contextmanager
 def running(tools: KafkaTools, gateway: Served, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The application in a process of its own, which ends in order."""
+    """Run the application in a separate process, and stop it cleanly."""
     source = Path(__file__).with_name("java") / "WordCount.java"
     command = tools.command(str(source), gateway.bootstrap, str(folder / "state"), "lines", "counts")
     with (

@@ -81,7 +81,7 @@ def check(beds: tuple[LogBed, LogBed], kafka: KafkaCleaner) -> list[int]:
 def test_a_torn_one_is_swapped_in_and_cut(
     beds: tuple[LogBed, LogBed], kafka_cleaner: KafkaCleaner, whole: int, more: int, magic: int
 ) -> None:
-    """So many whole batches, and so many bytes of the next one, or all but the last byte."""
+    """The file has several whole batches and a part of the next one, or lacks only the last byte."""
     path, bounds = write(beds[0], magic)
     size = bounds[whole + 1] - 1 if more < 0 and whole < len(KEPT) else bounds[whole] + max(more, 0)
     path.write_bytes(path.read_bytes()[:size])

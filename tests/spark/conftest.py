@@ -84,7 +84,7 @@ def old_spark_python() -> str:
 
 @pytest.fixture(scope="session")
 def pure_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This project as a wheel without kernels; skips where what builds it is not installed."""
+    """Build a wheel of this project without kernels; skip the test if the build tools are not installed."""
     if find_spec("hatchling") is None:
         absent("hatchling is not installed", "pip install --group lint")
     folder, root = tmp_path_factory.mktemp("wheel"), str(Path(__file__).parent.parent.parent)

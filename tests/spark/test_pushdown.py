@@ -90,7 +90,7 @@ def rows(path: str, columns: str = "topic partition offset timestamp", **options
 
 
 def is_true(tree: Any, found: dict[str, Any]) -> bool:
-    """The same, by Python."""
+    """Evaluate the same predicate in Python."""
     if tree[0] in {"and", "or"}:
         return (all if tree[0] == "and" else any)(is_true(part, found) for part in tree[1:])
     value = found[tree[1]]

@@ -104,7 +104,7 @@ def expected(count: int) -> list[str]:
 
 
 def stream(spark: Any, source: Path, place: str, checkpoint: Path, **options: str) -> list[Any]:
-    """One run over what is there now; its progress."""
+    """Run a stream over the existing records once, and return its progress."""
     rows = spark.readStream.format("stratalog").options(subscribe="orders", startingOffsets="earliest", **options)
     query = (
         rows.load(str(source))

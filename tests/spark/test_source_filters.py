@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.usefixtures("has_spark"), pytest.mark.long]
 
 
 def test_a_filter_that_spark_pushes_stays_in_the_plan_of_the_whole_frame(spark: Any) -> None:
-    """Once this fails, a source in Python can prune without the jar."""
+    """When this test fails, a source in Python can prune without the jar."""
     datasource: Any = pytest.importorskip("pyspark.sql.datasource")
     if not hasattr(datasource.DataSourceReader, "pushFilters"):
         pytest.skip("this Spark pushes no filters")

@@ -27,7 +27,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
 
 
 def ran(spark: Any, lake: Lake, **settings: Any) -> None:
-    """One run of the stream up to the records that are there."""
+    """Run the stream up to the existing records."""
     import stratalog_spark  # noqa: PLC0415 - needs pyspark
 
     arguments = {"checkpoint": str(lake.folder / "checkpoint"), "partition_by": "hour", **settings}

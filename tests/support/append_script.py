@@ -189,7 +189,7 @@ class ScriptWriter:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _one(self, topic: str, fits: Callable[[_Author], bool] = lambda _: True) -> list[_Author]:
-        """One of the producers that fit, if any does."""
+        """Return a list with one of the matching producers, or an empty list."""
         found = [author for author in self._authors[topic] if fits(author)]
         return [self.chance.choice(found)] if found else []
 

@@ -120,7 +120,7 @@ def local_plan(log: Log, policies: Mapping[str, CleanupPolicy], now_ms: int = 0)
 
 
 def clean(bed: LogBed, log: Log, limits: CleanerLimits = LIMITS, **more: CleanupPolicy) -> CompactionResult | None:
-    """One round, if there is anything to do."""
+    """Run one round, if there is anything to clean."""
     policies = {"compact": bed.host.policy("compact"), **more}
     now_ms = bed.clock.now_ms()
     plan = local_plan(log, policies, now_ms)

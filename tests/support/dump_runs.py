@@ -32,5 +32,5 @@ def written(folder: Path, name: str, data: bytes) -> Path:
 
 
 def rows(items: list[Item], *names: str) -> list[tuple[object, ...]]:
-    """These values of each item."""
+    """Return these values of each item."""
     return [tuple(item[name] for name in names) for item in items]

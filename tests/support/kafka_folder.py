@@ -69,7 +69,7 @@ class KafkaFolder:
         return self.history[-1].end if self.history else 0
 
     def path(self, base: int, state: str = "") -> Path:
-        """Where a ``.log`` file is."""
+        """Return the path of a ``.log`` file."""
         return self.bed.folder / (segment_file(base, LOG_SUFFIX) + state)
 
     def lead(self, epoch: int) -> None:
@@ -79,7 +79,7 @@ class KafkaFolder:
         _replace(self.bed.folder / LEADER_EPOCHS_FILE, format_epochs(self.epochs))
 
     def append(self, count: int = 3) -> Batch:
-        """One batch."""
+        """Append one batch."""
         epoch = self.epochs[-1].epoch
         data = self.bed.batch(self.end, records(count, start=self.end, timestamp_ms=START_MS), leader_epoch=epoch)
         batch = Batch(self.end, self.end + count, data)

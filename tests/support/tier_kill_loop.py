@@ -61,7 +61,7 @@ DAYS_MS: Final = 3 * 86_400_000  # longer than all that is kept for a while
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the log is: a directory, and a tier."""
+    """Location of the log: a directory, and a tier."""
 
     folder: str
     uri: str

@@ -77,7 +77,7 @@ def filled(engine: Engine, *segments: str, **config: object) -> Log:
 
 
 def append(log: Log, keys: str) -> None:
-    """One batch a letter."""
+    """Append one batch for each letter."""
     for key in keys:
         value = None if key.isupper() else b"v%d" % log.offsets().log_end
         log.append([Record(key=key.lower().encode(), value=value, timestamp_ms=log.components.env.clock.now_ms())])

@@ -393,7 +393,7 @@ ENTRIES: Final = (TierSource, RemoteSegment, StoredSegment)
 @pytest.mark.long
 @pytest.mark.usefixtures("only_new_objects")
 def test_a_round_never_holds_the_list_of_all_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It once did: 100,000 entries are hundreds of megabytes."""
+    """A list of 100,000 entries takes hundreds of megabytes."""
     monkeypatch.setattr("stratalog.cleaning.compact.tier_range.MOST_SWAPS", 4)
     monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 4)
     monkeypatch.setattr("stratalog.tier.manifest.pages.PageCache.__init__.__defaults__", (2,))
@@ -445,7 +445,9 @@ def test_an_eviction_that_power_loss_interrupts_leaves_no_hole(logs: TieredLogs)
 
 
 def test_local_retention_works_on_compacted_topics(engine: Engine) -> None:
-    """It decides over local copies, as on others; without it they stay until they are compacted."""
+    """Local retention evicts local copies as in other topics. If it is off, local segments stay until they are
+    compacted.
+    """
     log = filled(engine, "abc", "d", retention_bytes=-1, local_retention_bytes=0, min_cleanable_dirty_ratio=1)
     engine.offload()
     evicted = engine.apply_retention()

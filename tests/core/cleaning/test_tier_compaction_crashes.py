@@ -55,7 +55,7 @@ class State:
 
 @dataclass
 class Story:
-    """One seeded run, and the states that it may have ended in."""
+    """One seeded run, and the states in which it can end."""
 
     folder: Path
     seed: int

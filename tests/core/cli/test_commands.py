@@ -446,7 +446,7 @@ def test_lines_are_the_same_however_they_are_read(
 @pytest.mark.parametrize("interrupt", [False, True])
 @pytest.mark.long
 def test_lines_from_a_pipe_are_appended_as_they_come(filled: Path, *, interrupt: bool) -> None:
-    """They waited for ten thousand others, and were lost if the command was interrupted."""
+    """Lines used to wait for ten thousand others, and were lost if the command was interrupted."""
     arguments = ["produce", "orders", "--json", "--dir", os.fspath(filled)]
 
     def size_bytes() -> int:
@@ -474,7 +474,7 @@ def test_lines_from_a_pipe_are_appended_as_they_come(filled: Path, *, interrupt:
 
 
 def test_a_separator_may_be_any_bytes(stratalog: Run, filled: Path, tmp_path: Path) -> None:
-    """One that is not UTF-8 ended in a traceback."""
+    """A separator that is not UTF-8 used to end in a traceback."""
     (tmp_path / "lines").write_bytes(b"key\xffvalue\n")
     ended = stratalog("produce", "orders", tmp_path / "lines", "-p", 0, "--key-separator", "\udcff", "--dir", filled)
     assert ended.code == 0
@@ -515,7 +515,7 @@ def test_each_command_finds_the_log_directories_in_the_settings(stratalog: Run, 
 
 
 def test_a_damaged_partition_does_not_hide_others(stratalog: Run, filled: Path) -> None:
-    """One damaged file of one partition made every topic of the directory unreadable."""
+    """A damaged file in one partition used to make every topic of the directory unreadable."""
     damage(filled, 0)
     listed = stratalog("topics", "list", "--dir", filled, "--json")
     assert listed.code == 1

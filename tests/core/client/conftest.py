@@ -18,7 +18,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def engine(tmp_path: Path, clock: ManualClock) -> Iterator[Engine]:
-    """One with the topics ``t`` (3 partitions) and ``one``."""
+    """Return an engine with the topics ``t`` (3 partitions) and ``one``."""
     with open_engine(tmp_path / "engine", env=Env(clock=clock)) as opened:
         opened.create_topic("t", partitions=3)
         opened.create_topic("one")

@@ -107,7 +107,7 @@ def test_a_poll_waits_for_a_record(engine: Engine, clock: ManualClock) -> None:
 def test_a_poll_that_waits_is_woken_by_what_is_appended(
     engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It looked every 10 ms: a hundred times a second for nothing, and half of that too late."""
+    """The consumer used to check for new records every 10 ms."""
     waits = []
 
     def wait(event: threading.Event, duration_ms: int) -> bool:
@@ -244,7 +244,7 @@ def test_records_of_a_deleted_topic_are_not_read_as_those_of_its_successor(engin
 
 
 def test_a_group_starts_over_in_a_topic_that_is_deleted_and_created_again(engine: Engine, tmp_path: Path) -> None:
-    """Else it would pass over the first records of the new one: as many as it had read of the old one."""
+    """Otherwise the group would skip the first records of the new topic, up to its committed offset in the old one."""
     fill(engine, ONE, 5)
     fill(engine, T[0], 2)
     for group in ("g", "h"):

@@ -33,7 +33,7 @@ TIMEOUT_MS = 1000
 
 
 class BusyError(StorageError):
-    """One that may not come again."""
+    """An error after which a retry may succeed."""
 
     retriable = True
 
@@ -172,7 +172,7 @@ def test_records_of_a_deleted_topic_fail(bench: Bench) -> None:
 
 @pytest.mark.parametrize("healthy", [True, False])
 def test_a_log_that_moves_to_another_directory_is_looked_up_again(bench: Bench, *, healthy: bool) -> None:
-    """It is closed meanwhile; one that is out of service is closed, too, and stays it."""
+    """The log is closed during the move. A log that is out of service is also closed, and stays closed."""
     old, new = Flaky(bench.flaky.log), bench.flaky
     old.plan, old.healthy = [(ClosedError("the log is closed"), None)] * 3, healthy
     places = [old, old, old, new]

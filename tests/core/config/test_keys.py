@@ -23,7 +23,7 @@ def _odd(value: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample(Section):
-    """One setting of each type."""
+    """Settings of each type."""
 
     title: ClassVar[str] = "Sample"
 

@@ -63,7 +63,7 @@ def bounded() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Place:
-    """A log whose older segments are in a tier, and what a cache on disk holds of them."""
+    """A log whose older segments are in a tier, and the items of its disk cache."""
 
     root: Path
 

@@ -31,7 +31,7 @@ def tier(tmp_path: Path) -> str:
 
 @pytest.fixture
 def engine(tmp_path: Path, tier: str) -> Iterator[Engine]:
-    """One with records in both tiers, and with threads of all kinds."""
+    """Return an engine with records in both tiers and with all kinds of threads."""
     config = {"replica.high.watermark.checkpoint.interval.ms": 600_000}  # the parent changes no file during a test
     with stratalog.open_engine(tmp_path / "data", tier=tier, config=config) as opened:
         opened.create_topic("t", config={"remote.storage.enable": "true", "local.retention.bytes": 0})

@@ -39,7 +39,7 @@ class Row:
 
 
 class Life:
-    """One log, its engines one after the other, and what it should hold."""
+    """One log, its successive engines, and its expected records."""
 
     def __init__(self, folder: Path, seed: int, *, compacted: bool) -> None:
         self.chance, self.folder, self.compacted = random.Random(f"{seed} {compacted}"), folder, compacted  # noqa: S311 - the same in every run

@@ -38,7 +38,7 @@ class State:
 
 
 class Story:
-    """One seeded run. The value of each record is its offset, which a read is compared with."""
+    """One seeded run. The value of each record is its offset, so that each read can be checked."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - a failure is replayed from its seed
@@ -89,7 +89,7 @@ class Story:
             self.states.append(State(folder, dict(self.place.bucket.objects), self.durable))
 
     def check(self, state: State) -> None:
-        """One state, first without the store and then with it."""
+        """Check one state of the disk, first without the store and then with it."""
         place = Place(self.folder, self.place.clock, ObjectFault.NOT_APPLIED)
         place.bucket = SimBucket(place.clock, dict(state.objects))
         with place.engine(state.folder.name) as engine:

@@ -62,7 +62,7 @@ class Script:
                 self.leave()
 
     def leave(self) -> None:
-        """One state that the disk may be in now."""
+        """Write one state that the disk can have after a power loss at this time."""
         state = self.folder / f"state-{len(self.states)}"
         self.files.leave(state, self.chance)
         self.states.append((state, self.durable, len(self.sent)))

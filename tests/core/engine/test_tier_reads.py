@@ -177,7 +177,7 @@ def test_a_cached_chunk_may_be_larger_than_its_contents(tmp_path: Path) -> None:
 
 
 def test_sequential_fetches_in_the_tier_need_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be one more read a segment, behind all that is read ahead."""
+    """A read of the index would be one more request for each segment, after all prefetched requests."""
     asked = list[IndexRole]()
     with opened(tmp_path) as engine:
         engine.create_topic("tiered", config={"remote.storage.enable": True, "local.retention.bytes": 1})

@@ -114,7 +114,7 @@ class Story:
     # --- the oracle ----------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """One state in which the process may end."""
+        """Check one state in which the process can end."""
         if not self.watching:
             return
         self.watching = False

@@ -34,7 +34,7 @@ def together() -> Callable[[object], bool]:
 
 @contextmanager
 def busy(helpers: HelperThreads) -> Iterator[None]:
-    """One helper works for another caller."""
+    """Keep one helper thread busy for another caller."""
     begun, done = threading.Event(), threading.Event()
 
     def work(number: int) -> None:

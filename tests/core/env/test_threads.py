@@ -71,7 +71,7 @@ def test_tasks_above_the_limit_are_dropped_and_counted() -> None:
 
 
 def test_a_job_that_raises_does_not_end_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    """It killed the thread once, and the next drain waited for ever."""
+    """The error used to end the thread, and the next drain waited for ever."""
     worker = Worker("test-raise")
     seen: list[int] = []
 

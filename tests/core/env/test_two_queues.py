@@ -50,7 +50,7 @@ def test_a_replay_of_history_does_not_evict_what_the_tail_needs(history_per_step
 
 
 def test_a_plain_lru_order_would_evict_the_tail_during_a_read_of_history() -> None:
-    """The same story shows it, so that the test above can fail."""
+    """The same reads with an LRU order: the test above can fail."""
     assert hit_share(LeastRecent(LIMIT), history_per_step=10) < 0.5
 
 

@@ -188,7 +188,7 @@ def test_an_older_coordinator_is_fenced_producer_by_producer(bed: LogBed) -> Non
 
 
 def test_a_marker_of_the_next_epoch_ends_a_transaction_and_numbers_begin_again(bed: LogBed) -> None:
-    """So Kafka's coordinator ends each one since transactions of version 2."""
+    """Since version 2 of transactions, Kafka's coordinator ends each transaction in this way."""
     log = bed.open()
     for epoch in range(3):
         log.append_as_leader(in_transaction(bed, 0, epoch=epoch))

@@ -26,7 +26,7 @@ TOPIC = TopicConfig(segment_bytes=2_000, index_interval_bytes=200)
 
 
 def add(bed: LogBed, log: Log, number: int, counts: list[int]) -> None:
-    """One round: segments of so many records."""
+    """Add one round. Each number of ``counts`` is a segment with two batches of this number of records."""
     publisher, made, base = log.maintenance.publisher(), [], log.offsets().log_end
     for count in counts:
         segment = publisher.begin(base)

@@ -95,7 +95,7 @@ def test_the_rules_that_are_not_about_sequences_hold_for_coordinators(bed: LogBe
 
 
 def test_a_producers_control_batch_holds_an_end_marker_or_nothing(bed: LogBed) -> None:
-    """Others would be written, and end nothing: readers would wait for a marker that its coordinator believes is there."""
+    """Another control batch would end no transaction, although its coordinator counts the transaction as ended."""
     log = bed.open()
     log.append_as_leader(bed.batch(0, records(1), producer=(PRODUCER, 0, 0), transactional=True))
     for key in (None, b"", b"zz", control_key(ControlType.LEADER_CHANGE)):

@@ -1,4 +1,4 @@
-"""Where offsets end: 2^63 - 1 is the largest end that a log may have."""
+"""The largest offsets: 2^63 - 1 is the largest possible log end."""
 
 from __future__ import annotations
 

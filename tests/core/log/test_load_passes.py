@@ -19,7 +19,7 @@ DAY_MS = 86_400_000
 
 @pytest.fixture
 def produced(bed: LogBed) -> LogBed:
-    """One batch a segment, each of another producer; the last one's transaction stays open. A clean stop."""
+    """Append one batch to each segment, each by another producer; the last transaction stays open. Then stop cleanly."""
     bed.topic = TopicConfig(segment_bytes=170, index_interval_bytes=0)
     log = bed.open()
     for index in range(SEGMENTS):

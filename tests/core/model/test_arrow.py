@@ -33,7 +33,7 @@ EMPTIES = Record(7, 0, TimestampType.LOG_APPEND_TIME, b"", b"", (("", b""),), 0,
 
 
 def table_of(way: arrow.Batches, columns: RecordColumns, limit: int = LIMIT) -> pa.Table:
-    """One table, checked in full."""
+    """Return the batches as one table that pyarrow has validated."""
     schema = arrow_schema()
     table = pa.Table.from_batches(list(way(columns, 3, limit, schema)), schema=schema)
     table.validate(full=True)

@@ -236,7 +236,7 @@ def test_twins_pickle_to_the_same_bytes(record_c: ModuleType) -> None:
 
 
 def test_a_compiled_record_is_made_once(record_c: ModuleType) -> None:
-    """One that has no fields yet may get them, and keeps them."""
+    """A record without fields can be initialized, but not a second time."""
     record = record_c.Record.__new__(record_c.Record)
     record.__init__(offset=4)
     with pytest.raises(TypeError, match="does not change"):

@@ -291,7 +291,7 @@ def test_nothing_leaks_when_it_fails_half_way(record_c: ModuleType) -> None:
 
 
 def test_records_are_made_when_they_are_asked_for(twin: ModuleType) -> None:
-    """Those before a bad one are there, and a reader may stop at any. In pure Python some are made together."""
+    """A reader gets the records before a bad one, and may stop at any record. The Python twin makes several at a time."""
     listed = ALL * 1000
     columns = columns_of(listed)
     assert list(twin.iterator_of(columns, 3)) == listed == list(columns.iter_records(3))

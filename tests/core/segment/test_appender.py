@@ -333,7 +333,7 @@ class SyncedFiles(PosixVfs):
 
 
 def test_a_transaction_index_is_durable_when_its_segment_is_sealed(bed: LogBed) -> None:
-    """It cannot be made again from the segment alone; the other indexes can."""
+    """A segment alone is not enough to rebuild its transaction index; the other indexes can be rebuilt."""
     disk = bed.files_port = SyncedFiles()
     with closing(new_segment(bed, 0)) as segment:
         appender = Appender(segment, bed.components, TopicConfig(index_interval_bytes=0))
@@ -371,7 +371,7 @@ def test_a_segment_that_was_found_opens_its_indexes_at_the_first_append(bed: Log
 
 
 def test_indexes_that_did_not_fit_at_the_first_append_are_opened_by_a_later_one(bed: LogBed) -> None:
-    """One that was open stayed without the others: closing wrote a single entry over all that the second had."""
+    """If one index was open and another was not, closing used to write a single entry over all entries of the second."""
     with closing(new_segment(bed, 0)) as segment:
         appender = Appender(segment, bed.components, TopicConfig(index_interval_bytes=0))
         for offset in range(4):

@@ -42,7 +42,7 @@ MAGICS = [0, 0, 1, 1, 2, 2, 1, 2, 2, 0]
 
 
 def starts(entries: Sequence[bytes]) -> list[int]:
-    """Where each entry begins, and where the last one ends."""
+    """Return the positions at which entries begin, and the end of the last entry."""
     return list(itertools.accumulate(map(len, entries), initial=0))
 
 

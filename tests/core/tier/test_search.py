@@ -297,7 +297,7 @@ def parsed(data: bytes) -> Root:
 
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that short stories have pages, and pages of pages."""
+    """Make pages small, so that short runs have pages of pages."""
     monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 2)
     monkeypatch.setattr(entry_tree, "INLINE_PAGES", 2)
 

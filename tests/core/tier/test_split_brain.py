@@ -73,7 +73,7 @@ class Engine:
 
 
 def play(seed: int) -> str:
-    """One story: what is wrong at its end, or ""."""
+    """Run one seeded story; return the error at its end, or ""."""
     chance = random.Random(seed)  # noqa: S311 - a seed repeats it
     bed = TierBed(seed=seed * 10)
     bed.config = replace(bed.config, store_retries=1)

@@ -284,7 +284,7 @@ def test_closing_closes_files_and_parts_are_not_read_any_more(tmp_path: Path) ->
 
 
 def test_a_file_that_is_another_one_now_is_read_once_that_was_found_sound(tmp_path: Path) -> None:
-    """Though the one before is still open."""
+    """The new file is checked, although the old file of the same name is still open."""
     cache = cache_of(tmp_path)
     cache.put("group", "item", DATA)
     cache.get("group", "item")

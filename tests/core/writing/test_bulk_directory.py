@@ -23,7 +23,7 @@ class TestDirectoryWriter(BulkWriterContract):
 
 
 class Letting(ManualClock):
-    """Another engine releases the directory after this number of pauses."""
+    """Clock with which another engine releases the directory after this number of pauses."""
 
     def __init__(self, engine: Engine, pauses: int) -> None:
         super().__init__()

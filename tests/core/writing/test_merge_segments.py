@@ -105,7 +105,7 @@ def test_merged_segments_are_not_merged_again(seed: int) -> None:
 
 
 def small(log: Log, count: int) -> int:
-    """So many closed segments at the end of a log; where it ends."""
+    """Append this number of closed segments to a log, and return its end."""
     for _ in range(count):
         log.append(records(3), durability="durable")
         log.roll()

@@ -123,7 +123,7 @@ def test_a_key_set_that_does_not_fit_is_not_compacted_in_part(tmp_path: Path, ta
 
 
 def test_only_segments_that_are_not_as_asked_are_recoded(tmp_path: Path, target: WriteTarget) -> None:
-    """One commit for any number of segments between; a second call writes nothing, and reads only what it checks."""
+    """One commit replaces neighbouring segments. A second call writes nothing, and reads only what it checks."""
     with target.open() as writer:
         whole = planned(writer)
         second, last = whole.borders[1:3], whole.borders[-2:]

@@ -60,7 +60,7 @@ class Filler:
 
     @cached_property
     def admin(self) -> AdminClient:
-        """One for all, since its futures end with it."""
+        """Return the shared admin client: its futures end with it."""
         return AdminClient({"bootstrap.servers": self.address})
 
     def create(self, topic: str, config: Mapping[str, object] | None = None, *, partitions: int = 1) -> None:

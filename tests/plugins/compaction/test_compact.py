@@ -182,7 +182,7 @@ def test_marks_neither_exceed_the_memory_nor_cost_a_key(
 
 
 def test_a_round_allocates_only_memory_that_it_can_fill() -> None:
-    """Else each small log would have to touch all of log.cleaner.dedupe.buffer.size."""
+    """Otherwise each small log would allocate all of ``log.cleaner.dedupe.buffer.size``."""
     found = POLICY.record_filter(job(1 << 40, end=10))
     records = RecordColumns.from_records(Record(offset=number, key=b"%d" % number) for number in range(10))
     assert found.observe(records) == 10

@@ -250,7 +250,7 @@ def test_a_sealed_footer_that_speaks_of_other_bytes_is_corrupt(
 def test_footers_of_other_layouts_and_later_versions_are_passed_over(
     layout: SingleLayout, stored: StoredSegment, objects: MemoryObjects, label: str
 ) -> None:
-    """They are valid for another reader: an error would stop the rebuild of our own segments."""
+    """These footers are valid for other readers. An error would stop the rebuild of segments of this layout."""
     key, data = only(objects)
     last = stored.slices[FileKind.EXTRA]
     entry = dataclasses.replace(stored, layout=label).to_json()

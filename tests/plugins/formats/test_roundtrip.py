@@ -112,7 +112,7 @@ def test_append_time_replaces_every_time_and_nothing_else(magic: int, name: str 
 def test_any_bytes_are_scanned_and_decoded_or_refused_typed(
     magic: int, raw: bytes, start: int, *, check_crc: bool
 ) -> None:
-    """Also behind the magic that the scan looks for; a stop is never past the end."""
+    """This includes bytes after the magic byte. A scan never stops past the end."""
     framed = bytearray(raw.ljust(17, b"\0"))
     framed[16] = magic
     INT64.pack_into(framed, 4, len(framed) - 12)  # the size is its low half

@@ -81,7 +81,7 @@ def test_a_failed_change_is_never_retried(bench: StoreBench, files: LogFiles, op
 
 
 def test_a_full_disk_at_a_sync_ends_the_service_too(bench: StoreBench, files: LogFiles) -> None:
-    """Where blocks are allocated late: what was acknowledged as written is lost."""
+    """If the file system allocates blocks late, records that were acknowledged as written are lost."""
     segment = files.open_segment(NAME, create=True)
     segment.append(b"abc")
     bench.files.rule = failing("sync", errno.ENOSPC)

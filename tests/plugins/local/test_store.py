@@ -70,7 +70,7 @@ def folder(bench: StoreBench) -> Path:
 
 @pytest.fixture(params=[RECORD_LOCK, OTHER_ENGINE], ids=["broker", "engine"])
 def owner(request: pytest.FixtureRequest, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the directory until its input ends."""
+    """Start another process that holds the directory until its input ends."""
     folder.mkdir()
     (folder / ".lock").touch()
     with ran(request.param, folder / ".lock") as process:
@@ -91,7 +91,7 @@ def test_another_process_keeps_us_out(bench: StoreBench, owner: subprocess.Popen
 
 
 def test_a_broker_is_kept_out(bench: StoreBench, folder: Path) -> None:
-    """Also after some other descriptor of the lock file was closed, which drops plain record locks of a process."""
+    """The lock also holds after another descriptor of the lock file was closed, which releases plain record locks."""
     with bench.acquired():
         os.close(os.open(folder / ".lock", os.O_RDWR))
         assert ran(TRY_RECORD_LOCK, folder / ".lock").communicate()[0] == "refused\n"

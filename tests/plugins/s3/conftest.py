@@ -84,7 +84,7 @@ def raw_server() -> Iterator[Callable[[bytes | None], str]]:
 
 
 class _RawServer:
-    """One connection at a time; a request is read to the end of its head."""
+    """Server of one connection at a time, which reads a request up to the end of its head."""
 
     def __init__(self, answer: bytes | None) -> None:
         self._answer = answer

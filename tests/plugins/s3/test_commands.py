@@ -63,7 +63,7 @@ def told(capfd: pytest.CaptureFixture[str]) -> Told:
 
 
 def commands(uri: str, folder: Path) -> list[list[str]]:
-    """One of each kind that needs the tier."""
+    """Return one command of each kind that needs the tier."""
     data = str(folder / "data")
     return [
         ["tier", "ls", uri],

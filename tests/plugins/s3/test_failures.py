@@ -50,7 +50,7 @@ def _connection_key() -> Any:
 
 
 def broke() -> Any:
-    """The same class of botocore's, for a connection that broke while the request was under way."""
+    """Return botocore's error for a connection that broke during a request."""
     return botocore.exceptions.EndpointConnectionError(endpoint_url=ADDRESS, error=aiohttp.ClientOSError("reset"))
 
 

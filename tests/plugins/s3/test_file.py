@@ -187,7 +187,7 @@ def test_a_create_whose_name_may_not_last_is_unknown(open_store: OpenStore, tmp_
 
 
 class Overtaken(WatchedVfs):
-    """Another writer is faster by the width of one call."""
+    """File system in which another writer creates the file just before this one."""
 
     def link(self, old: str, new: str) -> None:
         Path(new).write_bytes(b"theirs")

@@ -273,7 +273,7 @@ def test_a_fault_that_does_not_end_is_left_at_the_deadline(bed: Bed, fault: str,
 @pytest.mark.parametrize("name", ["put", "read", "list", "delete"])
 @pytest.mark.long
 def test_one_fault_is_overcome(bed: Bed, fault: str, name: str) -> None:
-    """Not only ended right: the second try does it."""
+    """The operation does not only end correctly: its second attempt succeeds."""
     operation, _ = OPERATIONS[name]
     bed.round.put(bed.key("there"), BytesSource(DATA))
     store = TierStore(bed.behind, Env(), EngineConfig(store_deadline_ms=PATIENT_MS, store_retries=3))
@@ -298,7 +298,7 @@ def test_one_fault_is_overcome(bed: Bed, fault: str, name: str) -> None:
 
 
 def test_a_drip_ends_at_the_deadline_and_not_at_its_own_end(bed: Bed) -> None:
-    """Each byte that comes resets a library's time-out; the reply would take half an hour."""
+    """Each received byte resets the library's time-out; without a deadline the reply would take half an hour."""
     bed.round.put(bed.key("slow"), BytesSource(DATA))
     bed.proxy.plan(ProxyFault(Misdeed.DRIP, "GetObject", times=1_000))
     clock = Env().clock

@@ -31,7 +31,7 @@ def shown(error: BaseException) -> str:
 
 
 def with_locals(error: BaseException) -> str:
-    """The same for programs that log local variables, without the frames of tests."""
+    """Return the traceback with local variables, without the frames of tests."""
     text = ""
     for one in chain(error):
         frames = traceback.StackSummary.extract(traceback.walk_tb(one.__traceback__), capture_locals=True)
@@ -175,7 +175,7 @@ def test_refused_options_are_in_no_frame_of_stratalog(open_store: OpenStore, dea
 def test_a_whole_engine_at_debug_leaves_no_secret_anywhere(
     local_s3: LocalS3, s3_tier: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:
-    """Not in a log, a manifest, a segment object, a local file, or the engine's own words."""
+    """No secret is in a log message, a manifest, a segment object, a local file, or the output of the engine."""
     caplog.set_level(logging.DEBUG)
     given: dict[str, object] = dict(OPTIONS) if way == "fixed" else {"credentials": lambda: OPTIONS}
     options = {"endpoint_url": local_s3.endpoint_url, **given}

@@ -43,7 +43,7 @@ FIRST_EPOCH: Final = 0
 
 
 def gets_new_id(plan: RestorePlan, files: LogFiles) -> bool:
-    """Return True if the topic id of the target folder differs from the tier's, or the folder, a broker's, has none."""
+    """Return True if the topic id of the target folder differs from the tier's, or if the folder of a broker has no id."""
     return read_topic_id(files) != plan.topic_id
 
 

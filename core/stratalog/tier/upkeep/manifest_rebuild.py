@@ -223,7 +223,7 @@ class Rebuilder:
                 self._progress(looked)
 
     def _entries(self, together: Sequence[ObjectInfo]) -> list[tuple[StoredSegment, bool]]:
-        """Return the segments in these objects, and for each if a key authenticates it."""
+        """Return the segments in these objects, each with True if a key authenticates it."""
         try:
             return self._discovered(together)
         except CorruptionError:

@@ -87,7 +87,7 @@ class ConfigHandlers:
 
     @staticmethod
     def _require(request: Request, operation: Operation, resource: Any) -> None:
-        """Raise RefusedError if the client may not perform an operation on a topic, or on the cluster of a broker."""
+        """Raise RefusedError unless the client may use the operation on the topic, or on the cluster for a broker."""
         if resource.resource_type == _TOPIC:
             require(request.client, operation, ResourceType.TOPIC, resource.resource_name)
         else:

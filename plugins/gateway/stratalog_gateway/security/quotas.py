@@ -97,7 +97,7 @@ class Quotas:
         return 0
 
     def window_bytes(self, client: Client, client_id: str) -> int | None:
-        """Return the number of bytes of a fetch that is never throttled alone; None without a quota."""
+        """Return the size up to which a single fetch is never throttled, in bytes; None without a quota."""
         table = {} if self.file is None else self.file.current
         for wanted, _ in _entities(client.principal.partition(":")[2], client_id) if table else ():
             found = table.get((wanted, FETCHED))

@@ -25,7 +25,7 @@ from stratalog.testing.faults import FaultyVfs, failing
 
 
 def filled(bed: LogBed, *values: tuple[bytes | None, bytes | None], **settings: object) -> Log:
-    """One record a segment; the active one is empty."""
+    """Return a log with one record in each closed segment; the active segment is empty."""
     bed.topic = cleaning_logs.topic(**settings)
     log = bed.open()
     add(log, *values)
@@ -638,7 +638,7 @@ def test_a_round_is_held_to_its_bytes_a_second(bed: LogBed) -> None:
 
 
 def test_a_second_round_over_the_same_records_changes_nothing(bed: LogBed) -> None:
-    """Nor does a first round anything to a record that it keeps."""
+    """The first round also leaves the bytes of each kept record unchanged."""
     chance = random.Random(5)  # noqa: S311 - the same in every run
     bed.topic = cleaning_logs.uncompacted(cleaning_logs.topic())
     log = bed.open()

@@ -175,7 +175,7 @@ def test_the_checkpoint_is_kafkas_and_survives_reopening(tmp_path: Path, engine:
 
 
 def test_a_checkpoint_above_the_log_end_is_forgotten_at_once(tmp_path: Path, engine: Engine) -> None:
-    """Else the log would soon grow past it, and hide its dirt."""
+    """Otherwise the log would grow past the checkpoint, and its new records would count as clean."""
     dirty(engine, "t", 5, 10)
     engine.close()
     (tmp_path / "a" / CHECKPOINT).write_text("0\n1\nt 0 11\n")

@@ -215,7 +215,7 @@ def test_a_committed_offset_has_no_topic_id_of_the_old_cluster(tmp_path: Path, v
 
 
 def test_a_group_that_had_read_beyond_the_cut_continues_there(tmp_path: Path) -> None:
-    """Even when the log has grown past what the group had committed: the next epoch begins at the cut."""
+    """This holds even if the log has grown past the committed offset: the next epoch begins at the cut."""
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()
     with open_engine(tmp_path / "lost", tier=uri) as engine:

@@ -274,7 +274,7 @@ def roots(bucket: Path, topic: str) -> list[Path]:
 def test_a_log_that_is_damaged_keeps_no_other_from_being_collected(
     tmp_path: Path, bucket: Path, clock: ManualClock
 ) -> None:
-    """It once did, at every try: all logs behind it kept their superseded states for ever."""
+    """The collection used to end at the damaged log, so later logs kept their superseded states."""
     with opened(tmp_path, bucket, clock) as engine:
         for topic in ("a", "b", "c"):
             engine.create_topic(topic)

@@ -90,7 +90,7 @@ def test_appends_and_rolls_query_no_index(extra_bed: LogBed, plugin: ExtraPlugin
 
 
 def test_a_topic_may_have_any_number(extra_bed: LogBed, plugin: ExtraPlugin) -> None:
-    """One pass over a segment serves all; one that comes later leaves those that are there as they are."""
+    """One pass over a segment builds all indexes. An index that is added later does not rebuild existing ones."""
     extra_bed.topic = TopicConfig(index_extra=("valueset",))
     log = extra_bed.open()
     fill(log, "ab")
@@ -189,7 +189,7 @@ def test_only_segments_that_may_hold_the_key_are_read(extra_bed: LogBed) -> None
 
 
 def test_a_key_is_bytes(extra_bed: LogBed) -> None:
-    """Otherwise it would equal no other one, and look like an unknown index."""
+    """Another type would equal no key, so each index would exclude it."""
     log = extra_bed.open()
     with pytest.raises(TypeError, match="must be bytes, not"):
         log.records_with_key("a")  # type: ignore[arg-type]  # a str, as who does not check types may give

@@ -73,7 +73,7 @@ def test_a_roll_during_a_sync_loses_nothing_of_it(bed: LogBed, files: FaultyVfs)
 
 
 def test_an_interrupted_sync_leaves_the_folder_to_the_next_one(bed: LogBed, files: FaultyVfs) -> None:
-    """Otherwise a power loss after the next sync could lose the segment's name, and records that count as durable."""
+    """If the next sync left out the folder, a power loss could lose the segment's name with durable records."""
     log = bed.open()
     log.append(records(1), "durable")
     log.roll()

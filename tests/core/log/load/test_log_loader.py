@@ -17,7 +17,7 @@ COUNT = BATCHES * EACH
 
 
 def second_batch(bed: LogBed, base_offset: int) -> int:
-    """Where the second batch of a segment starts: its index has one entry."""
+    """Return the position of the second batch of a segment: its index has one entry."""
     return int.from_bytes(bed.path(base_offset, ".index").read_bytes()[4:8], "big")
 
 
@@ -103,7 +103,7 @@ def test_the_segments_that_are_there_make_the_log(small: LogBed) -> None:
 
 
 def test_an_index_entry_from_the_future_does_not_stop_appends(small: LogBed) -> None:
-    """It is compared with the end of the log once that is known: no later offset could follow it in the index."""
+    """Loading compares the entry with the log end: no later offset could follow it in the index."""
     path = small.path(12, ".index")
     path.write_bytes((1000).to_bytes(4, "big") + path.read_bytes()[4:8])
     small.topic = TopicConfig(segment_bytes=4000, index_interval_bytes=0)

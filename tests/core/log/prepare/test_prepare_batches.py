@@ -232,7 +232,7 @@ def test_a_batch_that_is_encoded_again_keeps_its_producer(bed: LogBed) -> None:
 
 
 class Damaging(Codec):
-    """Another codec, but the last bit of what it is given is flipped."""
+    """Codec that flips the last bit of its input."""
 
     id = 1  # of gzip, which stands behind
     levels = None

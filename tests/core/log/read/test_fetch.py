@@ -239,7 +239,9 @@ def test_all_good_records_come_before_a_damaged_batch(bed: LogBed) -> None:
 
 @pytest.mark.parametrize("writable", [True, False])
 def test_a_log_that_is_damaged_in_its_last_segment_ends_there(bed: LogBed, *, writable: bool) -> None:
-    """Though it was closed in order: what follows is not trusted, and an engine does not write behind it."""
+    """This holds even after a clean stop: bytes after the damage are not trusted, and an engine does not append after
+    them.
+    """
     data = [bed.batch(2 * n, records(2, start=2 * n)) for n in range(2)]
     bed.write_segment(0, data[:1])
     bed.open(clean=False)
@@ -414,7 +416,7 @@ def test_committed_readers_see_what_was_committed(history_steps: list[Step], cut
 def test_a_damaged_transaction_index_changes_no_answer(
     history_steps: list[Step], cuts: set[int], chance: random.Random
 ) -> None:
-    """It cannot be made again from its segment alone, so loading compares it with what came before, too."""
+    """A segment alone is not enough to rebuild its transaction index, so loading also uses the previous segments."""
     history = History(history_steps)
     with TemporaryDirectory() as folder, LogBed(Path(folder) / "data", Registry.load()) as bed:
         history.write(bed, sorted(cuts))

@@ -121,7 +121,7 @@ def test_a_range_is_that_of_a_fetch_wherever_it_begins_and_however_large_its_bat
 
 @pytest.mark.parametrize("batch_bytes", [100, 20_000, 1_000_000])
 def test_a_range_is_found_by_a_few_small_reads(bed: LogBed, files: FaultyVfs, batch_bytes: int) -> None:
-    """One batch of 1 MiB was read whole for its header, and others at both ends were read to compare their CRC."""
+    """The range used to be found by whole reads: of a batch of 1 MiB for its header, and of others for their CRC."""
     log = bed.open()
     while log.view().segments[-1].size_bytes < 4_000_000:
         log.append(records(1, start=log.offsets().log_end, value_bytes=batch_bytes) * max(1, 2000 // batch_bytes))

@@ -65,7 +65,7 @@ def commit_of(inputs: dict[str, Any]) -> OffsetCommit:
 
 
 def group_of(inputs: dict[str, Any]) -> GroupMetadata:
-    """The same for a group, whose inputs name what its version lacks, too."""
+    """Return the expected record of a group, whose inputs also have fields that its version lacks."""
     version = inputs["version"]
     members = (
         GroupMember(

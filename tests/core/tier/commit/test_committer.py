@@ -20,7 +20,7 @@ PREFIX = log_prefix(LOG, TOPIC_ID)
 
 
 class Writer:
-    """One process that commits: a store of its own over the shared bucket."""
+    """One process that commits, with its own store over the shared bucket."""
 
     def __init__(self, bed: TierBed, *, shared: bool = True, limit_bytes: int = 1 << 20, retries: int = 0) -> None:
         self.store = SimObjectStore(bed.bucket)

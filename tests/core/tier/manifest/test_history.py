@@ -103,7 +103,7 @@ def test_a_stale_root_is_no_part_of_the_history() -> None:
 
 
 def test_a_stale_root_is_read_neither_by_its_version_nor_by_its_time() -> None:
-    """Not even where the roots between it and the chain are collected."""
+    """This holds even if the roots between it and the chain have been collected."""
     bed = TierBed()
     log = grown(bed)
     other = TierBed()

@@ -173,7 +173,7 @@ def changed(change: Callable[[dict[str, Any]], None]) -> bytes:
 
 
 def older(root: Root) -> bytes:
-    """The same root as it was written before roots had a hash of themselves."""
+    """Return the root in its earlier format, which has no hash of itself."""
     return canonical({**body_of(root), "format_version": UNSEALED_VERSION})
 
 

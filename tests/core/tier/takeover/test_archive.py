@@ -395,7 +395,7 @@ class Chaos:
         self._steps = [self._append] * 4 + [self._roll] * 2 + [self._clean, self._expire, self._confirm, self._lead]
 
     def act(self) -> None:
-        """One step."""
+        """Do one random step."""
         self.chance.choice(self._steps)()
 
     def interrupt(self, _operation: str, path: str) -> None:

@@ -134,7 +134,9 @@ def test_files_of_others_are_left_alone() -> None:
 
 
 def test_a_stale_root_is_deleted_without_the_objects_that_it_names() -> None:
-    """It was created again after it had been collected; what it names may be named by the chain further up."""
+    """The stale root was created a second time after its collection. Later roots of the chain may name the same
+    objects.
+    """
     bed = TierBed()
     log = filled(bed, 0, 10, 20)
     stale = bed.bucket.objects[manifest_key(PREFIX, 1)][0]
@@ -199,7 +201,7 @@ def test_a_collector_without_the_right_to_delete_reports_it() -> None:
 
 
 def test_a_collector_that_another_one_overtook_leaves_the_rest_to_it() -> None:
-    """It slept between finding the head and listing; every root it knew of was collected (found by the search)."""
+    """The collector paused between finding the head and the listing; meanwhile all roots that it knew were collected."""
     bed = TierBed()
     store = SimObjectStore(bed.bucket)
     slow = filled(bed, 0, 10, store=store)
