@@ -13,7 +13,7 @@ from example_plugins import imported_of_stratalog, wheel_of
 from stratalog import Record, RecordColumns, open_engine, open_reader
 from stratalog.registry.plugin_check import check_plugin
 from stratalog.spi import ExtraIndex, TopicConfig
-from stratalog.testing.contracts import ExtraIndexContract
+from stratalog.testing.contracts import EngineContract, EngineSetup, ExtraIndexContract
 
 
 def filter_of(count: int, section: BloomSection) -> bytes:
@@ -36,6 +36,15 @@ class TestSmallBloomIndex(TestBloomIndex):
     @staticmethod
     def config() -> TopicConfig:
         return TopicConfig(sections={"bloom_index": BloomSection(bits_per_key=1)})
+
+
+@pytest.mark.long
+class TestBloomIndexInAnEngine(EngineContract):
+    missing = "bloom_index"
+
+    @pytest.fixture
+    def engine_setup(self) -> EngineSetup:
+        return EngineSetup(plugins=[bloom_index], topic={"index.extra": "bloom_index"})
 
 
 @pytest.mark.parametrize(("bits", "most"), [(10, 0.02), (20, 0.001)])

@@ -13,7 +13,7 @@ from sqlite_store.store import PART_BYTES, SqliteStore
 from stratalog import Record, open_engine, open_reader
 from stratalog.errors import ConfigError, ReadOnlyError
 from stratalog.spi import BytesSource, Env, ObjectStore
-from stratalog.testing.contracts import ObjectStoreContract
+from stratalog.testing.contracts import EngineContract, EngineSetup, ObjectStoreContract
 from tier_bed import TierBed
 
 
@@ -33,6 +33,16 @@ class TestSqliteStore(ObjectStoreContract):
     @pytest.fixture
     def store(self, store: ObjectStore) -> ObjectStore:
         return store
+
+
+@pytest.mark.long
+class TestSqliteStoreInAnEngine(EngineContract):
+    opens_without = False
+    missing = "sqlite"
+
+    @pytest.fixture
+    def engine_setup(self, tmp_path: Path) -> EngineSetup:
+        return EngineSetup(plugins=[sqlite_store], tier=f"sqlite://{tmp_path / 'tier.db'}")
 
 
 def test_the_tier_takes_it_for_several_writers(store: ObjectStore) -> None:
