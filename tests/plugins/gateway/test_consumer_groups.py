@@ -15,7 +15,7 @@ from stratalog import Engine, TopicPartition, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import StorageError, TopicExistsError
-from stratalog.group_states import GroupMetadata
+from stratalog.group_states import ConsumerGroupMetadata, GroupKey, GroupMetadata, OffsetsRecord, OffsetsType
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.groups.assignors import NOTHING, Partitions
 from stratalog_gateway.groups.consumer_coordinator import (
@@ -352,6 +352,23 @@ def test_topics_that_changed_while_the_gateway_was_away_start_the_next_epoch(tmp
         client.bed = bed
         client.beat()
         assert (client.at.epoch, len(client.owned)) == (2, 8)
+
+
+def test_a_brokers_hash_of_the_topics_stays_until_the_next_epoch(tmp_path: Path) -> None:
+    def stored(bed: Bed) -> list[ConsumerGroupMetadata]:
+        values = (record.value for record in bed.engine.group_states().states("g"))
+        return [value for value in values if isinstance(value, ConsumerGroupMetadata)]
+
+    of_broker = ConsumerGroupMetadata(epoch=1, metadata_hash=77)
+    with opened(tmp_path) as bed:
+        client = Client(bed, "a", instance_id="one")
+        record = OffsetsRecord(OffsetsType.CONSUMER_GROUP_METADATA, GroupKey(group="g"), of_broker, 0)
+        bed.engine.group_states().store_states("g", [record])
+    with opened(tmp_path) as bed:
+        bed.groups.heartbeat(dataclasses.replace(beat(client.at), epoch=-2, instance_id="one"))
+        assert (bed.view().members[0].epoch, stored(bed)) == (-2, [of_broker])
+        Client(bed, "b")
+        assert stored(bed) == [ConsumerGroupMetadata(epoch=2)]
 
 
 def test_a_change_that_cannot_be_stored_has_not_happened(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def records_of(group: ConsumerGroup) -> Records:
         found.append(
             OffsetsRecord(_PATTERN, RegularExpressionKey(group=group.name, regular_expression=pattern), resolved, 0)
         )
-    found.append(OffsetsRecord(_METADATA, whole, ConsumerGroupMetadata(epoch=group.epoch), 0))
+    found.append(OffsetsRecord(_METADATA, whole, _group(group, whole), 0))
     for member_id, partitions in group.target.items():
         target = TargetAssignmentMember(partitions=_grouped(partitions))
         found.append(OffsetsRecord(_TARGET, MemberKey(group=group.name, member=member_id), target, 0))
@@ -107,6 +107,18 @@ def _restore_member(
         current[member_id] = found
     elif isinstance(found, ConsumerGroupMember) and found.classic is None:
         group.members[member_id] = _member(member_id, found)
+
+
+def _group(group: ConsumerGroup, key: GroupKey) -> ConsumerGroupMetadata:
+    """Return the stored value of a group whose epoch is the same: it may have a broker's hash of the topics.
+
+    Without the hash, a broker begins the next epoch when it reads the group.
+    """
+    stored = group.stored.get((_METADATA, key))
+    known = None if stored is None else stored.value
+    if isinstance(known, ConsumerGroupMetadata) and known.epoch == group.epoch:
+        return known
+    return ConsumerGroupMetadata(epoch=group.epoch)
 
 
 def _metadata(member: ConsumerMember) -> ConsumerGroupMember:
