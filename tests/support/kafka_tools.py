@@ -58,11 +58,15 @@ class KafkaTools:
         options = [*quick, *(f"-Dorg.slf4j.simpleLogger.{setting}" for setting in logging)]
         return [self.java, *options, "-cp", f"{self.libraries}/*", main, *arguments]
 
-    def run(self, main: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-        """Run the class ``main`` in ``folder`` to its end; standard output and errors together in ``stdout``."""
+    def run(self, main: str, *arguments: str, folder: Path, given: str = "") -> subprocess.CompletedProcess[str]:
+        """Run the class ``main`` in ``folder`` to its end, with ``given`` as its standard input.
+
+        Standard output and errors are together in ``stdout``.
+        """
         return subprocess.run(
             self.command(main, *arguments),
             cwd=folder,
+            input=given,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
