@@ -26,9 +26,8 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
         yield from enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         return
     with tokenize.open(path) as file:
-        for token in tokenize.generate_tokens(file.readline):
-            if token.type in {tokenize.COMMENT, tokenize.STRING}:
-                yield token.start[0], token.string
+        tokens = tokenize.generate_tokens(file.readline)
+        yield from ((one.start[0], one.string) for one in tokens if one.type in {tokenize.COMMENT, tokenize.STRING})
 
 
 def hits(path: Path) -> Iterator[tuple[int, str]]:

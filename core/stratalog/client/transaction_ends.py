@@ -1,4 +1,4 @@
-"""Ends of transactions: markers in the logs, and the transactions that nobody else ends.
+"""Ends of transactions: markers in the logs, recovery of interrupted ends, and aborts of expired transactions.
 
 Source: apache/kafka TransactionMarkerChannelManager, TransactionCoordinator.abortTimedOutTransactions,
 TransactionStateManager.removeExpiredTransactionalIds.

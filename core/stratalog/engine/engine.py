@@ -141,7 +141,7 @@ class Engine(EngineDuties):
         return self._logs.log(topic, partition)
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
-        """Create a topic; each partition goes to the log directory with the fewest logs.
+        """Create a topic; each partition is created in the log directory with the fewest logs.
 
         The topic becomes visible when all its partitions exist. Its settings are stored before the first partition: a
         crash can leave fewer partitions, but never other settings.

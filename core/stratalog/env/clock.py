@@ -14,7 +14,7 @@ class Clock(Protocol):
         """Return milliseconds since 1970, UTC."""
 
     def monotonic_ns(self) -> int:
-        """Return nanoseconds of a clock that never goes back."""
+        """Return the time of a monotonic clock in nanoseconds."""
 
     def sleep_ms(self, duration_ms: int) -> None:
         """Wait. Only retries with backoff call it."""
@@ -31,7 +31,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_ns(self) -> int:
-        """Return nanoseconds of a clock that never goes back."""
+        """Return the time of a monotonic clock in nanoseconds."""
         return time.monotonic_ns()
 
     def sleep_ms(self, duration_ms: int) -> None:

@@ -84,4 +84,4 @@ def uncounted(_size_bytes: int) -> None:
 
 
 def no_progress(_done_bytes: int, _total_bytes: int) -> None:
-    """Ignore the progress of work that nobody watches."""
+    """Ignore progress."""

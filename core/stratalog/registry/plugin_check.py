@@ -169,7 +169,7 @@ def _is_module(name: str) -> bool:
 
 
 def _loaded(plugin: object) -> object:
-    """Return the plugin that a module name or a path stands for; other objects are plugins already."""
+    """Return the plugin with this module name or path; any other object is the plugin itself."""
     if not isinstance(plugin, str):
         return plugin
     if not Path(plugin).is_file():

@@ -24,7 +24,7 @@ class MovableClock:
         return self._system.now_ms() + self._moved_ms
 
     def monotonic_ns(self) -> int:
-        """Return nanoseconds of a clock that never goes back, plus the moved time."""
+        """Return nanoseconds of a monotonic clock, plus the moved time."""
         return self._system.monotonic_ns() + self._moved_ms * _NS_PER_MS
 
     def sleep_ms(self, duration_ms: int) -> None:

@@ -1,6 +1,6 @@
 """Bulk writes to a tier: tasks build and upload segments, and one root for each log names them.
 
-A task gives records the offsets from the tier's end on, which are right if nobody else appends meanwhile. At the commit,
+A task assigns offsets from the tier's end on, which are correct if no other writer appends meanwhile. At the commit,
 segments that still begin at the end are published as they are. Other segments are copied with new offsets, into segments as
 large as the topic's settings allow, and the originals are deleted.
 """

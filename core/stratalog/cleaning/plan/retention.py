@@ -1,6 +1,6 @@
 """Execution of cleanup policies' plans: the policies choose, and this module deletes.
 
-Order: the tier's manifest first, then local files, then the tier's objects. A local segment of a tiered log goes only
+Order: the tier's manifest first, then local files, then the tier's objects. A local segment of a tiered log is deleted only
 when a manifest root names it or the log start has passed it.
 """
 
@@ -44,7 +44,7 @@ class RetentionResult:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """End of a deletion: everything below ``end`` goes; 0 deletes nothing."""
+    """End of a deletion: all offsets below ``end`` are deleted; 0 deletes nothing."""
 
     end: int
     reasons: tuple[str, ...]

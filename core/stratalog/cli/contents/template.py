@@ -87,7 +87,7 @@ def _size(value: bytes | None) -> int:
 
 
 def unescaped(text: bytes) -> bytes:
-    r"""Return the text with ``\n``, ``\r``, ``\t``, ``\xHH`` and octal numbers replaced; ``\`` before others goes."""
+    r"""Return the text with ``\n``, ``\r``, ``\t``, ``\xHH`` and octal numbers replaced; another ``\`` is removed."""
 
     def byte(found: re.Match[bytes]) -> bytes:
         hexadecimal, octal, other = found.groups()

@@ -67,7 +67,7 @@ class RecordInput:
         key: key of all records; None for none.
         separator: separator of key and value in a line; None if a line is the value.
         headers: headers of all records.
-        null: key or value that stands for null.
+        null: text that means null as a key or value.
     """
 
     key: bytes | None

@@ -275,5 +275,5 @@ def object_keys(entries: Iterable[StoredSegment]) -> set[str]:
 
 
 def stand_in(prefix: str, version: int) -> str:
-    """Return the commit id that stands for a root that is lost."""
+    """Return the commit id that replaces that of a lost root."""
     return sha256_of(f"{prefix}{version}".encode())[:32]
