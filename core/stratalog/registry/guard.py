@@ -6,6 +6,7 @@ Components that are called for each record, batch or file, and do not come with 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from stratalog.env.deadlines import DeadlineCalls, OverdueError
 from stratalog.env.threads import is_own_thread
-from stratalog.errors import PluginError, StorageError
+from stratalog.errors import CorruptionError, PluginError, StorageError
 
 T = TypeVar("T")
 
@@ -62,7 +63,9 @@ class Guard:
     def items(self, method: str, made: Callable[[], Iterable[T]]) -> Iterator[T]:
         """Yield the items of an iterator that the component makes; each step is a call, with exceptions as ``calling``."""
         with self.calling(method):
-            found = iter(made())
+            series = made()
+            self.check_type(method, series, Iterable)
+            found = iter(series)
         while True:
             with self.calling(method):
                 try:
@@ -100,6 +103,21 @@ class Guard:
             return self.calls.call(str(self), method, guarded, wait_s)
         except OverdueError as error:
             raise PluginError(f"{self}: {method} {error}; {_ADVICE}") from error
+
+    @property
+    def is_stranger(self) -> bool:
+        """True if the component comes from a plugin that is not stratalog's own."""
+        return bool(self.origin) and not self.is_bundled
+
+    @contextlib.contextmanager
+    def suspected(self) -> Iterator[None]:
+        """Name the component in a CorruptionError of the block, unless it comes with stratalog: it had the bytes."""
+        try:
+            yield
+        except CorruptionError as error:
+            if self.is_stranger and str(self) not in error.reason:
+                error.reason = f"{error.reason}, read by {self}"
+            raise
 
     def typed(self, method: str, value: object, wanted: type[T]) -> T:
         """Return ``value``, or raise PluginError if it is not a ``wanted``."""

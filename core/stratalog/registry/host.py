@@ -100,13 +100,19 @@ class Host:
     def __init__(self) -> None:
         self._manager = _Manager(hooks.PROJECT)
         self._manager.add_hookspecs(hooks)
+        self._origins: dict[str, str] = {}
         self._failures: Counter[str] = Counter()  # under _lock: counted on the notifier threads, read on any thread
         self._lock = threading.Lock()
 
     # --- plugins ---------------------------------------------------------------------------------------------------
 
-    def register(self, plugin: object, name: str) -> None:
+    def register(self, plugin: object, name: str, origin: str = "") -> None:
         """Register ``plugin``, or raise PluginError and leave the host unchanged.
+
+        Args:
+            plugin: the module or object with the hooks.
+            name: name of the plugin.
+            origin: name of the plugin and its distribution, for messages.
 
         Raises:
             PluginError: a hook is misspelt, has arguments that its spec lacks, or has no ``hookimpl``; the plugin has
@@ -118,6 +124,7 @@ class Host:
             raise PluginError(f"plugin {name!r} is registered already")
         try:
             self._manager.register(plugin, name)
+            self._origins[name] = origin or f"plugin {name}"
             self._manager.check_pending()  # without this, a misspelt hook is silently ignored
             self._check_hooks(plugin, name)
         except (pluggy.PluginValidationError, PluginError, ValueError) as error:  # ValueError: an equal plugin exists
@@ -224,7 +231,7 @@ class Host:
                 raise
             with self._lock:
                 self._failures[plugin] += 1
-            _LOGGER.exception("listener %s of plugin %s failed on %s", hook, plugin, event)
+            _LOGGER.exception("listener %s of %s failed on %s", hook, self._origins[plugin], event)
 
     def _callers(self, hook: str) -> list[tuple[str, pluggy.HookCaller]]:
         """Return a caller for each plugin that implements ``hook``, sorted by plugin name."""

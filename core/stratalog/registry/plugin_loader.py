@@ -13,6 +13,7 @@ from stratalog.registry.component_kinds import ComponentKind
 from stratalog.registry.discover import Candidate, ambiguity, bundled_hint, find_candidates, import_named, select
 from stratalog.registry.host import Answer, Host
 from stratalog.registry.plugins import OfferInfo, PluginInfo, PluginStatus
+from stratalog.registry.resolve import origin
 from stratalog.spi.providers import Provider
 
 _LOGGER: Final = logging.getLogger("stratalog.registry")
@@ -57,7 +58,8 @@ def load_plugins(
     registered = dict[str, Candidate | None]()
     for candidate in installed.wanted:
         try:
-            host.register(candidate.load(), candidate.name)
+            named = origin(candidate.name, candidate.distribution, candidate.version)
+            host.register(candidate.load(), candidate.name, named)
         except PluginError as error:
             infos.append(_failure(candidate, error))
         else:

@@ -11,7 +11,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.env import Env, PosixVfs
 from stratalog.env.handles import HandlePool
 from stratalog.env.threads import OwnThread
-from stratalog.errors import PluginError, StoreTimeoutError
+from stratalog.errors import CorruptObjectError, PluginError, StoreTimeoutError
 from stratalog.registry.component_kinds import CODECS
 from stratalog.registry.guard import Guard
 from stratalog.registry.guarded_policy import guarded_policy
@@ -135,3 +135,19 @@ def test_an_object_that_is_no_filter_is_refused() -> None:
 def test_a_guarded_policy_rewrites_if_the_policy_does() -> None:
     assert has_filter(guarded_policy(Rewriting(), POLICY_GUARD))
     assert not has_filter(guarded_policy(Failing(), POLICY_GUARD))
+
+
+def test_an_iterator_of_another_type_is_refused() -> None:
+    with pytest.raises(PluginError, match=r"2\.1\): read returned None, not Iterable"):
+        list(GUARD.items("read", lambda: cast("list[bytes]", None)))
+
+
+def test_damage_that_a_plugin_may_have_made_names_the_plugin() -> None:
+    with (
+        pytest.raises(CorruptObjectError, match=r"wrong hash, read by tier layout 'odd' .*2\.1\) file=key"),
+        GUARD.suspected(),
+    ):
+        raise CorruptObjectError("wrong hash", "key")
+    bundled = Guard("tier layout 'own' version 1", "plugin formats of stratalog 1.0", is_bundled=True)
+    with pytest.raises(CorruptObjectError, match="wrong hash file=key"), bundled.suspected():
+        raise CorruptObjectError("wrong hash", "key")

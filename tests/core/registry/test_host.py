@@ -214,7 +214,7 @@ def test_a_listener_that_raises_is_logged_and_counted_and_the_rest_hear(
         raise RuntimeError(f"not {event.log}")
 
     host.register(make_plugin("a", on_log_opened=hear(heard)), "a")
-    host.register(make_plugin("b", on_log_opened=angry), "b")
+    host.register(make_plugin("b", on_log_opened=angry), "b", "plugin b of acme 1.0")
     host.register(make_plugin("c", on_log_opened=hear(heard)), "c")
     with caplog.at_level(logging.ERROR, logger="stratalog.registry"):
         host.notify(event)
@@ -222,7 +222,7 @@ def test_a_listener_that_raises_is_logged_and_counted_and_the_rest_hear(
     assert heard == [event] * 4
     assert host.listener_failures == {"b": 2}
     assert [record.exc_info is not None for record in caplog.records] == [True, True]
-    assert "stratalog_on_log_opened of plugin b" in caplog.text
+    assert "stratalog_on_log_opened of plugin b of acme 1.0 failed" in caplog.text
 
 
 def test_an_event_reaches_its_own_listeners_only(make_plugin: MakePlugin) -> None:

@@ -22,7 +22,7 @@ from stratalog.model.names import TopicPartition, manifest_key
 from stratalog.spi.layouts import ManifestAuthenticator, StoredSegment, Unauthenticated
 from stratalog.tier.manifest.root import Head, Root, RootMac
 from stratalog.tier.manifest.root_codec import content_hash
-from stratalog.tier.store.layout_table import LayoutTable
+from stratalog.tier.store.layout_table import GuardedAuthenticator, LayoutTable
 
 _LOGGER: Final = logging.getLogger(__name__)
 _CONTEXT: Final = b"stratalog-root-1\0"
@@ -41,6 +41,7 @@ class Authenticity:
         self._layouts = layouts
         self._known: dict[str, ManifestAuthenticator | None] = {}  # by the layout's name
         self._warned: set[tuple[TopicPartition, str]] = set()  # under _lock
+        self._contents: dict[str, tuple[str, str]] = {}  # commit id and content hash of the latest root, by prefix
         self._lock = threading.Lock()
 
     def check(self, head: Head) -> None:
@@ -63,6 +64,8 @@ class Authenticity:
             )
         elif not hmac.compare_digest(_digest(found, root.mac, head.content_sha256, key), root.mac.digest):
             raise TamperedManifestError("the MAC of the root is wrong", key)
+        else:
+            self._contents[root.prefix] = root.commit_id, head.content_sha256
 
     def entry_check(self, root: Root) -> EntryCheck | None:
         """Return a function that checks one entry of a root; None if the root's MAC covers all of them.
@@ -99,6 +102,7 @@ class Authenticity:
 
         Raises:
             ConfigError: there is no key to authenticate with.
+            PluginError: a plugin's MAC is not that of the previous root, or that of another root.
             TamperedManifestError: the previous root has entries that a root without a MAC must not have.
         """
         layout = before.mac.layout if before is not None and before.mac is not None else self._expected(root)
@@ -116,6 +120,9 @@ class Authenticity:
         mac = RootMac(layout, found.key_id(), "")
         content = content_hash(replace(root, mac=mac))
         digest = _digest(found, mac, content, manifest_key(root.prefix, root.version))
+        if before is not None:
+            self._check_mac(found, before, digest)
+        self._contents[root.prefix] = root.commit_id, content
         return replace(root, mac=replace(mac, digest=digest))
 
     def is_due(self, root: Root) -> bool:
@@ -126,6 +133,19 @@ class Authenticity:
         return found is not None and found.key_id() != root.mac.key_id
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _check_mac(self, found: ManifestAuthenticator, before: Root, digest: str) -> None:
+        """Raise PluginError if a plugin's authenticator now makes MACs with which no reader could check the next root."""
+        commit_id, content = self._contents.get(before.prefix, ("", ""))
+        if before.mac is None or commit_id != before.commit_id:
+            return
+        if not isinstance(found, GuardedAuthenticator) or not found.guard.is_stranger:
+            return
+        again = _digest(found, before.mac, content, manifest_key(before.prefix, before.version))
+        if again != before.mac.digest:
+            found.guard.refuse("mac", "returned another value for the previous manifest root than before")
+        if again == digest:
+            found.guard.refuse("mac", "returned the same value for two manifest roots")
 
     def _check_without_mac(self, root: Root, key: str) -> None:
         expected = self._expected(root)

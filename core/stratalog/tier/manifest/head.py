@@ -146,7 +146,8 @@ class HeadFinder:
         """
         found = self.read_unchecked(version)
         if found is not None and self.authenticity is not None:
-            self.authenticity.check(found)
+            with self._store.guard.suspected():
+                self.authenticity.check(found)
         return found
 
     def read_unchecked(self, version: int) -> Head | None:
@@ -155,7 +156,8 @@ class HeadFinder:
             data = self._store.read(manifest_key(self.prefix, version), 0, self.limit_bytes + 1)
         except ObjectNotFoundError:
             return None
-        return parse_root(data, self.log, self.topic_id, version, limit_bytes=self.limit_bytes)
+        with self._store.guard.suspected():
+            return parse_root(data, self.log, self.topic_id, version, limit_bytes=self.limit_bytes)
 
     def signed(self, root: Root, before: Root | None, entries: Iterable[StoredSegment]) -> Root:
         """Return a new root with its MAC, if the log's layout authenticates roots; as ``Authenticity.signed``."""

@@ -83,7 +83,8 @@ class Pages:
                 data = self._store.read(key, 0, ref.stored_bytes + 1)
             except ObjectNotFoundError as error:
                 raise ObjectNotFoundError("a page that the manifest names is missing", key) from error
-            found = parse_page(data, self._log, self._topic_id, ref)
+            with self._store.guard.suspected():
+                found = parse_page(data, self._log, self._topic_id, ref)
             self._cache.put(key, found)
         return found
 

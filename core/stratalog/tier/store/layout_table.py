@@ -41,28 +41,28 @@ class GuardedAuthenticator(ManifestAuthenticator):
     """
 
     def __init__(self, found: ManifestAuthenticator, guard: Guard) -> None:
-        self._found, self._guard = found, guard
+        self._found, self.guard = found, guard
         self.unauthenticated = guard.typed("authenticator", found.unauthenticated, Unauthenticated)
 
     def key_id(self) -> str:
         """Return the same as ``ManifestAuthenticator.key_id``."""
-        with self._guard.calling("key_id"):
+        with self.guard.calling("key_id"):
             key_id = self._found.key_id()
-        return self._guard.typed("key_id", key_id, str)
+        return self.guard.typed("key_id", key_id, str)
 
     def mac(self, key_id: str, data: bytes) -> bytes:
         """Return the same as ``ManifestAuthenticator.mac``."""
-        with self._guard.calling("mac"):
+        with self.guard.calling("mac"):
             made = self._found.mac(key_id, data)
-        if len(self._guard.typed("mac", made, bytes)) != MAC_BYTES:
-            self._guard.refuse("mac", f"returned {len(made)} bytes, not {MAC_BYTES}")
+        if len(self.guard.typed("mac", made, bytes)) != MAC_BYTES:
+            self.guard.refuse("mac", f"returned {len(made)} bytes, not {MAC_BYTES}")
         return made
 
     def is_required(self, label: str) -> bool:
         """Return the same as ``ManifestAuthenticator.is_required``."""
-        with self._guard.calling("is_required"):
+        with self.guard.calling("is_required"):
             needed = self._found.is_required(label)
-        return self._guard.typed("is_required", needed, bool)
+        return self.guard.typed("is_required", needed, bool)
 
 
 class GuardedLayout(TierLayout):

@@ -124,10 +124,10 @@ class TierStore:
         if info.key != key:
             self.guard.refuse("put_file", f"stored {key!r} as {info.key!r}")
         if info.size_bytes != source.size_bytes:
-            raise CorruptObjectError(f"uploaded {source.size_bytes} bytes, the store has {info.size_bytes}", key)
+            raise CorruptObjectError(f"uploaded {source.size_bytes} bytes, {self.guard} has {info.size_bytes}", key)
         if taken.most_bytes != source.size_bytes:
             raise CorruptObjectError(
-                f"the store read {taken.most_bytes} of {source.size_bytes} bytes, but reports that it has all", key
+                f"{self.guard} read {taken.most_bytes} of {source.size_bytes} bytes, but reports that it has all", key
             )
         return info
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from sim_objects import SimObjectStore
-from stratalog.errors import ConfigError, CorruptManifestError, TamperedManifestError
+from stratalog.errors import ConfigError, CorruptManifestError, PluginError, TamperedManifestError
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.names import log_prefix, manifest_key
 from stratalog.spi.layouts import ManifestAuthenticator, Unauthenticated
@@ -181,3 +181,21 @@ def test_settings_may_refuse_every_log_without_a_mac() -> None:
     strict.unauthenticated = Unauthenticated.REFUSE
     with pytest.raises(TamperedManifestError, match="refuse"):
         reader(bed, strict).view()
+
+
+@pytest.mark.parametrize(
+    ("forgets", "reason"),
+    [(False, "another value for the previous manifest root"), (True, "the same value for two manifest roots")],
+)
+def test_a_layout_whose_macs_no_reader_could_check_commits_no_root(
+    monkeypatch: pytest.MonkeyPatch, *, forgets: bool, reason: str
+) -> None:
+    """Otherwise the sound layout of a later release would refuse the newest root, and with it the log."""
+    if forgets:
+        monkeypatch.setattr(Keys, "mac", lambda *_: bytes(32))
+    bed = TierBed(layout=KeyedLayout(Keys("a")), layout_version=2)
+    log = bed.open().log(LOG, TOPIC_ID)
+    offload(log, 0, 10)
+    monkeypatch.setattr(Keys, "mac", lambda *_: bytes(32))
+    with pytest.raises(PluginError, match=f"mac returned {reason}"):
+        offload(log, 10, 20)

@@ -50,10 +50,11 @@ def offloaded(bed: TierBed, source: SegmentSource | None = None) -> tuple[Remote
 
 
 def test_it_is_what_a_log_needs_of_a_segment() -> None:
-    segment: ReadableSegment = offloaded(TierBed())[0]
+    found = offloaded(TierBed())[0]
+    segment: ReadableSegment = found
     assert (segment.base_offset, segment.end_offset, segment.size_bytes) == (0, 10, len(DATA))
     assert (segment.max_timestamp_ms, segment.age_from_ms) == (1_000, 1_000)
-    assert is_segment_key(log_prefix(LOG, TOPIC_ID), segment.label)
+    assert is_segment_key(log_prefix(LOG, TOPIC_ID), found.stored.log_key)
 
 
 def test_without_a_timestamp_the_modification_time_gives_the_age() -> None:
@@ -146,10 +147,10 @@ def test_indexes_are_fetched_once_and_together() -> None:
 def test_an_object_that_is_too_short_is_corrupt(lost_bytes: int) -> None:
     bed = TierBed()
     segment, _, _ = offloaded(bed)
-    bed.bucket.write(segment.label, DATA[:-lost_bytes])
+    bed.bucket.write(segment.stored.log_key, DATA[:-lost_bytes])
     with pytest.raises(CorruptObjectError) as caught:
         segment.read(len(DATA) - 1, 1)
-    assert caught.value.file == segment.label
+    assert caught.value.file == segment.stored.log_key
 
 
 def test_a_reply_cut_short_is_asked_for_again() -> None:
@@ -163,13 +164,13 @@ def test_damaged_bytes_are_forgotten_on_request() -> None:
     """A chunk that fails a CRC may have been damaged in transfer: the cache must not keep it."""
     bed = TierBed()
     segment, _, _ = offloaded(bed)
-    bed.bucket.write(segment.label, bytes(len(DATA)))
+    bed.bucket.write(segment.stored.log_key, bytes(len(DATA)))
     index_key = segment.stored.slices[FileKind.OFFSET_INDEX].key
     whole_index = bed.bucket.objects[index_key][0]
     bed.bucket.write(index_key, bytes(len(whole_index)))
     assert segment.read(0, 3) != DATA[:3]
     assert segment.index_entries(IndexRole.OFFSET) != b"offsets"
-    bed.bucket.write(segment.label, DATA)
+    bed.bucket.write(segment.stored.log_key, DATA)
     bed.bucket.write(index_key, whole_index)
     assert segment.read(0, 3) != DATA[:3]
     segment.forget()
@@ -180,8 +181,8 @@ def test_damaged_bytes_are_forgotten_on_request() -> None:
 def test_a_missing_object_is_named() -> None:
     bed = TierBed()
     segment, _, _ = offloaded(bed)
-    del bed.bucket.objects[segment.label]
-    with pytest.raises(ObjectNotFoundError, match=segment.label):
+    del bed.bucket.objects[segment.stored.log_key]
+    with pytest.raises(ObjectNotFoundError, match=segment.stored.log_key):
         segment.read(0, 1)
 
 
