@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -116,8 +116,7 @@ def stratalog_segment_stores() -> list[Provider[Any]]:
 
 @hookimpl
 def stratalog_object_stores() -> list[Provider[Any]]:
-    found = stratalog_s3.stratalog_object_stores()
-    return _offered("object_stores", [provider for provider in found if provider.name == "file"])
+    return _offered("object_stores", stratalog_s3.stratalog_object_stores())
 
 
 @hookimpl
@@ -147,6 +146,8 @@ class Bed:
     Attributes:
         folder: the place of the log directory and the bucket.
         breaker: breaks one method.
+        tier: URI of the tier; "" is the bucket in the folder.
+        tier_options: its options.
         acknowledged: values of the records whose append returned, by topic and offset.
         steps: outcome of each step: "", the text of its error, or ``hangs``.
         results: what the steps returned, as text.
@@ -156,6 +157,8 @@ class Bed:
 
     folder: Path
     breaker: Breaker
+    tier: str = ""
+    tier_options: Mapping[str, object] = field(default_factory=dict)
     acknowledged: dict[tuple[str, int], bytes] = field(default_factory=dict)
     steps: dict[str, str] = field(default_factory=dict)
     results: list[str] = field(default_factory=list)
@@ -281,7 +284,8 @@ class Bed:
             "plugins.block": ["acme"] if sound else _BLOCKED,
             "services": [] if sound else ["idle"],
         }
-        self._engine = open_engine(self.folder / "data", tier=f"file://{self.folder / 'bucket'}", config=config)
+        tier = self.tier or f"file://{self.folder / 'bucket'}"
+        self._engine = open_engine(self.folder / "data", tier=tier, tier_options=self.tier_options, config=config)
         return self._engine
 
     def _opened(self) -> Engine:

@@ -12,6 +12,7 @@ import pytest
 from broken_bed import DISTRIBUTION, LISTENER, SOURCE, Bed, Outcome
 from broken_parts import Breaker, Fault
 from fault_table import METHODS, documented
+from stratalog.testing.s3 import LocalS3
 
 InstallDistribution = Callable[..., None]
 
@@ -35,6 +36,21 @@ CASES: Final = [
     )
     for method in METHODS
     for fault in Fault
+]
+
+
+# On S3, methods of other components do the same work as on a folder: one of each class is enough.
+_OF_TIERS: Final = ("ObjectStore", "TierLayout")
+S3_METHODS: Final = [method for method in METHODS if method.startswith(_OF_TIERS)] + [
+    "RecordFormat.scan",
+    "Codec.decompress",
+    "IndexFormat.reader",
+    "ExtraIndexBuilder.finish",
+    "LogFiles.list",
+    "SegmentFile.read",
+    "IndexFile.view",
+    "CleanupPolicy.plan",
+    "RecordFilter.judge",
 ]
 
 
@@ -70,6 +86,25 @@ def test_a_method_that_is_wrong_when_the_engine_opens_after_a_crash_loses_no_rec
     with caplog.at_level(logging.WARNING):
         bed.fill()
         bed.reopen()
+    _check(bed, caplog.text)
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("method", S3_METHODS)
+@pytest.mark.long
+def test_a_method_that_is_wrong_beside_a_tier_on_s3_loses_no_record_and_is_named(
+    method: str,
+    fault: Fault,
+    make_bed: Callable[[str, Fault], Bed],
+    caplog: pytest.LogCaptureFixture,
+    local_s3: LocalS3,
+    s3_tier: str,
+) -> None:
+    bed = make_bed(method, fault)
+    bed.tier, bed.tier_options = s3_tier, local_s3.options
+    with caplog.at_level(logging.WARNING):
+        bed.fill()
+        bed.use()
     _check(bed, caplog.text)
 
 
