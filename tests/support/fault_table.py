@@ -18,6 +18,53 @@ from broken_parts import Fault, parts_and_methods
 PAGE: Final = Path(__file__).parents[2] / "docs" / "plugins.md"
 BEGIN: Final = "<!-- begin faults: tests/support/fault_table.py -->"
 END: Final = "<!-- end faults -->"
+_OBJECT: Final = "the result is an object, whose own methods are checked"
+_ENTRY: Final = "a search compares an index entry with the batch at its position, and scans if they differ"
+_TEXT: Final = "only texts and figures for people contain the result"
+_NO_RESULT: Final = "the method has no result that the engine uses"
+_NOT_SYNCED: Final = "only a power loss shows that nothing was synced"
+UNSEEN_LIES: Final = {
+    "RecordFormat.decode_arrow": "a check would decode the batches a second time",
+    "IndexFormat.around": _ENTRY,
+    "IndexFormat.builder": _OBJECT,
+    "IndexFormat.reader": _OBJECT,
+    "IndexBuilder.add": _ENTRY,
+    "IndexBuilder.finish": _ENTRY,
+    "IndexBuilder.full": "the segment is rolled earlier or later",
+    "IndexReader.check": _ENTRY,
+    "ExtraIndex.builder": _OBJECT,
+    "ExtraIndex.reader": _OBJECT,
+    "SegmentStore.close": _NO_RESULT,
+    "SegmentStore.path": _TEXT,
+    "LogFiles.list": "a folder may lack any file, except the `.log` file of an index",
+    "LogFiles.open_index": _OBJECT,
+    "LogFiles.open_segment": _OBJECT,
+    "LogFiles.path": _TEXT,
+    "LogFiles.sync": _NOT_SYNCED,
+    "SegmentFile.close": _NO_RESULT,
+    "SegmentFile.modified_ms": "any time is possible",
+    "SegmentFile.sync": _NOT_SYNCED,
+    "SegmentFile.trim": "the engine syncs once too often, or recovery checks the end of the file",
+    "IndexFile.close": _NO_RESULT,
+    "IndexFile.sync": _NOT_SYNCED,
+    "IndexFile.truncate": _ENTRY,
+    "ObjectStore.close": _NO_RESULT,
+    "ObjectStore.is_cached": "the answer only decides how the bytes are read",
+    "ObjectStore.list": "an object that the list leaves out is read by its key, and collected later",
+    "ObjectStore.read_cached": "the bytes are checked as those of `read`",
+    "ObjectStore.unfinished": "the engine aborts only uploads that are not finished",
+    "TierLayout.authenticator": "a layout without keys has no authenticator, either",
+    "TierLayout.takes_uncompressed": "both answers are possible",
+    "CleanupPolicy.local_plan": "the engine evicts only segments that the tier has",
+    "CleanupPolicy.plan": "only the policy knows which records it wants to delete",
+    "CleanupPolicy.record_filter": _OBJECT,
+    "RecordFilter.judge": "only the filter knows which records it wants to keep",
+    "RecordFilter.load": _TEXT,
+    "Service.start": _NO_RESULT,
+    "Service.stop": _NO_RESULT,
+    "listener.stratalog_on_segment_rolled": _NO_RESULT,
+}
+"""Methods whose lies the engine cannot detect, and why."""
 METHODS: Final = [*(method for _, method in parts_and_methods()), LISTENER]
 
 
@@ -31,22 +78,32 @@ def documented(method: str, fault: Fault, outcome: Outcome) -> str:
     return _page()[method][list(Fault).index(fault)]
 
 
+def documented_unseen_lies() -> set[str]:
+    """Return the methods whose lies are unseen according to the page."""
+    return {method for method, outcomes in _page().items() if outcomes[list(Fault).index(Fault.LIES)] == Outcome.UNSEEN}
+
+
 @cache
 def _page() -> dict[str, list[str]]:
     text = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
-    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    table = text.strip().partition("\n\n")[0]
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in table.splitlines()]
     return {row[0]: row[1:] for row in rows[2:]}
 
 
 def write(record: Path) -> None:
-    """Write the recorded results into the page."""
-    found = dict[tuple[str, str], str]()
+    """Write the recorded results into the page. Results that are not recorded stay."""
+    found = {(method, fault.name): row[number] for method, row in _page().items() for number, fault in enumerate(Fault)}
     for line in record.read_text(encoding="utf-8").splitlines():
         method, fault, outcome = line.split()
         found[method, fault] = outcome
     lines = [f"| Method | {' | '.join(Fault)} |", f"| --- |{' --- |' * len(Fault)}"]
     lines += [f"| `{method}` | {' | '.join(found[method, fault.name] for fault in Fault)} |" for method in METHODS]
     text = PAGE.read_text(encoding="utf-8")
+    lines += ["", "| A lie of this method is unseen | because |", "| --- | --- |"]
+    for reason in dict.fromkeys(UNSEEN_LIES.values()):
+        named = ", ".join(f"`{method}`" for method, found_reason in UNSEEN_LIES.items() if found_reason == reason)
+        lines.append(f"| {named} | {reason} |")
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
     PAGE.write_text("\n".join([before + BEGIN, *lines, END]) + after, encoding="utf-8")

@@ -283,6 +283,15 @@ def _renamed(place: LogFiles, _: None, __: None, old: str, new: str) -> str:
     return f"left {old} in its place" if old != new and any(found.name == old for found in place.list()) else ""
 
 
+def _log_renamed(store: SegmentStore, _: None, __: None, old: str, new: str) -> str:
+    names = store.logs()
+    return "" if new in names and (old == new or old not in names) else f"did not rename {old} to {new}"
+
+
+def _log_removed(store: SegmentStore, _: None, __: None, name: str) -> str:
+    return f"left {name} in its place" if name in store.logs() else ""
+
+
 def _removed(place: LogFiles, _: None, __: None, name: str) -> str:
     return f"left {name} in its place" if any(found.name == name for found in place.list()) else ""
 
@@ -328,6 +337,8 @@ CHECKS: Final[Mapping[tuple[type[Any], str], ResultCheck]] = {  # Any: classes o
     (LogFiles, "rename"): ResultCheck(_renamed),
     (LogFiles, "remove"): ResultCheck(_removed),
     (SegmentStore, "replace_small"): ResultCheck(_replaced),
+    (SegmentStore, "rename_log"): ResultCheck(_log_renamed),
+    (SegmentStore, "remove_log"): ResultCheck(_log_removed),
     (RecordFilter, "observe"): ResultCheck(_observed),
     (RecordFilter, "judge"): ResultCheck(_judged, _count),
 }

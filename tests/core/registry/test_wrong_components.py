@@ -11,7 +11,7 @@ import pytest
 
 from broken_bed import DISTRIBUTION, LISTENER, SOURCE, Bed, Outcome
 from broken_parts import Breaker, Fault
-from fault_table import METHODS, documented
+from fault_table import METHODS, UNSEEN_LIES, documented, documented_unseen_lies
 from stratalog.testing.s3 import LocalS3
 
 InstallDistribution = Callable[..., None]
@@ -63,6 +63,10 @@ def make_bed(tmp_path: Path, install_distribution: InstallDistribution) -> Calla
         return Bed(tmp_path, Breaker(method, fault))
 
     return make
+
+
+def test_the_page_explains_each_lie_that_is_unseen() -> None:
+    assert documented_unseen_lies() == set(UNSEEN_LIES)
 
 
 @pytest.mark.parametrize(("method", "fault"), CASES)
