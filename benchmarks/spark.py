@@ -1,6 +1,6 @@
 """Spark on a topic: reads, queries, aggregation in Python, export, Iceberg and Delta tables, compaction, many segments.
 
-Usage: python benchmarks/spark.py [--rows N] [--keys N] [--segments N] [--master local[2,4]] [--rounds N] [--only CASE] [--alone] [--quick] [--json]
+Usage: python benchmarks/spark.py [--rows N] [--keys N] [--segments N] [--partitions N] [--master local[2,4]] [--rounds N] [--only CASE] [--alone] [--quick] [--json]
 
 Needs the extras ``spark`` and ``iceberg``. The peer is Spark's own Kafka source with a tuned consumer, in the same session, measured
 alternately. It reads from a real broker with the same files, which needs a JDK and Maven; without them, the peer is reported as
@@ -25,13 +25,14 @@ from spark_parts import cases, lakes, queries
 from spark_parts.data import fill_keys, fill_large, fill_small, tier_of
 from spark_parts.measure import in_turns, result_of, sample
 from spark_parts.peer import Peer, broker
+from spark_parts.plans import SEGMENTS, fill_tier, planned
 from spark_parts.small import Size, compact_small
 from spark_parts.triggers import report_triggers
 from stratalog_spark import local_session
 
 CASES = (
-    "read", "aggregate", "export", "sql-count", "filter", "sync-iceberg", "compact", "prune", "segments", "stream-trigger",
-    "small",
+    "read", "aggregate", "export", "sql-count", "filter", "sync-iceberg", "compact", "prune", "segments", "plan",
+    "stream-trigger", "small",
 )  # fmt: skip
 BESIDE = frozenset({"read", "aggregate", "export", "sql-count", "filter", "sync-iceberg"})  # Spark's Kafka source
 
@@ -39,9 +40,10 @@ BESIDE = frozenset({"read", "aggregate", "export", "sql-count", "filter", "sync-
 def main() -> None:
     """Fill directories, read them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=5_000_000)
-    parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--segments", type=int, default=10_000)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--keys", type=int, default=400_000)
+    parser.add_argument("--segments", type=int, default=5_000)
+    parser.add_argument("--partitions", type=int, default=2_000, help="of 100 segments each, which are planned")
     parser.add_argument("--master", default="local[2,4]")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=CASES, action="append")
@@ -50,7 +52,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a line instead of tables")
     chosen = parser.parse_args()
     if chosen.quick:
-        chosen.rows, chosen.keys, chosen.segments, chosen.rounds = 40_000, 8_000, 50, 1
+        chosen.rows, chosen.keys, chosen.segments, chosen.partitions, chosen.rounds = 40_000, 8_000, 50, 20, 1
     reporter = Reporter(as_json=chosen.json)
     reporter.machine(Machine.now(("stratalog", "pyspark", "pyarrow", "pyiceberg")))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
@@ -173,6 +175,16 @@ class Run:
         self.reporter.number("spark/segments", f"planning {segments:,} segments", tasks, "tasks")
         found = in_turns({"stratalog": lambda: cases.noop(cases.load(self.session, small))}, self.chosen.rounds)
         self.reporter.result(result_of("spark/segments", "segments of 100 KB to noop", segments, found))
+
+    def _plan(self) -> None:
+        tier, partitions = self.scratch / "planned-tier", self.chosen.partitions
+        fill_tier(tier, partitions)
+        title = f"plan of {partitions * SEGMENTS:,} segments in {partitions:,} partitions of a tier"
+        found = planned(tier)
+        self.reporter.number("spark/plan", f"{title}: processor time", found["cpu_s"], "s")
+        self.reporter.number("spark/plan", f"{title}: peak memory", found["peak_mib"], "MiB")
+        self.reporter.number("spark/plan", f"{title}: messages to the tasks", found["message_mib"], "MiB")
+        self.reporter.number("spark/plan", title, found["tasks"], "tasks")
 
     def _compact(self) -> None:
         """Each round compacts fresh copies."""

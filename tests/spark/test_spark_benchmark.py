@@ -25,6 +25,8 @@ def test_a_quick_run_reports_each_case_except_the_peers() -> None:
     assert 0 < numbers["prune"]["1 % of the time: share of the bytes that is read"] < 100
     read = numbers["spark/filter"]
     assert 0 < read["bytes that are read: stratalog"] < read["bytes that are read: without pruning"]
+    planned = numbers["spark/plan"]
+    assert 20 < planned["plan of 2,000 segments in 20 partitions of a tier"] <= 2000
     for case, changed in enumerate((20, 0, 2, 20, 0)):
         found = numbers[f"stream-trigger/{case}-{changed}"]
         assert found[f"{changed} of 20 partitions changed: requests of the plan"] <= 1 + 3 * changed

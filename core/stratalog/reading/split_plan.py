@@ -66,7 +66,7 @@ def plan_splits(
     """Cut ranges into splits of about equal size: parts of large segments, and groups of small segments.
 
     A plan of more than 10,000 segments releases each log of the reader after it has read it, so that its memory is that of
-    the splits, about 1 KB for each segment.
+    the splits, about 1.5 KB for each segment.
 
     No ``.log`` file is read. Indexes are only read of segments that are cut, or that are partly outside of a range.
 

@@ -17,7 +17,6 @@ from stratalog_spark.columns.kafka_columns import HEADERS, KAFKA, TYPES
 from stratalog_spark.columns.pushdown import UNORDERED
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.options.table_options import SPARK_TYPES, with_table
-from stratalog_spark.options.write_options import SinkOptions
 from stratalog_spark.read.ranges import resolve
 from stratalog_spark.read.rows import planned
 
@@ -90,6 +89,8 @@ def _create(asked: Mapping[str, str]) -> StructType:
             partitions = value
         elif name not in _OF_SPARK and not name.startswith("option."):
             config[name] = value
+    from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - imports the engine
+
     options = SinkOptions({**given, "partitions": partitions})
     assert options.topic is not None  # from the catalog
     assert options.partitions is not None  # as above

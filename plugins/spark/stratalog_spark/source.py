@@ -19,7 +19,6 @@ from stratalog_spark import catalog
 from stratalog_spark.columns.kafka_columns import check_names, ddl
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.options.table_options import is_table, table_schema, with_table
-from stratalog_spark.options.write_options import SinkOptions
 from stratalog_spark.read.rows import SplitPartition, plan, read_split
 from stratalog_spark.tasks.worker import collection_paused, freeze_once
 
@@ -70,6 +69,7 @@ class StratalogSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """Return the writer for ``df.write``, which requires ``mode("append")``."""
+        from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - imports the engine
         from stratalog_spark.write.sink import BatchWriter, check_append  # noqa: PLC0415 - readers need none of it
 
         check_append(overwrite=overwrite)
@@ -77,6 +77,7 @@ class StratalogSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's
         """Return the writer for ``df.writeStream``, in output mode append or update."""
+        from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - imports the engine
         from stratalog_spark.write.sink import StreamWriter, check_append  # noqa: PLC0415 - readers need none of it
 
         check_append(overwrite=overwrite)

@@ -16,8 +16,9 @@ from stratalog.errors import ConfigError
 from stratalog.writing import BulkWriter, Published, StagedSegment, WriteMark, WriteTarget
 from stratalog_spark.columns.row_columns import columns_of
 from stratalog_spark.exporting.ledger import Ledger, Plan, Target
-from stratalog_spark.tasks.messages import STAGED, Message
+from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import ByteCount, run_tasks
+from stratalog_spark.tasks.write_messages import STAGED
 
 _NAME: Final = re.compile(r"(?:.*/)?(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-\d{20}(?:-\d+)?\.parquet")
 _ROWS: Final = 1 << 14  # number of rows that are encoded together

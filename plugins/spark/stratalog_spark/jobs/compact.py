@@ -34,9 +34,10 @@ from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, ta
 from stratalog_spark.keys.hashes import SECRET_BYTES, hash_keys
 from stratalog_spark.keys.newest import Newest, key_table
 from stratalog_spark.read.ranges import topics_of
-from stratalog_spark.tasks.messages import REWRITTEN, Message
+from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import TaskProgress, explained, run_tasks, source_of, task_count, watched
 from stratalog_spark.tasks.worker import freeze_once
+from stratalog_spark.tasks.write_messages import REWRITTEN
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone

@@ -11,8 +11,8 @@ from stratalog.reading import ReadSource
 from stratalog.writing import ReplaceSpan, Rewritten
 from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, target_of
 from stratalog_spark.read.ranges import topics_of
-from stratalog_spark.tasks.messages import REWRITTEN
 from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
+from stratalog_spark.tasks.write_messages import REWRITTEN
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from stratalog.reading import ReadSource
 from stratalog.writing import MergePlan, ReplaceSpan, Rewritten
 from stratalog_spark.jobs.runs import LARGEST_RUN_BYTES, SMALLEST_RUN_BYTES, Replaced, publish, target_of
 from stratalog_spark.read.ranges import topics_of
-from stratalog_spark.tasks.messages import REWRITTEN, Message
+from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
+from stratalog_spark.tasks.write_messages import REWRITTEN
 
 SEGMENT_BYTES: Final = 128 << 20
 

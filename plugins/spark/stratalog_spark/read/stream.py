@@ -16,7 +16,6 @@ from stratalog import LogOffsets, Reader, TopicPartition
 from stratalog.errors import ConfigError, OffsetOutOfRangeError, StorageError, UnknownTopicError
 from stratalog.reading import OffsetRange, Split, plan_splits
 from stratalog.spi import Env
-from stratalog.writing import WriteTarget, commit_offsets
 from stratalog_spark.options.option_values import Numbers
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.read.ranges import chosen, named_topics, start_offsets
@@ -322,6 +321,8 @@ class PlainStreamReader(DataSourceStreamReader):
         group, source = self._options.group, self._options.source
         if group is None:
             return
+        from stratalog.writing import WriteTarget, commit_offsets  # noqa: PLC0415 - imports the engine, which few need
+
         target = WriteTarget(source.location, tier_options=source.tier_options, config=source.config)
         try:
             with target.open() as writer:

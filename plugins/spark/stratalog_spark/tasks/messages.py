@@ -18,7 +18,6 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, Union, get_args, ge
 
 from stratalog.errors import CorruptBatchError, StorageError
 from stratalog.reading import Split
-from stratalog.writing import Rewritten, StagedSegment
 
 VERSION: Final = 1
 _MARK: Final = "stratalog-message"
@@ -228,5 +227,3 @@ _SPECIAL: Final[Mapping[Any, _Codec]] = {
 }
 
 SPLIT: Final = Message[Split]("split", Split)
-STAGED: Final = Message[list[StagedSegment]]("staged", list[StagedSegment])
-REWRITTEN: Final = Message[Rewritten]("rewritten", Rewritten)
