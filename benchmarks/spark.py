@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/spark.py [--rows N] [--keys N] [--segments N] [--partitions N] [--master local[2,4]] [--rounds N] [--only CASE] [--alone] [--quick] [--json]
 
-Needs the extras ``spark`` and ``iceberg``. The peer is Spark's own Kafka source with a tuned consumer, in the same session, measured
-alternately. It reads from a real broker with the same files, which needs a JDK and Maven; without them, the peer is reported as
+Needs the extras ``spark`` and ``iceberg``, and the jar of ``mvn -f plugins/spark/jvm package``. The peer is Spark's own Kafka source with a tuned consumer, in the same session, measured
+alternately. It reads from a real broker with the same files, which needs a JDK, Maven and confluent-kafka; without them, the peer is reported as
 missing. The peer of Iceberg tables also uses pyiceberg; the peer of compaction is the engine. The last case compacts with workers whose
 memory the system limits to a tenth of the topic's keys (Linux). Bounds compare wall seconds; processor seconds are those of the driver,
 the JVM and the Python workers, not of the broker.
