@@ -20,7 +20,7 @@ _TABLE: Final = f"bench.{TOPIC}"
 
 
 def syncing(session: Any, folder: Path, peer: Peer | None, scratch: Path) -> Sides:
-    """All records of a topic to a new table without partitions. Any: Spark is not typed here."""
+    """Write all records of a topic to a new table without partitions. Any: Spark has no types here."""
     sides: Sides = {"stratalog": lambda: _ours(session, folder, scratch / "lake")}
     if peer:
         sides[NAME] = lambda: _theirs(session, peer, scratch / "peer-lake")
@@ -28,7 +28,7 @@ def syncing(session: Any, folder: Path, peer: Peer | None, scratch: Path) -> Sid
 
 
 def check(peer: Peer | None, scratch: Path, rows: int) -> None:
-    """Off the clock: both tables have all rows."""
+    """Check, outside of the measured time, that both tables have all rows."""
     for lake in ("lake", *(("peer-lake",) if peer else ())):
         assert _catalog(scratch / lake).load_table(_TABLE).scan().count() == rows
 

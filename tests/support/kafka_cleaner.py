@@ -1,4 +1,4 @@
-"""Kafka's own Cleaner, in a process that stays for many rounds."""
+"""Kafka's own Cleaner, in one process that runs many rounds."""
 
 from __future__ import annotations
 

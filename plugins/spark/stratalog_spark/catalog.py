@@ -31,16 +31,16 @@ _OF_SPARK: Final = frozenset({"provider", "owner", "location", "comment", "exter
 
 
 def is_question(given: Mapping[str, str]) -> bool:
-    """Return True if these options are a question of the catalog."""
+    """Return True if these options are a request of the catalog in Java, and not those of a read or write."""
     return ASK in given
 
 
 def answer(given: Mapping[str, str]) -> StructType:
-    """Return the answer to a question.
+    """Return the response to a request of the catalog, as the columns of a schema.
 
     Raises:
-        ConfigError, UnknownSettingError: an option of the catalog is wrong, or a topic cannot be created as asked.
-        StorageError: the place cannot be read.
+        ConfigError, UnknownSettingError: an option of the catalog is wrong, or a topic cannot be created as requested.
+        StorageError: the directory or tier cannot be read.
     """
     asked = {name: value for name, value in given.items() if name != ASK}
     return {"topics": _topics, "topic": _topic, "create": _create, "plan": _plan}[given[ASK]](asked)

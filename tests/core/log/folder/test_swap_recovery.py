@@ -15,7 +15,7 @@ def files(*bases: int, state: str = "", suffixes: Iterable[str] = SEGMENT_SUFFIX
 
 
 def named(*names: str) -> frozenset[str]:
-    """Names of files from short ones: ``5.index.swap`` for ``00000000000000000005.index.swap``."""
+    """Return full names of files from short ones: ``00000000000000000005.index.swap`` from ``5.index.swap``."""
     return frozenset(f"{int(base):020d}.{rest}" for base, rest in (name.split(".", 1) for name in names))
 
 
