@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -53,6 +54,20 @@ def test_memory_is_used_again(segment: Segment) -> None:
             for position in range(5):
                 owners.append(read(position, USUAL_BYTES).obj)
     assert len({id(owner) for owner in owners}) == 1
+
+
+@pytest.mark.parametrize("position", [0, 1, 17, 63, 64, 65])
+def test_a_read_is_as_far_from_a_cache_line_in_memory_as_in_the_file(segment: Segment, position: int) -> None:
+    """A large bytearray begins 16 bytes after the start of a page."""
+    with ReusedReads(USUAL_BYTES, SPARE) as reads:
+        view = reads.of(segment)(position, USUAL_BYTES)
+        distance = address_of(view) - address_of(view.obj)
+        assert len(view) == USUAL_BYTES
+        assert (16 + distance - position) % 64 == 0
+
+
+def address_of(data: object) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(data))  # type: ignore[arg-type]  # any writable buffer
 
 
 def test_readers_of_one_time_have_memory_of_their_own(segment: Segment) -> None:
