@@ -35,6 +35,7 @@ UNSEEN_LIES: Final = {
     "ExtraIndex.builder": _OBJECT,
     "ExtraIndex.reader": _OBJECT,
     "SegmentStore.close": _NO_RESULT,
+    "SegmentStore.logs": "a log that the list leaves out is not opened, and stays in the directory",
     "SegmentStore.path": _TEXT,
     "LogFiles.list": "a folder may lack any file, except the `.log` file of an index",
     "LogFiles.open_index": _OBJECT,
