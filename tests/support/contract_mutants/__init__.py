@@ -129,7 +129,13 @@ def outcomes(found: ContractMutants, folder: Path, *, is_sound: bool = False) ->
     options = [f"-c{settings}", f"--rootdir={folder}", f"--basetemp={folder / 'temp'}", "--import-mode=importlib"]
     options += ["-q", "-Wignore", "--tb=no", "-pno:cacheprovider", "-pno:faulthandler", "-pno:xdist"]
     recorder = _Recorder()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name in ("CI", "BUILD_NUMBER"):
+            patch.delenv(name, raising=False)  # with these, pytest compares large values for minutes
         pytest.main([*options, str(file)], plugins=[recorder])
     sys.modules.pop(file.stem, None)
     return recorder.outcomes

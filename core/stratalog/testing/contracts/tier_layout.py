@@ -329,10 +329,12 @@ def check_right_or_refused(layout: TierLayout, stored: StoredSegment, objects: M
     """
     fetch = cut_fetch(objects)
     with contextlib.suppress(StorageError):
-        assert joined(layout.read(stored, 0, len(DATA), fetch)) == DATA
+        is_right = joined(layout.read(stored, 0, len(DATA), fetch)) == DATA
+        assert is_right, "read returned wrong bytes"  # not the two values: pytest compares them for minutes
     for kind, data in FILES.items():
         with contextlib.suppress(StorageError):
-            assert layout.read_index(stored, kind, fetch) == data
+            is_right = layout.read_index(stored, kind, fetch) == data
+            assert is_right, f"read_index returned wrong bytes of {kind}"
 
 
 def cut_fetch(objects: Mapping[str, bytes]) -> RangeReader:
