@@ -383,6 +383,7 @@ def test_the_steps_of_a_durable_end_are_on_disk_one_after_the_other(tmp_path: Pa
 
 @pytest.mark.parametrize("status", [TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT])
 @pytest.mark.parametrize("markers", [0, 1])
+@pytest.mark.usefixtures("kafkas_state_partitions")
 @pytest.mark.long
 def test_a_restart_ends_what_was_settled(
     engine: Engine, tmp_path: Path, status: TransactionStatus, markers: int

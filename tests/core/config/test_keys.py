@@ -213,7 +213,7 @@ def test_every_default_keeps_its_own_bounds(section: type[Section]) -> None:
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_setting_is_described(section: type[Section]) -> None:
     described = section.keys()
-    assert len(described) == len(set(section.__slots__) - {"sections"})  # of plugins
+    assert len(described) == len(set(section.__slots__) - {"sections", "refusal"})  # of plugins
     assert section.title
     for name, found in described.items():
         assert name == found.name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from stratalog.config.engine_settings import Limits
 from stratalog.env.byte_cache import ByteCache, CacheMetrics, TwoQueues
 from stratalog.env.memory import reuse_large_blocks
-from stratalog.errors import CorruptObjectError, StorageError
+from stratalog.errors import CorruptObjectError
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import INDEX_KINDS, RangeReader, StoredSegment
 from stratalog.tier.read.chunk_reader import ChunkReader, ReadPath, Successor, known_ends, no_successor
@@ -55,14 +55,6 @@ class Fetcher:
             None  # of the last read segment; after a lost race it is computed again
         )
         self._indexes = ByteCache(limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
-
-    def place(self, stored: StoredSegment) -> str:
-        """Return the key of a segment's ``.log`` file for texts, with store and layout if they do not come with stratalog."""
-        guards = [self._store.guard]
-        with contextlib.suppress(StorageError):
-            guards.append(self.layouts.by_label(stored.layout).guard)
-        strangers = " and ".join(str(guard) for guard in guards if guard.is_stranger)
-        return f"{stored.log_key} in {strangers}" if strangers else stored.log_key
 
     def read_log(
         self,

@@ -71,8 +71,8 @@ class RemoteSegment(StoredBounds, ReadOn):
 
     @property
     def label(self) -> str:
-        """The key of the object with the ``.log`` file's bytes, and the plugins through which it is read."""
-        return self._fetcher.place(self.stored)
+        """The key of the object with the ``.log`` file's bytes."""
+        return self.stored.log_key
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Return up to ``size_bytes`` from ``position``, fewer at the end; raises the errors of ``Fetcher.read_log``."""
