@@ -16,8 +16,9 @@ from crc32c import crc32c
 
 from stored_batches import added, stored_batch
 from stratalog.config.topic import TopicConfig
+from stratalog.engine.open.log_dir import CLEAN_SHUTDOWN
 from stratalog.epochs.checkpoint import format_epochs, format_offsets, parse_epochs, parse_offsets
-from stratalog.log.folder.directory_state import CLEAN_SHUTDOWN, format_topic_id
+from stratalog.log.folder.directory_state import format_topic_id
 from stratalog.model.messages import schema
 from stratalog.model.messages.control import ControlType, control_key, parse_control
 from stratalog.model.messages.offsets_topic import offsets_key, offsets_value, parse_offsets_record

@@ -16,12 +16,7 @@ from stratalog.engine.open.directory_id import read_identity
 from stratalog.env import Env
 from stratalog.epochs.checkpoint import check_offsets, format_offsets
 from stratalog.errors import LogDirOfflineError, NotAFileError, StorageError
-from stratalog.log.folder.directory_state import (
-    CLEAN_SHUTDOWN,
-    check_may_become_log_directory,
-    partition_folders,
-    read_directory,
-)
+from stratalog.log.folder.directory_state import check_may_become_log_directory, partition_folders, read_directory
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import Event, LogDirOffline
@@ -41,6 +36,7 @@ from stratalog.spi.segment_store import SegmentStore
 
 _LOGGER: Final = logging.getLogger(__name__)
 DELETE_DELAY_MS: Final = 60_000  # for folders that an earlier owner set aside
+CLEAN_SHUTDOWN: Final = b'{"version":0,"brokerEpoch":-1}'
 
 
 class LogDir:
@@ -139,7 +135,6 @@ class LogDir:
             log_start=state.log_starts.get(log),
             high_watermark=state.high_watermarks.get(log) if state.clean else None,
             writable=True,
-            after_broker=state.after_broker,
         )
 
     def write_checkpoints(self) -> None:

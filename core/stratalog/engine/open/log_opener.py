@@ -97,11 +97,7 @@ class LogOpener:
         refusal = None if missing is None else _refusal(name, missing)
         files = directory.store.open_log(directory.folders[name])
         topic_id = self._topic_id(name, files)
-        asked = replace(
-            request,
-            producer_expiration_ms=self._settings.producer_expiration_ms,
-            after_broker=request.after_broker and self._settings.watermark != Watermark.EXTERNAL.value,
-        )
+        asked = replace(request, producer_expiration_ms=self._settings.producer_expiration_ms)
         if refusal is not None:
             asked = replace(asked, writable=False)
         return Loading(name, files, components, config, topic_id, self.remote(name, topic_id, config), asked, refusal)

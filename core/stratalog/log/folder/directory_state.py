@@ -16,7 +16,6 @@ from stratalog.errors import CorruptCheckpointError, InvalidTopicError, LogDirNo
 from stratalog.model.names import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
-    CLUSTER_METADATA_TOPIC,
     HIGH_WATERMARKS_FILE,
     IGNORED_FOLDERS,
     LEADER_EPOCHS_FILE,
@@ -48,9 +47,6 @@ DIRECTORY_FILES: Final = (
 )
 """Files that engines and brokers write beside the folders of logs."""
 
-CLEAN_SHUTDOWN: Final = b'{"version":0,"brokerEpoch":-1}'
-"""The marker of an engine's clean stop. A broker's marker has a broker epoch, or is empty before Kafka 3.7."""
-
 _OF_LOGS: Final = (PARTITION_METADATA_FILE, LEADER_EPOCHS_FILE)
 
 
@@ -59,13 +55,10 @@ class DirectoryState:
     """Contents of the small files of a log directory, read once.
 
     ``clean`` is True if the last writer stopped cleanly. ``live`` is True if a writer has the directory open now.
-    ``after_broker`` is True if the last writer was a broker: the marker of its clean stop is there, or after a crash the
-    cluster's metadata is.
     """
 
     clean: bool
     live: bool
-    after_broker: bool
     recovery_points: Mapping[TopicPartition, int] = field(default_factory=dict)
     log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     high_watermarks: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -74,12 +67,9 @@ class DirectoryState:
 
 def read_directory(store: SegmentStore, *, live: bool) -> DirectoryState:
     """Read the checkpoints. A damaged checkpoint counts as empty, as in Kafka: recovery then starts earlier."""
-    marker = _clean_shutdown(store)
-    is_of_broker = any(name.startswith(f"{CLUSTER_METADATA_TOPIC}-") for name in store.logs())
     return DirectoryState(
-        clean=marker is not None and not live,
+        clean=_is_marked_clean(store) and not live,
         live=live,
-        after_broker=is_of_broker if marker is None else marker != CLEAN_SHUTDOWN,
         recovery_points=_offsets(store, RECOVERY_POINTS_FILE),
         log_starts=_offsets(store, LOG_STARTS_FILE),
         high_watermarks=_offsets(store, HIGH_WATERMARKS_FILE),
@@ -95,13 +85,12 @@ def _offsets(store: SegmentStore, name: str) -> dict[TopicPartition, int]:
         return {}
 
 
-def _clean_shutdown(store: SegmentStore) -> bytes | None:
-    """Return the marker of a clean stop; None if there is none."""
+def _is_marked_clean(store: SegmentStore) -> bool:
     try:
-        return store.read_small(CLEAN_SHUTDOWN_FILE)
+        return store.read_small(CLEAN_SHUTDOWN_FILE) is not None
     except NotAFileError as error:  # no writer creates such an entry
         _LOGGER.warning("the directory counts as not cleanly closed: %s", error)
-        return None
+        return False
 
 
 def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:

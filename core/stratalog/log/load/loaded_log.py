@@ -26,8 +26,6 @@ class LoadRequest:
         writable: True to repair and create files. If False, no file is changed.
         producer_expiration_ms: ``producer.id.expiration.ms``. Producers that were silent for that long are not restored
             from snapshots.
-        after_broker: True if the last writer was a broker, and no other replica exists: the log continues in a leader
-            epoch above those that the broker's clients know.
     """
 
     clean: bool
@@ -36,7 +34,6 @@ class LoadRequest:
     high_watermark: int | None
     writable: bool
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
-    after_broker: bool = False
 
 
 @dataclass(slots=True)

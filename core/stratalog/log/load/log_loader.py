@@ -24,7 +24,6 @@ from stratalog.log.folder.folder import (
     with_next_epoch,
     write_epochs,
     write_index_if_room,
-    write_next_epoch,
 )
 from stratalog.log.folder.write_rounds import end_round
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
@@ -38,8 +37,7 @@ from stratalog.log.load.producer_replay import (
     write_snapshot_if_room,
 )
 from stratalog.model.batches import BatchTable
-from stratalog.model.names import LEADER_EPOCHS_FILE, LOG_SUFFIX, MARKS_FILE, NEXT_EPOCH_FILE, segment_file
-from stratalog.model.offsets import next_epoch
+from stratalog.model.names import LOG_SUFFIX, MARKS_FILE, NEXT_EPOCH_FILE, segment_file
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
@@ -157,26 +155,11 @@ class _Loader:
         end = self.loaded.log_end
         self.loaded.recovery_point = end if self.request.clean else min(self.request.recovery_point, end)
         # With a tier, keep an epoch that starts exactly at the log end; Kafka's loader drops it. The tier may already
-        # know that epoch although nothing was appended in it, and epochs never go back. Clients of a broker know it, too.
-        is_known = self.config.remote_storage_enable or self.request.after_broker
-        last = end + 1 if is_known else end
+        # know that epoch although nothing was appended in it, and epochs never go back.
+        last = self.loaded.log_end + 1 if self.config.remote_storage_enable else self.loaded.log_end
         self.loaded.epochs = self.loaded.epochs.truncate_from_end(last).truncate_from_start(floor)
         if NEXT_EPOCH_FILE in self._names():
-            self.loaded.epochs = with_next_epoch(self.loaded.epochs, self.files, end)
-        if self.request.after_broker and self.request.clean and self.loaded.epochs.entries:
-            self._begin_epoch(end)
-
-    def _begin_epoch(self, end: int) -> None:
-        """Begin the leader epoch that the broker itself would begin when it starts.
-
-        One epoch ends when a broker stops cleanly: its clients may know the next one, in which no broker leads. A start
-        begins the epoch after that. Source: apache/kafka ReplicationControlManager.
-        """
-        stopped = next_epoch(self.loaded.epochs.latest, self.files.path(LEADER_EPOCHS_FILE))
-        started = next_epoch(stopped, self.files.path(LEADER_EPOCHS_FILE))
-        self.loaded.epochs = self.loaded.epochs.assign(started, end)
-        if self.request.writable:
-            write_next_epoch(self.files, started, end)
+            self.loaded.epochs = with_next_epoch(self.loaded.epochs, self.files, self.loaded.log_end)
 
     def listed_snapshots(self) -> list[int]:
         """Return the offsets of all snapshots that exist now."""
