@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Self, cast
 
@@ -25,6 +26,8 @@ class _Held(threading.local):
 
 
 _HELD = _Held()
+_OPENER: ContextVar[Sequence[OrderedLock]] = ContextVar("opener", default=())
+"""Locks of the thread whose context this thread has: an engine with foreign plugins opens on a thread of its own."""
 FOUND: list[str] = []
 """Violations of all threads: an error in a background thread may reach no test."""
 
@@ -38,7 +41,7 @@ class OrderedLock:
 
     def __init__(self, rank: LockRank, *, is_reentrant: bool) -> None:
         self.rank, self._lock = rank, threading.RLock() if is_reentrant else threading.Lock()
-        self._is_reentrant, self._around = is_reentrant, frozenset(_HELD.locks)
+        self._is_reentrant, self._around = is_reentrant, frozenset([*_HELD.locks, *_OPENER.get()])
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as threading.Lock
         if blocking:
@@ -46,6 +49,7 @@ class OrderedLock:
         acquired = self._lock.acquire(blocking, timeout)
         if acquired:
             _HELD.locks.append(self)
+            _OPENER.set(_HELD.locks)
         return acquired
 
     def release(self) -> None:
