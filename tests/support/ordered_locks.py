@@ -18,16 +18,22 @@ class LockOrderError(AssertionError):
     """A thread acquires a lock while it holds one of the same or of a later rank."""
 
 
+_LOCKS: ContextVar[Sequence[OrderedLock]] = ContextVar("locks", default=())
+"""The locks of the thread that last acquired one in this context, which an engine's opening thread inherits."""
+
+
 class _Held(threading.local):
-    """The locks that the current thread holds, in the order in which it acquired them."""
+    """The locks that the current thread holds, in the order in which it acquired them.
+
+    ``around`` are the locks of the thread from which this thread has its context, which waits.
+    """
 
     def __init__(self) -> None:
         self.locks: list[OrderedLock] = []
+        self.around = tuple(_LOCKS.get())
 
 
 _HELD = _Held()
-_OPENER: ContextVar[Sequence[OrderedLock]] = ContextVar("opener", default=())
-"""Locks of the thread whose context this thread has: an engine with foreign plugins opens on a thread of its own."""
 FOUND: list[str] = []
 """Violations of all threads: an error in a background thread may reach no test."""
 
@@ -41,7 +47,7 @@ class OrderedLock:
 
     def __init__(self, rank: LockRank, *, is_reentrant: bool) -> None:
         self.rank, self._lock = rank, threading.RLock() if is_reentrant else threading.Lock()
-        self._is_reentrant, self._around = is_reentrant, frozenset([*_HELD.locks, *_OPENER.get()])
+        self._is_reentrant, self._around = is_reentrant, frozenset([*_HELD.locks, *_HELD.around])
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as threading.Lock
         if blocking:
@@ -49,7 +55,7 @@ class OrderedLock:
         acquired = self._lock.acquire(blocking, timeout)
         if acquired:
             _HELD.locks.append(self)
-            _OPENER.set(_HELD.locks)
+            _LOCKS.set(_HELD.locks)
         return acquired
 
     def release(self) -> None:
