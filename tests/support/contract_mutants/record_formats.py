@@ -69,27 +69,27 @@ def _beyond(table: BatchTable, check_crc: bool) -> BatchTable:  # noqa: FBT001 -
     return _stopped(table, table.stop, table.stop_position + 1) if len(set(table.attributes)) > 1 else table
 
 
-def _always_ascends(table: BatchTable, check_crc: bool) -> BatchTable:  # noqa: FBT001
+def _always_ascends(table: BatchTable, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as the change has it
     del check_crc
     return BatchTable(table.magic, table.columns, table.stop, table.stop_position, table.reason, ascends=True)
 
 
-def _not_partial(table: BatchTable, check_crc: bool) -> BatchTable:  # noqa: FBT001
+def _not_partial(table: BatchTable, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as the change has it
     del check_crc
     return _stopped(table, ScanStop.END) if table.stop is ScanStop.PARTIAL else table
 
 
-def _not_corrupt(table: BatchTable, check_crc: bool) -> BatchTable:  # noqa: FBT001
+def _not_corrupt(table: BatchTable, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as the change has it
     return _stopped(table, ScanStop.PARTIAL) if table.stop is ScanStop.CORRUPT and check_crc else table
 
 
-def _needs_its_magic(table: BatchTable, check_crc: bool) -> BatchTable:  # noqa: FBT001
+def _needs_its_magic(table: BatchTable, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as the change has it
     if check_crc and table.stop is ScanStop.OTHER_MAGIC:
         raise MutantError("another magic")
     return table
 
 
-def _without_the_last(table: BatchTable, check_crc: bool) -> BatchTable:  # noqa: FBT001
+def _without_the_last(table: BatchTable, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as the change has it
     if check_crc or len(table) != 2 or table.stop is not ScanStop.END:
         return table
     return _stopped(table.take(0, 1), ScanStop.END, table.position[1])
