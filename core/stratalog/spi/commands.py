@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import functools
 import inspect
@@ -169,7 +170,8 @@ class CommandOutput(Protocol):
 def stop_event() -> Iterator[threading.Event]:
     """Yield an event that the first SIGINT or SIGTERM sets; a second signal has its usual effect.
 
-    A clean shutdown may take long, and a second signal ends the process without it.
+    A clean shutdown may take long, and a second signal ends the process without it. Another thread sets the event: the
+    handler may run while the main thread holds the lock of the event, which is not reentrant.
     """
     stop = threading.Event()
     before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
@@ -177,7 +179,7 @@ def stop_event() -> Iterator[threading.Event]:
     def obey(number: int, frame: FrameType | None) -> None:
         del frame
         signal.signal(number, before[number])
-        stop.set()
+        _thread.start_new_thread(stop.set, ())  # a Thread takes locks of the interpreter, which may be held as well
 
     for wanted in (signal.SIGINT, signal.SIGTERM):
         before[wanted] = signal.signal(wanted, obey)

@@ -1,0 +1,52 @@
+"""``stop_event``: the event that ends a command at Ctrl-C."""
+
+import signal
+import sys
+import threading
+
+import pytest
+
+from forked import in_child
+from stratalog.spi import stop_event
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="no fork"),
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),  # Python 3.12 warns where there are threads
+]
+
+
+class SignalledCondition(threading.Condition):
+    """A condition that receives a signal each time somebody waits for it, while its lock is held."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        signal.raise_signal(signal.SIGINT)
+        return super().wait(timeout)
+
+
+def wait_with_a_signal() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading, "Condition", SignalledCondition)
+        with stop_event() as stop:
+            patch.undo()
+            stop.wait()
+
+
+def signal_twice() -> None:
+    with stop_event() as stop:
+        signal.raise_signal(signal.SIGINT)
+        stop.wait()
+        signal.raise_signal(signal.SIGINT)
+
+
+def signal_after_the_end() -> None:
+    with stop_event():
+        pass
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_a_signal_that_comes_while_the_lock_of_the_event_is_held_ends_the_wait() -> None:
+    assert in_child(wait_with_a_signal) == [""]
+
+
+def test_a_second_signal_and_one_after_the_end_have_their_usual_effect() -> None:
+    assert in_child(signal_twice, signal_after_the_end) == ["KeyboardInterrupt: "] * 2
