@@ -16,7 +16,7 @@ pytestmark = [
 
 
 class SignalledCondition(threading.Condition):
-    """A condition that receives a signal each time somebody waits for it, while its lock is held."""
+    """A condition that receives a signal each time a thread waits for it, while its lock is held."""
 
     def wait(self, timeout: float | None = None) -> bool:
         signal.raise_signal(signal.SIGINT)
