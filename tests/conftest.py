@@ -96,12 +96,10 @@ def local_s3(local_s3: LocalS3) -> Iterator[LocalS3]:
 
 
 @pytest.fixture
-def only_new_objects() -> Iterator[None]:
-    """Leaves the objects of earlier tests out of ``gc.get_objects`` for one test, which would take seconds."""
+def only_new_objects() -> None:
+    """Leaves the objects of earlier tests out of ``gc.get_objects``, which would take seconds."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture
