@@ -298,8 +298,8 @@ class TierLayout(ABC):
         """Yield the segments found in ``objects`` of one log, for a bucket whose manifests are lost.
 
         Optional; the default finds none. The results are the entries that ``write`` returned. Objects that the layout did
-        not write are skipped; damaged ones are skipped, or raise a StorageError. The key of an object outside of a tier is "". A layout still reads such an
-        object if its bytes alone describe the segment.
+        not write are skipped; damaged ones are skipped, or raise a StorageError. The key of an object outside of a tier
+        is "": a layout reads it too, if its bytes alone describe the segment.
         """
         del objects, fetch
         return iter(())

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from stratalog.errors import ConfigError
 from stratalog.spi import Vfs
-from stratalog_gateway.security.json_file import replace_json, versioned
+from stratalog_gateway.security.json_file import replace_json, read_field
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 
 ANY: Final = "*"  # any resource, host, or name of a principal
@@ -111,7 +111,7 @@ def load_acls(path: Path) -> Acls:
     Raises:
         ConfigError: the file is not of the documented form; the error names the ACL by its number from 0.
     """
-    items: Any = versioned(path, VERSION, "acls", list)
+    items: Any = read_field(path, VERSION, "acls", list)
     return Acls(_acl(item, f"{path} acls[{number}]") for number, item in enumerate(items))
 
 

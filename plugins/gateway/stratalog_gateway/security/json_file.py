@@ -32,8 +32,8 @@ def replace_json(files: Vfs, path: Path, contents: object) -> None:
     files.sync_folder(str(path.parent))
 
 
-def versioned(path: Path, version: int, field: str, kind: type[list[object] | dict[str, object]]) -> object:
-    """Return ``field`` of a JSON object with a number of its version.
+def read_field(path: Path, version: int, field: str, kind: type[list[object] | dict[str, object]]) -> object:
+    """Read a file with one JSON object, check its ``version``, and return its ``field``.
 
     Raises:
         ConfigError: the file is not JSON, or not of this form.

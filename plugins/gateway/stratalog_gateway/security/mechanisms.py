@@ -87,7 +87,7 @@ class Plain(Mechanism):
             raise AuthenticationError(f"Authentication failed: {missing} not specified")
         stored = next(iter(self._users.get(normalized(name), {}).values()), None)
         if stored is None:
-            stored = _nobody(next(iter(ALGORITHMS)), name)  # an unknown name takes as long as a wrong password
+            stored = _unknown_user(next(iter(ALGORITHMS)), name)  # an unknown name takes as long as a wrong password
         if not stored.accepts(password):
             raise AuthenticationError("Authentication failed: Invalid username or password")
         if authzid not in {"", name}:
@@ -123,7 +123,7 @@ class Scram(Mechanism):
         if stored is not None and found["authzid"] not in {None, "", found["name"]}:
             raise AuthenticationError(_OTHER_NAME)
         self._credential = stored
-        shown = stored or _nobody(self._mechanism, self._user)  # the response must not show if the user exists
+        shown = stored or _unknown_user(self._mechanism, self._user)  # the response must not show if the user exists
         self._nonce = found["nonce"] + secrets.token_urlsafe(24)
         self._first = f"r={self._nonce},s={base64.b64encode(shown.salt).decode()},i={shown.iterations}"
         return self._first.encode()
@@ -184,8 +184,8 @@ def _bearer(response: bytes) -> tuple[str, str]:
 _SECRET: Final = secrets.token_bytes(32)
 
 
-def _nobody(mechanism: str, name: str) -> Credential:
-    """Return the credential of a user that does not exist: the same salt each time, and keys of no password."""
+def _unknown_user(mechanism: str, name: str) -> Credential:
+    """Return a credential for a user that does not exist: always the same salt for a name, and keys that no password has."""
     salt = hmac.digest(_SECRET, normalized(name).encode(), "sha256")[:24]
     size = hashlib.new(ALGORITHMS[mechanism]).digest_size
     return Credential(mechanism, salt, bytes(size), bytes(size), DEFAULT_ITERATIONS)

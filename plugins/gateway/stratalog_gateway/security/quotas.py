@@ -19,7 +19,7 @@ from stratalog.errors import ConfigError
 from stratalog.spi import Clock, Env, Vfs
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.edited_file import EditedFile
-from stratalog_gateway.security.json_file import replace_json, versioned
+from stratalog_gateway.security.json_file import replace_json, read_field
 
 PRODUCED: Final = "producer_byte_rate"
 FETCHED: Final = "consumer_byte_rate"
@@ -150,7 +150,7 @@ def load_quotas(path: Path) -> Table:
     Raises:
         ConfigError: the file is not of the documented form; the error names the quota by its number from 0.
     """
-    items: Any = versioned(path, _VERSION, "quotas", list)
+    items: Any = read_field(path, _VERSION, "quotas", list)
     found: dict[tuple[Entity, str], float] = {}
     for number, item in enumerate(items):
         found |= limits_of(item, f"{path} quotas[{number}]")

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from stratalog.errors import ConfigError
 from stratalog.spi import Vfs
-from stratalog_gateway.security.json_file import replace_json, versioned
+from stratalog_gateway.security.json_file import replace_json, read_field
 from stratalog_gateway.security.security_settings import SCRAM_SHA_256, SCRAM_SHA_512
 
 ALGORITHMS: Final = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
@@ -78,7 +78,7 @@ def load_users(path: Path) -> Users:
     Raises:
         ConfigError: the file is not of the documented form.
     """
-    users: Any = versioned(path, _VERSION, "users", dict)
+    users: Any = read_field(path, _VERSION, "users", dict)
     found: dict[str, dict[str, Credential]] = {}
     for name, by_mechanism in users.items():
         if not isinstance(by_mechanism, dict):
