@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from stratalog.errors import ConfigError
 from stratalog.spi import Vfs
-from stratalog_gateway.security.json_file import replace_json, read_field
+from stratalog_gateway.security.json_file import read_field, replace_json
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 
 ANY: Final = "*"  # any resource, host, or name of a principal

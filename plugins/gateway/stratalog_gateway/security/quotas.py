@@ -19,7 +19,7 @@ from stratalog.errors import ConfigError
 from stratalog.spi import Clock, Env, Vfs
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.edited_file import EditedFile
-from stratalog_gateway.security.json_file import replace_json, read_field
+from stratalog_gateway.security.json_file import read_field, replace_json
 
 PRODUCED: Final = "producer_byte_rate"
 FETCHED: Final = "consumer_byte_rate"

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from stratalog.errors import ConfigError
 from stratalog.spi import Vfs
-from stratalog_gateway.security.json_file import replace_json, read_field
+from stratalog_gateway.security.json_file import read_field, replace_json
 from stratalog_gateway.security.security_settings import SCRAM_SHA_256, SCRAM_SHA_512
 
 ALGORITHMS: Final = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
