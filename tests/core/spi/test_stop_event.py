@@ -32,6 +32,7 @@ def wait_with_a_signal() -> None:
 
 
 def signal_twice() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests with SIGINT ignored
     with stop_event() as stop:
         signal.raise_signal(signal.SIGINT)
         stop.wait()
@@ -39,6 +40,7 @@ def signal_twice() -> None:
 
 
 def signal_after_the_end() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with stop_event():
         pass
     signal.raise_signal(signal.SIGINT)
