@@ -6,7 +6,7 @@ import io
 import json
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,9 +101,9 @@ def test_a_split_and_what_was_staged_arrive_as_they_were() -> None:
     found = SPLIT.unpack(SPLIT.pack(Split((piece, cut), Isolation.READ_COMMITTED)))
     assert found.isolation is Isolation.READ_COMMITTED
     assert found.pieces[0] == piece
-    assert place.stored(LOG) == STORED
+    assert found.pieces[0].stored() == STORED
     for text in ("", "{}", place.text[:-3], place.text + "\n{}"):
-        wrong = replace(piece, place=PackedSegment(TOPIC_ID, text))
+        wrong = piece._replace(place=PackedSegment(text))
         with pytest.raises(MessageError):
             SPLIT.unpack(SPLIT.pack(Split((wrong,), Isolation.READ_COMMITTED)))
     damage = found.pieces[1].damage

@@ -315,9 +315,10 @@ def parse_segment_key(prefix: str, key: str) -> SegmentKey | None:
 
 def _parse_numbered_key(start: str, key: str) -> SegmentKey | None:
     found = _SEGMENT_KEY.match(key[len(start) :]) if key.startswith(start) else None
-    if not found or int(found["base"]) >= _LONG_END or int(found["epoch"]) >= _INT_END:
+    if found is None:
         return None
-    return SegmentKey(int(found["base"]), int(found["epoch"]))
+    base, epoch = int(found["base"]), int(found["epoch"])
+    return SegmentKey(base, epoch) if base < _LONG_END and epoch < _INT_END else None
 
 
 def is_segment_key(prefix: str, key: str) -> bool:

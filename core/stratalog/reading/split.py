@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
 
@@ -25,29 +26,28 @@ _NUMBERS: Final = ("start", "end", "position", "end_position", "base_offset", "e
 _numbers: Final = attrgetter(*_NUMBERS)
 
 
-@dataclass(frozen=True, slots=True)
-class PackedSegment:
+class _Compressor(threading.local):
+    """The compressor of one thread, because its memory takes longer to prepare than to compress a message."""
+
+    def __init__(self) -> None:
+        self.zstd = ZstdCompressor(_COMPRESSION)
+
+
+_COMPRESSOR: Final = _Compressor()
+
+
+class PackedSegment(NamedTuple):
     """Entry of a segment in the tier's manifest as JSON text, because a plan may contain very many entries."""
 
-    topic_id: TopicId
     text: str
 
     @classmethod
     def of(cls, stored: StoredSegment) -> Self:
         """Return a segment in this form."""
-        return cls(stored.info.topic_id, entry_to_text(stored))
-
-    def stored(self, log: TopicPartition) -> StoredSegment:
-        """Return the segment, checked; ``log`` is the log that has it.
-
-        Raises:
-            StorageError, TypeError, ValueError, KeyError: the text is not an entry.
-        """
-        return entry_from_json(json.loads(self.text), log, self.topic_id)
+        return cls(entry_to_text(stored))
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A part of one segment: records with offsets in [start, end).
 
     Attributes:
@@ -91,6 +91,18 @@ class Piece:
         """Approximate number of bytes of the ``.log`` file that will be read."""
         return self.end_position - self.position
 
+    def stored(self) -> StoredSegment | None:
+        """Return the entry of the segment in the tier's manifest, checked; None if the segment is local.
+
+        Raises:
+            StorageError, TypeError, ValueError, KeyError: the text is not an entry.
+        """
+        if not isinstance(self.place, PackedSegment):
+            return None
+        if self.topic_id is None:
+            raise ValueError(f"a segment of {self.log} in a tier has no topic id")
+        return entry_from_json(json.loads(self.place.text), self.log, self.topic_id)
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -109,17 +121,15 @@ class Split:
         logs: dict[tuple[TopicPartition, TopicId | None], int] = {}
         rows, lines = list[tuple[object, ...]](), list[str]()
         for piece in self.pieces:
-            place: int | str
-            if isinstance(piece.place, PackedSegment):
-                place = logs.setdefault((piece.log, piece.place.topic_id), len(logs))
-                lines.append(piece.place.text)
-            else:
-                place = piece.place
+            place: str | PackedSegment | None = piece.place
+            if isinstance(place, PackedSegment):
+                lines.append(place.text)
+                place = None
             row = logs.setdefault((piece.log, piece.topic_id), len(logs)), place, piece.is_active, piece.records
             rows.append((*row, [_aborted(gone) for gone in piece.aborted], _damage(piece.damage), *_numbers(piece)))
         named = [[log.topic, log.partition, topic_id and topic_id.text] for log, topic_id in logs]
         text = "\n".join([_ENCODER.encode([self.isolation, named, rows]), *lines])
-        return ZstdCompressor(_COMPRESSION).compress(text.encode())
+        return _COMPRESSOR.zstd.compress(text.encode())
 
     @classmethod
     def from_message(cls, data: bytes) -> Self:
@@ -155,33 +165,23 @@ def _log(item: object) -> tuple[TopicPartition, TopicId | None]:
 def _piece(row: list[object], logs: list[tuple[TopicPartition, TopicId | None]], entries: Iterator[str]) -> Piece:
     """Return a piece of a message; its entry of the manifest, if it has one, is the next of ``entries``."""
     number, place, is_active, records, aborted, damage, *numbers = row
-    log, topic_id = _named(number, logs)
+    index = exactly(int, number, "log")
+    if not 0 <= index < len(logs):
+        raise ValueError(f"there is no log {index} of {len(logs)}")
+    log, topic_id = logs[index]
     sizes = {name: exactly(int, value, name) for name, value in zip(_NUMBERS, numbers, strict=True)}
-    return Piece(
+    piece = Piece(
         log=log,
         topic_id=topic_id,
-        place=place if isinstance(place, str) else _packed(*_named(place, logs), next(entries, "")),
+        place=PackedSegment(next(entries, "")) if place is None else exactly(str, place, "place"),
         is_active=exactly(bool, is_active, "is_active"),
         records=None if records is None else exactly(int, records, "records"),
         aborted=tuple(_aborted_from(gone) for gone in exactly(list, aborted, "aborted")),
         damage=None if damage is None else _damage_from(damage),
         **sizes,
     )
-
-
-def _named(number: object, logs: list[tuple[TopicPartition, TopicId | None]]) -> tuple[TopicPartition, TopicId | None]:
-    index = exactly(int, number, "log")
-    if not 0 <= index < len(logs):
-        raise ValueError(f"there is no log {index} of {len(logs)}")
-    return logs[index]
-
-
-def _packed(log: TopicPartition, topic_id: TopicId | None, text: str) -> PackedSegment:
-    if topic_id is None:
-        raise ValueError(f"a segment of {log} in a tier has no topic id")
-    packed = PackedSegment(topic_id, text)
-    packed.stored(log)
-    return packed
+    piece.stored()  # checks the entry
+    return piece
 
 
 def _aborted(gone: AbortedTransaction) -> list[int]:

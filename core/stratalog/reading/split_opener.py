@@ -17,7 +17,7 @@ from stratalog.reading.component_host import split_scheme
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.reading.read_source import ReadSource
 from stratalog.reading.reader import Reader
-from stratalog.reading.split import PackedSegment, Piece, Split
+from stratalog.reading.split import Piece, Split
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 from stratalog.spi.segment_store import SegmentStore
@@ -54,10 +54,11 @@ class SplitOpener:
         Raises:
             SegmentGoneError: the file no longer exists, or another one has its name.
         """
-        if isinstance(piece.place, PackedSegment):
-            stored = piece.place.stored(piece.log)
+        stored = piece.stored()
+        if stored is not None:
             yield RemoteSegment(stored, self._remote().log(piece.log, stored.info.topic_id).fetcher)
             return
+        assert isinstance(piece.place, str)  # the name of a local file
         files = self._local().open_log(str(piece.log))
         topic_id = read_topic_id(files)
         if topic_id is not None and topic_id != piece.topic_id:

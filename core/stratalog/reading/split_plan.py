@@ -7,8 +7,8 @@ task read only the bytes it needs, without an index. Each position is checked ag
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.log.read.log_reader import LogReader
@@ -121,13 +121,12 @@ def _packed(pieces: Sequence[Piece], total: int, count: int, most_records: int |
         yield group
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """A piece as large as its segment allows, with the data for cutting it; ``segment`` is None unless it is local."""
 
     piece: Piece
-    segment: ReadableSegment | None = field(repr=False)
-    components: Components = field(repr=False)
+    segment: ReadableSegment | None
+    components: Components
 
     def cut(self, target_bytes: int, tier: Tier | None) -> Iterator[Piece]:
         """Yield pieces of about ``target_bytes``, cut at entries of the offset index."""
@@ -148,15 +147,14 @@ class _Part:
             # an entry has the last offset of its batch, so the batch belongs to the piece before
             after = entries.after(entry.position + 1) if entries else None
             until = min(whole.end_position if after is None else after.position, whole.end_position)
-            yield replace(whole, start=start, end=entry.offset + 1, position=position, end_position=until)
+            yield whole._replace(start=start, end=entry.offset + 1, position=position, end_position=until)
             start, position = entry.offset + 1, min(until, entry.position)
-        yield replace(whole, start=start, position=position)
+        yield whole._replace(start=start, position=position)
 
     def _opened(self, tier: Tier | None) -> ReadableSegment | None:
-        place = self.piece.place
-        if tier is None or not isinstance(place, PackedSegment):
+        stored = None if tier is None else self.piece.stored()
+        if tier is None or stored is None:
             return self.segment
-        stored = place.stored(self.piece.log)
         return RemoteSegment(stored, tier.log(self.piece.log, stored.info.topic_id).fetcher)
 
 

@@ -43,9 +43,7 @@ SPLIT = Split(
 def test_a_split_arrives_as_it_was() -> None:
     found = Split.from_message(SPLIT.to_message())
     assert found == SPLIT
-    place = found.pieces[0].place
-    assert isinstance(place, PackedSegment)
-    assert place.stored(LOG) == STORED
+    assert [piece.stored() for piece in found.pieces] == [STORED, None, None]
 
 
 def test_the_damage_at_the_end_of_a_log_arrives() -> None:
@@ -84,6 +82,7 @@ def kept(_: list[Any]) -> None:
         forged(lambda fields: fields[2][0].append(1)),
         forged(lambda fields: fields[2][0].__setitem__(0, -1)),
         forged(lambda fields: fields[2][0].__setitem__(1, 7)),
+        forged(lambda fields: fields[2][1].__setitem__(1, None)),
         forged(lambda fields: fields[2][0].__setitem__(2, 0)),
         forged(lambda fields: fields[2][0].__setitem__(4, [[1, 2, 3]])),
         forged(lambda fields: fields[2][0].__setitem__(6, "5")),

@@ -76,8 +76,11 @@ class Authenticity:
             return None
         expected = self._expected(root)
         allows_all = expected is None or self._policy(expected) is not Unauthenticated.WARN
+        allowed = set[str]()  # labels of layouts: there are few, and very many entries
 
         def check(entry: StoredSegment) -> None:
+            if entry.layout in allowed:
+                return
             found = self._of(_name(entry.layout))
             if found is not None and found.is_required(entry.layout):
                 raise TamperedManifestError(
@@ -89,6 +92,7 @@ class Authenticity:
                     f"{expected}",
                     entry.log_key,
                 )
+            allowed.add(entry.layout)
 
         return check
 
@@ -172,7 +176,7 @@ class Authenticity:
 
     def _expected(self, root: Root) -> str | None:
         """Return the layout that must authenticate a root according to the root itself; None if there is none."""
-        names = {_name(entry.layout) for entry in root.entries}
+        names = {_name(label) for label in {entry.layout for entry in root.entries}}
         layout = root.topic.config.get(_LAYOUT_SETTING) if root.topic is not None else None
         if isinstance(layout, str):
             names.add(layout)

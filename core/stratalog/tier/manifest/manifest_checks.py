@@ -87,7 +87,7 @@ def is_writer(text: str) -> bool:
 
 def entry_contradiction(prefix: str, entry: StoredSegment) -> str:
     """Return the defect of an entry of the log under ``prefix`` as text, or ""."""
-    info = entry.info
+    info, places = entry.info, entry.slices.values()
     wrong = ""
     if not 0 <= info.base_offset < info.end_offset or info.size_bytes < 0:
         wrong = f"offsets [{info.base_offset}, {info.end_offset}), {info.size_bytes} bytes"
@@ -95,9 +95,9 @@ def entry_contradiction(prefix: str, entry: StoredSegment) -> str:
         wrong = "names no object for the .log file"
     elif not _LABEL.match(entry.layout) or not _HASH.match(entry.sha256):
         wrong = "malformed layout or hash"
-    known = {key for key in {place.key for place in entry.slices.values()} if is_segment_key(prefix, key)}
-    for place in entry.slices.values():
-        if place.key not in known or place.position < 0 or place.size_bytes < 0:
+    strange = [key for key in {place.key for place in places} if not is_segment_key(prefix, key)]
+    for place in places:
+        if place.key in strange or place.position < 0 or place.size_bytes < 0:
             wrong = f"slice key={place.key!r} position={place.position} size={place.size_bytes}"
     return f"entry {info.base_offset}: {wrong}" if wrong else ""
 
@@ -125,10 +125,11 @@ def refs_contradiction(refs: Sequence[PageRef]) -> str:
 def _entries_contradiction(root: Root) -> str:
     if len(root.entries) > PAGE_ITEMS or len(root.pages) > INLINE_PAGES * (_MAX_LEVEL + 1):
         return f"{len(root.entries)} entries, {len(root.pages)} pages"
+    log, prefix = (root.log, root.topic_id), root.prefix
     for entry in root.entries:
-        if (entry.info.log, entry.info.topic_id) != (root.log, root.topic_id):
+        if (entry.info.log, entry.info.topic_id) != log:
             return f"entry {entry.info.base_offset}: of another log, {entry.info.log} {entry.info.topic_id}"
-        wrong = entry_contradiction(root.prefix, entry)
+        wrong = entry_contradiction(prefix, entry)
         if wrong:
             return wrong
     wrong = refs_contradiction(root.pages)

@@ -172,7 +172,7 @@ class Syncer:
                     )
                 start = max(piece.start, ends.get(piece.log.partition, 0))
                 if start < piece.end:
-                    pieces.append(replace(piece, start=start))
+                    pieces.append(piece._replace(start=start))
             if pieces:
                 found.append(replace(split, pieces=tuple(pieces)))
         return found
