@@ -275,6 +275,18 @@ class Bed:
             return Outcome.ERROR
         return Outcome.LOGGED if names(" ".join(self.results) + messages, self.breaker.target) else Outcome.UNSEEN
 
+    def checked_outcome(self, messages: str) -> Outcome:
+        """Check that no record is lost, that no close hangs, and that an error names the culprit; return the outcome."""
+        outcome = self.outcome(messages)
+        assert self.steps.get("close") != "hangs"
+        found = self.sound_records()
+        assert {place: found.get(place) for place in self.acknowledged} == self.acknowledged
+        assert not self.untyped
+        fault = self.breaker.fault
+        if fault is Fault.RAISES or (fault is Fault.TYPE and self.breaker.target != LISTENER):
+            assert outcome is not Outcome.UNSEEN
+        return outcome
+
     def _open(self, deadline_ms: int = 60_000, *, sound: bool = False) -> Engine:
         config: dict[str, object] = {
             "service.stop.ms": _STOP_MS,

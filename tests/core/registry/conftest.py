@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from broken_bed import DISTRIBUTION, SOURCE, Bed
+from broken_parts import Breaker, Fault
 from stratalog.spi import Codec, OpenContext, Provider, hookimpl
 
 MakePlugin = Callable[..., types.ModuleType]
@@ -37,5 +40,16 @@ def provider() -> Callable[..., Provider[Codec]]:
 
     def make(name: str, version: int = 1, schemes: frozenset[str] = frozenset()) -> Provider[Codec]:
         return Provider(name=name, version=version, schemes=schemes, open=_refuse_to_open)
+
+    return make
+
+
+@pytest.fixture
+def make_bed(tmp_path: Path, install_distribution: Callable[..., None]) -> Callable[[str, Fault], Bed]:
+    """Makes a bed whose breaker breaks this method in this way."""
+
+    def make(method: str, fault: Fault) -> Bed:
+        install_distribution(DISTRIBUTION, entry_points={"acme": "acme_parts"}, modules={"acme_parts": SOURCE})
+        return Bed(tmp_path, Breaker(method, fault))
 
     return make
