@@ -105,7 +105,7 @@ class Filler:
     def fill(self, topic: str, log: Log, batches: int) -> list[int]:
         """Some appends; where (offsets) segments end. The last record stays, whatever the format."""
         chance, ends = self._chance, []
-        version = log.config.record_version
+        version = log.components.formats.chosen(log.config.record_version).magic
         for _ in range(batches):
             producer = chance.randrange(1, 5) if "transactional" in topic else -1
             codec = chance.choice(["gzip", "lz4", "zstd", None]) if topic == "zipped" else None
@@ -129,7 +129,7 @@ class Filler:
             base_sequence=sequence,
             transactional=producer > 0,
         )
-        form = log.components.formats.of(log.config.record_version, topic, 0)
+        form = log.components.formats.chosen(log.config.record_version)
         found = None if codec is None else log.components.codecs.by_name(codec)
         log.append_as_leader(form.encode(written, header, found, None))
 

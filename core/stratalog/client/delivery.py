@@ -70,7 +70,7 @@ class Delivery:
         failed: Callable[[BaseException, bool], None],
     ) -> None:
         self._logs, self._clock, self._options = logs, components.env.clock, options
-        self._format = components.formats.of(MAGIC, "", 0)
+        self._formats, self._format = components.formats, components.formats.of(MAGIC, "", 0)
         self._sequences, self._failed = sequences, failed
 
     def __call__(self, batch: PendingBatch) -> None:
@@ -109,7 +109,7 @@ class Delivery:
         """
         log = self._logs.log(*name)
         sequences = self._sequences
-        if log.config.record_version < MAGIC and not self._options.transactional:
+        if self._formats.chosen(log.config.record_version).magic < MAGIC and not self._options.transactional:
             sequences = None  # older formats have no field for producer ids; Kafka refuses such batches
         data = self._encoded(name, records, sequences)
         end_ns = self._clock.monotonic_ns() + self._options.timeout_ms * NS_IN_MS

@@ -176,7 +176,7 @@ def _looked_up(section: Any) -> tuple[tuple[str, Key, Any], ...]:
 
 def _plain(kind: Any) -> Any:
     """Return the type of a setting without its ``| None``."""
-    if typing.get_origin(kind) not in {types.UnionType, typing.Union}:
+    if kind in _SCALARS or typing.get_origin(kind) not in {types.UnionType, typing.Union}:
         return kind
     return next(choice for choice in typing.get_args(kind) if choice is not types.NoneType)
 
@@ -241,11 +241,19 @@ def _to_str(value: object) -> str:
     return value
 
 
+def _to_number_or_name(value: object) -> int | str:
+    try:
+        return _to_int(value)
+    except ValueError:  # text that is not a number
+        return _to_str(value)
+
+
 _SCALARS: Final[dict[Any, Callable[[object], object]]] = {
     bool: _to_bool,
     int: _to_int,
     float: _to_float,
     str: _to_str,
+    int | str: _to_number_or_name,
 }
 
 

@@ -55,6 +55,11 @@ def _compression(value: str) -> str:
     return "" if _WORD.match(value) else "must be producer, uncompressed, or the name of a codec"
 
 
+def _record_version(value: int | str) -> str:
+    """Return the reason why a word cannot name a format, or "". The engine checks that the format is installed."""
+    return "" if isinstance(value, int) or _WORD.match(value) else "must be 0, 1, 2, or the name of a record format"
+
+
 def _gzip_level(value: int) -> str:
     return "" if value == -1 or 1 <= value <= 9 else "must be -1 or 1 to 9"
 
@@ -205,7 +210,14 @@ class TopicConfig(Section):
         at_least=0,
         doc="Time after which the background duties sync records; they check about once a second.",
     )
-    record_version: int = key("record.version", 2, at_least=0, at_most=2, doc="Record format of appended batches.")
+    record_version: int | str = key(
+        "record.version",
+        2,
+        at_least=0,
+        at_most=2,
+        check=_record_version,
+        doc="Record format of appended batches: the number of Kafka's format, or the name of an installed format.",
+    )
     index_formats: tuple[str, ...] = key(
         "index.formats", ("offset", "time", "transaction"), doc="Names of the index formats of new segments."
     )

@@ -206,6 +206,8 @@ class ComponentHost(Closeable):
             self.registry.cleanup_policies().by_name(policy)
         if (changed is None or "compression.type" in changed) and config.compression_type not in NO_CODEC:
             self.registry.codecs().by_name(config.compression_type)
+        if (changed is None or "record.version" in changed) and isinstance(config.record_version, str):
+            self.registry.record_formats().by_name(config.record_version)
         if changed is None or "tier.layout" in changed:
             self.registry.tier_layouts().by_name(config.tier_layout)
 

@@ -56,6 +56,23 @@ class FormatTable:
             raise CorruptBatchError(f"unknown magic {magic}", file, position)
         return found
 
+    def chosen(self, version: int | str) -> RecordFormat:
+        """Return the format that a topic's ``record.version`` selects, by its magic or by its name.
+
+        Raises:
+            UnknownComponentError: no such format is installed.
+            PluginError: the format cannot be opened, or has the same magic as another format.
+        """
+        if isinstance(version, int):
+            found = self.get(version)
+        else:
+            opened = self._offers.opened()
+            opened.check(version)
+            found = opened.by_name.get(version)
+        if found is None:
+            raise UnknownComponentError(f"no record format {version!r} is installed, which record.version names")
+        return found
+
     def _looked_up(self, magic: int) -> RecordFormat | None:
         opened = self._offers.opened()
         if not opened.by_number.keys() <= self.opened.keys():

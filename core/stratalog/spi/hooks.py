@@ -54,8 +54,8 @@ hookimpl: Final = pluggy.HookimplMarker(PROJECT)
 def stratalog_record_formats() -> Iterable[Provider[RecordFormat]]:
     """Offer record formats.
 
-    The topic setting ``record.version`` selects the format of appended batches. A reader uses the format of the magic in
-    each batch.
+    The topic setting ``record.version`` selects the format of appended batches, by name. A reader uses the format of the
+    magic in each batch.
     """
     return ()
 

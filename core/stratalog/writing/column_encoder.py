@@ -70,7 +70,7 @@ class Encoder:
                 columns = replace(columns, timestamp_ms=int64_column(stamps))
             check_columns(columns, self.config, now_ms)
         codec, level = codec_of(self.config, self.components, 0)
-        found = self.components.formats.of(self.config.record_version, "", 0)
+        found = self.components.formats.chosen(self.config.record_version)
         kind = timestamp_type(self.config)
         for part in self._parted(columns, keep_offsets=keep_offsets):
 

@@ -82,7 +82,7 @@ class LogMachine(RuleBasedStateMachine):
             self.model += [None] * gap
             written, base = self.values([9] * count), len(self.model)
             encoded = [Record(timestamp_ms=t, key=b"k", value=v) for t, v in written]
-            magic = self.bed.topic.record_version
+            magic = self.bed.components.formats.chosen(self.bed.topic.record_version).magic
             data += self.bed.batch(base, encoded, magic=magic, leader_epoch=self.log.leader_epoch)
             self.write(written)
         offsets = self.log.append_as_follower(

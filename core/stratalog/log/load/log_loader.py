@@ -63,7 +63,11 @@ def load(
     Raises:
         CorruptCheckpointError: ``leader-epoch-checkpoint`` is malformed.
         NotAFileError: a directory entry that is not a file has the name of a log file.
+        UnknownComponentError, PluginError: the topic names a record format that is not installed, or cannot be opened.
+            Recovery would take its records for damage, and truncate them.
     """
+    if request.writable and isinstance(config.record_version, str):
+        components.formats.chosen(config.record_version)
     stored = read_epochs(files)
     with ExitStack() as opened:
         names = checked_file_names(files)

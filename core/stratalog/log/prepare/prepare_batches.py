@@ -178,7 +178,7 @@ def _check_inside(given: _Set, columns: RecordColumns) -> list[int]:
 def _fits(given: _Set, offsets: list[int]) -> bool:
     """Return True if a set needs changes of offsets and times only: right magic and codec, offsets 0, 1, 2, ..."""
     first, config = given.first, given.config
-    if first.magic != config.record_version:
+    if first.magic != given.components.formats.chosen(config.record_version).magic:
         return False
     if first.is_control and not first.codec_id:
         return True  # never compressed
@@ -224,7 +224,7 @@ def _rebuilt(given: _Set, columns: RecordColumns, now_ms: int) -> list[PreparedB
         transactional=first.is_transactional,
     )
     codec, level = codec_of(config, given.components, first.codec_id)
-    target = given.components.formats.of(config.record_version, "append", given.position)
+    target = given.components.formats.chosen(config.record_version)
 
     def encode(start: int, end: int) -> bytearray:
         return target.encode(columns.take(start, end), header, codec, level)

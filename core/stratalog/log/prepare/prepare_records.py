@@ -53,7 +53,7 @@ def prepare_records(records: Sequence[Record], config: TopicConfig, components: 
         check_records(records, config, now)
     header = BatchHeader(timestamp_type=timestamp_type(config), append_time_ms=now)
     codec, level = codec_of(config, components, 0)
-    found = components.formats.of(config.record_version, "", 0)
+    found = components.formats.chosen(config.record_version)
     prepared: list[PreparedBatches] = []
     start = 0
     for group in groups:

@@ -32,14 +32,15 @@ class Preparer:
         now_ms: returns the time of the clock.
 
     Raises:
-        CorruptBatchError: no format of the topic's ``record.version`` is installed.
+        UnknownComponentError, PluginError: the format of the topic's ``record.version`` is not installed, or cannot be
+            opened.
     """
 
     __slots__ = ("_components", "_config", "_is_direct", "_rules", "format", "now_ms")
 
     def __init__(self, config: TopicConfig, components: Components) -> None:
         self._config, self._components = config, components
-        self.format = components.formats.of(config.record_version, "", 0)
+        self.format = components.formats.chosen(config.record_version)
         self._is_direct = config.compression_type in NO_CODEC  # then uncompressed batches stay uncompressed
         self.now_ms = components.env.clock.now_ms
         self._rules = Rules(
