@@ -57,7 +57,15 @@ CLI_PAGE: Final = Path("docs/reference/cli.md")
 _BLOCK: Final = re.compile(
     r"(<!-- begin (?P<name>\w+): scripts/generate_docs.py -->\n)(?P<text>.*?)(<!-- end (?P=name) -->)", re.DOTALL
 )
-_TYPES: Final = {bool: "true or false", int: "integer", float: "number", str: "text", tuple: "list", dict: "table", int | str: "integer or text"}
+_TYPES: Final = {
+    bool: "true or false",
+    int: "integer",
+    float: "number",
+    str: "text",
+    tuple: "list",
+    dict: "table",
+    int | str: "integer or text",
+}
 
 _SETTINGS_INTRO: Final = f"""\
 # Settings
