@@ -55,6 +55,7 @@ UNSEEN_LIES: Final = {
     "ObjectStore.read_cached": "the bytes are checked as those of `read`",
     "ObjectStore.unfinished": "the engine aborts only uploads that are not finished",
     "TierLayout.authenticator": "a layout without keys has no authenticator, either",
+    "TierLayout.check": _NO_RESULT,
     "TierLayout.takes_uncompressed": "both answers are possible",
     "CleanupPolicy.local_plan": "the engine evicts only segments that the tier has",
     "CleanupPolicy.plan": "only the policy knows which records it wants to delete",

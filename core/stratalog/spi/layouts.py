@@ -280,6 +280,17 @@ class TierLayout(ABC):
         del segment, start, end, columns, fetch
         return None
 
+    def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
+        """Check the stored bytes that hold none of the segment's files: further objects, and copies of the entry.
+
+        ``verify`` calls it, and reports the error. Optional: the default checks nothing, because ``read`` and
+        ``read_index`` check the files.
+
+        Raises:
+            CorruptObjectError: the fetched bytes cannot be those that the layout stored. ``file`` is the object's key.
+        """
+        del segment, fetch
+
     def authenticator(self) -> ManifestAuthenticator | None:
         """Return the authenticator for manifests of logs in this layout; None if the layout or the settings have none.
 

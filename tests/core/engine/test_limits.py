@@ -109,7 +109,9 @@ def test_a_check_reports_a_root_with_a_huge_index_and_takes_little_memory(bucket
             check = TierLogCheck(tier.log(*name), host.components(TopicConfig()), contents=True)
             assert list(check.roots()) == []
             first = next(found for found in check.segments() if isinstance(found, StoredSegment))
-            assert [finding.kind for finding in check.contents(first)] == [FindingKind.FILE]
+            texts = [(finding.kind, finding.text) for finding in check.contents(first)]
+            assert [kind for kind, _ in texts] == [FindingKind.FILE] * 2, "the copy of the entry differs from it, too"
+            assert "limits.index.bytes" in texts[0][1]
     finally:
         host.close()
 

@@ -325,6 +325,8 @@ MUTANTS: Final = ContractMutants(
         "test_damage_to_the_log_shows_when_all_of_it_is_read": _reads(_unverified),
         "test_a_reply_of_another_size_is_corruption": _reads(_short_replies),
         "test_segments_are_found_without_a_manifest": _discovers(_without_notes),
+        "test_a_check_finds_nothing_in_sound_objects": _made(check=lambda *_: True),
+        "test_a_check_finds_a_damaged_further_object": _made(check=lambda *_: None),
         "test_a_layout_says_if_it_takes_uncompressed_batches": _made(takes_uncompressed="yes"),
         "test_columns_of_bytes_that_are_no_batches_are_left_to_the_core": _made(read_arrow=lambda *_: iter(())),
         "test_an_authenticator_distinguishes_roots_and_keys": _made(authenticator=lambda _: _ConstantMac()),

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import random
 import tracemalloc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from typing import Final
 
@@ -198,6 +198,28 @@ class TierLayoutContract:
         found = found_or_skip(layout, objects)
         assert [dataclasses.replace(one, layout="") for one in found] == [stored]
         assert joined(layout.read(found[0], 0, len(DATA), objects.fetch)) == DATA
+
+    def test_a_check_finds_nothing_in_sound_objects(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
+    ) -> None:
+        """``check`` returns None for the objects that ``write`` stored."""
+        check: Callable[..., object] = layout.check
+        assert check(stored, objects.fetch) is None
+
+    def test_a_check_finds_a_damaged_further_object(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
+    ) -> None:
+        """``check`` raises a StorageError if a further object, which holds none of the files, is damaged."""
+        further = stored.keys - {place.key for place in stored.slices.values()}
+        for key in further:
+            whole = objects.objects[key]
+            middle = len(whole) // 2
+            objects.objects[key] = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+            with pytest.raises(StorageError):
+                layout.check(stored, objects.fetch)
+            objects.objects[key] = whole
+        if not further:
+            pytest.skip("the layout has no further objects")
 
     def test_a_layout_says_if_it_takes_uncompressed_batches(self, layout: TierLayout) -> None:
         """``takes_uncompressed`` is a bool. Whatever it is, ``read`` gives back the bytes that ``write`` was given."""

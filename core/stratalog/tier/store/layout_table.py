@@ -123,6 +123,11 @@ class GuardedLayout(TierLayout):
                     self.guard.refuse("read_arrow", f"returned the columns {batch.schema.names}, not {schema.names}")
                 yield batch
 
+    def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
+        """Check as ``TierLayout.check``."""
+        found = self.guard.call("check", lambda: self._layout.check(segment, fetch))
+        self.guard.check_none("check", found)
+
     def authenticator(self) -> ManifestAuthenticator | None:
         """Return the guarded result of ``TierLayout.authenticator``."""
         with self.guard.calling("authenticator"):

@@ -153,7 +153,7 @@ class TierLogCheck:
     def contents(self, stored: StoredSegment, on_bytes: OnBytes = uncounted) -> list[Finding]:
         """Return the findings inside the existing objects of a segment; needs no ``roots``, so threads can share it."""
         indexes = dict[IndexRole, StoredIndex]()
-        findings = list(self._files(stored, indexes))
+        findings = [*self._files(stored, indexes), *self._further(stored)]
         if self._contents:
             findings += self._caught(
                 lambda: self._log_file(stored, indexes, on_bytes), FindingKind.LOG, stored, stored.log_key
@@ -222,6 +222,15 @@ class TierLogCheck:
             if kind is not FileKind.LOG:
                 check = partial(self._file, stored, kind, indexes)
                 yield from self._caught(check, FindingKind.FILE, stored, place.key, f"the {kind} file: ")
+
+    def _further(self, stored: StoredSegment) -> list[Finding]:
+        """Check the bytes that hold none of the segment's files."""
+        try:
+            self._layout(stored).check(stored, self._store.read_exactly)
+        except _DAMAGED as error:
+            key = getattr(error, "file", "") or stored.log_key
+            return [self._finding(FindingKind.FILE, key, error.reason, getattr(error, "position", 0), stored)]
+        return []
 
     def _file(self, stored: StoredSegment, kind: FileKind, indexes: dict[IndexRole, StoredIndex]) -> list[Finding]:
         data = self._layout(stored).read_index(stored, kind, self._store.read_exactly) or b""

@@ -35,7 +35,7 @@ from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndex, ChunkIndexes, encode_sizes
 from stratalog_formats.layouts.pieces import check_range, cut, exactly, hashed_pieces, place_of, read_small
 from stratalog_formats.layouts.spool import Spool
-from stratalog_formats.layouts.whole import discover_whole, put_whole
+from stratalog_formats.layouts.whole import check_whole, discover_whole, put_whole
 
 NAME: Final = "chunked"
 VERSION: Final = 1
@@ -108,6 +108,10 @@ class ChunkedLayout(TierLayout):
             CorruptObjectError: the store returned another number of bytes, or the hash is wrong.
         """
         return read_small(segment, kind, fetch)
+
+    def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
+        """Check the footer; as ``check_whole``."""
+        check_whole(segment, LABEL, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments whose footers are at the end of ``objects``; as ``discover_whole``."""

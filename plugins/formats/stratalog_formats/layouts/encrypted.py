@@ -145,6 +145,11 @@ class EncryptedLayout(TierLayout):
         reader = self._reader(notes, _identity(segment), fetch)
         return self._layouts.by_label(notes.over).read_arrow(notes.inner, start, end, columns, reader)
 
+    def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
+        """Check as the inner layout does; errors as ``read``."""
+        notes = Notes(segment)
+        self._layouts.by_label(notes.over).check(notes.inner, self._reader(notes, _identity(segment), fetch))
+
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments that the inner layouts find in the encrypted ones of ``objects``.
 

@@ -55,7 +55,7 @@ from stratalog_formats.layouts.parquet_rows import (
 )
 from stratalog_formats.layouts.pieces import check_range, exactly, hashed_pieces, place_of, read_small
 from stratalog_formats.layouts.spool import Spool
-from stratalog_formats.layouts.whole import discover_whole, put_whole
+from stratalog_formats.layouts.whole import check_whole, discover_whole, put_whole
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - only for type checkers
@@ -180,6 +180,10 @@ class ParquetLayout(TierLayout):
             for table in tables
             for batch in rows_between(table, range(start, end), schema, segment.info.log.partition)
         )
+
+    def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
+        """Check the footer; as ``check_whole``."""
+        check_whole(segment, LABEL, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments whose footers are before Parquet's footers; errors as ``discover_whole``."""

@@ -27,7 +27,7 @@ from stratalog.spi import (
 )
 from stratalog_formats.layouts.footer import encode_footer
 from stratalog_formats.layouts.pieces import FILE_HASHES, file_hashes, read_as_is, read_small, small_files
-from stratalog_formats.layouts.whole import is_of, read_footer
+from stratalog_formats.layouts.whole import check_copy, is_of, read_footer
 
 NAME: Final = "plain"
 VERSION: Final = 1
@@ -83,6 +83,17 @@ class PlainLayout(TierLayout):
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
         """Return a small file after a check of its hash; errors as ``read``."""
         return read_small(segment, kind, fetch)
+
+    def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
+        """Check the object with the entry.
+
+        Raises:
+            CorruptObjectError: it is damaged, or the segment names no such object.
+        """
+        named = segment.extra.get("objects")
+        if not isinstance(named, list) or len(named) != 1:
+            raise CorruptObjectError("the entry does not name one further object", segment.log_key)
+        check_copy(segment, LABEL, named[0], 0, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments whose entries are among ``objects``, in two ranged reads each.

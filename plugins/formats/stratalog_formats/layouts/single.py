@@ -20,7 +20,7 @@ from stratalog.spi import (
     TierLayout,
 )
 from stratalog_formats.layouts.pieces import read_as_is, read_small
-from stratalog_formats.layouts.whole import discover_whole, put_whole
+from stratalog_formats.layouts.whole import check_whole, discover_whole, put_whole
 
 NAME: Final = "single"
 VERSION: Final = 1
@@ -53,6 +53,10 @@ class SingleLayout(TierLayout):
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
         """Return a small file after a check of its hash; errors as ``read``."""
         return read_small(segment, kind, fetch)
+
+    def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
+        """Check the footer; as ``check_whole``."""
+        check_whole(segment, LABEL, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments whose footers are at the end of ``objects``; as ``discover_whole``."""

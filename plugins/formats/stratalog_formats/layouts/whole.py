@@ -144,6 +144,24 @@ def read_footer(info: ObjectInfo, fetch: RangeReader, tail_bytes: int = 0) -> tu
     return decode_footer(exactly(fetch, whole, start, end), info.key, start), start
 
 
+def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetch: RangeReader) -> None:
+    """Check the copy of a segment's entry at ``position`` of an object; ``label`` is that of an entry without a layout.
+
+    Raises:
+        CorruptObjectError: it differs from the entry. Only a bucket without manifests needs the copy.
+    """
+    expected = encode_footer(replace(segment, layout=segment.layout or label))
+    end = position + len(expected)
+    if exactly(fetch, ObjectSlice(key, 0, end), position, end) != expected:
+        raise CorruptObjectError("the copy of the entry, for a rebuild without manifests, is damaged", key, position)
+
+
+def check_whole(segment: StoredSegment, label: str, fetch: RangeReader) -> None:
+    """Check the footer of an object that ``put_whole`` stored, as ``check_copy``."""
+    end = max(place.position + place.size_bytes for place in segment.slices.values())
+    check_copy(segment, label, segment.log_key, end, fetch)
+
+
 def is_of(stored: StoredSegment, label: str) -> bool:
     """Return True if the layout with this label, or an older version of it, wrote the entry."""
     return stored.layout.partition("@")[0] == label.partition("@")[0] and _version(stored.layout) <= _version(label)

@@ -136,6 +136,16 @@ def test_a_flipped_bit_in_a_small_file(bucket: Bucket) -> None:
             bucket.flip(place.key, place.position)
 
 
+def test_a_flipped_bit_in_the_copy_of_an_entry(bucket: Bucket) -> None:
+    victim = bucket.entries[1]
+    further = victim.keys - {place.key for place in victim.slices.values()}
+    key = min(further, default=victim.log_key)
+    bucket.flip(key, (bucket.folder / key).stat().st_size - 30)
+    found = bucket.check()
+    assert [(finding.kind, finding.place, finding.segment) for finding in found] == [(FindingKind.FILE, key, victim)]
+    assert "copy of the entry" in found[0].text
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
 def test_a_flipped_bit_in_the_log_is_found_deep_down(bucket: Bucket, share: float) -> None:
     place = bucket.entries[0].slices[next(kind for kind in bucket.entries[0].slices if kind == "log")]
