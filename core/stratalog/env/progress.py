@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
+
+_MARK: Final = "is_from_progress"  # attribute of an exception
 
 
 class Progress(Protocol):
@@ -49,10 +51,22 @@ class ProgressSum:
                 known_total, known_done = known_total + more_total, known_done + more_done
                 self._total, self._done = self._total + more_total, self._done + more_done
                 if self._report is not None:
-                    self._report(self._done, self._total)
+                    self._call(self._report)
 
         report_sums(0, total_bytes)
         return report_sums
+
+    def _call(self, report: Progress) -> None:
+        try:
+            report(self._done, self._total)
+        except BaseException as error:
+            setattr(error, _MARK, True)
+            raise
+
+
+def is_from_progress(error: BaseException) -> bool:
+    """Return True if a callback of progress raised the error, and not the component whose method was at work."""
+    return getattr(error, _MARK, False)
 
 
 def counted(progress: Progress, total_bytes: int) -> OnBytes:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Final, NoReturn, TypeVar
 
 from stratalog.env.deadlines import DeadlineCalls, OverdueError
+from stratalog.env.progress import is_from_progress
 from stratalog.env.threads import is_own_thread
 from stratalog.errors import CorruptionError, PluginError, StorageError
 
@@ -48,7 +49,8 @@ class Guard:
 
         An exception that is not a StorageError leaves the context as a PluginError, with the exception as its cause.
         KeyboardInterrupt and SystemExit are not converted on a thread of the caller. On a thread that stratalog started
-        they become a PluginError too, because they would silently end the thread.
+        they become a PluginError too, because they would silently end the thread. An exception of a caller's callback for
+        progress is never converted: the component only passed it on.
 
         Args:
             method: name of the called method.
@@ -174,7 +176,7 @@ class _Calling:
     ) -> None:
         if self._calls is not None:
             self._calls.left(self)
-        if error is None or isinstance(error, (StorageError, GeneratorExit, self._expected)):
+        if error is None or isinstance(error, (StorageError, GeneratorExit, self._expected)) or is_from_progress(error):
             return
         if isinstance(error, Exception) or is_own_thread():
             raise self._guard.failure(self._method, error)

@@ -91,17 +91,20 @@ def test_the_cleaner_reports_what_both_passes_read(engine: Engine, *, has_tier: 
     assert recorder.check() == 2 * before
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 @pytest.mark.parametrize("work", ["offload", *WORK])
-def test_an_exception_of_the_callback_ends_the_work_which_can_be_repeated(engine: Engine, work: str) -> None:
+def test_an_exception_of_the_callback_ends_the_work_which_can_be_repeated(
+    engine: Engine, work: str, error: type[BaseException]
+) -> None:
     def stop(done_bytes: int, _total_bytes: int) -> None:
         if done_bytes:
-            raise KeyboardInterrupt
+            raise error
 
     run = WORK.get(work, offload)
     records = [[record for record in engine.log("t", number).records() if record.key != b"k1"] for number in (0, 1)]
     if work == "cleaner":
         engine.offload()  # the cleaner leaves logs alone that wait for the tier
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(error):
         run(engine, stop)
     recorder = Recorder()
     run(engine, recorder)

@@ -25,7 +25,7 @@ from stratalog.cleaning.compact.tier_range import CommittedPublisher, TierRange,
 from stratalog.cleaning.compact.two_pass import run_passes
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, rewriters
 from stratalog.cleaning.plan.uncleanable import mark_uncleanable
-from stratalog.env.progress import Progress, counted
+from stratalog.env.progress import Progress, counted, is_from_progress
 from stratalog.env.rate_limit import Throttle
 from stratalog.errors import (
     ClosedError,
@@ -119,7 +119,9 @@ def compact(
         stopped = str(closed)
     except StorageError as wrong:
         error = wrong
-    except Exception as wrong:  # noqa: BLE001 - a filter is a plugin's; the round must continue with the other logs
+    except Exception as wrong:  # a filter is a plugin's; the round must continue with the other logs
+        if is_from_progress(wrong):
+            raise
         error = PluginError(f"compaction of {log.name} failed: {wrong!r}")
         error.__cause__ = wrong
     result = CompactionResult(
