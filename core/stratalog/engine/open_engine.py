@@ -15,9 +15,8 @@ from stratalog.engine.engine import Engine
 from stratalog.engine.open.offline_tier import refusal
 from stratalog.engine.tiering.attach_tier import Attach
 from stratalog.env import Env
-from stratalog.env.deadlines import OverdueError
 from stratalog.env.progress import Progress, ProgressSum
-from stratalog.errors import ConfigError, PluginError, StoreError
+from stratalog.errors import ConfigError, StoreError
 from stratalog.model.arguments import checked
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host, open_tier
@@ -93,14 +92,8 @@ def open_settled_engine(
     """Open an engine with the result of ``engine_settings``; arguments and errors as ``open_engine``."""
     host = open_host(settings, plugins, env)
     work = partial(_opened, host, settings, tier_options, progress, attach)
-    if not host.registry.has_strangers:
-        return work()
-    try:
-        return host.registry.calls.open_unless_stuck(work, Engine.close, settings.engine.plugin_deadline_ms / 1000)
-    except OverdueError as error:
-        raise PluginError(
-            f"{error}: the log directories stay locked until the call returns, or the process ends"
-        ) from error
+    locked = ": the log directories stay locked until the call returns, or the process ends"
+    return host.opened_in_time(work, Engine.close, locked)
 
 
 def _opened(

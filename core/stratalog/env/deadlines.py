@@ -37,15 +37,15 @@ class DeadlineCalls:
 
     Args:
         most: maximum number of laggards of one component.
+        wait_s: default time to wait for a call.
 
     Attributes:
-        wait_s: default time to wait for a call.
+        wait_s: same as the argument.
         has_strangers: True after the first call that ``entered`` announced.
     """
 
-    def __init__(self, most: int = MOST_LAGGARDS) -> None:
-        self._most = most
-        self.wait_s = 300.0
+    def __init__(self, most: int = MOST_LAGGARDS, wait_s: float = 300.0) -> None:
+        self._most, self.wait_s = most, wait_s
         self._lock = threading.Lock()
         self._laggards = Counter[str]()  # by component; under _lock
         self._hurry_s: float | None = None  # deadline of all calls, in the system's monotonic time; set by hurry

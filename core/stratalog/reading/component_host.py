@@ -18,6 +18,7 @@ from stratalog.config.topic import NO_CODEC, TopicConfig
 from stratalog.env import Env
 from stratalog.env.byte_cache import ByteCache
 from stratalog.env.closing import Closeable
+from stratalog.env.deadlines import OverdueError
 from stratalog.env.handles import HandlePool
 from stratalog.errors import ConfigError, PluginClashError, PluginError, StorageError, UnknownComponentError
 from stratalog.model.offers import Offers
@@ -39,6 +40,7 @@ from stratalog.spi.service_contract import Service
 from stratalog.tier.store.layout_table import LayoutTable
 
 C = TypeVar("C")
+T = TypeVar("T")
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -53,7 +55,6 @@ class ComponentHost(Closeable):
 
     def __init__(self, registry: Registry, settings: Settings, env: Env) -> None:
         self.registry, self.settings, self.env = registry, settings, env
-        registry.calls.wait_s = settings.engine.plugin_deadline_ms / 1000
         self.handles = HandlePool(env.files, settings.limits.open_files)
         self._opening = (
             threading.RLock()
@@ -210,6 +211,22 @@ class ComponentHost(Closeable):
             self.registry.record_formats().by_name(config.record_version)
         if changed is None or "tier.layout" in changed:
             self.registry.tier_layouts().by_name(config.tier_layout)
+
+    def opened_in_time(self, work: Callable[[], T], close: Callable[[T], object], advice: str = "") -> T:
+        """Return the result of ``work``, which opens components.
+
+        If a component of another distribution does not return, its call is abandoned; what ``work`` then still opens is
+        closed by ``close``.
+
+        Raises:
+            PluginError: a call has not returned within ``plugin.deadline.ms``; the text names it, and ends with ``advice``.
+        """
+        if not self.registry.has_strangers:
+            return work()
+        try:
+            return self.registry.calls.open_unless_stuck(work, close, self.registry.calls.wait_s)
+        except OverdueError as error:
+            raise PluginError(f"{error}{advice}") from error
 
     def context(
         self,

@@ -52,6 +52,7 @@ def open_reader(
         BucketNotFoundError, StorePermissionError, StoreTimeoutError: the tier cannot be read.
         UnknownComponentError: no installed plugin supports the URI's scheme.
         UnknownSettingError, ConfigError: see ``config`` and ``as_of``.
+        PluginError: a plugin is wrong, or a call into it has not returned within ``plugin.deadline.ms``.
     """
     text = os.fspath(location)
     return open_settled(
@@ -87,8 +88,20 @@ def open_settled(
     that only the tier has raise ``TierUnavailableError``, and ``reader.tier.availability.away`` has the reason.
     """
     host = open_host(settings, plugins, env)
-    opened: Tier | None = None
-    stores = list[SegmentStore]()
+    offline, paths = allow_offline, (text, *others)
+    return host.opened_in_time(lambda: _opened(host, paths, tier, tier_options, as_of, offline, topics), Reader.close)
+
+
+def _opened(
+    host: ComponentHost,
+    paths: Sequence[str],
+    tier: str | None,
+    tier_options: Mapping[str, object] | None,
+    as_of: AsOf | None,
+    allow_offline: bool,  # noqa: FBT001 - called once
+    topics: Collection[str] | None,
+) -> Reader:
+    text, opened, stores = paths[0], None, list[SegmentStore]()
     try:
         if is_tier(host, text):
             opened = open_tier(host, text, tier_options, read_only=True)
@@ -97,7 +110,6 @@ def open_settled(
             raise ConfigError("as_of needs a tier without a directory: give the tier's URI")  # noqa: TRY301 - closes the host
         if tier is not None:
             opened = open_tier(host, tier, tier_options, read_only=True, allow_offline=allow_offline)
-        paths = (text, *others)
         stores.extend(host.segment_store(found, read_only=True) for found in paths)
         return DirectoryReader(", ".join(paths), host, stores, opened)
     except BaseException:

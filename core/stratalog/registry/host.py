@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import pluggy
 
+from stratalog.env.deadlines import DeadlineCalls
 from stratalog.env.threads import is_own_thread
 from stratalog.errors import PluginError
 from stratalog.model.events import (
@@ -95,24 +96,30 @@ class Host:
     """The plugins of one engine. Two hosts share nothing.
 
     Plugins are registered on the thread that opens the engine. The listeners of a plugin run on one thread at a time.
+
+    Args:
+        calls: threads on which the collecting hooks of other distributions run, with a deadline.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, calls: DeadlineCalls) -> None:
+        self._calls = calls
         self._manager = _Manager(hooks.PROJECT)
         self._manager.add_hookspecs(hooks)
         self._origins: dict[str, str] = {}
+        self._strangers = set[str]()  # names of the plugins of other distributions
         self._failures: Counter[str] = Counter()  # under _lock: counted on the notifier threads, read on any thread
         self._lock = threading.Lock()
 
     # --- plugins ---------------------------------------------------------------------------------------------------
 
-    def register(self, plugin: object, name: str, origin: str = "") -> None:
+    def register(self, plugin: object, name: str, origin: str = "", *, is_bundled: bool = False) -> None:
         """Register ``plugin``, or raise PluginError and leave the host unchanged.
 
         Args:
             plugin: the module or object with the hooks.
             name: name of the plugin.
             origin: name of the plugin and its distribution, for messages.
+            is_bundled: True if the plugin comes with stratalog; its hooks are called without a deadline.
 
         Raises:
             PluginError: a hook is misspelt, has arguments that its spec lacks, or has no ``hookimpl``; the plugin has
@@ -125,6 +132,8 @@ class Host:
         try:
             self._manager.register(plugin, name)
             self._origins[name] = origin or f"plugin {name}"
+            if not is_bundled:
+                self._strangers.add(name)
             self._manager.check_pending()  # without this, a misspelt hook is silently ignored
             self._check_hooks(plugin, name)
         except (pluggy.PluginValidationError, PluginError, ValueError) as error:  # ValueError: an equal plugin exists
@@ -221,7 +230,24 @@ class Host:
     # --- calling ---------------------------------------------------------------------------------------------------
 
     def _ask(self, hook: str, item: type[object]) -> tuple[Answer[Any], ...]:  # Any: pluggy knows no types
-        return tuple(_answer(plugin, caller, item) for plugin, caller in self._callers(hook))
+        return tuple(self._answer(plugin, caller, item) for plugin, caller in self._callers(hook))
+
+    def _answer(self, plugin: str, caller: pluggy.HookCaller, item: type[object]) -> Answer[Any]:  # Any: as above
+        def offers() -> tuple[object, ...]:
+            return tuple(offer for answer in caller() for offer in answer)
+
+        try:
+            if plugin in self._strangers:
+                found = self._calls.call(plugin, caller.name, offers, self._calls.wait_s)
+            else:
+                found = offers()
+        except Exception as error:  # noqa: BLE001 - a plugin's hook may raise anything; the answer holds the error
+            return Answer(plugin, error=error)
+        for offer in found:
+            if not isinstance(offer, item):
+                wrong = PluginError(f"{caller.name} must return {item.__name__} values, not {offer!r}")
+                return Answer(plugin, error=wrong)
+        return Answer(plugin, found)
 
     def _tell(self, hook: str, plugin: str, caller: pluggy.HookCaller, event: Event) -> None:
         try:
@@ -244,18 +270,6 @@ class Host:
     def _caller(self, hook: str) -> pluggy.HookCaller:
         caller: pluggy.HookCaller = getattr(self._manager.hook, hook)
         return caller
-
-
-def _answer(plugin: str, caller: pluggy.HookCaller, item: type[object]) -> Answer[Any]:  # Any: as in _ask
-    try:
-        offers = tuple(offer for answer in caller() for offer in answer)
-    except Exception as error:  # noqa: BLE001 - a plugin's hook may raise anything; the answer holds the error
-        return Answer(plugin, error=error)
-    for offer in offers:
-        if not isinstance(offer, item):
-            wrong = PluginError(f"{caller.name} must return {item.__name__} values, not {offer!r}")
-            return Answer(plugin, error=wrong)
-    return Answer(plugin, offers)
 
 
 def _spec_names() -> tuple[str, ...]:

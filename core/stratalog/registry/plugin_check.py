@@ -19,6 +19,7 @@ from typing import Any, Final
 from stratalog.config.engine_settings import Limits
 from stratalog.config.keys import Section
 from stratalog.env import Env
+from stratalog.env.deadlines import DeadlineCalls
 from stratalog.env.handles import HandlePool
 from stratalog.errors import ConfigError, PluginError, PluginImportError, UnknownComponentError
 from stratalog.model.names import (
@@ -103,7 +104,7 @@ def check_plugin(plugin: object) -> list[PluginFinding]:
     """
     candidate = _candidate(plugin) if isinstance(plugin, str) else None
     name = _name_of(plugin)
-    before, host = set(sys.modules), Host()
+    before, host = set(sys.modules), Host(DeadlineCalls())
     try:
         loaded = _registered(host, plugin, candidate)
     except PluginError as error:
@@ -130,7 +131,7 @@ def offers_of(plugin: object) -> Mapping[str, tuple[Provider[Any], ...]]:  # Any
         PluginError: the plugin cannot be imported, or breaks the contract.
         UnknownComponentError: as ``check_plugin``.
     """
-    loaded = _registered(Host(), plugin, _candidate(plugin) if isinstance(plugin, str) else None)
+    loaded = _registered(Host(DeadlineCalls()), plugin, _candidate(plugin) if isinstance(plugin, str) else None)
     if loaded.info.error is not None:
         raise loaded.info.error
     return loaded.providers

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
+from stratalog.env.deadlines import DeadlineCalls, OverdueError
 from stratalog.errors import PluginError, PluginImportError
 from stratalog.registry import component_kinds
 from stratalog.registry.component_kinds import ComponentKind
@@ -14,6 +16,7 @@ from stratalog.registry.discover import Candidate, ambiguity, bundled_hint, find
 from stratalog.registry.host import Answer, Host
 from stratalog.registry.plugins import OfferInfo, PluginInfo, PluginStatus
 from stratalog.registry.resolve import origin
+from stratalog.spi.hooks import PROJECT
 from stratalog.spi.providers import Provider
 
 _LOGGER: Final = logging.getLogger("stratalog.registry")
@@ -45,11 +48,12 @@ class LoadedPlugin:
 
 
 def load_plugins(
-    host: Host, plugins: Sequence[object], allow: Sequence[str], block: Sequence[str]
+    host: Host, plugins: Sequence[object], allow: Sequence[str], block: Sequence[str], calls: DeadlineCalls
 ) -> tuple[LoadedPlugin, ...]:
     """Register the installed plugins and ``plugins`` in ``host``, and collect the offers of each.
 
-    Arguments and errors as ``Registry.load``.
+    Plugins of other distributions are imported on the threads of ``calls``. Other arguments and errors as
+    ``Registry.load``.
     """
     installed = select(find_candidates(), allow, block)
     infos = [_info(candidate, PluginStatus.BLOCKED) for candidate in installed.blocked]
@@ -59,12 +63,14 @@ def load_plugins(
     for candidate in installed.wanted:
         try:
             named = origin(candidate.name, candidate.distribution, candidate.version)
-            host.register(candidate.load(), candidate.name, named)
+            is_bundled = candidate.distribution == PROJECT
+            found = candidate.load() if is_bundled else _imported(named, candidate.load, calls)
+            host.register(found, candidate.name, named, is_bundled=is_bundled)
         except PluginError as error:
             infos.append(_failure(candidate, error))
         else:
             registered[candidate.name] = candidate
-    registered |= dict.fromkeys(_register_passed(host, plugins))
+    registered |= dict.fromkeys(_register_passed(host, plugins, calls))
     loaded = [LoadedPlugin(info, {}) for info in infos] + ask_all(host, registered)
     for plugin in loaded:
         if plugin.info.status is PluginStatus.FAILED:  # log it: no lookup ever reports a plugin that only listens
@@ -72,10 +78,18 @@ def load_plugins(
     return tuple(sorted(loaded, key=lambda plugin: (plugin.info.name, plugin.info.distribution)))
 
 
-def _register_passed(host: Host, plugins: Sequence[object]) -> list[str]:
+def _imported(name: str, work: Callable[[], object], calls: DeadlineCalls) -> object:
+    try:
+        return calls.call(name, "import", work, calls.wait_s)
+    except OverdueError as error:
+        raise PluginError(f"{name}: the import {error}; update the plugin, or add its name to plugins.block") from error
+
+
+def _register_passed(host: Host, plugins: Sequence[object], calls: DeadlineCalls) -> list[str]:
     names = list[str]()
     for plugin in plugins:
-        module = import_named(plugin) if isinstance(plugin, str) else plugin
+        named = f"plugin module {plugin!r}"
+        module = _imported(named, partial(import_named, plugin), calls) if isinstance(plugin, str) else plugin
         if host.is_registered(module):
             continue  # also installed, or passed twice: it counts once
         name = _free_name(host, module)

@@ -36,9 +36,11 @@ class Registry:
     Attributes: ``calls`` has the threads for calls into components with a deadline.
     """
 
-    def __init__(self, host: Host, loaded: Iterable[LoadedPlugin], prefer: Mapping[str, str]) -> None:
+    def __init__(
+        self, host: Host, loaded: Iterable[LoadedPlugin], prefer: Mapping[str, str], calls: DeadlineCalls
+    ) -> None:
         self._host, self._prefer = host, dict(prefer)
-        self.calls = DeadlineCalls()
+        self.calls = calls
         self._loaded = tuple(loaded)
 
     @classmethod
@@ -48,6 +50,7 @@ class Registry:
         allow: Sequence[str] = (),
         block: Sequence[str] = (),
         prefer: Mapping[str, str] | None = None,
+        wait_s: float = 300.0,
     ) -> Self:
         """Find the installed plugins, import those that the settings allow, and collect their offers.
 
@@ -61,12 +64,14 @@ class Registry:
             allow: entry points, as ``name`` or ``distribution:name``; if given, only these are imported.
             block: entry points that are not imported, even if allowed.
             prefer: mapping of URI scheme to provider name, for schemes that several stores serve.
+            wait_s: deadline of the import of a plugin of another distribution, and of each of its hooks and calls.
 
         Raises:
             PluginError: one of ``plugins`` cannot be imported or breaks the contract.
         """
-        host = Host()
-        return cls(host, load_plugins(host, plugins, allow, block), prefer or {})
+        calls = DeadlineCalls(wait_s=wait_s)
+        host = Host(calls)
+        return cls(host, load_plugins(host, plugins, allow, block, calls), prefer or {}, calls)
 
     @classmethod
     def of(cls, settings: Settings, plugins: Sequence[object] = ()) -> Self:
@@ -77,6 +82,7 @@ class Registry:
             allow=engine.plugins_allow,
             block=engine.plugins_block,
             prefer=engine.preferred_stores,
+            wait_s=engine.plugin_deadline_ms / 1000,
         )
 
     def plugins(self) -> tuple[PluginInfo, ...]:

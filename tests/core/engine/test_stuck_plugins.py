@@ -1,15 +1,15 @@
-"""An engine does not wait for a plugin without limit: neither to open nor to start."""
+"""Nothing waits for a plugin without limit: neither an engine or a reader that opens, nor a service that starts."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from stratalog import Engine, open_engine
+from stratalog import Engine, open_engine, open_reader
 from stratalog.errors import PluginError
 from stratalog.spi import OpenContext, Provider, SegmentStore, Service, hookimpl
 
@@ -18,7 +18,7 @@ class Stuck(Service):
     """A segment store that does not open, and a service that does not start, until the test ends."""
 
     def __init__(self) -> None:
-        self.gate = threading.Event()
+        self.gate, self.stuck_hook = threading.Event(), False
 
     def open_store(self, context: OpenContext) -> NoReturn:
         self.gate.wait()
@@ -32,6 +32,8 @@ class Stuck(Service):
 
     @hookimpl
     def stratalog_segment_stores(self) -> Sequence[Provider[SegmentStore]]:
+        if self.stuck_hook:
+            self.gate.wait()
         return [Provider(name="stuck", schemes=frozenset({"stuck"}), open=self.open_store)]
 
     @hookimpl
@@ -46,11 +48,48 @@ def stuck() -> Iterator[Stuck]:
     made.gate.set()
 
 
-def test_a_store_that_does_not_open_is_named(stuck: Stuck) -> None:
+SHORT = {"plugin.deadline.ms": 500}
+
+
+@pytest.mark.parametrize("opened", [open_engine, open_reader])
+def test_a_store_that_does_not_open_is_named(opened: Callable[..., object], stuck: Stuck) -> None:
     with pytest.raises(
         PluginError, match=r"segment store 'stuck' version 1 \(plugin .*Stuck\): open did not return in"
     ):
-        open_engine("stuck://there", plugins=[stuck], config={"plugin.deadline.ms": 1})
+        opened("stuck://there", plugins=[stuck], config=SHORT)
+
+
+def test_a_hook_that_does_not_return_is_named(tmp_path: Path, stuck: Stuck) -> None:
+    stuck.stuck_hook = True
+    with pytest.raises(PluginError, match=r"stratalog_segment_stores of plugin '.*Stuck' failed.*did not return in"):
+        open_reader(tmp_path, plugins=[stuck], config=SHORT)
+
+
+@pytest.mark.parametrize("opened", [open_engine, open_reader])
+def test_an_import_that_does_not_return_is_named(
+    opened: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stuck: Stuck
+) -> None:
+    name = f"stuck_{opened.__name__}"  # each import is the first one
+    (tmp_path / f"{name}.py").write_text("import threading\nthreading.stuck_gate.wait()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(threading, "stuck_gate", stuck.gate, raising=False)
+    with pytest.raises(PluginError, match=f"plugin module '{name}': the import did not return in"):
+        opened(tmp_path / "data", config={**SHORT, "plugins.modules": name})
+
+
+def test_an_installed_plugin_whose_import_does_not_return_is_left_out(
+    tmp_path: Path,
+    install_distribution: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    stuck: Stuck,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = "import threading\nthreading.stuck_gate.wait()\n"
+    install_distribution("acme-dist", entry_points={"acme": "stuck_acme"}, modules={"stuck_acme": source})
+    monkeypatch.setattr(threading, "stuck_gate", stuck.gate, raising=False)
+    with open_engine(tmp_path, config=SHORT) as engine:
+        engine.create_topic("t")
+    assert "of acme-dist 1.0: the import did not return in" in caplog.text
 
 
 def test_a_service_that_does_not_start_is_named(tmp_path: Path, stuck: Stuck) -> None:

@@ -170,7 +170,7 @@ class Hanging(Stranger):
 
 def test_a_layout_that_hangs_is_left_behind_and_what_it_does_later_counts_for_nothing(tmp_path: Path) -> None:
     layout = Hanging()
-    with opened(tmp_path, layout, deadline_ms=1) as engine:
+    with opened(tmp_path, layout, deadline_ms=500) as engine:
         with pytest.raises(PluginError, match=r"stranger.* write did not return in"):
             engine.offload()
         assert "did not return" in engine.tier_lag()[0].error

@@ -10,6 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from stratalog import TopicPartition
+from stratalog.env.deadlines import DeadlineCalls
 from stratalog.errors import PluginError
 from stratalog.model import events
 from stratalog.registry.host import Host
@@ -54,7 +55,7 @@ def test_each_collecting_hook_has_a_method_with_the_same_arguments(name: str) ->
 def test_each_event_has_a_listener_and_reaches_it(make_plugin: MakePlugin, event_type: type[events.Event]) -> None:
     listening = [name for name, spec in SPECS.items() if event_type in dict(arguments(spec)).values()]
     assert len(listening) == 1
-    host, heard = Host(), list[object]()
+    host, heard = Host(DeadlineCalls()), list[object]()
     hook = listening[0].removeprefix("stratalog_")
     host.register(make_plugin("acme", **{hook: hear(heard)}), "acme")
     event = object.__new__(event_type)  # its fields do not matter to who hears it
@@ -70,7 +71,7 @@ def test_every_event_class_is_in_the_union() -> None:
 
 
 def test_offers_are_reported_by_plugin(make_plugin: MakePlugin, provider: MakeProvider) -> None:
-    host = Host()
+    host = Host(DeadlineCalls())
     one, two = provider("one"), provider("two")
     host.register(make_plugin("b", codecs=[two]), "b")
     host.register(make_plugin("a", codecs=iter([one])), "a")
@@ -86,7 +87,7 @@ def test_a_collecting_hook_that_raises_stops_no_other(make_plugin: MakePlugin, p
         yield provider("half")
         raise RuntimeError("no more")
 
-    host = Host()
+    host = Host(DeadlineCalls())
     host.register(make_plugin("a", codecs=half), "a")
     host.register(make_plugin("b", codecs=[provider("whole")]), "b")
     broken, fine = host.codecs()
@@ -97,19 +98,19 @@ def test_a_collecting_hook_that_raises_stops_no_other(make_plugin: MakePlugin, p
 
 @pytest.mark.parametrize("answer", [[object()], 5, "zstd"])
 def test_an_offer_that_is_no_provider_is_an_error(make_plugin: MakePlugin, answer: object) -> None:
-    host = Host()
+    host = Host(DeadlineCalls())
     host.register(make_plugin("acme", codecs=answer), "acme")
     assert host.codecs()[0].error is not None
 
 
 def test_a_hook_that_answers_none_offers_nothing(make_plugin: MakePlugin) -> None:
-    host = Host()
+    host = Host(DeadlineCalls())
     host.register(make_plugin("acme", codecs=lambda: None), "acme")
     assert host.codecs()[0].offers == ()
 
 
 def refused(plugin: object) -> str:
-    host = Host()
+    host = Host(DeadlineCalls())
     with pytest.raises(PluginError) as caught:
         host.register(plugin, "acme")
     assert "acme" not in host
@@ -135,7 +136,7 @@ def test_a_misspelt_hook_is_refused_with_the_right_spelling(make_plugin: MakePlu
 
 def test_a_misspelt_hook_leaves_nothing_of_the_plugin_behind(make_plugin: MakePlugin, provider: MakeProvider) -> None:
     """The plugin's correctly spelt hooks were still called after the refusal, because only half of it was unregistered."""
-    host = Host()
+    host = Host(DeadlineCalls())
     with pytest.raises(PluginError):
         host.register(make_plugin("acme", codex=[], codecs=[provider("zstd")]), "acme")
     assert host.codecs() == ()
@@ -177,7 +178,7 @@ def test_a_plugin_that_cannot_be_hashed_is_refused() -> None:
 
 
 def test_the_same_plugin_or_name_twice_is_refused_and_the_first_stays(make_plugin: MakePlugin) -> None:
-    host, plugin = Host(), make_plugin("acme", codecs=[])
+    host, plugin = Host(DeadlineCalls()), make_plugin("acme", codecs=[])
     host.register(plugin, "acme")
     for other, name in ((plugin, "again"), (plugin, "acme"), (_good(), "acme")):
         with pytest.raises(PluginError, match="registered already"):
@@ -186,7 +187,7 @@ def test_the_same_plugin_or_name_twice_is_refused_and_the_first_stays(make_plugi
 
 
 def test_one_plugin_can_be_reported_alone(make_plugin: MakePlugin) -> None:
-    host, first, second = Host(), list[object](), list[object]()
+    host, first, second = Host(DeadlineCalls()), list[object](), list[object]()
     host.register(make_plugin("a", on_log_opened=hear(first)), "a")
     host.register(make_plugin("b", on_log_opened=hear(second)), "b")
     host.register(make_plugin("c", codecs=[]), "c")
@@ -197,7 +198,7 @@ def test_one_plugin_can_be_reported_alone(make_plugin: MakePlugin) -> None:
 
 
 def test_an_unregistered_plugin_gets_no_event_and_offers_nothing(make_plugin: MakePlugin) -> None:
-    host, heard = Host(), list[object]()
+    host, heard = Host(DeadlineCalls()), list[object]()
     host.register(make_plugin("acme", codecs=[], on_log_opened=hear(heard)), "acme")
     host.unregister("acme")
     host.notify(opened())
@@ -208,7 +209,7 @@ def test_an_unregistered_plugin_gets_no_event_and_offers_nothing(make_plugin: Ma
 def test_a_listener_that_raises_is_logged_and_counted_and_the_rest_hear(
     make_plugin: MakePlugin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    host, heard, event = Host(), list[object](), opened()
+    host, heard, event = Host(DeadlineCalls()), list[object](), opened()
 
     def angry(event: LogOpened) -> None:
         raise RuntimeError(f"not {event.log}")
@@ -226,14 +227,14 @@ def test_a_listener_that_raises_is_logged_and_counted_and_the_rest_hear(
 
 
 def test_an_event_reaches_its_own_listeners_only(make_plugin: MakePlugin) -> None:
-    host, heard = Host(), list[object]()
+    host, heard = Host(DeadlineCalls()), list[object]()
     host.register(make_plugin("acme", on_log_opened=hear(heard)), "acme")
     host.notify(SegmentRolled(log=LOG, base_offset=3))
     assert heard == []
 
 
 def test_two_hosts_share_nothing(make_plugin: MakePlugin, provider: MakeProvider) -> None:
-    one, two, plugin = Host(), Host(), make_plugin("acme", codecs=[provider("zstd")])
+    one, two, plugin = Host(DeadlineCalls()), Host(DeadlineCalls()), make_plugin("acme", codecs=[provider("zstd")])
     one.register(plugin, "acme")
     assert two.codecs() == ()
     two.register(plugin, "acme")
