@@ -18,7 +18,7 @@ from stratalog.engine.open_engine import open_engine
 from stratalog.errors import BucketNotFoundError, ConfigError, StoreError, StoreThrottledError, StoreTimeoutError
 from stratalog.model.records import Record
 from stratalog.spi import BytesSource, CodecTable, Created, Env, HandlePool, ObjectStore, OpenContext
-from stratalog.testing.contracts import ObjectStoreContract
+from stratalog.testing.contracts import EngineContract, EngineSetup, ObjectStoreContract
 from stratalog.testing.faultproxy import FaultProxy, Misdeed, ProxyFault, fault_proxy
 from stratalog.testing.s3 import LocalS3
 from tier_bed import TierBed
@@ -53,6 +53,17 @@ def open_store() -> Iterator[OpenStore]:
 @pytest.fixture
 def store(open_store: OpenStore, local_s3: LocalS3, s3_tier: str) -> ObjectStore:
     return open_store(s3_tier, local_s3.options)
+
+
+@pytest.mark.long
+class TestObstoreInAnEngine(EngineContract):
+    opens_without = False
+    missing = "obstore"
+
+    @pytest.fixture
+    def engine_setup(self, local_s3: LocalS3, s3_tier: str) -> EngineSetup:
+        config = {"plugins.prefer": ["s3=obstore"]}
+        return EngineSetup(plugins=[obstore_tier], config=config, tier=s3_tier, tier_options=local_s3.options)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from example_plugins import imported_of_stratalog, wheel_of
 from prefix_budget import PrefixBudget, PrefixBudgetSection
 from stratalog import Engine, Log, Record, open_engine
 from stratalog.spi import CleanupPolicy, Section
-from stratalog.testing.contracts import CleanupPolicyContract
+from stratalog.testing.contracts import CleanupPolicyContract, EngineContract, EngineSetup
 
 CONFIG = {
     "cleanup.policy": "prefix_budget",
@@ -36,6 +36,16 @@ class TestPrefixBudget(CleanupPolicyContract):
     @pytest.fixture
     def policy(self) -> CleanupPolicy:
         return PrefixBudget()
+
+
+@pytest.mark.long
+class TestPrefixBudgetInAnEngine(EngineContract):
+    missing = "no cleanup policy 'prefix_budget'"
+
+    @pytest.fixture
+    def engine_setup(self) -> EngineSetup:
+        topic = {"cleanup.policy": "prefix_budget,delete", "prefix_budget.records": 1_000_000}
+        return EngineSetup(plugins=[prefix_budget], topic=topic)
 
 
 def append(log: Log, *keys: bytes) -> None:

@@ -12,7 +12,7 @@ from stratalog import Record, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.spi import CleanupPolicy
-from stratalog.testing.contracts import CleanupPolicyContract
+from stratalog.testing.contracts import CleanupPolicyContract, EngineContract, EngineSetup
 from ttl_header.policy import TtlHeaderPolicy
 
 CONFIG = {"cleanup.policy": "ttl_header", "min.cleanable.dirty.ratio": 0, "file.delete.delay.ms": 0}
@@ -22,6 +22,15 @@ class TestTtlHeaderPolicy(CleanupPolicyContract):
     @pytest.fixture
     def policy(self) -> CleanupPolicy:
         return TtlHeaderPolicy()
+
+
+@pytest.mark.long
+class TestTtlHeaderInAnEngine(EngineContract):
+    missing = "no cleanup policy 'ttl_header'"
+
+    @pytest.fixture
+    def engine_setup(self) -> EngineSetup:
+        return EngineSetup(plugins=[ttl_header], topic={"cleanup.policy": "ttl_header,delete"})
 
 
 def record(name: bytes, stamp_ms: int, ttl: bytes | None, header: str = "ttl-ms") -> Record:
