@@ -38,7 +38,7 @@ from stratalog.config.settings_sources import CONFIG_VARIABLE, ENVIRONMENT_PREFI
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.duties.engine_metrics import METRICS
 from stratalog.spi import hooks
-from stratalog_formats.kernels.choice import KERNELS
+from stratalog_formats.kernels.dispatch import KERNELS
 from stratalog_gateway.handlers.dispatch import APIS
 from stratalog_gateway.serve_command import serve
 from stratalog_spark.commands.commands import spark

@@ -9,7 +9,7 @@ from stratalog.extensions import absence
 from stratalog.spi import Codec, CodecTable, Env, HandlePool, OpenContext, RecordFormat
 from stratalog_formats import codecs, records
 from stratalog_formats.kernels import EXTENSIONS
-from stratalog_formats.kernels.choice import COMPILED, KERNELS
+from stratalog_formats.kernels.dispatch import COMPILED, KERNELS
 
 NAME: Final = "stratalog"
 PURE_NAME: Final = "stratalog, pure Python"

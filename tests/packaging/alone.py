@@ -11,7 +11,7 @@ import tempfile
 
 import stratalog
 from stratalog.errors import PluginImportError
-from stratalog_formats.kernels.choice import KERNELS
+from stratalog_formats.kernels.dispatch import KERNELS
 
 if sys.argv[1:] != [KERNELS.name]:
     raise SystemExit(f"the kernels are {KERNELS.name}, wanted was {sys.argv[1:]}")

@@ -8,7 +8,7 @@ import pytest
 from call_paths import Call, main, paths, picture
 from pictures import TreeBox
 
-from stratalog_formats.kernels.choice import KERNELS
+from stratalog_formats.kernels.dispatch import KERNELS
 
 COMPILED = KERNELS.select is not None
 MOST_MODULES = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import twins
 from stratalog import Record
-from stratalog_formats.kernels.choice import PYTHON
+from stratalog_formats.kernels.dispatch import PYTHON
 from stratalog_formats.records.batches import BatchFormat
 
 PLAIN: Final = BatchFormat(twins.TABLE, PYTHON)

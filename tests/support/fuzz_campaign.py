@@ -28,7 +28,7 @@ import twins
 from hostile_batches import Mutant, lie, scramble, shrink
 from stratalog import Record, TimestampType
 from stratalog.spi import BatchHeader, Fields, RecordFormat
-from stratalog_formats.kernels.choice import PYTHON
+from stratalog_formats.kernels.dispatch import PYTHON
 
 SEED: Final = os.environ.get("STRATALOG_FUZZ_SEED", "stratalog")
 CI_COUNT: Final = 500_000

@@ -19,7 +19,7 @@ import twins
 from entry_parts import seal
 from stratalog import Record
 from stratalog.spi import BatchHeader, Codec, RecordFormat
-from stratalog_formats.kernels.choice import PYTHON, Kernels
+from stratalog_formats.kernels.dispatch import PYTHON, Kernels
 
 LIMIT_BYTES: Final = 8 << 20
 CAP_BYTES: Final = LIMIT_BYTES + (4 << 20)

@@ -18,7 +18,7 @@ from stratalog_formats.codecs.lz4 import Lz4Codec
 from stratalog_formats.codecs.snappy import SnappyCodec
 from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.kernels import EXTENSIONS
-from stratalog_formats.kernels.choice import COMPILED, PYTHON, Kernels
+from stratalog_formats.kernels.dispatch import COMPILED, PYTHON, Kernels
 from stratalog_formats.records.batches import BatchFormat
 from stratalog_formats.records.messages_v0 import MessageFormatV0
 from stratalog_formats.records.messages_v1 import MessageFormatV1

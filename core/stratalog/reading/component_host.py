@@ -21,7 +21,7 @@ from stratalog.env.closing import Closeable
 from stratalog.env.deadlines import OverdueError
 from stratalog.env.handles import HandlePool
 from stratalog.errors import ConfigError, PluginClashError, PluginError, StorageError, UnknownComponentError
-from stratalog.model.offers import Offers
+from stratalog.model.numbered_components import NumberedComponents
 from stratalog.registry.component_kinds import CODECS
 from stratalog.registry.guarded_parts import GUARDED_PARTS, guarded_part
 from stratalog.registry.guarded_policy import guarded_policy
@@ -68,8 +68,10 @@ class ComponentHost(Closeable):
         self._layouts: LayoutTable | None = None
         self._index_cache = ByteCache(settings.limits.index_cache_bytes)
         self._failed: dict[tuple[str, str], StorageError] = {}  # components in quarantine; under _opening
-        self._offered_codecs = Offers("codec", "id", CODEC_IDS, self._openers(registry.codecs()))
-        self._offered_formats = Offers("record format", "magic", MAGICS, self._openers(registry.record_formats()))
+        self._offered_codecs = NumberedComponents("codec", "id", CODEC_IDS, self._openers(registry.codecs()))
+        self._offered_formats = NumberedComponents(
+            "record format", "magic", MAGICS, self._openers(registry.record_formats())
+        )
         self._codecs = CodecTable(offers=self._offered_codecs)
         self._formats = FormatTable(offers=self._offered_formats)
         providers: list[Provider[Any]] = [offer.provider for offer in registry.codecs().offers()]  # Any: of both kinds

@@ -11,7 +11,7 @@ from stratalog.config.engine_settings import Limits
 from stratalog.env import Env
 from stratalog.env.byte_cache import ByteCache
 from stratalog.errors import CorruptBatchError, StorageError, UnknownComponentError
-from stratalog.model.offers import Offers
+from stratalog.model.numbered_components import NumberedComponents
 from stratalog.registry.guard import Guard
 from stratalog.spi.codecs import CodecTable
 from stratalog.spi.extra import ExtraIndex
@@ -34,9 +34,11 @@ class FormatTable:
         opened: the formats that are open already, by magic; replaced as a whole.
     """
 
-    def __init__(self, formats: Iterable[RecordFormat] = (), offers: Offers[RecordFormat] | None = None) -> None:
+    def __init__(
+        self, formats: Iterable[RecordFormat] = (), offers: NumberedComponents[RecordFormat] | None = None
+    ) -> None:
         self.opened: Mapping[int, RecordFormat] = {found.magic: found for found in formats}
-        self._offers = offers or Offers[RecordFormat]("record format", "magic", MAGICS)
+        self._offers = offers or NumberedComponents[RecordFormat]("record format", "magic", MAGICS)
 
     def get(self, magic: int) -> RecordFormat | None:
         """Return the format of this magic; None if no format has it.

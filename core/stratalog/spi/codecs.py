@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from stratalog.errors import PluginClashError, UnsupportedCompressionError
 from stratalog.model.batches import Buffer
-from stratalog.model.offers import Offers, Opened
+from stratalog.model.numbered_components import NumberedComponents, Opened
 
 
 class Codec(ABC):
@@ -62,10 +62,12 @@ class CodecTable:
             two codecs of ``offers`` have the same id, the first use of that id raises this error instead.
     """
 
-    def __init__(self, codecs: Iterable[tuple[str, Codec]] = (), offers: Offers[Codec] | None = None) -> None:
+    def __init__(
+        self, codecs: Iterable[tuple[str, Codec]] = (), offers: NumberedComponents[Codec] | None = None
+    ) -> None:
         self._by_name = dict(codecs)
         self._by_id = dict[int, Codec]()
-        self._offers = offers or Offers[Codec]("codec", "id", CODEC_IDS)
+        self._offers = offers or NumberedComponents[Codec]("codec", "id", CODEC_IDS)
         for name, codec in self._by_name.items():
             if self._by_id.setdefault(codec.id, codec) is not codec:
                 raise PluginClashError(

@@ -32,7 +32,7 @@ _MARKS_SHARE: Final = 32  # largest share of a round's memory that the marks may
 
 
 @dataclass(frozen=True, slots=True)
-class Dirt:
+class DirtyRange:
     """The part of a log that may be compacted, and its dirty ratio.
 
     Offsets in [``dirty_start``, ``end``) have not been compacted and may be. ``limit`` is the reason why compaction
@@ -200,7 +200,7 @@ def find_dirt(
     checkpoint: int,
     config: TopicConfig,
     now_ms: int,
-) -> Dirt:
+) -> DirtyRange:
     """Return which of consecutive segments may be compacted: those below ``closed``, dirty from ``checkpoint`` on."""
     dirty_start = max(checkpoint, part[0].base_offset)
     whole = [segment for segment in part if not segment.is_active]
@@ -214,7 +214,7 @@ def find_dirt(
     limit = max(first.offset, dirty_start)
     end = next((found.base_offset for found in whole if found.end_offset > limit), closed.offset)
     latest_ms = now_ms - config.max_compaction_lag_ms
-    return Dirt(
+    return DirtyRange(
         start=part[0].base_offset,
         dirty_start=dirty_start,
         end=end,

@@ -16,9 +16,9 @@ from stratalog.errors import StorageError
 from stratalog.spi import Clock
 from stratalog_gateway.handlers.dispatch import PRODUCE
 from stratalog_gateway.handlers.request import Response
+from stratalog_gateway.run_lock import RunLock
 from stratalog_gateway.security.connection_quotas import ConnectionQuotas
 from stratalog_gateway.security.endpoints import Endpoint
-from stratalog_gateway.turns import Turns
 from stratalog_gateway.wire.fetch_codec import Piece
 from stratalog_gateway.wire.frames import Frames
 from stratalog_gateway.wire.primitives import MalformedRequestError
@@ -27,7 +27,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _TIMEVAL: Final = struct.Struct("@ll")  # seconds, microseconds
 _MAX_PIECES: Final = 512  # of one sendmsg; the system's limit is 1024
 _TOGETHER: Final = 16  # responses to short requests in one send
-_TURNS: Final = Turns()  # of the process, as Python's own lock
+_RUN_LOCK: Final = RunLock()  # of the process, as Python's own lock
 _BACKLOG: Final = 1024
 _WARNING_NS: Final = 1_000_000_000
 _PAUSE_S: Final = 0.1  # after a connection that could not be accepted
@@ -44,13 +44,13 @@ class Requests(Protocol):
         """Return the response to a request; may wait."""
 
 
-class Greeter(Protocol):
+class Handshake(Protocol):
     """Makes a connection ready for requests."""
 
     def secured(self, connection: socket.socket) -> socket.socket:
         """Return the connection, encrypted if the listener's protocol wants that; exchanges no bytes yet."""
 
-    def greet(self, connection: socket.socket, host: str) -> Requests:
+    def perform(self, connection: socket.socket, host: str) -> Requests:
         """Complete the TLS handshake of a connection from an address, and return what answers its requests."""
 
 
@@ -59,7 +59,7 @@ class Listener:
 
     Args:
         endpoint: the address; its port becomes the one that was chosen.
-        greeter: makes each connection ready for requests.
+        handshake: makes each connection ready for requests.
         quotas: limits of connections, shared by all listeners.
         clock: source of the time for waits.
         idle_ms: time after which a connection is closed whose client neither sends nor receives.
@@ -69,9 +69,9 @@ class Listener:
     """
 
     def __init__(
-        self, endpoint: Endpoint, greeter: Greeter, quotas: ConnectionQuotas, clock: Clock, *, idle_ms: int
+        self, endpoint: Endpoint, handshake: Handshake, quotas: ConnectionQuotas, clock: Clock, *, idle_ms: int
     ) -> None:
-        self._greeter, self._quotas, self._clock, self._idle_ms = greeter, quotas, clock, idle_ms
+        self._handshake, self._quotas, self._clock, self._idle_ms = handshake, quotas, clock, idle_ms
         family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
         self._socket = socket.create_server((endpoint.host, endpoint.port), family=family, backlog=_BACKLOG)
         endpoint.port = self._socket.getsockname()[1]
@@ -154,7 +154,7 @@ class Listener:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # notices a machine that is gone
             connection = self._secured(connection)
-            requests = self._greeter.greet(connection, host)
+            requests = self._handshake.perform(connection, host)
             self._answer_all(connection, requests)
         except (MalformedRequestError, StorageError) as error:
             _LOGGER.warning("a connection was closed: %s host=%s", error, host)
@@ -170,7 +170,7 @@ class Listener:
     def _secured(self, connection: socket.socket) -> socket.socket:
         """Return a connection with time limits, encrypted if its listener wants that."""
         with self._lock:  # `stop` sees the one or the other
-            found = self._greeter.secured(connection)
+            found = self._handshake.secured(connection)
             self._open[found] = self._open.pop(connection)
             if self._stopping.is_set():
                 _shut(found)
@@ -198,14 +198,14 @@ class Listener:
                     return
                 frames.received(count)
                 continue
-            turn = (
-                _TURNS.take() if response.is_short else None
+            held = (
+                _RUN_LOCK.acquire() if response.is_short else None
             )  # the next request of this client is probably short, too
             try:
                 response = _answer(connection, requests, frames)
             finally:
-                if turn is not None:
-                    turn.release()
+                if held is not None:
+                    held.release()
             frames.limit_bytes = requests.limit_bytes
             if response.throttle_ms:
                 self._clock.wait(self._stopping, min(response.throttle_ms, self._idle_ms))

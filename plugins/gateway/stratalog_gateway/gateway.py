@@ -9,11 +9,11 @@ from stratalog.errors import ConfigError
 from stratalog.spi import Clock
 from stratalog_gateway.connections import Listener
 from stratalog_gateway.faults import Faults
-from stratalog_gateway.greeter import EndpointGreeter
 from stratalog_gateway.groups.coordinator import GroupCoordinator
 from stratalog_gateway.groups.upkeep import GroupUpkeep
 from stratalog_gateway.handlers.dispatch import Dispatcher
 from stratalog_gateway.handlers.sasl import Dispatch
+from stratalog_gateway.handshake import EndpointHandshake
 from stratalog_gateway.node import LogSource, Node
 from stratalog_gateway.read_only import ReadOnlyPermissions, ReadOnlySource
 from stratalog_gateway.security.authorizer import Authorizer
@@ -66,8 +66,8 @@ class Gateway:
         self._listeners: list[Listener] = []
         try:
             for endpoint in self._endpoints:
-                greeter = EndpointGreeter(endpoint, self._node, dispatch, permissions)
-                self._listeners.append(self._listener(endpoint, greeter))
+                handshake = EndpointHandshake(endpoint, self._node, dispatch, permissions)
+                self._listeners.append(self._listener(endpoint, handshake))
         except BaseException:
             self.stop(0)
             raise
@@ -80,10 +80,10 @@ class Gateway:
             found = Authorizer(acls, super_users, allow_everyone=settings.allow_everyone)
         return found if self._source is None else ReadOnlyPermissions(found)
 
-    def _listener(self, endpoint: Endpoint, greeter: EndpointGreeter) -> Listener:
+    def _listener(self, endpoint: Endpoint, handshake: EndpointHandshake) -> Listener:
         settings = self._node.settings
         try:
-            return Listener(endpoint, greeter, self._quotas, self._node.clock, idle_ms=settings.idle_ms)
+            return Listener(endpoint, handshake, self._quotas, self._node.clock, idle_ms=settings.idle_ms)
         except OSError as error:
             reason = f"cannot listen on {endpoint.host}:{endpoint.port} ({error.strerror})"
             raise ConfigError(reason).advised("choose a free address") from error

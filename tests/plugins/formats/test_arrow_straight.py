@@ -16,7 +16,7 @@ from stratalog import Record, TimestampType
 from stratalog.errors import ConfigError, CorruptBatchError, PluginImportError
 from stratalog.model.arrow import arrow_schema
 from stratalog.spi import ArrowBuffers, BatchHeader, BatchTable, Fields, arrow_batches
-from stratalog_formats.kernels.choice import PYTHON, Kernels
+from stratalog_formats.kernels.dispatch import PYTHON, Kernels
 from stratalog_formats.records.batches import BatchFormat
 
 LIMIT_BYTES = 1 << 20

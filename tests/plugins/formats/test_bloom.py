@@ -17,7 +17,7 @@ from stratalog.spi import ExtraIndex, TopicConfig
 from stratalog.testing.contracts import ExtraIndexContract
 from stratalog_formats.indexes.bloom import BloomIndex, BloomReader
 from stratalog_formats.indexes.bloom_section import BloomSection
-from stratalog_formats.kernels.choice import Kernels
+from stratalog_formats.kernels.dispatch import Kernels
 
 ALL = (1 << 64) - 1
 

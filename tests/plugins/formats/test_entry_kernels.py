@@ -14,7 +14,7 @@ import twins
 from stratalog.errors import CorruptBatchError
 from stratalog.model.batches import BATCH_COLUMNS
 from stratalog.spi import BatchTable, IndexBuilder, PreparedBatches, ScanStop
-from stratalog_formats.kernels.choice import Kernels
+from stratalog_formats.kernels.dispatch import Kernels
 
 BASE = 1 << 40
 ENTRY = Struct(">ii")

@@ -16,7 +16,7 @@ from stratalog import Record
 from stratalog.errors import CorruptBatchError, InvalidRecordError
 from stratalog.model.prepared import PreparedBatches
 from stratalog.spi import BatchHeader, Buffer, Codec, RecordFormat, ScanStop
-from stratalog_formats.kernels.choice import PYTHON
+from stratalog_formats.kernels.dispatch import PYTHON
 
 LIMIT_BYTES = 1 << 20
 INT32, INT64 = Struct(">i"), Struct(">q")

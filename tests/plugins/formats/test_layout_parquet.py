@@ -25,7 +25,7 @@ from stratalog.spi import BatchHeader, CodecTable, FileKind, StoredSegment, Tier
 from stratalog.testing.contracts import TierLayoutContract
 from stratalog.testing.contracts.made_segments import MemoryObjects
 from stratalog.testing.contracts.tier_layout import a_segment, joined
-from stratalog_formats.kernels.choice import PYTHON, Kernels
+from stratalog_formats.kernels.dispatch import PYTHON, Kernels
 from stratalog_formats.layouts.parquet import ParquetLayout, ParquetSection
 from stratalog_formats.layouts.parquet_rows import RowMaker, row_buffers
 

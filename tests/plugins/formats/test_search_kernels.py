@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import twins
 from stratalog.spi import OffsetPosition
-from stratalog_formats.kernels.choice import Kernels
+from stratalog_formats.kernels.dispatch import Kernels
 
 OFFSET, TIME = Struct(">ii"), Struct(">qi")
 INT32, INT64 = st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1)

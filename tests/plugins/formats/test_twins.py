@@ -17,7 +17,7 @@ from stratalog.errors import CorruptBatchError, InvalidRecordError
 from stratalog.model.batches import BATCH_COLUMNS
 from stratalog.model.prepared import PreparedBatches
 from stratalog.spi import BatchTable, Fields, ScanStop
-from stratalog_formats.kernels.choice import PYTHON, Kernels
+from stratalog_formats.kernels.dispatch import PYTHON, Kernels
 
 RECORDS = (
     Record(timestamp_ms=1000, key=b"key", value=b"value"),

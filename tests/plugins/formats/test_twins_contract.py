@@ -7,7 +7,7 @@ import pytest
 import twins
 from stratalog.spi import Codec, RecordFormat
 from stratalog.testing.contracts import RecordFormatContract
-from stratalog_formats.kernels.choice import Kernels
+from stratalog_formats.kernels.dispatch import Kernels
 
 
 @pytest.fixture(params=twins.TWINS)

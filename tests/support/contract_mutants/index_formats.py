@@ -11,7 +11,7 @@ from stratalog.errors import CorruptIndexError
 from stratalog.spi import AbortedTransaction, Buffer, IndexBuilder, IndexFormat, OffsetPosition, PreparedBatches
 from stratalog.testing.contracts import IndexFormatContract
 from stratalog_formats.indexes.offset import OffsetIndex, OffsetReader
-from stratalog_formats.kernels.choice import PYTHON
+from stratalog_formats.kernels.dispatch import PYTHON
 
 _SIZE: Final = OffsetIndex.entry_bytes
 

@@ -13,7 +13,7 @@ from entry_parts import entries_of, parts_of_entry, parts_of_records, seal
 from hostile_batches import lie, scramble, shrink
 from stratalog import Record
 from stratalog.spi import BatchHeader
-from stratalog_formats.kernels.choice import PYTHON
+from stratalog_formats.kernels.dispatch import PYTHON
 
 FORMATS = twins.formats(PYTHON)
 

@@ -20,7 +20,7 @@ import deflate
 from stratalog.errors import CorruptBatchError, DecompressedSizeError
 from stratalog.spi import Buffer, Codec
 from stratalog_formats.codecs.levels import checked_level
-from stratalog_formats.kernels.choice import KERNELS
+from stratalog_formats.kernels.dispatch import KERNELS
 
 _DEFAULT_LEVEL: Final = 6  # zlib's default, for level -1
 _RAW_WINDOW: Final = -15  # zlib: 15 bits of window, no framing

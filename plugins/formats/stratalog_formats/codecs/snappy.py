@@ -16,7 +16,7 @@ from cramjam import snappy as library
 from stratalog.errors import CorruptBatchError, DecompressedSizeError
 from stratalog.spi import Buffer, Codec
 from stratalog_formats.codecs.repeatable import repeatable
-from stratalog_formats.kernels.choice import KERNELS
+from stratalog_formats.kernels.dispatch import KERNELS
 
 _MAGIC: Final = b"\x82SNAPPY\0"
 _HEAD: Final = _MAGIC + Struct(">ii").pack(1, 1)

@@ -14,7 +14,7 @@ from stratalog import RecordColumns
 from stratalog.errors import CorruptIndexError
 from stratalog.spi import Buffer, ExtraIndex, ExtraIndexBuilder, ExtraIndexReader, TopicConfig
 from stratalog_formats.indexes.bloom_section import NAME, BloomSection
-from stratalog_formats.kernels.choice import KERNELS, Kernels
+from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 
 _HEAD: Final = Struct("<IB")  # size of the filter, positions of a key; the filter follows
 _HASH_BYTES: Final = 8

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from stratalog.errors import CorruptIndexError
 from stratalog.spi import Buffer, IndexReader
-from stratalog_formats.kernels.choice import KERNELS, Kernels
+from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 
 Entry = TypeVar("Entry")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from stratalog.spi import Buffer, IndexBuilder, IndexFormat, IndexReader, IndexRole, OffsetPosition, TopicConfig
 from stratalog_formats.indexes.entries import EntryReader
-from stratalog_formats.kernels.choice import KERNELS, Kernels
+from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.kernels.entries import OFFSET_ENTRY
 
 

@@ -20,7 +20,7 @@ from stratalog.spi import (
     TopicConfig,
 )
 from stratalog_formats.indexes.entries import EntryReader
-from stratalog_formats.kernels.choice import KERNELS, Kernels
+from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.kernels.entries import TIME_ENTRY
 
 

@@ -34,7 +34,7 @@ from stratalog.spi import (
     TierLayout,
     key,
 )
-from stratalog_formats.kernels.choice import KERNELS, Kernels
+from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.layouts.parquet_directory import (
     END_BYTES,
     MAGIC,

@@ -24,7 +24,7 @@ from stratalog.spi import (
     RecordFormat,
     ScanStop,
 )
-from stratalog_formats.kernels.choice import KERNELS, Kernels
+from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.kernels.layout import BATCH_CRC_POSITION, BATCH_HEADER_BYTES, FRAME_BYTES
 from stratalog_formats.kernels.rebuild import BATCH_PIECE, BYTES_HEAD, BYTES_PIECE, RowBuffers
 from stratalog_formats.records.batches import BatchFormat

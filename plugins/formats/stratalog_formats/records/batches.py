@@ -28,7 +28,7 @@ from stratalog.spi import (
     RecordFormat,
     arrow_batches,
 )
-from stratalog_formats.kernels.choice import KERNELS, Kernels
+from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.kernels.encode import Body
 from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES
 from stratalog_formats.records.retain import retain_batches

@@ -12,7 +12,7 @@ from typing import Final
 from stratalog import RecordColumns
 from stratalog.errors import CorruptBatchError
 from stratalog.spi import CODEC_MASK, NO_EPOCH, BatchTable, Buffer, Fields, RecordBatch, ScanStop
-from stratalog_formats.kernels.choice import Kernels
+from stratalog_formats.kernels.dispatch import Kernels
 from stratalog_formats.kernels.layout import FRAME_BYTES, INT32, MESSAGE_HEADER_BYTES, OVERHEAD_BYTES
 
 KEY_POSITIONS: Final = {0: MESSAGE_HEADER_BYTES, 1: MESSAGE_HEADER_BYTES + 8}  # position of the key's length, by magic

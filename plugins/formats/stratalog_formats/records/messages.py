@@ -35,7 +35,7 @@ from stratalog.spi import (
     RecordFormat,
     Verdict,
 )
-from stratalog_formats.kernels.choice import KERNELS, Kernels
+from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.kernels.encode import check_offsets, check_timestamp, no_records
 from stratalog_formats.kernels.layout import (
     FRAME_BYTES,

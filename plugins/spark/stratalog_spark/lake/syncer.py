@@ -13,7 +13,7 @@ from stratalog.reading import Piece, Split
 from stratalog_spark.lake.columns import quarantine_columns, raw_columns, record_columns, value_columns, with_added
 from stratalog_spark.lake.schemas import SchemaSet, parser_of
 from stratalog_spark.lake.table import LakeTable, Layout, LiveFile, Mark, NewFile, TableConflictError, TableTarget
-from stratalog_spark.lake.work import BUCKET_TASK, DONE, REWRITE_TASK, SORTED, Bucket, Rewrite, Sorted, Work
+from stratalog_spark.lake.tasks import BUCKET_TASK, DONE, REWRITE_TASK, SORTED, Bucket, Rewrite, Sorted, Work
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.tasks.messages import SPLIT
 from stratalog_spark.tasks.run_tasks import SparkJobError, run_tasks, sized_groups

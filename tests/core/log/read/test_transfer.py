@@ -22,7 +22,7 @@ from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets, Watermark
 from stratalog.model.segment_info import FileSlice
 from stratalog.segment.components import Components
 from stratalog.testing.faults import FaultyVfs
-from stratalog_formats.kernels.choice import KERNELS
+from stratalog_formats.kernels.dispatch import KERNELS
 
 COUNT = 24
 LARGE = 1 << 20

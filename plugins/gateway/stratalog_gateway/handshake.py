@@ -18,7 +18,7 @@ from stratalog_gateway.security.tls import TlsContext, certificate_subject, prin
 _NO_CERTIFICATES: Final = "none"
 
 
-class EndpointGreeter:
+class EndpointHandshake:
     """Makes the connections of one listener ready for requests. Thread-safe.
 
     Raises:
@@ -40,7 +40,7 @@ class EndpointGreeter:
         """Return the connection, encrypted if the listener's protocol wants that; exchanges no bytes yet."""
         return connection if self._tls is None else self._tls.encrypted(connection)
 
-    def greet(self, connection: socket.socket, host: str) -> Requests:
+    def perform(self, connection: socket.socket, host: str) -> Requests:
         """Complete the TLS handshake of a connection from an address, and return what answers its requests.
 
         Raises:

@@ -42,7 +42,7 @@ class Opened(Generic[C]):
         return "".join(f"; {failure}" for failure in self.failures.values())
 
 
-class Offers(Generic[C]):
+class NumberedComponents(Generic[C]):
     """Components of one kind, opened when the first one is needed. Thread-safe.
 
     A component that cannot be opened, or has a wrong number, is put in quarantine: its use raises the error, and all

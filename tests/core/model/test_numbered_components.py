@@ -9,7 +9,7 @@ import pytest
 
 from stratalog.errors import PluginClashError, PluginError, UnknownComponentError, UnsupportedCompressionError
 from stratalog.model.batches import Buffer
-from stratalog.model.offers import Offers
+from stratalog.model.numbered_components import NumberedComponents
 from stratalog.segment.components import MAGICS, FormatTable
 from stratalog.spi import Codec, CodecTable, RecordFormat
 from stratalog.spi.codecs import CODEC_IDS
@@ -33,7 +33,9 @@ class Openers:
         self.numbers, self.opened = numbers, list[str]()
 
     def table(self) -> CodecTable:
-        return CodecTable(offers=Offers("codec", "id", CODEC_IDS, {name: self.opener(name) for name in self.numbers}))
+        return CodecTable(
+            offers=NumberedComponents("codec", "id", CODEC_IDS, {name: self.opener(name) for name in self.numbers})
+        )
 
     def opener(self, name: str) -> Callable[[], Codec]:
         def opened() -> Codec:
@@ -74,7 +76,7 @@ def test_an_id_that_two_codecs_have_is_used_by_neither() -> None:
 
 
 def formats(**openers: Callable[[], RecordFormat]) -> FormatTable:
-    return FormatTable(offers=Offers("record format", "magic", MAGICS, openers))
+    return FormatTable(offers=NumberedComponents("record format", "magic", MAGICS, openers))
 
 
 def failing() -> RecordFormat:
