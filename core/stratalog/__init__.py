@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stratalog.env.progress import Progress
     from stratalog.log.append.commit import AppendResult
     from stratalog.log.log import Log
+    from stratalog.log.read.down_convert import Converted
     from stratalog.log.read.fetch import Fetched
     from stratalog.log.read.log_reader import LogReader
     from stratalog.log.read.transfer import Transfer
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from stratalog.reading.open_reader import open_reader
     from stratalog.reading.reader import Reader, TopicInfo
     from stratalog.reading.topic_table import TopicSetting
-    from stratalog.segment.down_convert import Converted
 
 __version__ = "0.1.0"
 
@@ -121,7 +121,7 @@ _HOMES: Final = {
         "TopicInfo",
     ),
     "stratalog.reading.topic_table": ("TopicSetting",),
-    "stratalog.segment.down_convert": ("Converted",),
+    "stratalog.log.read.down_convert": ("Converted",),
 }
 
 _MODULES: Final = frozenset({"aio", "errors"})

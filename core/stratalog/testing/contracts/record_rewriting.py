@@ -10,11 +10,11 @@ from itertools import product
 import pytest
 
 from stratalog.errors import DecompressedSizeError, InvalidRecordError
+from stratalog.log.read.down_convert import convert
 from stratalog.model.batches import TIMESTAMP_TYPE_BIT, BatchTable, ScanStop, TimestampType
 from stratalog.model.prepared import PreparedBatches
 from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.segment.components import FormatTable
-from stratalog.segment.down_convert import convert
 from stratalog.spi.codecs import Codec, CodecTable
 from stratalog.spi.formats import BatchHeader, RecordFormat, Verdict
 from stratalog.testing.contracts.record_bed import LIMIT_BYTES, START_MS, RecordFormatBed, Row

@@ -6,10 +6,10 @@ import pytest
 
 from log_bed import LogBed, records
 from stratalog.errors import CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError
+from stratalog.log.read.down_convert import Converted, convert
 from stratalog.model.batches import TimestampType
 from stratalog.model.messages.control import ControlType
 from stratalog.model.records import Fields, Record
-from stratalog.segment.down_convert import Converted, convert
 from stratalog.segment.framing import scan
 from vectors import VECTORS
 
