@@ -132,10 +132,10 @@ class Host:
         try:
             self._manager.register(plugin, name)
             self._origins[name] = origin or f"plugin {name}"
-            if not is_bundled:
-                self._strangers.add(name)
             self._manager.check_pending()  # without this, a misspelt hook is silently ignored
             self._check_hooks(plugin, name)
+            if not is_bundled:
+                self._strangers.add(name)
         except (pluggy.PluginValidationError, PluginError, ValueError) as error:  # ValueError: an equal plugin exists
             if name in self:  # pluggy does not remove a plugin that it refuses
                 self._manager.unregister(name=name)
@@ -144,6 +144,7 @@ class Host:
     def unregister(self, name: str) -> None:
         """Remove a plugin; its hooks are not called again."""
         self._manager.unregister(name=name)
+        self._strangers.discard(name)
 
     def is_registered(self, plugin: object) -> bool:
         """Return True if this object itself is registered; an equal object does not count."""

@@ -173,27 +173,27 @@ def _plan_part(
     Each of the two parts is compacted alone.
     """
     start, end = part[0].base_offset, part[-1].end_offset
-    dirt = find_dirt(log, part, closed, checkpoint, config, now_ms)
-    if dirt.end <= dirt.dirty_start:
-        if dirt.dirty_start > start:
-            yield Keep(start, dirt.dirty_start, "compacted; nothing after it can be compacted yet")
-        if end > max(dirt.dirty_start, start):
-            yield Keep(max(dirt.dirty_start, start), end, dirt.limit)
+    dirty = find_dirty_range(log, part, closed, checkpoint, config, now_ms)
+    if dirty.end <= dirty.dirty_start:
+        if dirty.dirty_start > start:
+            yield Keep(start, dirty.dirty_start, "compacted; nothing after it can be compacted yet")
+        if end > max(dirty.dirty_start, start):
+            yield Keep(max(dirty.dirty_start, start), end, dirty.limit)
         return
-    rule = f"dirty ratio {dirt.ratio:.2f}, min.cleanable.dirty.ratio={config.min_cleanable_dirty_ratio:g}"
-    if dirt.overdue and dirt.dirty_bytes:
+    rule = f"dirty ratio {dirty.ratio:.2f}, min.cleanable.dirty.ratio={config.min_cleanable_dirty_ratio:g}"
+    if dirty.overdue and dirty.dirty_bytes:
         rule = f"overdue by max.compaction.lag.ms={config.max_compaction_lag_ms}, {rule}"
-    elif dirt.ratio <= config.min_cleanable_dirty_ratio:
-        yield Keep(start, dirt.end, f"not dirty enough: {rule}")
-        if end > dirt.end:
-            yield Keep(dirt.end, end, dirt.limit)
+    elif dirty.ratio <= config.min_cleanable_dirty_ratio:
+        yield Keep(start, dirty.end, f"not dirty enough: {rule}")
+        if end > dirty.end:
+            yield Keep(dirty.end, end, dirty.limit)
         return
-    yield Rewrite(start, dirt.end, dirt.dirty_start, rule, dirt.ratio)
-    if end > dirt.end:
-        yield Keep(dirt.end, end, dirt.limit)
+    yield Rewrite(start, dirty.end, dirty.dirty_start, rule, dirty.ratio)
+    if end > dirty.end:
+        yield Keep(dirty.end, end, dirty.limit)
 
 
-def find_dirt(
+def find_dirty_range(
     log: LogSummary,
     part: Sequence[SegmentSummary],
     closed: Limit,

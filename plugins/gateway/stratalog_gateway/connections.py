@@ -198,9 +198,8 @@ class Listener:
                     return
                 frames.received(count)
                 continue
-            held = (
-                _RUN_LOCK.acquire() if response.is_short else None
-            )  # the next request of this client is probably short, too
+            # if the last request of this client was short, the next one probably is, too
+            held = _RUN_LOCK.acquire() if response.is_short else None
             try:
                 response = _answer(connection, requests, frames)
             finally:
