@@ -18,12 +18,7 @@ from stratalog.model.names import is_segment_key
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import HashedLog, RangeReader, SegmentSource, StoredSegment, TierLayout
 from stratalog.spi.objects import ObjectInfo
-from stratalog.testing.contracts.made_segments import (
-    PREFIX,
-    MemoryObjects,
-    OddChunks,
-    made_segment,
-)
+from stratalog.testing.contracts.made_segments import PREFIX, MemoryObjects, OddChunks, made_segment
 
 FILES: Final = {
     FileKind.OFFSET_INDEX: bytes(range(8)) * 5,
@@ -180,11 +175,9 @@ class TierLayoutContract:
     ) -> None:
         """A flipped bit raises CorruptObjectError."""
         place = stored.slices[FileKind.LOG]
-        damaged = bytearray(objects.objects[place.key])
-        damaged[place.position + place.size_bytes // 2] ^= 0x10
-        objects.objects[place.key] = bytes(damaged)
+        damaged = flipped(objects, place.key, place.position + place.size_bytes // 2)
         with pytest.raises(CorruptObjectError):
-            joined(layout.read(stored, 0, len(DATA), objects.fetch))
+            joined(layout.read(stored, 0, len(DATA), cut_fetch(damaged)))
 
     def test_a_reply_of_another_size_is_corruption(self, layout: TierLayout, stored: StoredSegment) -> None:
         """Fewer bytes than requested raise CorruptObjectError: a layout checks the size of each reply."""
@@ -209,17 +202,16 @@ class TierLayoutContract:
     def test_a_check_finds_a_damaged_further_object(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """``check`` raises a StorageError if a further object, which holds none of the files, is damaged."""
+        """``check`` raises a StorageError if a further object, which holds none of the files, is damaged or cut."""
         further = stored.keys - {place.key for place in stored.slices.values()}
-        for key in further:
-            whole = objects.objects[key]
-            middle = len(whole) // 2
-            objects.objects[key] = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
-            with pytest.raises(StorageError):
-                layout.check(stored, objects.fetch)
-            objects.objects[key] = whole
         if not further:
             pytest.skip("the layout has no further objects")
+        for key in further:
+            middle = len(objects.objects[key]) // 2
+            cut = {**objects.objects, key: objects.objects[key][:middle]}
+            for damaged in (flipped(objects, key, middle), cut):
+                with pytest.raises(StorageError):
+                    layout.check(stored, cut_fetch(damaged))
 
     def test_a_layout_says_if_it_takes_uncompressed_batches(self, layout: TierLayout) -> None:
         """``takes_uncompressed`` is a bool. Whatever it is, ``read`` gives back the bytes that ``write`` was given."""
@@ -278,9 +270,7 @@ class TierLayoutContract:
         """For flipped bits all over the objects, a read returns the right bytes or raises a StorageError."""
         for key, data in list(objects.objects.items()):
             for position in range(0, len(data), max(1, len(data) // FLIPS)):
-                damaged = bytearray(data)
-                damaged[position] ^= 1 << position % 8
-                check_right_or_refused(layout, stored, {**objects.objects, key: bytes(damaged)})
+                check_right_or_refused(layout, stored, flipped(objects, key, position))
 
     def test_objects_that_changed_places_are_noticed(self, layout: TierLayout) -> None:
         """With the objects of another segment, a read returns the segment's own bytes or raises a StorageError."""
@@ -336,9 +326,7 @@ class TierLayoutContract:
         found = found_or_skip(layout, objects)
         for key, data in list(objects.objects.items()):
             for position in range(max(0, len(data) - 600), len(data), 7):
-                damaged = bytearray(data)
-                damaged[position] ^= 1 << position % 8
-                holding = {**objects.objects, key: bytes(damaged)}
+                holding = flipped(objects, key, position)
                 infos = [ObjectInfo(name, len(held)) for name, held in sorted(holding.items())]
                 with contextlib.suppress(StorageError):
                     assert list(layout.discover(infos, cut_fetch(holding))) in ([], found)
@@ -357,6 +345,13 @@ def check_right_or_refused(layout: TierLayout, stored: StoredSegment, objects: M
         with contextlib.suppress(StorageError):
             is_right = layout.read_index(stored, kind, fetch) == data
             assert is_right, f"read_index returned wrong bytes of {kind}"
+
+
+def flipped(objects: MemoryObjects, key: str, position: int) -> dict[str, bytes]:
+    """Return the objects with one flipped bit in the byte at ``position`` of one of them."""
+    damaged = bytearray(objects.objects[key])
+    damaged[position] ^= 1 << position % 8
+    return {**objects.objects, key: bytes(damaged)}
 
 
 def cut_fetch(objects: Mapping[str, bytes]) -> RangeReader:
