@@ -18,7 +18,7 @@ from typing import Final
 
 from gateway_parts.loads import FETCH, PRODUCE, cases, latencies_s
 from gateway_parts.servers import GATEWAY, Server, broker, gateway, java_producer
-from gateway_parts.wire import API_VERSIONS, Connection
+from gateway_parts.wire import API_VERSIONS, Connection, prepare_client
 from harness import (
     KAFKA,
     CpuBound,
@@ -40,6 +40,7 @@ _PRODUCE_SHARE: Final = 1 / 1.3
 _RATE: Final = 1000
 _LATENCY_S: Final = 10.0
 _QUICK_LATENCY_S: Final = 0.2
+_LATENCY_ROUNDS: Final = 4  # of both servers, in turns
 _CONNECTIONS: Final = 1000
 _QUICK_CONNECTIONS: Final = 20
 _JAVA_RECORDS: Final = 1_000_000
@@ -58,6 +59,7 @@ def main() -> int:
         options = Options(
             Plan(options.plan.rounds, _SAMPLE_S, _WARM_UP_S), options.json, options.quick, options.full, options.only
         )
+    prepare_client()  # its cost is no part of the start of the first server
     with contextlib.ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
         servers = [running.enter_context(gateway(folder))]
@@ -96,9 +98,13 @@ def bounds() -> list[CpuBound]:
 
 def _latency(servers: Sequence[Server], options: Options) -> list[Verdict]:
     target, verdicts = f"end to end at {_RATE} records a second", []
-    taken = {
-        server.name: latencies_s(server, _QUICK_LATENCY_S if options.quick else _LATENCY_S, _RATE) for server in servers
-    }
+    taken: dict[str, list[float]] = {server.name: [] for server in servers}
+    round_s = (_QUICK_LATENCY_S if options.quick else _LATENCY_S) / _LATENCY_ROUNDS
+    for number in range(_LATENCY_ROUNDS):
+        for server in servers if number % 2 == 0 else reversed(servers):
+            taken[server.name] += latencies_s(server, round_s, _RATE)
+    for each in taken.values():
+        each.sort()
     for name, share in (("p50", 0.5), ("p99", 0.99)):
         found = {side: each[min(len(each) - 1, int(len(each) * share))] * 1e3 for side, each in taken.items()}
         verdicts.append(_compared(target, f"latency/{name}", found, "ms", 1.0))

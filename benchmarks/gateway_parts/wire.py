@@ -71,6 +71,14 @@ class Exchange:
     check: Callable[[memoryview], None]
 
 
+def prepare_client() -> None:
+    """Do what the first connection of a process does once: encode a batch, and import the schemas."""
+    Connection.batch(100)
+    for api, version in ((CREATE_TOPICS, 5), (LIST_OFFSETS, _LIST_OFFSETS_VERSION)):
+        load_request_schema(api, version)
+        load_response_schema(api, version)
+
+
 class Connection:
     """One connection to a server on loopback. For one thread."""
 
