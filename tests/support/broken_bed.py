@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import re
@@ -19,7 +20,7 @@ import stratalog_s3
 from broken_parts import PARTS, Breaker, Fault, broken
 from extra_indexes import KeySet, Told
 from stratalog import Engine, Record, open_engine
-from stratalog.errors import StorageError
+from stratalog.errors import ClosedError, StorageError
 from stratalog.model.events import SegmentRolled
 from stratalog.registry import component_kinds
 from stratalog.registry.component_kinds import ComponentKind
@@ -168,6 +169,7 @@ class Bed:
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _number: int = 0
     _threads: list[threading.Thread] = field(default_factory=list)
+    _killed: list[Engine] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.breaker.changed = self._wake
@@ -235,7 +237,7 @@ class Bed:
         self.breaker.on = True
         for store in _stores:
             store.close()  # the lock of a killed process is free
-        del engine
+        self._killed.append(engine)
         deadline_ms = _DEADLINE_MS if self.breaker.fault is Fault.HANGS else 60_000
         if self._step("open", lambda: self._open(deadline_ms)) and not self.steps["open"]:
             engine = self._opened()
@@ -259,7 +261,11 @@ class Bed:
             store.close()
         _stores.clear()
         with self._open(sound=True) as engine:
-            return self._records(engine)
+            found = self._records(engine)
+        for killed in self._killed:
+            with contextlib.suppress(ClosedError):  # of its store: nothing is written any more
+                killed.close()  # this process may open a limited number of files
+        return found
 
     def outcome(self, messages: str) -> Outcome:
         """Return the result of the broken method; ``messages`` is what was logged."""

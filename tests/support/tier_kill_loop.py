@@ -229,9 +229,9 @@ def kill_one(place: Place, chance: random.Random) -> int:
     last = -1
     for _ in range(chance.randrange(MOST_TOLD)):
         last = max(last, int.from_bytes(os.read(ours, 8) or b"\xff", "big", signed=True))
-    select.select(
-        [ours], [], [], chance.random() * LONGEST_WAIT_S
-    )  # the next step may be a request, which tells nothing
+    poll = select.poll()
+    poll.register(ours, select.POLLIN)
+    poll.poll(chance.random() * LONGEST_WAIT_S * 1000)  # the next step may be a request, which tells nothing
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     while rest := os.read(ours, 8):

@@ -81,7 +81,9 @@ def on_terminal(columns: int, *arguments: object) -> Iterator[tuple[subprocess.P
 
     def shown() -> bytes:
         found = b""
-        while select.select([leader], [], [], 60)[0]:
+        poll = select.poll()  # select refuses a descriptor above 1,023
+        poll.register(leader, select.POLLIN)
+        while poll.poll(60_000):
             try:
                 found += os.read(leader, 65536)
             except OSError:  # the other end is closed
