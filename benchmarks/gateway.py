@@ -17,9 +17,10 @@ from statistics import median
 from typing import Final
 
 from gateway_parts.loads import FETCH, PRODUCE, cases, latencies_s
-from gateway_parts.servers import GATEWAY, Server, broker, gateway, java_producer
+from gateway_parts.servers import Server, broker, gateway, java_producer
 from gateway_parts.wire import API_VERSIONS, Connection, prepare_client
 from harness import (
+    GATEWAY,
     KAFKA,
     CpuBound,
     JavaMissingError,
@@ -62,7 +63,7 @@ def main() -> int:
     prepare_client()  # its cost is no part of the start of the first server
     with contextlib.ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
-        servers = [running.enter_context(gateway(folder))]
+        servers = [running.enter_context(gateway(folder / "gateway"))]
         try:
             servers.append(running.enter_context(broker(folder)))
         except JavaMissingError as error:

@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway_parts.wire import Connection, RefusedError
-from harness import KAFKA, JavaMissingError, WrongOutcomeError, find_support
+from harness import GATEWAY, KAFKA, JavaMissingError, WrongOutcomeError, find_support, process_cpu_s
 
 if TYPE_CHECKING:
     from kafka_tools import KafkaTools
 
-GATEWAY: Final = "stratalog serve"
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
 _POM: Final = _ROOT / "tests" / "oracle" / "pom.xml"
 _START_S: Final = 120.0
 _PAUSE_S: Final = 0.005
-_PROCESS_CLOCK: Final = 2  # Linux: with a process id, the clock of its processor time (clock_getcpuclockid)
 _CLUSTER_ID: Final = "c3RyYXRhbG9nLW9yYWNsZQ"
 
 
@@ -45,7 +43,7 @@ class Server:
 
     def cpu_s(self) -> float:
         """Return the processor time of all threads of the server until now."""
-        return time.clock_gettime(~self.pid << 3 | _PROCESS_CLOCK)
+        return process_cpu_s(self.pid)
 
     def memory_mib(self) -> float:
         """Return the proportional set size of the server."""
@@ -56,9 +54,9 @@ class Server:
 
 
 @contextmanager
-def gateway(folder: Path) -> Iterator[Server]:
-    """Serve a new directory by the gateway."""
-    command = [sys.executable, "-m", "stratalog", "serve", str(folder / "gateway"), "--listen", "127.0.0.1:0"]
+def gateway(directory: Path, *options: str) -> Iterator[Server]:
+    """Serve a directory, which may be new, by the gateway, with options of the command."""
+    command = [sys.executable, "-m", "stratalog", "serve", str(directory), "--listen", "127.0.0.1:0", *options]
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:

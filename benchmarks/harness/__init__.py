@@ -9,10 +9,11 @@ from harness.memory import Peak, UnsupportedPlatformError, peak_of
 from harness.options import Options, parse_options
 from harness.report import Reporter
 from harness.rounds import Case, Figures, Plan, Result, measure
-from harness.sides import LocalSide, PreparedSide, Sample, Side, WrongOutcomeError
+from harness.sides import GATEWAY, LocalSide, PreparedSide, Sample, Side, WrongOutcomeError, process_cpu_s
 from harness.workers import Job, Worker, WorkerError, WorkerSide, serve
 
 __all__ = [
+    "GATEWAY",
     "KAFKA",
     "WARM_UP_TIMES",
     "Bound",
@@ -44,5 +45,6 @@ __all__ = [
     "measure",
     "parse_options",
     "peak_of",
+    "process_cpu_s",
     "serve",
 ]

@@ -1,4 +1,4 @@
-"""A tier in a folder, compared with Kafka's LocalTieredStorage: a real broker, the same segments, the same disk.
+"""A tier compared with Kafka's LocalTieredStorage: a real broker with the same segments.
 
 Kafka's remote storage for tests copies files and syncs none. Its time is measured from outside: from the change of the
 topic's settings until all segments are in the folder, and with a Java consumer that reads them.
@@ -6,19 +6,20 @@ topic's settings until all segments are in the folder, and with a Java consumer 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from harness import (
+    GATEWAY,
     KAFKA,
     Bound,
     Case,
+    CpuBound,
     JavaMissingError,
     LocalSide,
     Options,
@@ -26,14 +27,16 @@ from harness import (
     PreparedSide,
     Sample,
     Side,
-    Worker,
     WrongOutcomeError,
     find_support,
     java_worker,
+    process_cpu_s,
 )
 from stratalog import open_reader
 from stratalog.env import Env
+from tier_parts.consumer import ConsumerSide, serving
 from tier_parts.logs import REMOTE, MadeLog, Store, engine_on, make_log, offload
+from tier_parts.server import loopback_s3
 
 if TYPE_CHECKING:
     from kafka_broker import KafkaBroker
@@ -41,20 +44,24 @@ if TYPE_CHECKING:
 OFFLOAD: Final = "tier/kafka/offload"
 SMALL: Final = "tier/kafka/small"
 READ: Final = "tier/kafka/read"
+CONSUME: Final = "tier/kafka/consume"
+ON_S3: Final = f"{GATEWAY}, tier on S3"
+IN_A_FOLDER: Final = f"{GATEWAY}, tier in a folder"
 _OURS: Final = "stratalog"
 _POM: Final = Path(__file__).resolve().parent.parent / "java" / "tiered.xml"
 _TITLES: Final = {
     OFFLOAD: "offload to a folder",
     SMALL: "offload of segments of 1 MB to a folder",
     READ: "records read from a tier in a folder",
+    CONSUME: "records that a Java consumer gets from a tier, through the gateway",
 }
 _AT_LEAST: Final = {OFFLOAD: 2.0, SMALL: 3.0, READ: 2.0}
+_CONSUME_SHARE: Final = 1 / 3  # of the broker's processor time: most of the time on the wall is the consumer's own
 _MIB: Final = 1 << 20
 _MOST_ROUNDS: Final = 5
 _MOST_S: Final = 120.0
 _LOOK_MS: Final = 5
 _ERRORS: Final = 3  # of syslog's levels
-_TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _COPIED: Final = {"remote.storage.enable": "true"}
 _EVICTED: Final = {"local.retention.ms": "1"}
 _SETTINGS: Final = {
@@ -75,15 +82,17 @@ _SETTINGS: Final = {
 KAFKA_CASES: Final = tuple(_TITLES)
 
 
-def kafka_bounds() -> list[Bound]:
+def kafka_bounds() -> list[Bound | CpuBound]:
     """Return the required ratios."""
-    return [Bound(title, case, _OURS, KAFKA, _AT_LEAST[case]) for case, title in _TITLES.items()]
+    walls = [Bound(_TITLES[case], case, _OURS, KAFKA, at_least) for case, at_least in _AT_LEAST.items()]
+    served = [CpuBound(_TITLES[CONSUME], CONSUME, side, KAFKA, _CONSUME_SHARE) for side in (ON_S3, IN_A_FOLDER)]
+    return [*walls, *served]
 
 
 def kafka_plan(case: str, plan: Plan) -> Plan:
     """Return the plan of a case: a topic can be copied once only, so a sample is one call, and there are few samples."""
     rounds = min(_MOST_ROUNDS, plan.rounds)
-    return Plan(rounds, plan.sample_s, plan.warm_up_s) if case == READ else Plan(rounds, 0, 0)
+    return Plan(rounds, 0, 0) if case in {OFFLOAD, SMALL} else Plan(rounds, plan.sample_s, plan.warm_up_s)
 
 
 def kafka_cases(scratch: Path, options: Options, stack: ExitStack) -> Iterator[Case]:
@@ -105,11 +114,10 @@ def kafka_cases(scratch: Path, options: Options, stack: ExitStack) -> Iterator[C
     }
     broker = stack.enter_context(_tiered_broker(scratch, logs, min(_MOST_ROUNDS, options.plan.rounds) + 2))
     for name in names:
-        sides = (
-            _reading(broker, logs[name], scratch, stack)
-            if name == READ
-            else _offloading(broker, name, logs[name], scratch)
-        )
+        if name in {OFFLOAD, SMALL}:
+            sides = _offloading(broker, name, logs[name], scratch)
+        else:
+            sides = (_reading if name == READ else _consuming)(broker, logs[name], scratch, stack)
         yield Case(
             name,
             f"{_TITLES[name]}; {logs[name].size_bytes >> 20} MiB",
@@ -136,15 +144,14 @@ class _Tiered:
     def copied(self, topic: str, made: MadeLog) -> Sample:
         """Let the broker copy a topic, and wait until all its segments are in the remote storage."""
         wanted = sum(1 for file in made.files if file.suffix == ".log")
-        cpu_ns, wall_ns = self.cpu_ns(), time.perf_counter_ns()
+        cpu_s, wall_s = self.cpu_s(), time.perf_counter()
         self.alter(topic, _COPIED)
         until = time.perf_counter() + _MOST_S
         while (found := self._arrived(topic)) != (wanted, made.size_bytes):
             if time.perf_counter() > until:
                 raise WrongOutcomeError(f"{KAFKA}: {found} of {wanted} segments of {topic} are in its remote storage")
             Env().clock.sleep_ms(_LOOK_MS)
-        wall_ns, cpu_ns = time.perf_counter_ns() - wall_ns, self.cpu_ns() - cpu_ns
-        return Sample(wall_ns / 1e9, cpu_ns / 1e9)
+        return Sample(time.perf_counter() - wall_s, self.cpu_s() - cpu_s)
 
     def evict(self, topic: str) -> None:
         """Wait until the broker has deleted what is copied of a topic."""
@@ -169,10 +176,9 @@ class _Tiered:
         for future in client.incremental_alter_configs([resource]).values():
             future.result()
 
-    def cpu_ns(self) -> int:
+    def cpu_s(self) -> float:
         """Processor time of the broker so far."""
-        fields = Path(f"/proc/{self.broker.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * _TICK_NS
+        return process_cpu_s(self.broker.pid)
 
     def _arrived(self, topic: str) -> tuple[int, int]:
         sizes = [file.stat().st_size for file in self.remote.glob(f"{topic}-0-*/*.log")]
@@ -237,31 +243,6 @@ class _KafkaOffload(Side):
         return Sample(sum(one.wall_s for one in found), sum(one.cpu_s for one in found))
 
 
-class _KafkaRead(Side):
-    """A Java consumer of a topic that is in the remote storage alone; its processor time and the broker's."""
-
-    def __init__(self, broker: _Tiered, topic: str, made: MadeLog, worker: Worker, scratch: Path) -> None:
-        self.name, self.warm_up_times = KAFKA, 8.0
-        self._broker, self._worker, self._made = broker, worker, made
-        self._outcome, told = scratch / "outcome", scratch / "input"
-        told.write_text(f"{broker.broker.address} {topic} {made.records}", encoding="ascii")
-        worker.load(topic, told)
-        self._topic = topic
-
-    def check(self) -> None:
-        """Keys and values have the length that they were made with."""
-        self._worker.ask("outcome", "read", self._topic, str(self._outcome))
-        found = int(self._outcome.read_bytes())
-        if found != self._made.records * 110:
-            raise WrongOutcomeError(f"{KAFKA}: {found} bytes of {self._made.records} records")
-
-    def sample(self, calls: int) -> Sample:
-        """Both processes' time."""
-        before = self._broker.cpu_ns()
-        wall_ns, cpu_ns = map(int, self._worker.ask("sample", "read", self._topic, calls))
-        return Sample(wall_ns / 1e9, (cpu_ns + self._broker.cpu_ns() - before) / 1e9)
-
-
 def _offloading(broker: _Tiered, case: str, made: MadeLog, scratch: Path) -> list[Side]:
     numbers = count()
 
@@ -288,11 +269,8 @@ def _offloading(broker: _Tiered, case: str, made: MadeLog, scratch: Path) -> lis
 def _reading(broker: _Tiered, made: MadeLog, scratch: Path, stack: ExitStack) -> list[Side]:
     """Both have nothing but the active segment on local disk; ours is a new reader each time, Kafka's broker stays."""
     store = Store((scratch / "bucket").as_uri(), {})
-    topic = next(broker.topics[READ])
-    broker.copied(topic, made)
+    consumer = _consumer(broker, READ, made, scratch, stack)
     offload(made, store)
-    broker.evict(topic)
-    worker = stack.enter_context(java_worker("TierConsumer", scratch, heap="1g", pom=_POM))
 
     def read() -> int:
         with open_reader(store.uri) as reader:
@@ -302,4 +280,32 @@ def _reading(broker: _Tiered, made: MadeLog, scratch: Path, stack: ExitStack) ->
         if (found := read()) != made.records:
             raise WrongOutcomeError(f"{_OURS}: {found} records of {made.records}")
 
-    return [LocalSide(_OURS, read, check), _KafkaRead(broker, topic, made, worker, scratch)]
+    return [LocalSide(_OURS, read, check), consumer]
+
+
+def _consuming(broker: _Tiered, made: MadeLog, scratch: Path, stack: ExitStack) -> list[Side]:
+    """The same consumer reads from all servers, whose processor time counts. Kafka's tier is in a folder."""
+    consumer = _consumer(broker, CONSUME, made, scratch, stack)
+    server = stack.enter_context(loopback_s3())
+    (scratch / "consumed").mkdir()
+    stores = {
+        ON_S3: Store(server.uri("consumed"), server.options),
+        IN_A_FOLDER: Store((scratch / "consumed").as_uri(), {}),
+    }
+    sides: list[Side] = []
+    for number, (name, store) in enumerate(stores.items()):
+        folder = stack.enter_context(made.copied(scratch / f"served-{number}"))
+        offload(replace(made, folder=folder), store)
+        served = stack.enter_context(serving(folder, store))
+        sides.append(consumer.beside(name, f"127.0.0.1:{served.port}", REMOTE, served.cpu_s))
+    return [*sides, consumer]
+
+
+def _consumer(broker: _Tiered, case: str, made: MadeLog, scratch: Path, stack: ExitStack) -> ConsumerSide:
+    """A consumer of the broker, of a topic that is in the remote storage alone."""
+    topic = next(broker.topics[case])
+    broker.copied(topic, made)
+    broker.evict(topic)
+    worker = stack.enter_context(java_worker("TierConsumer", scratch, heap="1g", pom=_POM))
+    address, with_consumer = broker.broker.address, case == READ
+    return ConsumerSide(KAFKA, address, topic, broker.cpu_s, made.records, worker, scratch, with_consumer=with_consumer)

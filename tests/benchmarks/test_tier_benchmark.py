@@ -16,7 +16,7 @@ ALONE = [
     *(reading.COLD_S3, reading.COLD_DISK, reading.COLD_FILE, reading.WARM),
     *(memory.UPLOAD, memory.READER),
 ]
-BESIDE_KAFKA = [kafka.SMALL, kafka.READ]
+BESIDE_KAFKA = [kafka.SMALL, kafka.READ, kafka.CONSUME]
 
 
 def only(cases: list[str]) -> list[str]:
