@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection
 from typing import Any, Final, TypeAlias
@@ -20,6 +21,7 @@ from stratalog.errors import ConfigError, PluginImportError
 
 HOST: Final = "127.0.0.1"
 _ACCOUNT: Final = "123456789012"  # moto's own
+_POLL_S: Final = 0.02  # until the server notices that it shall end: each test may have its own
 _ERROR: Final = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>as the test asked</Message></Error>"
 Wsgi: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -104,7 +106,7 @@ def local_s3(bucket: str = "") -> Iterator[LocalS3]:
     local = LocalS3(f"http://{HOST}:{server.server_port}", bucket or f"local-{uuid.uuid4().hex}")
     server.app = _counting(local, application)
     worker = Worker(f"stratalog-local-s3-{server.server_port}")
-    worker.submit(server.serve_forever)
+    worker.submit(partial(server.serve_forever, _POLL_S))
     try:
         _make_bucket(server.server_port, local.bucket)
         local.counts.clear()
