@@ -15,7 +15,6 @@ from stratalog.client.group_offsets import CommittedOffset, GroupOffsets
 from stratalog.client.producer import Producer
 from stratalog.client.sequences import new_producer_id
 from stratalog.client.serializers import DeserializedRecord, Deserializer
-from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.duties.cleaner import Cleaner
 from stratalog.engine.duties.duties import Duties
@@ -58,36 +57,30 @@ class Engine(EngineDuties):
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        host: ComponentHost,
-        tier: Tier | None,
-        progress: ProgressSum,
-        *,
-        attach: Attach | None = None,
+        self, host: ComponentHost, tier: Tier | None, progress: ProgressSum, *, attach: Attach | None = None
     ) -> None:
         ends_with_fork(self)
-        self._tier, self._calls = tier, host.registry.calls
-        self._stop_s = settings.engine.service_stop_ms / 1000
+        self._tier, self._calls, settings = tier, host.registry.calls, host.settings.engine
+        self._stop_s = settings.service_stop_ms / 1000
         with contextlib.ExitStack() as owned:  # closed by close(), or here after an error
             owned.callback(host.close)
             if tier is not None:
                 owned.callback(tier.close)
-            self._clients = Clients(self, host.available_components(TopicConfig())[0], self._compact, settings.engine)
+            self._clients = Clients(self, host.available_components(TopicConfig())[0], self._compact, settings)
             self._services = Services(host)
             owned.callback(self._services.close)
             forget_offsets = self._clients.offsets.forget_topic
-            logs = self._logs = EngineLogs(settings, host, tier, progress, forget_offsets, attach)
+            logs = self._logs = EngineLogs(host, tier, progress, forget_offsets, attach)
             owned.callback(logs.close)
             self.attached = logs.attached
             clock, written = host.env.clock, logs.open_logs.write_cleaner_checkpoint
             self._duties = Duties(
-                settings.engine,
+                settings,
                 host.env,
                 logs.open_logs,
                 logs.opener,
                 logs.policies,
-                Cleaner(settings.engine, clock, logs.policies, logs.opener.remote_of, written),
+                Cleaner(settings, clock, logs.policies, logs.opener.remote_of, written),
                 logs.tiering,
                 self._clients.coordinator.abort_expired,
             )

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.duties.engine_metrics import EngineState
 from stratalog.engine.duties.scheduler import DutyStatus
@@ -22,6 +21,7 @@ from stratalog.engine.tiering.attach_tier import Attach, Attacher, check_not_int
 from stratalog.engine.tiering.tier_duties import Tiering
 from stratalog.engine.topics.move_log import clean_up_moves
 from stratalog.engine.topics.topic_changes import TopicChanges
+from stratalog.env import Env
 from stratalog.env.lock_order import LockRank
 from stratalog.env.progress import ProgressSum
 from stratalog.errors import (
@@ -52,8 +52,7 @@ class EngineLogs:
     The methods of ``Engine`` have the full descriptions.
 
     Args:
-        settings: all settings.
-        host: opens components; not closed here.
+        host: opens components, and has all settings; not closed here.
         tier: the opened tier, or None; not closed here.
         progress: receives the progress of recoveries.
         forget_offsets: deletes the committed offsets of a topic.
@@ -66,43 +65,39 @@ class EngineLogs:
         attached: logs that were taken over when the engine was opened.
         notifier: queue of events for the listeners.
         changes: number of changes of topics and logs since the engine was opened.
-        env: clock, files and observation of the engine.
     """
 
     def __init__(
         self,
-        settings: Settings,
         host: ComponentHost,
         tier: Tier | None,
         progress: ProgressSum,
         forget_offsets: Callable[[str], None],
         attach: Attach | None,
     ) -> None:
-        self._settings, self._host, self._tier, self.env = settings, host, tier, host.env
+        self._host, self._tier, settings = host, tier, host.settings
         self._changing = LockRank.TOPICS.lock()  # held while topics are created, altered, moved or deleted
         self._closed = False  # under _changing
         self.changes = 0  # see Engine.topic_changes
-        self._lacks_first = False  # True if the directory with the topics file is unavailable
         with contextlib.ExitStack() as owned:  # closed by close(), or here after an error
             self.notifier = Notifier(host.registry, settings.engine.service_stop_ms)
             owned.callback(self.notifier.close)
             self.open_logs = OpenLogs(self.notifier)
-            self._dirs = self.open_logs.dirs
             self._open_dirs(owned)
             background = Background()
             owned.callback(background.close)
             inventory = self._inventory()
             self._topics = TopicTable(
-                self._dirs[0].store,
+                self.open_logs.dirs[0].store,
                 settings.topic_defaults,
                 has_tier=tier is not None,
                 sections=host.registry.topic_sections(),
-                entries=None if inventory is None or not self._lacks_first else inventory.entries,
+                entries=None if inventory is None or not self.open_logs.lacks_first else inventory.entries,
             )
             self.opener = LogOpener(
-                settings.engine, host, tier, self._topics, self._dirs, self.notifier, progress, background
+                settings.engine, host, tier, self._topics, self.open_logs.dirs, self.notifier, progress, background
             )
-            self.tiering = None if tier is None else Tiering(tier, self.opener, settings.engine, self.env.clock)
+            self.tiering = None if tier is None else Tiering(tier, self.opener, settings.engine, host.env.clock)
             self._changes = TopicChanges(self.open_logs, self._topics, self.opener, host, forget_offsets)
             self.attached = self._open_all(inventory, attach)
             self._keep_inventory()
@@ -110,6 +105,11 @@ class EngineLogs:
             self._owned = owned.pop_all()
 
     # --- use ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def env(self) -> Env:
+        """Clock, files and observation of the engine."""
+        return self._host.env
 
     def check_open(self) -> None:
         """Raise ClosedError after ``end``."""
@@ -156,7 +156,7 @@ class EngineLogs:
 
     def left_folders(self) -> tuple[str, ...]:
         """Return the paths of folders that a broker set aside and the engine does not use."""
-        return tuple(directory.store.path(name) for directory in self._dirs for name in sorted(directory.left))
+        return tuple(directory.store.path(name) for directory in self.open_logs.dirs for name in sorted(directory.left))
 
     def state(self, duties: Sequence[DutyStatus]) -> EngineState:
         """Return the state from which the metrics are read, with the status of the duties."""
@@ -164,7 +164,7 @@ class EngineLogs:
         return EngineState(
             logs=[log for _, log in sorted(self.open_logs.logs.items())],
             failed_logs=len(self.open_logs.failed),
-            dirs=self._dirs,
+            dirs=self.open_logs.dirs,
             unreached=tuple(self.open_logs.unreached),
             duties=duties,
             open_files=self._host.handles.open_count,
@@ -238,10 +238,10 @@ class EngineLogs:
         if attach is not None and self._tier is not None:
             self.open_logs.check_all_reached("attach needs all log directories to be available")
             return self._take_over(self._tier, attach)
-        check_not_interrupted(*self._dirs)
+        check_not_interrupted(*self.open_logs.dirs)
         if inventory is not None:
             self.opener.partitions = inventory.partitions
-        for directory in self._dirs:
+        for directory in self.open_logs.dirs:
             self._open_logs_of(directory, inventory)
         if inventory is not None:
             self._note_unreached(inventory)
@@ -249,28 +249,27 @@ class EngineLogs:
 
     def _open_dirs(self, owned: contextlib.ExitStack) -> None:
         """Lock the available log directories, and check that they belong together and to the tier."""
-        for number, path in enumerate(self._settings.engine.log_dirs):
+        for number, path in enumerate(self._host.settings.engine.log_dirs):
             store = self._host.segment_store(path, read_only=False)
             try:
                 directory = LogDir(store, self._host.env, self.notifier)
             except (CorruptCheckpointError, LogDirError) as error:
                 if isinstance(error, LogDirLockedError | SystemLimitError):
                     raise
-                self.open_logs.unreached[store.path()] = error
-                self._lacks_first = self._lacks_first or number == 0
+                self.open_logs.leave_out(store.path(), error, is_first=number == 0)
                 continue
-            self._dirs.append(directory)
+            self.open_logs.dirs.append(directory)
             owned.callback(self._close_dir, directory)
         for path, problem in self.open_logs.unreached.items():
-            if not self._dirs:
+            if not self.open_logs.dirs:
                 raise problem
             _LOGGER.error("a log directory is unavailable, the others are in use: path=%s error=%s", path, problem)
             self.notifier(LogDirOffline(path=path, reason=str(problem)))
         if self._tier is not None:
-            check_known(self._tier, [directory.store for directory in self._dirs])
+            check_known(self._tier, [directory.store for directory in self.open_logs.dirs])
             self._tier.availability.listen(self.notifier)
-        check_identities([(directory.store.path(), directory.identity) for directory in self._dirs])
-        clean_up_moves(self._dirs)
+        check_identities([(directory.store.path(), directory.identity) for directory in self.open_logs.dirs])
+        clean_up_moves(self.open_logs.dirs)
 
     def _close_dir(self, directory: LogDir) -> None:
         directory.close(failed=any(name in directory.folders for name in self.open_logs.failed))
@@ -283,8 +282,8 @@ class EngineLogs:
         """
         if not self.open_logs.unreached:
             return None
-        found = read_inventory(directory.store for directory in self._dirs)
-        if found is None and self._lacks_first:
+        found = read_inventory(directory.store for directory in self.open_logs.dirs)
+        if found is None and self.open_logs.lacks_first:
             raise next(iter(self.open_logs.unreached.values()))
         return found
 
@@ -298,14 +297,14 @@ class EngineLogs:
         )
 
     def _keep_inventory(self) -> None:
-        if len(self._dirs) > 1 and not self.open_logs.unreached:
+        if len(self.open_logs.dirs) > 1 and not self.open_logs.unreached:
             keep_inventory(
                 [found.store for found in self.open_logs.online()], self._topics.entries, self.open_logs.names()
             )
 
     def _take_over(self, tier: Tier, attach: Attach) -> tuple[AttachedLog, ...]:
         """Take over the logs of a tier into empty directories; raises the errors of ``Attacher.run``."""
-        settings = self._settings.engine
+        settings = self._host.settings.engine
         attached = Attacher(tier, settings, self._host, self.open_logs, self._topics, self.opener, attach).run()
         if settings.tier_outage_open == "serve":
             tier.availability.serve_without()
@@ -313,7 +312,7 @@ class EngineLogs:
 
     def _open_logs_of(self, directory: LogDir, inventory: Inventory | None) -> None:
         # Under other settings records could be deleted, or sent to a tier.
-        if inventory is not None and self._lacks_first:
+        if inventory is not None and self.open_logs.lacks_first:
             for name in directory.folders:
                 if name.topic not in inventory.partitions:
                     reason = f"the settings of {name} are in a log directory that is unavailable"
@@ -343,5 +342,5 @@ class EngineLogs:
             self.check_open()
             if not isinstance(self.open_logs.failed.get(name), SystemLimitError):
                 return  # another thread was first
-            directory = next(found for found in self._dirs if name in found.folders)
+            directory = next(found for found in self.open_logs.dirs if name in found.folders)
             self.open_logs.publish([(directory, self.opener.open(directory, name, directory.request(name)))])

@@ -107,7 +107,7 @@ def _opened(
     try:
         if settings.engine.tier is not None:
             opened = _open_tier(host, settings.engine, tier_options, attaches=attach is not None)
-        return Engine(settings, host, opened, ProgressSum(progress), attach=attach)
+        return Engine(host, opened, ProgressSum(progress), attach=attach)
     except BaseException:
         if opened is not None:
             opened.close()

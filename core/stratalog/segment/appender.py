@@ -68,7 +68,6 @@ class Appender:
         "_first_timestamp_ms",
         "_growing",
         "_is_full",
-        "_is_ready",
         "_largest_ms",
         "_latest_ms",
         "jitter_ms",
@@ -92,18 +91,17 @@ class Appender:
         self._first_timestamp_ms: int | None = None
         self._largest_ms = -2  # at most the segment's largest timestamp, which is looked up when a batch is later
         self._latest_ms: int | None = None  # latest timestamp before a roll; None: decided by the clock, or not known
-        self._builders: tuple[IndexBuilder, ...] = ()  # one a role of ``components.indexes``, in its order
+        self._builders: tuple[IndexBuilder, ...] = ()  # one a role of ``components.indexes``; empty: no index is open
         self._growing: tuple[
             tuple[IndexBuilder, IndexFile], ...
         ] = ()  # of the indexes that all batches may have entries in; empty: not known
         self._is_full: bool | None = None  # True if an index accepts no further entry; None: an index may have changed
         self.room_bytes, self.room_ms, self.room_offset = -1, -1, segment.base_offset + MAX_RELATIVE_OFFSET
-        self._is_ready = False  # True if all indexes are open
         if not segment.size_bytes and not is_idle:
             self._open_indexes()
 
     def _open_indexes(self) -> None:
-        if self._is_ready:
+        if self._builders:
             return
         builders = []
         for role, found in self._components.indexes.items():
@@ -115,7 +113,7 @@ class Appender:
                 continue  # opened by an earlier call that then failed for lack of space
             if role is not IndexRole.TRANSACTION or entries:
                 self._open_index(role, found, entries)
-        self._builders, self._is_ready = tuple(builders), True
+        self._builders = tuple(builders)
         self._changed()
 
     def prepare(self) -> None:
@@ -124,7 +122,7 @@ class Appender:
 
     def should_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
         """Return True if a record set with this size, last offset and timestamp must go to a new segment."""
-        if not self._is_ready:
+        if not self._builders:
             self._open_indexes()
         held_bytes, limit_bytes = self.segment.size_bytes, self._config.segment_bytes
         if held_bytes:
@@ -170,7 +168,7 @@ class Appender:
             DiskFullError: no space for the bytes or their index entries; nothing of them stays written.
             LogDirOfflineError: writing failed.
         """
-        if not self._is_ready:
+        if not self._builders:
             self._open_indexes()
         segment = self.segment
         start = segment.log.append(batches.data)
@@ -220,7 +218,7 @@ class Appender:
             OutOfResourcesError: no space or no descriptors for the closing entries; the segment is not sealed.
             ClosedError: no descriptors to seal the segment; some of its indexes may be closed.
         """
-        for role, builder in self._by_role() if self._is_ready else ():
+        for role, builder in self._by_role() if self._builders else ():
             self._write_index(role, builder.finish())
         try:
             self.segment.seal()

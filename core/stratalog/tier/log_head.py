@@ -53,16 +53,10 @@ class LogHead(CheckedArguments):
 
     def __init__(self, log: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
         self.log, self.topic_id = log, topic_id
-        self._store, self._fetcher, self._env = components.store, components.fetcher, components.env
-        self._read_only, self._availability, self._authenticity = (
-            components.read_only,
-            components.availability,
-            components.authenticity,
-        )
+        self._tier = components
         self._lock = threading.RLock()  # guards the finder, the committer, and every change of _seen and _assumed
-        self._limit_bytes = components.limits.manifest_bytes
         self._finder = self.new_finder()
-        self._pages = Pages(components.store, log, topic_id, components.page_cache, limit_bytes=self._limit_bytes)
+        self._pages = self._pages_in(components.page_cache)
         self._seen: tuple[Root | None, RemoteView] | None = None  # replaced as a whole: readers need no lock
         self._assumed: RemoteView | None = None
         self._again: Callable[[], None] | None = None
@@ -112,37 +106,37 @@ class LogHead(CheckedArguments):
     @property
     def fetcher(self) -> Fetcher:
         """The reader of the bytes of the log's segments."""
-        return self._fetcher
+        return self._tier.fetcher
 
     @property
     def objects(self) -> TierStore:
         """The store of the tier."""
-        return self._store
+        return self._tier.store
 
     @property
     def layouts(self) -> LayoutTable:
         """The layouts of the tier."""
-        return self._fetcher.layouts
+        return self._tier.fetcher.layouts
 
     @property
     def env(self) -> Env:
         """The environment of the tier."""
-        return self._env
+        return self._tier.env
 
     def new_finder(self) -> HeadFinder:
         """Return a finder of the log's roots without earlier state."""
         return HeadFinder(
-            self._store,
+            self._tier.store,
             self.log,
             self.topic_id,
-            self._env.clock,
-            limit_bytes=self._limit_bytes,
-            authenticity=self._authenticity,
+            self._tier.env.clock,
+            limit_bytes=self._tier.limits.manifest_bytes,
+            authenticity=self._tier.authenticity,
         )
 
     def new_pages(self) -> Pages:
         """Return the pages of the log's manifest with a cache of their own."""
-        return Pages(self._store, self.log, self.topic_id, PageCache(), limit_bytes=self._limit_bytes)
+        return self._pages_in(PageCache())
 
     def check_writable(self) -> None:
         """Raise unless the tier can be used and was opened for writing.
@@ -151,8 +145,8 @@ class LogHead(CheckedArguments):
             ReadOnlyError: the tier was opened for reading.
             TierUnavailableError: the store was unavailable when the log was opened, and the log has not rejoined yet.
         """
-        if self._read_only:
-            raise ReadOnlyError(f"the tier of {self.log} was opened for reading", self._store.uri)
+        if self._tier.read_only:
+            raise ReadOnlyError(f"the tier of {self.log} was opened for reading", self._tier.store.uri)
         self._check_here()
 
     @property
@@ -176,11 +170,11 @@ class LogHead(CheckedArguments):
 
     def stored_keys(self) -> set[str]:
         """Return the keys of all stored objects with segments, committed or not; raises the errors of ``refresh``."""
-        return {info.key for info in self._store.list_all(segments_prefix(self._finder.prefix))}
+        return {info.key for info in self._tier.store.list_all(segments_prefix(self._finder.prefix))}
 
     def check_stored(self, entries: Iterable[StoredSegment]) -> None:
         """Raise unless the objects of stored segments exist completely, as ``stored_check.check_stored``."""
-        check_stored(self._store, segments_prefix(self._finder.prefix), entries)
+        check_stored(self._tier.store, segments_prefix(self._finder.prefix), entries)
 
     def expect(self, version: int, identity: str) -> None:
         """Compare the next head that is read with the root that local disk has a note of.
@@ -193,7 +187,7 @@ class LogHead(CheckedArguments):
 
     def may_open_without(self, error: StoreError) -> bool:
         """Return True if the log can be opened with ``assume`` although ``view`` raised ``error``."""
-        return self._availability.may_open_without(error)
+        return self._tier.availability.may_open_without(error)
 
     def assume(self, view: RemoteView) -> None:
         """Use ``view``, which comes from local disk, until ``rejoin``."""
@@ -208,15 +202,15 @@ class LogHead(CheckedArguments):
     @property
     def is_here(self) -> bool:
         """True if the tier can be used and the log uses the head."""
-        return self._assumed is None and self._availability.away is None
+        return self._assumed is None and self._tier.availability.away is None
 
     def reach(self) -> None:
         """Probe the store again if it was unavailable; raises the errors of ``TierAvailability.reach``."""
-        self._availability.reach()
+        self._tier.availability.reach()
 
     def unavailable(self) -> StoreError:
         """Return the error to raise while the tier cannot be used."""
-        return self._availability.unavailable()
+        return self._tier.availability.unavailable()
 
     def when_wanted(self, again: Callable[[], None]) -> None:
         """Set the function that ``wanted`` calls when a reader needs the tier while ``view`` is assumed."""
@@ -224,7 +218,7 @@ class LogHead(CheckedArguments):
 
     def wanted(self) -> StoreError:
         """Try the store again, unless another attempt is running or recent; return the error to raise in any case."""
-        if self._again is not None and not self._availability.is_trying:
+        if self._again is not None and not self._tier.availability.is_trying:
             with contextlib.suppress(StorageError):  # a fenced log has stopped and reported it
                 self._again()
         return self.unavailable()
@@ -236,7 +230,7 @@ class LogHead(CheckedArguments):
             TierUnavailableError, StoreUntrustedError: the store has not been probed since it was unavailable.
             The errors of ``refresh``.
         """
-        self._availability.check()
+        self._tier.availability.check()
         with self._lock:
             if self._assumed is not None:
                 head = self._finder.find()
@@ -245,6 +239,10 @@ class LogHead(CheckedArguments):
             return self._state()[0]
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _pages_in(self, cache: PageCache) -> Pages:
+        limit_bytes = self._tier.limits.manifest_bytes
+        return Pages(self._tier.store, self.log, self.topic_id, cache, limit_bytes=limit_bytes)
 
     def _state(self) -> tuple[Root | None, RemoteView]:
         if self._seen is None or self._assumed is not None:
@@ -288,7 +286,7 @@ class LogHead(CheckedArguments):
             root.version,
             root.log_start,
             root.high_watermark,
-            PagedSegments(root, self._pages, self._fetcher, self._authenticity.entry_check(root)),
+            PagedSegments(root, self._pages, self._tier.fetcher, self._tier.authenticity.entry_check(root)),
             root.leader_epochs,
             root.first_dirty_offset,
             root.identity,
@@ -297,6 +295,6 @@ class LogHead(CheckedArguments):
 
     def _check_here(self) -> None:
         """Raise unless the tier can be used and the log uses the head."""
-        self._availability.check()
+        self._tier.availability.check()
         if self._assumed is not None:
             raise self.unavailable()

@@ -37,12 +37,12 @@ class TierLog(LogHead):
         super().__init__(log, topic_id, components)
         self._duty = threading.Lock()  # one offload or collection at a time; taken before _lock
         self._committer = Committer(
-            self._store,
+            self._tier.store,
             self._finder,
             self._pages,
-            self._env,
-            limit_bytes=self._limit_bytes,
-            shared=self._availability.shared,
+            self._tier.env,
+            limit_bytes=self._tier.limits.manifest_bytes,
+            shared=self._tier.availability.shared,
         )
         self._uploads = Uploads()
 
@@ -57,7 +57,7 @@ class TierLog(LogHead):
     def rejoin(self) -> Root | None:
         """Rejoin as ``LogHead.rejoin``; from then on commits use the result of the store's probe."""
         root = super().rejoin()
-        self._committer.shared = self._availability.shared
+        self._committer.shared = self._tier.availability.shared
         return root
 
     # --- for the publishers and duties of the log --------------------------------------------------------------------
@@ -86,7 +86,7 @@ class TierLog(LogHead):
     def uploader(self, layout: str, section: Section | None) -> SegmentUploader:
         """Return an uploader with this layout and the topic's settings of it."""
         label, found = self.layouts.label(layout), self.layouts.by_name(layout)
-        return SegmentUploader(self._store, self._env, label, found, section, self.commit, self._uploads)
+        return SegmentUploader(self._tier.store, self._tier.env, label, found, section, self.commit, self._uploads)
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
         """Commit a change and publish the head to readers; arguments, result and errors as ``Committer.commit``."""
@@ -108,7 +108,7 @@ class TierLog(LogHead):
         root = self.root
         for entry in entries:
             named = object_keys(self.entries(entry.info.base_offset, entry.info.end_offset, root))
-            self._uploads.deleted(entry.keys, self._store.delete(sorted(entry.keys - named)))
+            self._uploads.deleted(entry.keys, self._tier.store.delete(sorted(entry.keys - named)))
 
     # --- offload and trims -------------------------------------------------------------------------------------------
 
@@ -175,11 +175,11 @@ class TierLog(LogHead):
             root, total = self.root, RewrapReport()
             for start, end in spans(root, self._pages) if root is not None else ():
                 assert root is not None
-                rewrapping = Rewrapping(self._fetcher.layouts, self._store, partial(self.entries, start, end))
+                rewrapping = Rewrapping(self._tier.fetcher.layouts, self._tier.store, partial(self.entries, start, end))
                 self.commit(root.leader_epoch, rewrapping.decide)
                 done = rewrapping.report
                 total = RewrapReport(total.segments + done.segments, total.rewrapped + done.rewrapped)
-            if root is not None and self.root is not None and self._authenticity.is_due(self.root):
+            if root is not None and self.root is not None and self._tier.authenticity.is_due(self.root):
                 self.commit(root.leader_epoch, authenticated)
             return total
 
@@ -261,10 +261,10 @@ class TierLog(LogHead):
                 self._uploads.looked()
             finder = self.new_finder()  # collecting begins with a listing anyway, and must not block commits
             return Collector(
-                self._store,
+                self._tier.store,
                 finder,
                 self._pages,
-                self._env.clock,
+                self._tier.env.clock,
                 grace_ms=grace_ms,
                 history_ms=history_ms,
                 with_orphans=with_orphans,

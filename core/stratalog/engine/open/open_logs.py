@@ -20,6 +20,7 @@ class OpenLogs:
         logs: open logs. Each change replaces the mapping, so reads need no lock.
         failed: errors of logs that could not be opened. Each change replaces the mapping, so reads need no lock.
         unreached: errors of log directories that could not be opened, by path.
+        lacks_first: True if the first directory is one of them; it has the topics' settings.
     """
 
     def __init__(self, notify: Callable[[Event], None]) -> None:
@@ -28,6 +29,12 @@ class OpenLogs:
         self.logs: dict[TopicPartition, Log] = {}
         self.failed: dict[TopicPartition, StorageError] = {}
         self.unreached: dict[str, StorageError] = {}
+        self.lacks_first = False
+
+    def leave_out(self, path: str, error: StorageError, *, is_first: bool) -> None:
+        """Note a directory that cannot be opened."""
+        self.unreached[path] = error
+        self.lacks_first = self.lacks_first or is_first
 
     def names(self) -> tuple[TopicPartition, ...]:
         """Return the names of all logs, sorted, including logs that could not be opened."""
