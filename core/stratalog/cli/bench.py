@@ -287,7 +287,7 @@ def _empty(place: TierPlace) -> None:
     with open_host(place.settings(), (), None) as host:
         catalogue = host.registry.object_stores()
         provider = catalogue.by_scheme(split_scheme(place.uri)[0])
-        context = host.context(provider, location=place.uri, options=place.tier_options)
+        context = host.opener.context(provider, location=place.uri, options=place.tier_options)
         with contextlib.closing(catalogue.open(provider, context)) as store:
             delete_all(store, host.env.clock, host.settings.engine.store_deadline_ms * 1_000_000)
 

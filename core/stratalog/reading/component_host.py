@@ -7,34 +7,29 @@ import dataclasses
 import logging
 import os
 import re
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
-from stratalog.config.keys import Section
-from stratalog.config.settings_sources import Settings, plugin_values
+from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import NO_CODEC, TopicConfig
 from stratalog.env import Env
 from stratalog.env.byte_cache import ByteCache
 from stratalog.env.closing import Closeable
 from stratalog.env.deadlines import OverdueError
 from stratalog.env.handles import HandlePool
-from stratalog.errors import ConfigError, PluginClashError, PluginError, StorageError, UnknownComponentError
-from stratalog.model.numbered_components import NumberedComponents
-from stratalog.registry.component_kinds import CODECS
-from stratalog.registry.guarded_parts import GUARDED_PARTS, guarded_part
-from stratalog.registry.guarded_policy import guarded_policy
+from stratalog.errors import ConfigError, PluginClashError, PluginError, UnknownComponentError
+from stratalog.reading.component_opener import ComponentOpener
+from stratalog.registry.guarded_parts import guarded_part
 from stratalog.registry.registry import Registry
 from stratalog.registry.resolve import Catalogue
-from stratalog.segment.components import MAGICS, Components, ExtraTable, FormatTable
+from stratalog.segment.components import Components, ExtraTable
 from stratalog.segment.missing_index import MISSING_INDEXES
 from stratalog.spi.cleanup import CleanupPolicy
-from stratalog.spi.codecs import CODEC_IDS, CodecTable
 from stratalog.spi.extra import ExtraIndex
 from stratalog.spi.indexes import IndexFormat, IndexRole
 from stratalog.spi.layouts import TierLayout
-from stratalog.spi.providers import OpenContext, Provider
+from stratalog.spi.providers import Provider
 from stratalog.spi.segment_store import SegmentStore
 from stratalog.spi.service_contract import Service
 from stratalog.tier.store.layout_table import LayoutTable
@@ -51,35 +46,21 @@ class ComponentHost(Closeable):
         registry: the installed plugins and their offers.
         settings: settings of the engine.
         env: the outside world.
+
+    Attributes:
+        handles: the descriptors that the components share; closed here.
+        opener: opens one component.
     """
 
     def __init__(self, registry: Registry, settings: Settings, env: Env) -> None:
         self.registry, self.settings, self.env = registry, settings, env
         self.handles = HandlePool(env.files, settings.limits.open_files)
-        self._opening = (
-            threading.RLock()
-        )  # held while a component is opened: the engine's background threads open components, too
-        self._variables = plugin_values(settings, registry.engine_settings()) if settings.plugin_variables else {}
-        self._opened: dict[tuple[str, str], object] = {}
-        self._policies: dict[str, CleanupPolicy] = {}
+        self.opener = ComponentOpener(registry, settings, env, self.handles)
         self._frozen: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
         self._stood_in: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
         self._reported = set[str]()  # missing extra indexes that were reported
         self._layouts: LayoutTable | None = None
         self._index_cache = ByteCache(settings.limits.index_cache_bytes)
-        self._failed: dict[tuple[str, str], StorageError] = {}  # components in quarantine; under _opening
-        self._offered_codecs = NumberedComponents("codec", "id", CODEC_IDS, self._openers(registry.codecs()))
-        self._offered_formats = NumberedComponents(
-            "record format", "magic", MAGICS, self._openers(registry.record_formats())
-        )
-        self._codecs = CodecTable(offers=self._offered_codecs)
-        self._formats = FormatTable(offers=self._offered_formats)
-        providers: list[Provider[Any]] = [offer.provider for offer in registry.codecs().offers()]  # Any: of both kinds
-        providers += [offer.provider for offer in registry.record_formats().offers()]
-        for provider in providers:
-            # Report a wrong setting now instead of at first use.
-            if provider.name in settings.plugins or provider.name in self._variables:
-                self.context(provider)
 
     def components(self, config: TopicConfig) -> Components:
         """Return the components for logs with these settings.
@@ -88,7 +69,7 @@ class ComponentHost(Closeable):
             UnknownComponentError: an index format is not installed, or a role has no format or two formats.
         """
         names = config.index_formats, config.index_extra
-        with self._opening:
+        with self.opener.lock:
             if names not in self._frozen:
                 self._frozen[names] = self._components(self._indexes(config.index_formats), self._extras(names[1]))
             return self._frozen[names]
@@ -96,9 +77,8 @@ class ComponentHost(Closeable):
     def available_components(self, config: TopicConfig) -> tuple[Components, PluginError | None]:
         """Return components for logs with these settings, and the error if such logs can only be read; otherwise None.
 
-        extra indexes that cannot be opened are left out. Other index formats that cannot be opened are replaced:
-        without
-        them, opening and searching a log takes longer.
+        Extra indexes that cannot be opened are left out. Other index formats that cannot be opened are replaced: opening
+        and searching a log then takes longer.
 
         Raises:
             UnknownComponentError: ``index.formats`` lacks a format for a role, or names two for one role.
@@ -107,7 +87,7 @@ class ComponentHost(Closeable):
         try:
             return self.components(dataclasses.replace(config, index_extra=extras)), None
         except PluginError as error:
-            with self._opening:
+            with self.opener.lock:
                 key = config.index_formats, extras
                 if key not in self._stood_in:
                     self._stood_in[key] = self._components(
@@ -117,7 +97,7 @@ class ComponentHost(Closeable):
 
     def _components(self, indexes: Mapping[IndexRole, IndexFormat[Any]], extras: ExtraTable) -> Components:
         limits, cache = self.settings.limits, self._index_cache
-        return Components(self.env, limits, self._formats, self._codecs, indexes, cache, extras)
+        return Components(self.env, limits, self.opener.formats, self.opener.codecs, indexes, cache, extras)
 
     def _has_extra(self, name: str) -> bool:
         try:
@@ -135,7 +115,7 @@ class ComponentHost(Closeable):
         missing = 0
         for name in names:
             try:
-                index = self._open(catalogue, catalogue.by_name(name))
+                index = self.opener.open(catalogue, catalogue.by_name(name))
             except PluginError:
                 missing += 1
                 continue
@@ -165,13 +145,13 @@ class ComponentHost(Closeable):
         catalogue = self.registry.segment_stores()
         provider = catalogue.by_scheme(scheme or "file")
         place = path if scheme in {"", "file"} else location
-        store = catalogue.open(provider, self.context(provider, location=place, read_only=read_only))
+        store = catalogue.open(provider, self.opener.context(provider, location=place, read_only=read_only))
         return guarded_part(store, SegmentStore, catalogue.guard(provider))
 
     @property
     def layouts(self) -> LayoutTable:
         """Tier layouts, by name and by the requirements of manifest entries."""
-        with self._opening:
+        with self.opener.lock:
             if self._layouts is None:
                 self._layouts = LayoutTable(self.registry.tier_layouts(), self._open_layout)
             return self._layouts
@@ -179,11 +159,7 @@ class ComponentHost(Closeable):
     def policy(self, name: str) -> CleanupPolicy:
         """Return the cleanup policy with this name."""
         catalogue = self.registry.cleanup_policies()
-        provider = catalogue.by_name(name)
-        with self._opening:
-            if name not in self._policies:
-                self._policies[name] = guarded_policy(self._open(catalogue, provider), catalogue.guard(provider))
-            return self._policies[name]
+        return self.opener.open(catalogue, catalogue.by_name(name))
 
     def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
         """Return the cleanup policies that the settings of a topic name, by name; ConfigError if a plugin refuses them."""
@@ -194,7 +170,7 @@ class ComponentHost(Closeable):
     def service(self, name: str) -> Service:
         """Return the service with this name."""
         catalogue = self.registry.services()
-        return self._open(catalogue, catalogue.by_name(name))
+        return self.opener.open(catalogue, catalogue.by_name(name))
 
     def check_topic_config(self, config: TopicConfig, changed: Collection[str] | None = None) -> None:
         """Raise UnknownComponentError if a topic names a component that is not installed.
@@ -230,102 +206,20 @@ class ComponentHost(Closeable):
         except OverdueError as error:
             raise PluginError(f"{error}{advice}") from error
 
-    def context(
-        self,
-        provider: Provider[Any],
-        *,
-        location: str = "",
-        options: Mapping[str, object] | None = None,
-        read_only: bool = False,
-    ) -> OpenContext:
-        """Return the context for opening a component, with its settings from ``[plugins.NAME]`` and the environment.
-
-        The environment overrides ``[plugins.NAME]``. An entry of ``options`` with the name of a setting overrides both. An
-        entry with the value None is ignored.
-        """
-        given = {name: value for name, value in (options or {}).items() if value is not None}
-        kind = provider.engine_section
-        section = None if kind is None else self._section(kind, provider.name, given)
-        return OpenContext(
-            env=self.env,
-            limits=self.settings.limits,
-            handles=self.handles,
-            codecs=self._codecs,
-            section=section,
-            location=location,
-            options=given,
-            read_only=read_only,
-        )
-
-    def quarantined(self) -> dict[tuple[str, str], StorageError]:
-        """Open all codecs, record formats and index formats; return the errors by the kind's key and the name."""
-        indexes = self.registry.index_formats()
-        found = {("index_formats", name): self._refusal(indexes, name) for name in indexes.names()}
-        found |= {("codecs", name): error for name, error in self._offered_codecs.opened().failures.items()}
-        found |= {("record_formats", name): error for name, error in self._offered_formats.opened().failures.items()}
-        return {key: error for key, error in found.items() if error is not None}
-
-    def _section(self, kind: type[Section], name: str, options: dict[str, object]) -> Section:
-        """Return the settings of a provider; settings among ``options`` are removed from ``options``."""
-        section = kind.from_mapping(self.settings.plugins.get(name, {}), f"[plugins.{name}]")
-        section = section.replaced(self._variables.get(name, {}), "environment")
-        named = {setting: options.pop(setting) for setting in kind.keys() if setting in options}  # noqa: SIM118 - a classmethod
-        return section.replaced(named, "tier options")
-
     def close(self) -> None:
         """Close idle descriptors. A second call does nothing."""
         self.handles.close()
 
-    def _open(self, catalogue: Catalogue[C], provider: Provider[C]) -> C:
-        key = (catalogue.title, provider.name)
-        with self._opening:
-            if key not in self._opened:
-                context = self.context(provider)
-                if catalogue.title == CODECS.title:  # a codec must not depend on codecs that are still being opened
-                    context = dataclasses.replace(context, codecs=CodecTable())
-                opened = catalogue.open(provider, context)
-                if catalogue.component in GUARDED_PARTS:
-                    opened = guarded_part(opened, catalogue.component, catalogue.guard(provider))
-                self._opened[key] = opened
-            return cast(C, self._opened[key])
-
-    def _openers(self, catalogue: Catalogue[C]) -> dict[str, Callable[[], C]]:
-        return {name: partial(self._tried, catalogue, name) for name in catalogue.names()}
-
-    def _tried(self, catalogue: Catalogue[C], name: str) -> C:
-        """Open a component once; if this fails, each call raises the same error, which names the plugin."""
-        key = (catalogue.title, name)
-        with self._opening:
-            if key in self._failed:
-                raise self._failed[key].with_traceback(None)
-            try:
-                return self._open(catalogue, catalogue.by_name(name))
-            except PluginClashError as error:
-                failure: StorageError = error
-            except (StorageError, SystemExit) as error:
-                guard = catalogue.guard(catalogue.by_name(name))
-                is_named = isinstance(error, StorageError) and str(guard) in str(error)
-                failure = error if is_named and isinstance(error, StorageError) else guard.failure("open", error)
-            self._failed[key] = failure
-            raise failure
-
-    def _refusal(self, catalogue: Catalogue[Any], name: str) -> StorageError | None:  # Any: of any kind
-        try:
-            self._tried(catalogue, name)
-        except StorageError as error:
-            return error
-        return None
-
     def _open_layout(self, provider: Provider[TierLayout]) -> TierLayout:
         """Open a layout at its first use. The table of layouts exists by then, so a layout may use another one."""
         catalogue = self.registry.tier_layouts()
-        return catalogue.open(provider, dataclasses.replace(self.context(provider), layouts=self.layouts))
+        return catalogue.open(provider, dataclasses.replace(self.opener.context(provider), layouts=self.layouts))
 
     def _indexes(self, names: tuple[str, ...]) -> dict[IndexRole, IndexFormat[Any]]:
         found: dict[IndexRole, IndexFormat[Any]] = {}
         catalogue = self.registry.index_formats()
         for name in names:
-            index = self._open(catalogue, catalogue.by_name(name))
+            index = self.opener.open(catalogue, catalogue.by_name(name))
             if index.role is IndexRole.EXTRA:
                 raise UnknownComponentError(f"index.formats names {name!r}, an extra index: move it to index.extra")
             if index.role in found:
@@ -344,7 +238,7 @@ class ComponentHost(Closeable):
         return table
 
     def _extra_table(self, catalogue: Catalogue[ExtraIndex], providers: Sequence[Provider[ExtraIndex]]) -> ExtraTable:
-        openers = {found.label: partial(self._open, catalogue, found) for found in providers}
+        openers = {found.label: partial(self.opener.open, catalogue, found) for found in providers}
         return ExtraTable(openers, {found.label: catalogue.guard(found) for found in providers})
 
 

@@ -148,7 +148,7 @@ def open_tier(
         raise ConfigError(f"tier {uri!r} is not a URI: use a form like s3://bucket/prefix or file:///folder")
     catalogue = host.registry.object_stores()
     provider = catalogue.by_scheme(scheme)
-    store = catalogue.open(provider, host.context(provider, location=uri, options=options, read_only=read_only))
+    store = catalogue.open(provider, host.opener.context(provider, location=uri, options=options, read_only=read_only))
     limits, config = host.settings.limits, host.settings.engine
     return Tier.open(
         TierStore(store, host.env, config, limits, catalogue.guard(provider)),

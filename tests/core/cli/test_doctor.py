@@ -169,7 +169,9 @@ def store(tmp_path: Path) -> Iterator[ObjectStore]:
     with open_host(Settings(), (), None) as host:
         catalogue = host.registry.object_stores()
         provider = catalogue.by_scheme("file")
-        yield catalogue.open(provider, host.context(provider, location=tmp_path.as_uri(), options={}, read_only=False))
+        yield catalogue.open(
+            provider, host.opener.context(provider, location=tmp_path.as_uri(), options={}, read_only=False)
+        )
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def opened_with(
 ) -> OpenContext:
     """Return the context with which the store is opened."""
     with contextlib.closing(open_host(read_settings(config, environment), [Sea()], None)) as host:
-        return host.context(host.registry.object_stores().by_scheme("sea"), location="sea://a", options=options)
+        return host.opener.context(host.registry.object_stores().by_scheme("sea"), location="sea://a", options=options)
 
 
 def test_options_win_over_the_environment_and_that_over_the_file() -> None:

@@ -50,7 +50,7 @@ def doctor(output: Output, place: str, *, config: str | None, tier_options: Mapp
 def _store(host: ComponentHost, uri: str, options: Mapping[str, object]) -> Iterator[Diagnosis]:
     catalogue = host.registry.object_stores()
     provider = catalogue.by_scheme(uri.partition("://")[0])
-    opened = catalogue.open(provider, host.context(provider, location=uri, options=options, read_only=False))
+    opened = catalogue.open(provider, host.opener.context(provider, location=uri, options=options, read_only=False))
     settings = host.settings
     store = TierStore(opened, host.env, settings.engine, settings.limits, catalogue.guard(provider))
     with contextlib.closing(store), contextlib.closing(StoreChecks(store, host.env)) as checks:

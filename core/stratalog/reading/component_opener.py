@@ -1,0 +1,147 @@
+"""Opening of one component of a plugin: its context and settings, once, with failed ones in quarantine."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from stratalog.config.keys import Section
+from stratalog.config.settings_sources import Settings, plugin_values
+from stratalog.env import Env
+from stratalog.env.handles import HandlePool
+from stratalog.errors import PluginClashError, StorageError
+from stratalog.model.numbered_components import NumberedComponents
+from stratalog.registry.component_kinds import CODECS
+from stratalog.registry.guarded_parts import GUARDED_PARTS, guarded_part
+from stratalog.registry.guarded_policy import guarded_policy
+from stratalog.registry.registry import Registry
+from stratalog.registry.resolve import Catalogue
+from stratalog.segment.components import MAGICS, FormatTable
+from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.codecs import CODEC_IDS, CodecTable
+from stratalog.spi.providers import OpenContext, Provider
+
+C = TypeVar("C")
+
+
+class ComponentOpener:
+    """Opens the components of one engine or reader, each once. Thread-safe.
+
+    Args:
+        registry: the installed plugins and their offers.
+        settings: settings of the engine.
+        env: the outside world.
+        handles: the descriptors that the components share.
+
+    Attributes:
+        lock: held while a component is opened: the engine's background threads open components, too.
+        codecs: all installed codecs, each opened at first use.
+        formats: all installed record formats, each opened at first use.
+    """
+
+    def __init__(self, registry: Registry, settings: Settings, env: Env, handles: HandlePool) -> None:
+        self._registry, self._settings, self._env, self._handles = registry, settings, env, handles
+        self.lock = threading.RLock()
+        self._variables = plugin_values(settings, registry.engine_settings()) if settings.plugin_variables else {}
+        self._opened: dict[tuple[str, str], object] = {}
+        self._failed: dict[tuple[str, str], StorageError] = {}  # components in quarantine; under lock
+        self._offered_codecs = NumberedComponents("codec", "id", CODEC_IDS, self._openers(registry.codecs()))
+        self._offered_formats = NumberedComponents(
+            "record format", "magic", MAGICS, self._openers(registry.record_formats())
+        )
+        self.codecs = CodecTable(offers=self._offered_codecs)
+        self.formats = FormatTable(offers=self._offered_formats)
+        providers: list[Provider[Any]] = [offer.provider for offer in registry.codecs().offers()]  # Any: of both kinds
+        providers += [offer.provider for offer in registry.record_formats().offers()]
+        for provider in providers:
+            # Report a wrong setting now instead of at first use.
+            if provider.name in settings.plugins or provider.name in self._variables:
+                self.context(provider)
+
+    def open(self, catalogue: Catalogue[C], provider: Provider[C]) -> C:
+        """Return the component of a provider; the first call opens it."""
+        key = (catalogue.title, provider.name)
+        with self.lock:
+            if key not in self._opened:
+                context = self.context(provider)
+                if catalogue.title == CODECS.title:  # a codec must not depend on codecs that are still being opened
+                    context = dataclasses.replace(context, codecs=CodecTable())
+                opened: Any = catalogue.open(provider, context)
+                if catalogue.component in GUARDED_PARTS:
+                    opened = guarded_part(opened, catalogue.component, catalogue.guard(provider))
+                elif isinstance(opened, CleanupPolicy):
+                    opened = guarded_policy(opened, catalogue.guard(provider))
+                self._opened[key] = opened
+            return cast(C, self._opened[key])
+
+    def context(
+        self,
+        provider: Provider[Any],
+        *,
+        location: str = "",
+        options: Mapping[str, object] | None = None,
+        read_only: bool = False,
+    ) -> OpenContext:
+        """Return the context for opening a component, with its settings from ``[plugins.NAME]`` and the environment.
+
+        The environment overrides ``[plugins.NAME]``. An entry of ``options`` with the name of a setting overrides both. An
+        entry with the value None is ignored.
+        """
+        given = {name: value for name, value in (options or {}).items() if value is not None}
+        kind = provider.engine_section
+        section = None if kind is None else self._section(kind, provider.name, given)
+        return OpenContext(
+            env=self._env,
+            limits=self._settings.limits,
+            handles=self._handles,
+            codecs=self.codecs,
+            section=section,
+            location=location,
+            options=given,
+            read_only=read_only,
+        )
+
+    def quarantined(self) -> dict[tuple[str, str], StorageError]:
+        """Open all codecs, record formats and index formats; return the errors by the kind's key and the name."""
+        indexes = self._registry.index_formats()
+        found = {("index_formats", name): self._refusal(indexes, name) for name in indexes.names()}
+        found |= {("codecs", name): error for name, error in self._offered_codecs.opened().failures.items()}
+        found |= {("record_formats", name): error for name, error in self._offered_formats.opened().failures.items()}
+        return {key: error for key, error in found.items() if error is not None}
+
+    def _section(self, kind: type[Section], name: str, options: dict[str, object]) -> Section:
+        """Return the settings of a provider; settings among ``options`` are removed from ``options``."""
+        section = kind.from_mapping(self._settings.plugins.get(name, {}), f"[plugins.{name}]")
+        section = section.replaced(self._variables.get(name, {}), "environment")
+        named = {setting: options.pop(setting) for setting in kind.keys() if setting in options}  # noqa: SIM118 - a classmethod
+        return section.replaced(named, "tier options")
+
+    def _openers(self, catalogue: Catalogue[C]) -> dict[str, Callable[[], C]]:
+        return {name: partial(self._tried, catalogue, name) for name in catalogue.names()}
+
+    def _tried(self, catalogue: Catalogue[C], name: str) -> C:
+        """Open a component once; if this fails, each call raises the same error, which names the plugin."""
+        key = (catalogue.title, name)
+        with self.lock:
+            if key in self._failed:
+                raise self._failed[key].with_traceback(None)
+            try:
+                return self.open(catalogue, catalogue.by_name(name))
+            except PluginClashError as error:
+                failure: StorageError = error
+            except (StorageError, SystemExit) as error:
+                guard = catalogue.guard(catalogue.by_name(name))
+                is_named = isinstance(error, StorageError) and str(guard) in str(error)
+                failure = error if is_named and isinstance(error, StorageError) else guard.failure("open", error)
+            self._failed[key] = failure
+            raise failure
+
+    def _refusal(self, catalogue: Catalogue[Any], name: str) -> StorageError | None:  # Any: of any kind
+        try:
+            self._tried(catalogue, name)
+        except StorageError as error:
+            return error
+        return None
