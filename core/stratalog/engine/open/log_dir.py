@@ -10,6 +10,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from typing import Final
 
 from stratalog.engine.open.directory_id import read_identity
@@ -64,7 +65,6 @@ class LogDir:
         except BaseException:
             store.close()
             raise
-        self.dirty_starts = dict(self._state.dirty_starts)  # from the checkpoint, for logs that are opened later
         self.arriving: dict[TopicPartition, LogOffsets] = {}  # bounds of logs that are being moved here
         self._pending_deletes: dict[str, int] = {}  # folders to remove, and when (monotonic ns)
         for name in [name for name, fate in self.left.items() if fate == "delete"]:
@@ -86,6 +86,14 @@ class LogDir:
         for log in list(self.logs.values()):
             log.maintenance.take_offline(error)
         self._notify(LogDirOffline(path=self.store.path(), reason=str(error)))
+
+    def dirty_start(self, log: TopicPartition) -> int | None:
+        """Return the offset up to which a log is compacted, for a log that is opened later; None if it is not known."""
+        return self._state.dirty_starts.get(log)
+
+    def keep_dirty_start(self, log: TopicPartition, offset: int) -> None:
+        """Note up to where a log is compacted that was moved here."""
+        self._state = replace(self._state, dirty_starts={**self._state.dirty_starts, log: offset})
 
     def high_watermark(self, log: TopicPartition) -> int | None:
         """Return the high watermark of a log as stored before the directory was opened, or None."""

@@ -60,7 +60,7 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
         raise
     target.folders[name] = partition_folder(name)
     if log.maintenance.cleaning.dirty_start is not None:
-        target.dirty_starts[name] = log.maintenance.cleaning.dirty_start
+        target.keep_dirty_start(name, log.maintenance.cleaning.dirty_start)
     return bounds
 
 
