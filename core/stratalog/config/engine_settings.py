@@ -353,8 +353,9 @@ class EngineConfig(Section):
         "plugin.deadline.ms",
         300_000,
         at_least=1,
-        doc="Deadline of one call into a cleanup policy or a tier layout of another package, of the start of a service, and "
-        "of each call into another package while an engine or a reader opens, its import and hooks included. A layout "
+        doc="Deadline of one call into a cleanup policy or a tier layout of another package, of the opening of any of its "
+        "components, of the start of a service, and of each call into another package while an engine or a reader opens, "
+        "its import and hooks included. A layout "
         "gets this time again for each 64 MiB of a segment, including uploads. A call that takes longer fails, and its "
         "thread is abandoned.",
     )

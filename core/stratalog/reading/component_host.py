@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import os
 import re
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -59,7 +60,8 @@ class ComponentHost(Closeable):
         self._frozen: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
         self._stood_in: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
         self._reported = set[str]()  # missing extra indexes that were reported
-        self._layouts: LayoutTable | None = None
+        self._layout_lock = threading.Lock()
+        self._layouts: LayoutTable | None = None  # made at first use, under _layout_lock
         self._index_cache = ByteCache(settings.limits.index_cache_bytes)
 
     def components(self, config: TopicConfig) -> Components:
@@ -69,10 +71,11 @@ class ComponentHost(Closeable):
             UnknownComponentError: an index format is not installed, or a role has no format or two formats.
         """
         names = config.index_formats, config.index_extra
-        with self.opener.lock:
-            if names not in self._frozen:
-                self._frozen[names] = self._components(self._indexes(config.index_formats), self._extras(names[1]))
-            return self._frozen[names]
+        found = self._frozen.get(names)
+        if found is None:
+            made = self._components(self._indexes(config.index_formats), self._extras(names[1]))
+            found = self._frozen.setdefault(names, made)  # another thread may have been first
+        return found
 
     def available_components(self, config: TopicConfig) -> tuple[Components, PluginError | None]:
         """Return components for logs with these settings, and the error if such logs can only be read; otherwise None.
@@ -87,13 +90,12 @@ class ComponentHost(Closeable):
         try:
             return self.components(dataclasses.replace(config, index_extra=extras)), None
         except PluginError as error:
-            with self.opener.lock:
-                key = config.index_formats, extras
-                if key not in self._stood_in:
-                    self._stood_in[key] = self._components(
-                        self._stand_ins(config.index_formats, error), self._extras(extras)
-                    )
-                return self._stood_in[key], error
+            key = config.index_formats, extras
+            stood_in = self._stood_in.get(key)
+            if stood_in is None:
+                made = self._components(self._stand_ins(config.index_formats, error), self._extras(extras))
+                stood_in = self._stood_in.setdefault(key, made)
+            return stood_in, error
 
     def _components(self, indexes: Mapping[IndexRole, IndexFormat[Any]], extras: ExtraTable) -> Components:
         limits, cache = self.settings.limits, self._index_cache
@@ -151,7 +153,7 @@ class ComponentHost(Closeable):
     @property
     def layouts(self) -> LayoutTable:
         """Tier layouts, by name and by the requirements of manifest entries."""
-        with self.opener.lock:
+        with self._layout_lock:
             if self._layouts is None:
                 self._layouts = LayoutTable(self.registry.tier_layouts(), self._open_layout)
             return self._layouts

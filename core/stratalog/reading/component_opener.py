@@ -37,17 +37,17 @@ class ComponentOpener:
         handles: the descriptors that the components share.
 
     Attributes:
-        lock: held while a component is opened: the engine's background threads open components, too.
         codecs: all installed codecs, each opened at first use.
         formats: all installed record formats, each opened at first use.
     """
 
     def __init__(self, registry: Registry, settings: Settings, env: Env, handles: HandlePool) -> None:
         self._registry, self._settings, self._env, self._handles = registry, settings, env, handles
-        self.lock = threading.RLock()
+        # Held while the component is opened: the engine's background threads open components, too.
+        self._locks: dict[tuple[str, str], threading.RLock] = {}
         self._variables = plugin_values(settings, registry.engine_settings()) if settings.plugin_variables else {}
         self._opened: dict[tuple[str, str], object] = {}
-        self._failed: dict[tuple[str, str], StorageError] = {}  # components in quarantine; under lock
+        self._failed: dict[tuple[str, str], StorageError] = {}  # components in quarantine
         self._offered_codecs = NumberedComponents("codec", "id", CODEC_IDS, self._openers(registry.codecs()))
         self._offered_formats = NumberedComponents(
             "record format", "magic", MAGICS, self._openers(registry.record_formats())
@@ -64,7 +64,7 @@ class ComponentOpener:
     def open(self, catalogue: Catalogue[C], provider: Provider[C]) -> C:
         """Return the component of a provider; the first call opens it."""
         key = (catalogue.title, provider.name)
-        with self.lock:
+        with self._lock(key):
             if key not in self._opened:
                 context = self.context(provider)
                 if catalogue.title == CODECS.title:  # a codec must not depend on codecs that are still being opened
@@ -119,13 +119,17 @@ class ComponentOpener:
         named = {setting: options.pop(setting) for setting in kind.keys() if setting in options}  # noqa: SIM118 - a classmethod
         return section.replaced(named, "tier options")
 
+    def _lock(self, key: tuple[str, str]) -> threading.RLock:
+        """Return the lock of one component: while it does not open, others do, also those that it opens itself."""
+        return self._locks.setdefault(key, threading.RLock())
+
     def _openers(self, catalogue: Catalogue[C]) -> dict[str, Callable[[], C]]:
         return {name: partial(self._tried, catalogue, name) for name in catalogue.names()}
 
     def _tried(self, catalogue: Catalogue[C], name: str) -> C:
         """Open a component once; if this fails, each call raises the same error, which names the plugin."""
         key = (catalogue.title, name)
-        with self.lock:
+        with self._lock(key):
             if key in self._failed:
                 raise self._failed[key].with_traceback(None)
             try:

@@ -190,14 +190,18 @@ class Catalogue(OfferTable[Provider[C]]):
 
         Raises:
             PluginImportError: a module that the component needs is not installed, or cannot be imported.
-            PluginError: ``open`` raised an exception that is not a StorageError, or returned a value of another type.
+            PluginError: ``open`` raised an exception that is not a StorageError, returned a value of another type, or
+                did not return within ``plugin.deadline.ms``.
         """
         guard = self.guard(provider)
-        with guard.calling("open"):
+
+        def work() -> C:
             try:
-                opened = provider.open(context)
+                return provider.open(context)
             except ImportError as error:  # providers import heavy modules when they open
                 raise PluginImportError(f"{provider.name!r} cannot be opened: {error}", provider.name) from error
+
+        opened = guard.call("open", work)
         guard.check_type("open", opened, self._kind.component)
         return opened
 

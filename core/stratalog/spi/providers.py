@@ -55,7 +55,8 @@ class Provider(Generic[C]):
     Attributes:
         name: ``[a-z][a-z0-9_]*``, unique per kind, persistent: files and manifests name it.
         version: version of the bytes that the component writes.
-        open: called at most once per engine and location, at first use.
+        open: called at most once per engine and location, at first use, on a thread of its own; it must return within
+            ``plugin.deadline.ms``.
         schemes: URI schemes, stores only.
         engine_section: type of the settings under ``[plugins.NAME]``. Environment variables
             ``STRATALOG_PLUGINS_NAME_SETTING`` override these settings. Tier options with the same names override them

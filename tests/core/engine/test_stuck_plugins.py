@@ -1,4 +1,4 @@
-"""Nothing waits for a plugin without limit: neither an engine or a reader that opens, nor a service that starts."""
+"""Nothing waits for a plugin without limit: an engine or a reader that opens, a service that starts, a first use."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from typing import NoReturn
 
 import pytest
 
-from stratalog import Engine, open_engine, open_reader
+from stratalog import Engine, Record, open_engine, open_reader
 from stratalog.errors import PluginError
-from stratalog.spi import OpenContext, Provider, SegmentStore, Service, hookimpl
+from stratalog.spi import Codec, OpenContext, Provider, SegmentStore, Service, hookimpl
 
 
 class Stuck(Service):
-    """A segment store that does not open, and a service that does not start, until the test ends."""
+    """A segment store and a codec that do not open, and a service that does not start, until the test ends."""
 
     def __init__(self) -> None:
-        self.gate, self.stuck_hook = threading.Event(), False
+        self.gate, self.opening, self.stuck_hook = threading.Event(), threading.Event(), False
 
     def open_store(self, context: OpenContext) -> NoReturn:
         self.gate.wait()
         raise ZeroDivisionError(context.location)
+
+    def open_codec(self, context: OpenContext) -> NoReturn:
+        self.opening.set()
+        self.open_store(context)
 
     def start(self, engine: Engine) -> None:
         del engine
@@ -35,6 +39,10 @@ class Stuck(Service):
         if self.stuck_hook:
             self.gate.wait()
         return [Provider(name="stuck", schemes=frozenset({"stuck"}), open=self.open_store)]
+
+    @hookimpl
+    def stratalog_codecs(self) -> Sequence[Provider[Codec]]:
+        return [Provider(name="stuck", open=self.open_codec)]
 
     @hookimpl
     def stratalog_services(self) -> Sequence[Provider[Service]]:
@@ -99,3 +107,37 @@ def test_a_service_that_does_not_start_is_named(tmp_path: Path, stuck: Stuck) ->
         pytest.raises(PluginError, match=r"service 'stuck' version 1 \(plugin .*Stuck\): start did not return in"),
     ):
         engine.start()
+
+
+def test_a_codec_that_does_not_open_is_named_at_its_first_use_and_the_next_use_does_not_wait(
+    tmp_path: Path, stuck: Stuck
+) -> None:
+    with open_engine(tmp_path, plugins=[stuck], config=SHORT) as engine:
+        engine.create_topic("t", config={"compression.type": "stuck"})
+        for _ in range(2):
+            with pytest.raises(
+                PluginError, match=r"codec 'stuck' version 1 \(plugin .*Stuck\): open did not return in"
+            ):
+                engine.log("t", 0).append([Record(value=b"v")])
+
+
+def test_components_of_other_kinds_open_while_one_does_not(tmp_path: Path, stuck: Stuck) -> None:
+    refused: list[PluginError] = []
+
+    def append() -> None:
+        try:
+            engine.log("t", 0).append([Record(value=b"v")])
+        except PluginError as error:
+            refused.append(error)
+
+    with open_engine(tmp_path, plugins=[stuck], config={"plugin.deadline.ms": 60_000}) as engine:
+        engine.create_topic("t", config={"compression.type": "stuck"})
+        thread = threading.Thread(target=append)
+        thread.start()
+        assert stuck.opening.wait(60)
+        engine.create_topic("other", config={"index.extra": "bloom", "cleanup.policy": "compact"})
+        assert engine.log("other", 0).append([Record(key=b"k", value=b"v")]).base_offset == 0
+        assert thread.is_alive()
+        stuck.gate.set()
+        thread.join()
+    assert "raised ZeroDivisionError" in str(refused)
