@@ -98,7 +98,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         self._logs, self._isolation = logs, seen
         self._pattern = topics if isinstance(topics, re.Pattern) else None
         self._cursors: dict[TopicPartition, Cursor] = {}
-        self._turn = 0
+        self._next_cursor = 0
         self._closed = False
         ends_with_fork(self)
         if isinstance(topics, re.Pattern):
@@ -121,7 +121,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         wanted = [TopicPartition(*name) for name in names]
         for name in wanted:
             self._logs.log(*name)
-        kept, self._pattern, self._turn = self._cursors, None, 0
+        kept, self._pattern, self._next_cursor = self._cursors, None, 0
         self._cursors = {name: kept[name] for name in wanted if name in kept}
         self._add([name for name in wanted if name not in kept])
 
@@ -203,10 +203,10 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     def _take(self, max_records: int) -> dict[TopicPartition, list[RecordType]]:
         found: dict[TopicPartition, list[RecordType]] = {}
         cursors = list(self._cursors.values())
-        first, left = self._turn, max_records
+        first, left = self._next_cursor, max_records
         for number in range(len(cursors)):
-            self._turn = (first + number) % len(cursors)
-            cursor = cursors[self._turn]
+            self._next_cursor = (first + number) % len(cursors)
+            cursor = cursors[self._next_cursor]
             if cursor.paused:
                 continue
             self._settle(cursor)
@@ -215,7 +215,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
                 found[cursor.name] = records
                 left -= len(records)
             if not left:
-                self._turn = (self._turn + 1) % len(cursors)
+                self._next_cursor = (self._next_cursor + 1) % len(cursors)
                 break
         return found
 

@@ -219,8 +219,8 @@ class TransactionCoordinator:
             InvalidTxnStateError: no transaction is open, or its end has started with the opposite outcome.
             StorageError: the outcome is not decided, or a marker is missing: see ``states``.
         """
-        turns, now_ms = self._ends.turns(transactional_id), self._env.clock.now_ms()
-        with turns.changing:
+        locks, now_ms = self._ends.locks(transactional_id), self._env.clock.now_ms()
+        with locks.changing:
             known = self._required(transactional_id)
             if version >= EPOCH_RAISING:
                 after = ended_with_next_epoch(known, producer, now_ms, self._kept_id, commit=commit)
@@ -229,8 +229,8 @@ class TransactionCoordinator:
             if after is not known:
                 self._log.store(transactional_id, after, durability)
         if after.status not in COMPLETED:
-            with turns.ending:
-                self._ends.complete(transactional_id, turns, durability)
+            with locks.ending:
+                self._ends.complete(transactional_id, locks, durability)
         return after.producer
 
     def end_decided(self, transactional_id: str, producer: ProducerId, *, commit: bool, version: int = 0) -> ProducerId:
@@ -242,8 +242,8 @@ class TransactionCoordinator:
             ConcurrentTransactionsError: another thread is ending the same transaction.
             ProducerFencedError, InvalidTxnStateError, StorageError: as ``end``; the outcome is not decided.
         """
-        turns = self._ends.turns(transactional_id)
-        if turns.ending.locked():
+        locks = self._ends.locks(transactional_id)
+        if locks.ending.locked():
             raise ConcurrentTransactionsError(f"the transaction is being ended transactional_id={transactional_id}")
         try:
             return self.end(transactional_id, producer, commit=commit, version=version)
@@ -301,12 +301,12 @@ class TransactionCoordinator:
         self, transactional_id: str, timeout_ms: int, expected: ProducerId | None, *, outlives: bool
     ) -> ProducerId:
         """Return the id and epoch for a producer, which ``outlives`` the engine or not."""
-        turns = self._ends.turns(transactional_id)
-        if not turns.ending.acquire(blocking=not outlives):
+        locks = self._ends.locks(transactional_id)
+        if not locks.ending.acquire(blocking=not outlives):
             raise ConcurrentTransactionsError(f"a transaction is being ended transactional_id={transactional_id}")
         try:
             while True:
-                with turns.changing:
+                with locks.changing:
                     known, now_ms = self._log.known(transactional_id), self._env.clock.now_ms()
                     if known is None or known.status not in _UNFINISHED:
                         rotates = known is not None and (is_ours if outlives else is_kept)(known.state.producer_id)
@@ -318,9 +318,9 @@ class TransactionCoordinator:
                     if known.status == TransactionStatus.ONGOING:
                         self._log.store(transactional_id, fenced(known, now_ms))
                         expected = None  # the abort raises the epoch
-                self._ends.complete(transactional_id, turns)
+                self._ends.complete(transactional_id, locks)
         finally:
-            turns.ending.release()
+            locks.ending.release()
 
     def _add(
         self, transactional_id: str, producer: ProducerId, names: Collection[TopicPartition], version: int

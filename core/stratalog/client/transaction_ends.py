@@ -25,7 +25,7 @@ from stratalog.model.names import TopicPartition
 _LOGGER: Final = logging.getLogger("stratalog.client")
 
 
-class Turns:
+class TransactionLocks:
     """Locks of one transactional id: ``changing`` while its state changes, ``ending`` while markers are written.
 
     ``ending`` is taken before ``changing``.
@@ -49,28 +49,28 @@ class TransactionEnds:
 
     def __init__(self, logs: Logs, states: TransactionLog, clock: Clock, expiration_ms: int) -> None:
         self._logs, self._states, self._clock, self._expiration_ms = logs, states, clock, expiration_ms
-        self._lock = threading.Lock()  # over _turns
-        self._turns: weakref.WeakValueDictionary[str, Turns] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()  # over _locks
+        self._locks: weakref.WeakValueDictionary[str, TransactionLocks] = weakref.WeakValueDictionary()
         self._marked: dict[str, tuple[ProducerId, set[TopicPartition]]] = {}  # markers of ends that failed half way
         self._recovering = threading.RLock()
         self._recovered = False
 
-    def turns(self, transactional_id: str) -> Turns:
+    def locks(self, transactional_id: str) -> TransactionLocks:
         """Return the locks of a transactional id. They exist while a caller keeps them."""
         with self._lock:
-            found = self._turns.get(transactional_id)
+            found = self._locks.get(transactional_id)
             if found is None:
-                found = self._turns[transactional_id] = Turns()
+                found = self._locks[transactional_id] = TransactionLocks()
             return found
 
     @contextlib.contextmanager
     def changing(self, transactional_id: str) -> Iterator[None]:
         """Return a context manager that holds the lock ``changing`` of a transactional id."""
-        turns = self.turns(transactional_id)  # the name keeps the locks: others would get new ones
-        with turns.changing:
+        locks = self.locks(transactional_id)  # the name keeps the locks: others would get new ones
+        with locks.changing:
             yield
 
-    def complete(self, transactional_id: str, turns: Turns, durability: str | None = None) -> None:
+    def complete(self, transactional_id: str, locks: TransactionLocks, durability: str | None = None) -> None:
         """Write the markers of a prepared transaction, and store its completion. The caller holds ``ending``.
 
         A log that cannot be written does not keep the other logs from their markers.
@@ -106,7 +106,7 @@ class TransactionEnds:
         if failed is not None:
             self._marked[transactional_id] = which, done
             raise failed
-        with turns.changing:
+        with locks.changing:
             self._states.store(transactional_id, completed(known, self._clock.now_ms()), durability)
 
     def recover(self) -> None:
@@ -187,22 +187,22 @@ class TransactionEnds:
         Returns:
             True if an open transaction was aborted. False if another thread is ending it.
         """
-        turns = self.turns(transactional_id)
-        if not turns.ending.acquire(blocking=False):
+        locks = self.locks(transactional_id)
+        if not locks.ending.acquire(blocking=False):
             return False
         try:
-            is_aborted = self._is_fenced(transactional_id, turns, overdue_ms)
-            self.complete(transactional_id, turns)
+            is_aborted = self._is_fenced(transactional_id, locks, overdue_ms)
+            self.complete(transactional_id, locks)
         except StorageError:
             _LOGGER.exception("a transaction could not be ended transactional_id=%s", transactional_id)
             return False
         finally:
-            turns.ending.release()
+            locks.ending.release()
         return is_aborted
 
-    def _is_fenced(self, transactional_id: str, turns: Turns, overdue_ms: int | None) -> bool:
+    def _is_fenced(self, transactional_id: str, locks: TransactionLocks, overdue_ms: int | None) -> bool:
         """Prepare the abort of an open transaction; return False if there is none, or it is not overdue."""
-        with turns.changing:
+        with locks.changing:
             known = self._states.known(transactional_id)
             if known is None or known.status != TransactionStatus.ONGOING:
                 return False

@@ -33,7 +33,7 @@ Policies = Callable[[TopicConfig], Mapping[str, CleanupPolicy]]
 
 
 @dataclass(slots=True)
-class _Turn:
+class _CleanedPart:
     """One part of a log in one run of the cleaner.
 
     A round makes progress if the part is compacted further than before, or has fewer bytes or segments. All of these
@@ -153,7 +153,9 @@ class Cleaner:
             raise failures[0]
         return results
 
-    def _plannable(self, logs: Sequence[Log], results: list[CompactionResult], *, asks_all: bool) -> dict[_Part, _Turn]:
+    def _plannable(
+        self, logs: Sequence[Log], results: list[CompactionResult], *, asks_all: bool
+    ) -> dict[_Part, _CleanedPart]:
         """Return the parts of logs that can be planned, and add a result with the error for each part that cannot."""
         left = {}
         for plan in self.plan(logs, asks_all=asks_all):
@@ -164,20 +166,20 @@ class Cleaner:
                     CompactionResult(plan.log.name, 0, 0, 0, 0.0, plan.reason, error=plan.error, part=plan.part)
                 )
             else:
-                left[_part(plan)] = _Turn(plan.log, compacted_to(plan))
+                left[_part(plan)] = _CleanedPart(plan.log, compacted_to(plan))
         return left
 
-    def _next(self, left: dict[_Part, _Turn], progress: ProgressSum | None) -> CompactionResult | None:
+    def _next(self, left: dict[_Part, _CleanedPart], progress: ProgressSum | None) -> CompactionResult | None:
         """Compact the dirtiest part that no other thread compacts. Return None if no such part is dirty enough."""
         with self._choosing:
-            logs = {turn.log.name: turn.log for turn in left.values() if turn.log.healthy}
+            logs = {cleaned.log.name: cleaned.log for cleaned in left.values() if cleaned.log.healthy}
             plans = [] if self._stopping else self.plan(list(logs.values()))
             plan = dirtiest([found for found in plans if _part(found) in left and _part(found) not in self._busy])
             if plan is None or plan.rewrite is None:
                 return None
             part = _part(plan)
-            turn = left[part]
-            if turn.repeats(plan.rewrite):
+            cleaned = left[part]
+            if cleaned.repeats(plan.rewrite):
                 del left[part]
                 return self._refused(plan, plan.rewrite)
             self._busy.add(part)
@@ -191,7 +193,7 @@ class Cleaner:
                 self._clock.now_ms(),
                 None if progress is None else progress.part(),
             )
-            if result.error is not None or result.stopped or not turn.note(plan.rewrite, result):
+            if result.error is not None or result.stopped or not cleaned.note(plan.rewrite, result):
                 left.pop(part, None)
             with contextlib.suppress(OutOfResourcesError):  # without the checkpoint, the round is done again
                 self._written(plan.log)

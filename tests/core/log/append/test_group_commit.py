@@ -236,7 +236,7 @@ def test_one_thread_writes_the_queue_until_it_is_empty() -> None:
     first, second, third = Waiter(1), Waiter(2), Waiter(3)
     assert turns.enqueue(first)
     assert turns.take_queued() == [first]
-    assert not turns.enqueue(second)  # who has called looks again
+    assert not turns.enqueue(second)  # the thread that called take_queued looks again
     assert turns.take_queued() == [second]
     assert turns.take_queued() == []
     assert turns.enqueue(third)
