@@ -36,6 +36,8 @@ LISTENER: Final = "listener.stratalog_on_segment_rolled"
 TOPIC: Final = "t"  # compressed, with a tier
 PLAIN: Final = "plain"
 _END_S: Final = 60  # ends a test that would otherwise never end
+_BESIDE_S: Final = 5  # for a step that does not wait for another thread that hangs
+_CALL: Final = "stratalog-call-"  # threads of calls with a deadline
 _DEADLINE_MS: Final = 1_000  # of calls that hang; sound calls take less on a busy machine
 _STOP_MS: Final = 200
 _CONFIG: Final = {
@@ -252,7 +254,7 @@ class Bed:
         for thread in self._threads:
             thread.join(_END_S)  # a call that hung may still open the engine
         for thread in threading.enumerate():
-            if thread.name.startswith("stratalog-call-"):  # an engine that opens too late is closed
+            if thread.name.startswith(_CALL):  # an engine that opens too late is closed
                 thread.join(_END_S)
         is_open_late = self.steps.get("open") == "" and "close" not in self.steps
         if is_open_late or self.steps.get("close"):
@@ -330,9 +332,18 @@ class Bed:
         thread = threading.Thread(target=run, name=f"step {name}", daemon=True)
         self._threads.append(thread)
         thread.start()
+
+        def is_decided() -> bool:
+            return is_over.is_set() or (may_hang and thread in self.breaker.hung)
+
         with self._changed:
-            self._changed.wait_for(lambda: is_over.is_set() or (may_hang and thread in self.breaker.hung), _END_S)
+            self._changed.wait_for(lambda: is_decided() or (may_hang and self._hangs_beside()), _END_S)
+            self._changed.wait_for(is_decided, _BESIDE_S if may_hang else 0)
         return is_over.is_set()
+
+    def _hangs_beside(self) -> bool:
+        """Return True if a call hangs on a thread that the step may wait for without a deadline."""
+        return any(not thread.name.startswith(_CALL) for thread in list(self.breaker.hung))
 
     def _append(self, engine: Engine) -> None:
         for _ in range(2):
