@@ -24,6 +24,21 @@ InstallDistribution = Callable[..., None]
 LONG_FOLDERS = {Path(__file__).parent / name for name in ("benchmarks", "fuzz", "oracle", "spark")}
 LONG_PREFIXES = tuple(f"{folder}/" for folder in LONG_FOLDERS)
 
+# Files whose long tests take minutes. They start first, so that none of them is left for one process at the end.
+SLOWEST = (
+    "plugins/s3/test_killed.py",
+    "core/tier/test_search.py",
+    "core/registry/test_wrong_beside_s3.py",
+    "core/registry/test_wrong_components.py",
+    "core/engine/test_changed_files.py",
+    "benchmarks/test_tier_benchmark.py",
+    "core/log/test_power_loss.py",
+    "core/writing/test_tier_faults.py",
+    "core/engine/test_two_tiers.py",
+    "core/engine/test_tier_damage.py",
+    "core/log/test_replication.py",
+)
+
 STATE_PARTITIONS = ("STRATALOG_OFFSETS_TOPIC_NUM_PARTITIONS", "STRATALOG_TRANSACTION_STATE_LOG_NUM_PARTITIONS")
 
 
@@ -35,10 +50,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of these folders as long."""
+    """Mark the tests of these folders as long, and put the slowest files first."""
     for item in items:
         if str(item.path).startswith(LONG_PREFIXES):
             item.add_marker(pytest.mark.long)
+    first = {str(Path(__file__).parent / name): place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: first.get(str(item.path), len(first)))
 
 
 def pytest_collection_finish() -> None:
