@@ -396,7 +396,7 @@ def expire_objects_first(patch: pytest.MonkeyPatch) -> None:
         root = self.root
         for entry in walk(root, self._pages) if root else ():
             if entry.info.end_offset <= log_start:
-                self._store.delete(sorted(entry.keys))
+                self.objects.delete(sorted(entry.keys))
         return expire(self, log_start, leader_epoch=leader_epoch, reason=reason)
 
     patch.setattr(TierLog, "expire", hasty)
