@@ -26,17 +26,17 @@ LONG_PREFIXES = tuple(f"{folder}/" for folder in LONG_FOLDERS)
 
 # Files whose long tests take minutes. They start first, so that none of them is left for one process at the end.
 SLOWEST = (
-    "plugins/s3/test_killed.py",
-    "core/tier/test_search.py",
-    "core/registry/test_wrong_beside_s3.py",
-    "core/registry/test_wrong_components.py",
-    "core/engine/test_changed_files.py",
-    "benchmarks/test_tier_benchmark.py",
-    "core/log/test_power_loss.py",
-    "core/writing/test_tier_faults.py",
-    "core/engine/test_two_tiers.py",
-    "core/engine/test_tier_damage.py",
-    "core/log/test_replication.py",
+    "tests/plugins/s3/test_killed.py",
+    "tests/core/tier/test_search.py",
+    "tests/core/registry/test_wrong_beside_s3.py",
+    "tests/core/registry/test_wrong_components.py",
+    "tests/core/engine/test_changed_files.py",
+    "tests/benchmarks/test_tier_benchmark.py",
+    "tests/core/log/test_power_loss.py",
+    "tests/core/writing/test_tier_faults.py",
+    "tests/core/engine/test_two_tiers.py",
+    "tests/core/engine/test_tier_damage.py",
+    "tests/core/log/test_replication.py",
 )
 
 STATE_PARTITIONS = ("STRATALOG_OFFSETS_TOPIC_NUM_PARTITIONS", "STRATALOG_TRANSACTION_STATE_LOG_NUM_PARTITIONS")
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if str(item.path).startswith(LONG_PREFIXES):
             item.add_marker(pytest.mark.long)
-    first = {str(Path(__file__).parent / name): place for place, name in enumerate(SLOWEST)}
+    first = {str(Path(__file__).parents[1] / name): place for place, name in enumerate(SLOWEST)}
     items.sort(key=lambda item: first.get(str(item.path), len(first)))
 
 

@@ -1,4 +1,4 @@
-"""Scripts name tests by their paths: a test that moves must not leave a stage of CI behind."""
+"""Scripts and the suite name tests by their paths: a test that moves must not leave a stage of CI behind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("script", ["scripts/sanitize", ".ci/run"])
+@pytest.mark.parametrize("script", ["scripts/sanitize", ".ci/run", "tests/conftest.py"])
 def test_the_tests_that_a_script_names_exist(script: str) -> None:
     named = re.findall(r"\btests/[\w/.]*\w", (ROOT / script).read_text("utf-8"))
     assert named
