@@ -143,7 +143,11 @@ def test_a_fetch_request_is_read_as_kio_writes_it(
     if version < 15:
         values["replica_id"] = -1
     if version >= 7:
-        values |= {"session_id": session, "session_epoch": epoch, "forgotten_topics_data": ()}
+        forgotten = tuple(
+            part("Fetch", version, "ForgottenTopic", **key(name, topic_id), partitions=tuple(all_))
+            for name, topic_id, all_ in topics
+        )
+        values |= {"session_id": session, "session_epoch": epoch, "forgotten_topics_data": forgotten}
     if version >= 11:
         values["rack_id"] = ""
     found = decode_fetch(version, *body_of(request("Fetch", version, values), flexible=version >= 12))
@@ -162,6 +166,7 @@ def test_a_fetch_request_is_read_as_kio_writes_it(
         for number, f in all_.items()
     ]
     assert [tuple(item) for item in found.wanted] == expected
+    assert found.forgotten == ([item[:2] for item in expected] if version >= 7 else [])
 
 
 results = st.builds(
@@ -177,10 +182,10 @@ def test_kio_reads_a_fetch_response(version: int, topics: dict[str, list[FetchRe
     ids = {name: uuid.uuid5(uuid.NAMESPACE_URL, name) for name in topics}
     keyed = {name: ids[name].bytes if version >= 13 else name for name in topics}
     given_results = [item._replace(topic=keyed[name]) for name, found in topics.items() for item in found]
-    frame = frame_of(encode_fetch(version, given_results, 7, error))
+    frame = frame_of(encode_fetch(version, given_results, 7, error=error, session_id=9))
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     found = response("Fetch", version, frame[4:])
-    assert version < 7 or found.error_code == error
+    assert version < 7 or (found.error_code, found.session_id) == (error, 9)
     read = [
         (topic.topic_id.bytes if version >= 13 else topic.topic, item)
         for topic in found.responses

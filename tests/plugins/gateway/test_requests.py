@@ -263,15 +263,6 @@ def test_a_fetch_without_partitions_does_not_wait(orders: Served) -> None:
     assert (found.error_code, found.responses) == (0, ())
 
 
-def test_fetch_sessions_are_declined(orders: Served) -> None:
-    with orders.wire() as wire:
-        found = wire.ask(
-            "Fetch", 11, replica_id=-1, max_wait=SECOND, min_bytes=1, max_bytes=1, isolation_level=0, session_id=5,
-            session_epoch=1, topics=(), forgotten_topics_data=(), rack_id="",
-        )  # fmt: skip
-    assert (found.error_code, found.session_id) == (70, 0)
-
-
 def test_offsets_for_all_special_timestamps(orders: Served) -> None:
     log = orders.engine.log("orders", 0)
     log.append([Record(timestamp_ms=NOW_MS + step, value=b"x") for step in (0, 900, 500)])

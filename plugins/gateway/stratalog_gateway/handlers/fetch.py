@@ -1,7 +1,6 @@
 """Fetch, with waits for new records.
 
-Source: apache/kafka KafkaApis.handleFetchRequest, DelayedFetch. Sessions (KIP-227) are declined: clients then name all
-partitions in each request.
+Source: apache/kafka KafkaApis.handleFetchRequest, DelayedFetch.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Final
 from stratalog import Log, LogOffsets, Transfer
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code
+from stratalog_gateway.handlers.fetch_sessions import FetchSessions, RefusedSessionError
 from stratalog_gateway.handlers.request import ISOLATIONS, Response
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.client import Client
@@ -58,7 +58,7 @@ class FetchHandler:
     """Reads batches; waits for ``min_bytes`` of them up to the request's time."""
 
     def __init__(self, node: Node) -> None:
-        self._node = node
+        self._node, self._sessions = node, FetchSessions(node.now_ns)
 
     def __call__(self, header: Header, data: memoryview, client: Client) -> Response:
         """Return the response; raise MalformedRequestError if the request does not fit."""
@@ -66,21 +66,27 @@ class FetchHandler:
         asked = decode_fetch(header.version, data, body_start(header, data, flexible=flexible))
         if asked.isolation not in ISOLATIONS:
             raise MalformedRequestError(f"unknown isolation level {asked.isolation}")
-        if asked.session_epoch > 0:  # no session was opened, so no session can continue
-            return Response(encode_fetch(header.version, (), header.correlation_id, Code.FETCH_SESSION_ID_NOT_FOUND))
+        try:
+            asked = asked._replace(wanted=self._sessions.wanted(asked))
+        except RefusedSessionError as error:
+            return Response(encode_fetch(header.version, (), header.correlation_id, error=error.code))
         window_bytes = self._node.quotas.window_bytes(client, header.client_id)
         if window_bytes is not None:
             asked = asked._replace(
                 max_bytes=min(asked.max_bytes, window_bytes), min_bytes=min(asked.min_bytes, window_bytes)
             )
         found = self._complete(asked, client)
-        pieces = encode_fetch(header.version, found.results, header.correlation_id)
+        session_id, results = self._sessions.sent(asked, found.results)
+        pieces = encode_fetch(header.version, results, header.correlation_id, session_id=session_id)
         size = sum(map(size_bytes, pieces))
         throttle_ms = self._node.quotas.record(FETCHED, client, header.client_id, size)
         if throttle_ms:  # nothing is sent, so nothing counts
             self._node.quotas.record(FETCHED, client, header.client_id, -size)
             Response((), found.transfers).release()
-            pieces = encode_fetch(header.version, (), header.correlation_id, throttle_ms=throttle_ms)
+            session_id = self._sessions.withheld(asked, session_id)
+            pieces = encode_fetch(
+                header.version, (), header.correlation_id, session_id=session_id, throttle_ms=throttle_ms
+            )
             return Response(pieces, throttle_ms=throttle_ms)
         return Response(pieces, found.transfers)
 

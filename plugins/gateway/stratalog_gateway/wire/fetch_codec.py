@@ -14,6 +14,7 @@ from stratalog_gateway.wire.primitives import I16, I32, I64, Reader, put_count, 
 
 FIRST_FLEXIBLE: Final = 12
 FIRST_WITH_TOPIC_IDS: Final = 13
+_FIRST_WITH_SESSIONS: Final = 7
 _FIRST_WITHOUT_REPLICA: Final = 15
 _UUID_BYTES: Final = 16
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"  # preferred read replica
@@ -43,7 +44,7 @@ class WantedPartition(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A decoded request."""
+    """A decoded request; ``forgotten`` are topics and partitions that leave the session."""
 
     max_wait_ms: int
     min_bytes: int
@@ -52,6 +53,7 @@ class FetchRequest(NamedTuple):
     session_id: int
     session_epoch: int
     wanted: list[WantedPartition]
+    forgotten: list[tuple[str | bytes, int]]
 
 
 Piece = bytes | bytearray | memoryview | Transfer
@@ -78,24 +80,38 @@ def decode_fetch(version: int, data: memoryview, at: int) -> FetchRequest:
     if version < _FIRST_WITHOUT_REPLICA:
         read.number(I32)
     max_wait_ms, min_bytes, max_bytes, isolation = read.unpack(_LIMITS)
-    session_id, session_epoch = read.unpack(_SESSION) if version >= 7 else (0, -1)
+    session_id, session_epoch = read.unpack(_SESSION) if version >= _FIRST_WITH_SESSIONS else (0, -1)
     form, places = _PARTITION[max(first for first in _PARTITION if first <= version)]
-    wanted = []
+    wanted, forgotten = list[WantedPartition](), list[tuple[str | bytes, int]]()
     for _ in range(read.count()):
-        topic = bytes(read.raw(_UUID_BYTES)) if version >= FIRST_WITH_TOPIC_IDS else read.string() or ""
+        topic = _topic(read, version)
         for _ in range(read.count()):
             values = read.unpack(form)
             read.skip_tags()
             fields = [-1 if place is None else values[place] for place in places]
             wanted.append(WantedPartition(topic, *fields))
         read.skip_tags()
-    return FetchRequest(max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, wanted)
+    for _ in range(read.count() if version >= _FIRST_WITH_SESSIONS else 0):
+        topic = _topic(read, version)
+        forgotten += [(topic, read.number(I32)) for _ in range(read.count())]
+        read.skip_tags()
+    return FetchRequest(max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, wanted, forgotten)
+
+
+def _topic(read: Reader, version: int) -> str | bytes:
+    return bytes(read.raw(_UUID_BYTES)) if version >= FIRST_WITH_TOPIC_IDS else read.string() or ""
 
 
 def encode_fetch(
-    version: int, results: Iterable[FetchResult], correlation_id: int, error: int = 0, throttle_ms: int = 0
+    version: int,
+    results: Iterable[FetchResult],
+    correlation_id: int,
+    *,
+    error: int = 0,
+    session_id: int = 0,
+    throttle_ms: int = 0,
 ) -> list[Piece]:
-    """Return a response frame as pieces to send one after the other. It never opens a session."""
+    """Return a response frame as pieces to send one after the other."""
     flexible = version >= FIRST_FLEXIBLE
     tags = b"\0" if flexible else b""
     grouped: dict[str | bytes, list[FetchResult]] = {}
@@ -103,8 +119,8 @@ def encode_fetch(
         grouped.setdefault(found.topic, []).append(found)
     pieces: list[Piece] = []
     out = bytearray(I32.pack(0) + I32.pack(correlation_id) + tags + I32.pack(throttle_ms))  # the first is the size
-    if version >= 7:
-        out += I16.pack(error) + I32.pack(0)
+    if version >= _FIRST_WITH_SESSIONS:
+        out += I16.pack(error) + I32.pack(session_id)
     out += put_count(len(grouped), flexible=flexible)
     for topic, partitions in grouped.items():
         out += topic if isinstance(topic, bytes) else put_string(topic, flexible=flexible)

@@ -1,0 +1,171 @@
+"""Fetch sessions: a client names its partitions once, and responses then have only the partitions that have changed.
+
+Source: apache/kafka FetchSession; KIP-227.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.wire.fetch_codec import FetchRequest, FetchResult, WantedPartition
+
+_OPENS: Final = 0  # epoch of a request that opens a session
+_ENDS: Final = -1  # epoch of a request without a session, or that ends one
+_LARGEST: Final = (1 << 31) - 1  # of ids and epochs
+_MOST_SESSIONS: Final = 1000  # max.incremental.fetch.session.cache.slots
+_MOST_PARTITIONS: Final = 200_000  # of all sessions; a partition takes about 400 bytes
+_UNUSED_NS: Final = 120_000_000_000  # after this time a new session may replace one
+
+_Key: TypeAlias = tuple[str | bytes, int]
+
+
+class RefusedSessionError(Exception):
+    """The request does not fit its session.
+
+    Attributes:
+        code: the error of the response.
+    """
+
+    def __init__(self, code: Code) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+@dataclass(slots=True)
+class _Known:
+    """A partition of a session, and the bounds that the client got last; -1 if it must get them."""
+
+    wanted: WantedPartition
+    high_watermark: int = -1
+    log_start: int = -1
+
+    def changes(self, result: FetchResult) -> bool:
+        """Return True if the client must get this result, and note what it gets."""
+        has_batches = result.batches is not None and result.batches.size_bytes > 0
+        bounds = result.high_watermark, result.log_start
+        is_new = bounds != (self.high_watermark, self.log_start)
+        # After an error the client gets the bounds again, also if they are the same.
+        self.high_watermark, self.log_start = (-1, -1) if result.error else bounds
+        return has_batches or is_new or bool(result.error) or result.diverging is not None
+
+
+@dataclass(slots=True)
+class _Session:
+    """The partitions of one client, in the order in which they are read. Used under the lock of all sessions."""
+
+    id: int
+    has_ids: bool
+    used_ns: int
+    partitions: dict[_Key, _Known]
+    epoch: int = 1
+
+    def update(self, asked: FetchRequest, now_ns: int) -> None:
+        """Check and count a request, and change the partitions as it asks."""
+        if asked.session_epoch != self.epoch:
+            raise RefusedSessionError(Code.INVALID_FETCH_SESSION_EPOCH)
+        topics = [*(wanted.topic for wanted in asked.wanted), *(topic for topic, _ in asked.forgotten)]
+        if any(isinstance(topic, bytes) is not self.has_ids for topic in topics):
+            raise RefusedSessionError(Code.FETCH_SESSION_TOPIC_ID_ERROR)
+        self.epoch, self.used_ns = (1 if self.epoch == _LARGEST else self.epoch + 1), now_ns
+        for wanted in asked.wanted:
+            self.partitions.setdefault((wanted.topic, wanted.partition), _Known(wanted)).wanted = wanted
+        for gone in asked.forgotten:
+            self.partitions.pop(gone, None)
+
+    def changed(self, results: Iterable[FetchResult]) -> list[FetchResult]:
+        """Return the results that the client must get; partitions with batches are read last the next time."""
+        sent = []
+        for result in results:
+            key = result.topic, result.partition
+            known = self.partitions.get(key)
+            if known is None or known.changes(result):
+                sent.append(result)
+            if known is not None and result.batches is not None and result.batches.size_bytes:
+                self.partitions[key] = self.partitions.pop(key)
+        return sent
+
+
+class FetchSessions:
+    """The sessions of all clients. Thread-safe.
+
+    Args:
+        now_ns: returns the monotonic time.
+    """
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self._lock = threading.Lock()
+        self._sessions: dict[int, _Session] = {}  # the one that was used last is at the end
+        self._partitions = 0  # of all sessions
+
+    def wanted(self, asked: FetchRequest) -> list[WantedPartition]:
+        """Return the partitions to read for a request: its own, or those of its session.
+
+        Raises:
+            RefusedSessionError: there is no such session, or the request is not its next one.
+        """
+        with self._lock:
+            session = self._sessions.get(asked.session_id)
+            if asked.session_epoch in {_OPENS, _ENDS}:
+                self._end(session)
+                return asked.wanted
+            if session is None:
+                raise RefusedSessionError(Code.FETCH_SESSION_ID_NOT_FOUND)
+            before = len(session.partitions)
+            session.update(asked, self._now_ns())
+            self._partitions += len(session.partitions) - before
+            if self._partitions > _MOST_PARTITIONS:
+                self._end(session)
+                raise RefusedSessionError(Code.FETCH_SESSION_ID_NOT_FOUND)  # the client names all partitions again
+            self._sessions[session.id] = self._sessions.pop(session.id)
+            return [known.wanted for known in session.partitions.values()]
+
+    def sent(self, asked: FetchRequest, results: Sequence[FetchResult]) -> tuple[int, Sequence[FetchResult]]:
+        """Return the id of the session for the response, 0 without a session, and the results to send."""
+        if asked.session_epoch == _ENDS:
+            return 0, results
+        with self._lock:
+            if asked.session_epoch == _OPENS:
+                return self._opened(asked, results), results
+            session = self._sessions.get(asked.session_id)
+            return asked.session_id, results if session is None else session.changed(results)
+
+    def withheld(self, asked: FetchRequest, session_id: int) -> int:
+        """Return the id of the session for a response without the results of ``sent``; a later response has them."""
+        with self._lock:
+            session = self._sessions.get(session_id)
+            if session is None or asked.session_epoch == _OPENS:
+                self._end(session)
+                return 0
+            for known in session.partitions.values():
+                known.high_watermark = -1
+            return session_id
+
+    def _opened(self, asked: FetchRequest, results: Iterable[FetchResult]) -> int:
+        """Open a session, and return its id; 0 if there is no room, or if no partition is wanted."""
+        if len(self._sessions) >= _MOST_SESSIONS:
+            oldest = next(iter(self._sessions.values()))
+            if self._now_ns() - oldest.used_ns <= _UNUSED_NS:
+                return 0
+            self._end(oldest)
+        if not asked.wanted or self._partitions + len(asked.wanted) > _MOST_PARTITIONS:
+            return 0
+        found = secrets.randbelow(_LARGEST) + 1
+        while found in self._sessions:
+            found = secrets.randbelow(_LARGEST) + 1
+        partitions = {(wanted.topic, wanted.partition): _Known(wanted) for wanted in asked.wanted}
+        session = _Session(found, isinstance(asked.wanted[0].topic, bytes), self._now_ns(), partitions)
+        session.changed(results)
+        self._sessions[found] = session
+        self._partitions += len(partitions)
+        return found
+
+    def _end(self, session: _Session | None) -> None:
+        if session is not None:
+            del self._sessions[session.id]
+            self._partitions -= len(session.partitions)
