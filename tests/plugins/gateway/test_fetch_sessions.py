@@ -141,7 +141,7 @@ def test_a_request_that_is_not_the_next_one_is_refused(orders: Served) -> None:
 
 
 @pytest.mark.parametrize("epoch", [OPENS, ENDS])
-def test_a_session_ends_when_its_client_says_so(orders: Served, epoch: int) -> None:
+def test_a_session_ends_at_the_request_of_its_client(orders: Served, epoch: int) -> None:
     with orders.wire() as wire:
         session = opened(wire)
         found = ask(wire, (session, epoch), {0: 0})
