@@ -67,9 +67,11 @@ class FetchHandler:
         if asked.isolation not in ISOLATIONS:
             raise MalformedRequestError(f"unknown isolation level {asked.isolation}")
         try:
-            asked = asked._replace(wanted=self._sessions.wanted(asked))
+            wanted = self._sessions.wanted(asked)
         except RefusedSessionError as error:
             return Response(encode_fetch(header.version, (), header.correlation_id, error=error.code))
+        if wanted is not asked.wanted:
+            asked = asked._replace(wanted=wanted)
         window_bytes = self._node.quotas.window_bytes(client, header.client_id)
         if window_bytes is not None:
             asked = asked._replace(

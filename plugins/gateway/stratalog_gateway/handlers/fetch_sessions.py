@@ -109,6 +109,8 @@ class FetchSessions:
         Raises:
             RefusedSessionError: there is no such session, or the request is not its next one.
         """
+        if asked.session_epoch == _ENDS and not asked.session_id:  # as clients without sessions always ask
+            return asked.wanted
         with self._lock:
             session = self._sessions.get(asked.session_id)
             if asked.session_epoch in {_OPENS, _ENDS}:

@@ -5,9 +5,10 @@ Source: apache/kafka FetchRequest.json, FetchResponse.json.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from stratalog import Transfer
 from stratalog_gateway.wire.primitives import I16, I32, I64, Reader, put_count, put_string
@@ -20,7 +21,9 @@ _UUID_BYTES: Final = 16
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"  # preferred read replica
 _COPIED_BYTES: Final = 16 << 10  # fewer bytes are copied between the fields instead of being sent as a piece
 _READ_BYTES: Final = 64 << 10  # so many bytes at most are sent from memory, together with the fields
-_PARTITION: Final = {  # by version: partition, [leader epoch], offset, [last fetched epoch], [log start], maximum bytes
+_Form: TypeAlias = tuple[struct.Struct, tuple[int | None, ...]]
+_PARTITION: Final[dict[int, _Form]] = {
+    # by version: partition, [leader epoch], offset, [last fetched epoch], [log start], maximum bytes
     4: (struct.Struct(">iqi"), (0, None, 1, None, 2)),
     5: (struct.Struct(">iqqi"), (0, None, 1, None, 3)),
     9: (struct.Struct(">iiqqi"), (0, 1, 2, None, 4)),
@@ -81,7 +84,7 @@ def decode_fetch(version: int, data: memoryview, at: int) -> FetchRequest:
         read.number(I32)
     max_wait_ms, min_bytes, max_bytes, isolation = read.unpack(_LIMITS)
     session_id, session_epoch = read.unpack(_SESSION) if version >= _FIRST_WITH_SESSIONS else (0, -1)
-    form, places = _PARTITION[max(first for first in _PARTITION if first <= version)]
+    form, places = _partition_form(version)
     wanted, forgotten = list[WantedPartition](), list[tuple[str | bytes, int]]()
     for _ in range(read.count()):
         topic = _topic(read, version)
@@ -96,6 +99,12 @@ def decode_fetch(version: int, data: memoryview, at: int) -> FetchRequest:
         forgotten += [(topic, read.number(I32)) for _ in range(read.count())]
         read.skip_tags()
     return FetchRequest(max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, wanted, forgotten)
+
+
+@functools.cache
+def _partition_form(version: int) -> _Form:
+    """Return the form of a wanted partition, and the place of each field of ``WantedPartition`` in it."""
+    return _PARTITION[max(first for first in _PARTITION if first <= version)]
 
 
 def _topic(read: Reader, version: int) -> str | bytes:
