@@ -55,7 +55,14 @@ class DeadlineCalls:
         self.has_strangers = False
         ends_with_fork(self)
 
-    def call(self, component: str, method: str, work: Callable[[], T], wait_s: float) -> T:
+    def call(
+        self,
+        component: str,
+        method: str,
+        work: Callable[[], T],
+        wait_s: float,
+        close: Callable[[T], object] | None = None,
+    ) -> T:
         """Return the result of ``work``, or raise its exception.
 
         Args:
@@ -63,6 +70,7 @@ class DeadlineCalls:
             method: name of the called method, for log messages.
             work: runs on its own thread.
             wait_s: how long to wait.
+            close: closes a result that no caller awaits any more; None if there is nothing to close.
 
         Raises:
             OverdueError: the call did not end in time, or was not started.
@@ -73,12 +81,14 @@ class DeadlineCalls:
         call = _Call(work, self._hurried)
         thread = OwnThread(call.run, f"{_NAME}-{method}")
         thread.start()
+        in_time = False
         try:
-            if self._is_over(call, wait_s):
-                return call.result()
+            in_time = self._is_over(call, wait_s)
         finally:
-            if not call.is_over:
-                self._leave(component, method, call, thread)
+            if not in_time:
+                self._leave(component, method, call, thread, close)
+        if in_time:
+            return call.result()
         raise OverdueError(f"did not return in {wait_s:.1f} s")
 
     def hurry(self, wait_s: float) -> None:
@@ -140,12 +150,8 @@ class DeadlineCalls:
         try:
             self._await(call, wait_s)
         except BaseException:
-            late = OwnThread(partial(_close_late, call, close), f"{_NAME}-close")
             with self._lock:
-                if call.is_over:
-                    late.start()
-                else:
-                    call.when_over = late.start
+                call.then(_closing(call, close))
             raise
         return call.result()
 
@@ -177,12 +183,21 @@ class DeadlineCalls:
                 self._hurried.wait(min(last_s - now_s, threading.TIMEOUT_MAX))
         return True
 
-    def _leave(self, component: str, method: str, call: _Call[T], thread: threading.Thread) -> None:
+    def _leave(
+        self,
+        component: str,
+        method: str,
+        call: _Call[T],
+        thread: threading.Thread,
+        close: Callable[[T], object] | None,
+    ) -> None:
         with self._lock:
+            if close is not None:
+                call.then(_closing(call, close))
             if call.is_over:
                 return
             self._laggards[component] += 1
-            call.when_over = lambda: self._returned(component)
+            call.then(lambda: self._returned(component))
         _LOGGER.warning(
             "a call took too long and was abandoned: component=%s method=%s thread=%s", component, method, thread.name
         )
@@ -194,12 +209,16 @@ class DeadlineCalls:
             del self._laggards[component]
 
 
-def _close_late(call: _Call[T], close: Callable[[T], object]) -> None:
-    """Close the result of a finished call that no caller awaits; errors are only logged."""
-    try:
-        close(call.result())
-    except BaseException:
-        _LOGGER.warning("what was opened too late was not closed cleanly", exc_info=True)
+def _closing(call: _Call[T], close: Callable[[T], object]) -> Callable[[], None]:
+    """Return the start of a thread that closes the result of a finished call; errors are only logged."""
+
+    def run() -> None:
+        try:
+            close(call.result())
+        except BaseException:
+            _LOGGER.warning("what was opened too late was not closed cleanly", exc_info=True)
+
+    return OwnThread(run, f"{_NAME}-close").start
 
 
 def _now_s() -> float:
@@ -214,7 +233,14 @@ class _Call(Generic[T]):
         self._result: tuple[T] | None = None
         self._error: BaseException | None = None
         self.is_over = False
-        self.when_over: Callable[[], None] | None = None
+        self._follow_ups: list[Callable[[], None]] = []
+
+    def then(self, job: Callable[[], None]) -> None:
+        """Run ``job`` when the call is over, or now. The caller holds the lock."""
+        if self.is_over:
+            job()
+        else:
+            self._follow_ups.append(job)
 
     def run(self) -> None:
         """Make the call, on the call's own thread."""
@@ -225,8 +251,8 @@ class _Call(Generic[T]):
         with self._over:
             self.is_over = True
             self._over.notify_all()
-            if self.when_over is not None:
-                self.when_over()
+            for job in self._follow_ups:
+                job()
 
     def result(self) -> T:
         """Return the result of the finished call, or raise its exception."""

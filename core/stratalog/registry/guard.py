@@ -76,7 +76,15 @@ class Guard:
                     return
             yield item
 
-    def call(self, method: str, work: Callable[[], T], *, times: int = 1, wait_ms: float | None = None) -> T:
+    def call(
+        self,
+        method: str,
+        work: Callable[[], T],
+        *,
+        times: int = 1,
+        wait_ms: float | None = None,
+        close: Callable[[T], object] | None = None,
+    ) -> T:
         """Return the result of ``work``, a call into the component; exceptions as ``calling``.
 
         The call runs on a separate thread. After the deadline, the caller no longer waits for this thread. A component
@@ -87,6 +95,7 @@ class Guard:
             work: function that calls the method.
             times: factor by which ``plugin.deadline.ms`` is multiplied for this call.
             wait_ms: the deadline in milliseconds, instead of ``plugin.deadline.ms``.
+            close: closes a result that arrives after the deadline; None if there is nothing to close.
 
         Raises:
             PluginError: the call raised an exception that is not a StorageError, or it did not return in time. In the
@@ -102,7 +111,7 @@ class Guard:
 
         wait_s = self.calls.wait_s * times if wait_ms is None else max(wait_ms, 0) / 1000
         try:
-            return self.calls.call(str(self), method, guarded, wait_s)
+            return self.calls.call(str(self), method, guarded, wait_s, close)
         except OverdueError as error:
             raise PluginError(f"{self}: {method} {error}; {_ADVICE}") from error
 

@@ -201,9 +201,16 @@ class Catalogue(OfferTable[Provider[C]]):
             except ImportError as error:  # providers import heavy modules when they open
                 raise PluginImportError(f"{provider.name!r} cannot be opened: {error}", provider.name) from error
 
-        opened = guard.call("open", work)
+        opened = guard.call("open", work, close=_close)
         guard.check_type("open", opened, self._kind.component)
         return opened
+
+
+def _close(component: object) -> None:
+    """Close a component that opened too late. Only stores have something to close."""
+    close = getattr(component, "close", None)
+    if close is not None:
+        close()
 
 
 def check_requires(labels: Iterable[str], catalogues: Sequence[Catalogue[Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from stratalog import Engine, Record, open_engine, open_reader
 from stratalog.errors import PluginError
 from stratalog.spi import Codec, OpenContext, Provider, SegmentStore, Service, hookimpl
+from stratalog_local.store import LocalStore
 
 
 class Stuck(Service):
@@ -141,3 +143,28 @@ def test_components_of_other_kinds_open_while_one_does_not(tmp_path: Path, stuck
         stuck.gate.set()
         thread.join()
     assert "raised ZeroDivisionError" in str(refused)
+
+
+@pytest.mark.parametrize("opened", [open_engine, open_reader])
+def test_a_store_that_opens_too_late_is_closed(opened: Callable[..., object], tmp_path: Path) -> None:
+    gate, closed = threading.Event(), threading.Event()
+
+    class LateStore(LocalStore):
+        def close(self) -> None:
+            super().close()
+            closed.set()
+
+    def open_late(context: OpenContext) -> SegmentStore:
+        gate.wait(60)
+        return LateStore(dataclasses.replace(context, location=str(tmp_path)))
+
+    class Late:
+        @hookimpl
+        def stratalog_segment_stores(self) -> Sequence[Provider[SegmentStore]]:
+            return [Provider(name="late", schemes=frozenset({"late"}), open=open_late)]
+
+    with pytest.raises(PluginError, match="open did not return in"):
+        opened("late://there", plugins=[Late()], config=SHORT)
+    assert not closed.is_set()
+    gate.set()
+    assert closed.wait(60)

@@ -51,6 +51,20 @@ def test_a_call_that_is_late_is_left_behind_and_the_log_names_its_thread(
     assert laggards()
 
 
+def test_the_result_of_a_call_that_is_late_is_closed(gate: threading.Event) -> None:
+    closed = Queue[int]()
+
+    def work() -> int:
+        gate.wait()
+        return 7
+
+    with pytest.raises(OverdueError):
+        DeadlineCalls().call("store", "open", work, 0.0, closed.put)
+    assert closed.empty()
+    gate.set()
+    assert closed.get() == 7
+
+
 def test_laggards_are_bounded_for_each_component_and_counted_off_when_they_return(gate: threading.Event) -> None:
     calls = DeadlineCalls(most=2)
     for _ in range(2):
