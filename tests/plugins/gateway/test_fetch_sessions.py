@@ -215,6 +215,20 @@ def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPa
     assert sessions.open(wanted(2), wanted(3), wanted(4)) > 0
 
 
+def test_partitions_of_a_session_that_is_not_used_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "_MOST_PARTITIONS", 3)
+    sessions = Sessions()
+    left = sessions.open(wanted(0), wanted(1), wanted(2))
+    sessions.now_ns = fetch_sessions._UNUSED_NS + 1  # noqa: SLF001 - the limit is no setting
+    assert sessions.open() == 0
+    assert sessions.all.wanted(request((left, 1))) == [wanted(0), wanted(1), wanted(2)]
+    sessions.now_ns *= 3
+    session = sessions.open(wanted(3))
+    assert sessions.all.wanted(request((session, 1), wanted(4), wanted(5))) == [wanted(3), wanted(4), wanted(5)]
+    with pytest.raises(RefusedSessionError):
+        sessions.all.wanted(request((left, 2)))
+
+
 def test_a_session_without_partitions_is_not_opened() -> None:
     assert Sessions().open() == 0
 

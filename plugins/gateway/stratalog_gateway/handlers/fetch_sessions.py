@@ -19,7 +19,7 @@ _ENDS: Final = -1  # epoch of a request without a session, or that ends one
 _LARGEST: Final = (1 << 31) - 1  # of ids and epochs
 _MOST_SESSIONS: Final = 1000  # max.incremental.fetch.session.cache.slots
 _MOST_PARTITIONS: Final = 200_000  # of all sessions; a partition takes about 400 bytes
-_UNUSED_NS: Final = 120_000_000_000  # after this time a new session may replace one
+_UNUSED_NS: Final = 120_000_000_000  # after this time without a request, others may take the place of a session
 
 _Key: TypeAlias = tuple[str | bytes, int]
 
@@ -121,10 +121,10 @@ class FetchSessions:
             before = len(session.partitions)
             session.update(asked, self._now_ns())
             self._partitions += len(session.partitions) - before
-            if self._partitions > _MOST_PARTITIONS:
+            self._sessions[session.id] = self._sessions.pop(session.id)
+            if not self._make_room(0, 0):
                 self._end(session)
                 raise RefusedSessionError(Code.FETCH_SESSION_ID_NOT_FOUND)  # the client names all partitions again
-            self._sessions[session.id] = self._sessions.pop(session.id)
             return [known.wanted for known in session.partitions.values()]
 
     def sent(self, asked: FetchRequest, results: Sequence[FetchResult]) -> tuple[int, Sequence[FetchResult]]:
@@ -150,12 +150,7 @@ class FetchSessions:
 
     def _opened(self, asked: FetchRequest, results: Iterable[FetchResult]) -> int:
         """Open a session, and return its id; 0 if there is no room, or if no partition is wanted."""
-        if len(self._sessions) >= _MOST_SESSIONS:
-            oldest = next(iter(self._sessions.values()))
-            if self._now_ns() - oldest.used_ns <= _UNUSED_NS:
-                return 0
-            self._end(oldest)
-        if not asked.wanted or self._partitions + len(asked.wanted) > _MOST_PARTITIONS:
+        if not asked.wanted or not self._make_room(1, len(asked.wanted)):
             return 0
         found = secrets.randbelow(_LARGEST) + 1
         while found in self._sessions:
@@ -166,6 +161,15 @@ class FetchSessions:
         self._sessions[found] = session
         self._partitions += len(partitions)
         return found
+
+    def _make_room(self, sessions: int, partitions: int) -> bool:
+        """End sessions that were not used for long while more do not fit; return True if they fit."""
+        while len(self._sessions) + sessions > _MOST_SESSIONS or self._partitions + partitions > _MOST_PARTITIONS:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or self._now_ns() - oldest.used_ns <= _UNUSED_NS:
+                return False
+            self._end(oldest)
+        return True
 
     def _end(self, session: _Session | None) -> None:
         if session is not None:

@@ -172,21 +172,28 @@ def throttled(tmp_path: Path, **rates: int) -> tuple[list[int], list[int]]:
             told = response("Produce", 3, frame_of(found.pieces)[4:])
             assert told.throttle_time == dt.timedelta(milliseconds=found.throttle_ms)
             waits.append(found.throttle_ms)
-        wanted = part("Fetch", 11, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-        topics = (part("Fetch", 11, "FetchTopic", topic="orders", partitions=(wanted,)),)
-        frame = request("Fetch", 11, {
-            "replica_id": -1, "max_wait": SECOND, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0,
-            "session_id": 0, "session_epoch": -1, "topics": topics, "forgotten_topics_data": (), "rack_id": "",
-        })  # fmt: skip
         for _ in range(3):
-            found = fetch(read_header(memoryview(frame)), memoryview(frame), client)
-            told = response("Fetch", 11, frame_of(found.pieces)[4:])
-            found.release()
-            assert told.throttle_time == dt.timedelta(milliseconds=found.throttle_ms)
-            waits.append(found.throttle_ms)
+            told, wait_ms = fetched(fetch, client)
+            waits.append(wait_ms)
             sizes.append(len(told.responses))
         node.close()
     return waits, sizes
+
+
+def fetched(fetch: FetchHandler, client: Client, session: tuple[int, int] = (0, -1)) -> tuple[Any, int]:
+    """The response to a Fetch of ``orders`` from its start, and the time (ms) that the client has to wait."""
+    wanted = part("Fetch", 11, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = (part("Fetch", 11, "FetchTopic", topic="orders", partitions=(wanted,)),)
+    frame = request("Fetch", 11, {
+        "replica_id": -1, "max_wait": SECOND, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0,
+        "session_id": session[0], "session_epoch": session[1], "topics": topics, "forgotten_topics_data": (),
+        "rack_id": "",
+    })  # fmt: skip
+    found = fetch(read_header(memoryview(frame)), memoryview(frame), client)
+    told = response("Fetch", 11, frame_of(found.pieces)[4:])
+    found.release()
+    assert told.throttle_time == dt.timedelta(milliseconds=found.throttle_ms)
+    return told, found.throttle_ms
 
 
 def test_a_producer_above_its_quota_is_answered_and_then_waits(tmp_path: Path) -> None:
@@ -198,6 +205,28 @@ def test_a_fetch_above_its_quota_is_empty_and_does_not_count(tmp_path: Path) -> 
     assert waits[:4] == [0, 0, 0, 0]
     assert waits[4] == waits[5] > 0
     assert sizes == [1, 0, 0]
+
+
+def test_a_session_continues_after_a_throttled_fetch_and_is_not_opened_by_one(tmp_path: Path) -> None:
+    path, clock, client = (
+        quota_file(tmp_path, {"client-id": "test", "consumer_byte_rate": 40}),
+        ManualClock(),
+        of("alice"),
+    )
+    with open_engine(tmp_path / "logs") as engine:
+        engine.create_topic("orders")
+        engine.log("orders").append([Record(value=b"v" * 150)])
+        node = Node(engine, GatewaySection(quotas_file=str(path)), clock)
+        fetch = FetchHandler(node)
+        opened, _ = fetched(fetch, client, (0, 0))
+        assert opened.session_id > 0
+        for session, kept in (((opened.session_id, 1), opened.session_id), ((0, 0), 0)):
+            told, wait_ms = fetched(fetch, client, session)
+            assert (told.session_id, told.responses, wait_ms > 0) == (kept, (), True)
+        clock.advance_ms(11_000)
+        told, wait_ms = fetched(fetch, client, (opened.session_id, 2))
+        assert (told.session_id, len(told.responses), wait_ms) == (opened.session_id, 1, 0)
+        node.close()
 
 
 def test_connections_above_the_limit_of_an_address_are_closed(tmp_path: Path) -> None:
