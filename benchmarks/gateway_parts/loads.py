@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -34,6 +34,13 @@ class _ServerSide(Side):
 
     def __init__(self, server: Server) -> None:
         self.name, self._server = server.name, server
+        self._topics: list[str] = []
+
+    def delete_topics(self) -> None:
+        """Delete what was written: in a virtual machine, memory for files that was never used before can cost twice as much."""
+        with Connection(self._server.port) as connection:
+            for topic in self._topics:
+                connection.delete(topic)
 
     def _timed(self, work: Callable[[], None]) -> Sample:
         cpu_s, wall_s = self._server.cpu_s(), time.perf_counter()
@@ -79,14 +86,15 @@ class FetchSide(_ServerSide):
 
     def __init__(self, server: Server, batch: Batch, max_bytes: int) -> None:
         super().__init__(server)
-        self._batch, self._topic = batch, f"fetch-{uuid.uuid4().hex[:8]}"
+        self._batch, topic = batch, f"fetch-{uuid.uuid4().hex[:8]}"
+        self._topics = [topic]
         self._connection = Connection(server.port)
-        self._connection.create(self._topic, 1)
+        self._connection.create(topic, 1)
         size, count = len(batch.data), -(-_FILLED_BYTES // len(batch.data))
-        self._connection.replay(produce_exchange(self._topic, batch.data), count)
+        self._connection.replay(produce_exchange(topic, batch.data), count)
         step = max(max_bytes // size, 1)
         self._exchanges = [
-            fetch_exchange(self._topic, first * batch.records, step * size, step * size)
+            fetch_exchange(topic, first * batch.records, step * size, step * size)
             for first in range(0, count - step + 1, step)
         ]
         self._next = 0
@@ -107,23 +115,25 @@ class FetchSide(_ServerSide):
         return self._timed(work)
 
 
-def cases(servers: Sequence[Server], wants: Callable[[str], bool]) -> list[Case]:
-    """Return the selected cases, with a side for each server."""
-    found = []
+def cases(servers: Sequence[Server], wants: Callable[[str], bool]) -> Iterator[Case]:
+    """Yield the selected cases, each with a side for each server, and delete what a case wrote before the next one."""
     for name, (size, connections) in PRODUCE.items():
         if wants(name):
             batch = Connection.batch(size)
-            sides: list[Side] = [ProduceSide(server, batch, connections) for server in servers]
+            writers = [ProduceSide(server, batch, connections) for server in servers]
             title = f"produce batches of {size // KIB} KiB, acks=1, {connections} connection(s), 5 requests in flight"
-            found.append(Case(name, title, sides, batch.records, len(batch.data)))
+            yield Case(name, title, list(writers), batch.records, len(batch.data))
+            for writer in writers:
+                writer.delete_topics()
     for name, (size, max_bytes) in FETCH.items():
         if wants(name):
             batch = Connection.batch(size)
-            sides = [FetchSide(server, batch, max_bytes) for server in servers]
+            readers = [FetchSide(server, batch, max_bytes) for server in servers]
             count = max(max_bytes // len(batch.data), 1)
             title = f"fetch {max_bytes // KIB} KiB a request, batches of {len(batch.data) // KIB} KiB"
-            found.append(Case(name, title, sides, batch.records * count, len(batch.data) * count))
-    return found
+            yield Case(name, title, list(readers), batch.records * count, len(batch.data) * count)
+            for reader in readers:
+                reader.delete_topics()
 
 
 def latencies_s(server: Server, seconds: float, rate: int) -> list[float]:

@@ -25,7 +25,7 @@ from kio.serial import entity_reader, entity_writer
 from harness import WrongOutcomeError
 from stratalog import Record, open_engine
 
-PRODUCE, FETCH, LIST_OFFSETS, API_VERSIONS, CREATE_TOPICS = 0, 1, 2, 18, 19
+PRODUCE, FETCH, LIST_OFFSETS, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 18, 19, 20
 _PRODUCE_VERSION, _FETCH_VERSION, _LIST_OFFSETS_VERSION = 9, 12, 7
 _HEADER: Final = struct.Struct(">hhih")
 _SIZE: Final = struct.Struct(">i")
@@ -42,7 +42,7 @@ _PRODUCED: Final = struct.Struct(">hq")  # error code, base offset
 _FETCHED: Final = struct.Struct(">hqqqbi")  # error code, three offsets, aborted transactions, preferred replica
 _PRODUCED_AT: Final = 12  # position of these fields, without the name of the topic
 _FETCHED_AT: Final = 22
-_TOPIC_SETTINGS: Final = {"max.message.bytes": str(2 << 20), "retention.ms": "-1"}
+_TOPIC_SETTINGS: Final = {"max.message.bytes": str(2 << 20), "retention.ms": "-1", "file.delete.delay.ms": "0"}
 _BASE_OFFSET: Final = struct.Struct(">q")
 
 
@@ -138,6 +138,12 @@ class Connection:
             if code not in _STARTING or time.perf_counter() > until:
                 raise RefusedError(f"{topic} cannot be read: error {code}")
             time.sleep(_PAUSE_S)  # noqa: TID251 - the other process has no event to wait for
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
+        found = self.ask(DELETE_TOPICS, 4, topic_names=(topic,), timeout=_TIMEOUT)
+        if found.responses[0].error_code:
+            raise RefusedError(f"{topic} is not deleted: error {found.responses[0].error_code}")
 
     def produce(self, topic: str, data: bytes) -> None:
         """Produce one batch with acks=1; raise RefusedError if the server refuses it."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import socket
+import ssl
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from stratalog_gateway.security.tls import TlsContext
 
 DAY = dt.timedelta(days=1)
 
@@ -66,3 +70,32 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
         return builder.sign(self._key, hashes.SHA256())
+
+
+def trusting(authority: Authority, certificate: Path | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(authority.file))
+    if certificate is not None:
+        context.load_cert_chain(str(certificate))
+    return context
+
+
+def handshake(server: TlsContext, client: ssl.SSLContext) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+    """Both ends of a connection whose handshake is complete, done step by step without threads."""
+    near, far = socket.socketpair()
+    accepted = server.encrypted(near)
+    asked = client.wrap_socket(far, server_hostname="127.0.0.1", do_handshake_on_connect=False)
+    waiting = [accepted, asked]
+    for found in waiting:
+        found.setblocking(False)
+    for _ in range(20):
+        for found in list(waiting):
+            try:
+                found.do_handshake()
+                waiting.remove(found)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                continue
+        if not waiting:
+            for found in (accepted, asked):
+                found.settimeout(10)
+            return accepted, asked
+    raise AssertionError("the handshake does not end")

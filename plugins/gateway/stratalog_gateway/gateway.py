@@ -7,13 +7,13 @@ import dataclasses
 from stratalog import Engine
 from stratalog.errors import ConfigError
 from stratalog.spi import Clock
-from stratalog_gateway.connections import Listener
 from stratalog_gateway.faults import Faults
 from stratalog_gateway.groups.coordinator import GroupCoordinator
 from stratalog_gateway.groups.upkeep import GroupUpkeep
 from stratalog_gateway.handlers.dispatch import Dispatcher
 from stratalog_gateway.handlers.sasl import Dispatch
 from stratalog_gateway.handshake import EndpointHandshake
+from stratalog_gateway.listener import Listener
 from stratalog_gateway.node import LogSource, Node
 from stratalog_gateway.read_only import ReadOnlyPermissions, ReadOnlySource
 from stratalog_gateway.security.authorizer import Authorizer

@@ -6,7 +6,7 @@ import socket
 import ssl
 from typing import Final
 
-from stratalog_gateway.connections import Requests
+from stratalog_gateway.connection import Requests
 from stratalog_gateway.handlers.request import Response
 from stratalog_gateway.handlers.sasl import Dispatch, SaslRequests
 from stratalog_gateway.node import Node

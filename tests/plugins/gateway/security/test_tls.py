@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from certificates import Authority
+from certificates import Authority, handshake, trusting
 from gateway_bed import Wire, served
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError
@@ -18,35 +18,6 @@ from stratalog_gateway.settings import GatewaySection
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
-
-
-def trusting(authority: Authority, certificate: Path | None = None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=str(authority.file))
-    if certificate is not None:
-        context.load_cert_chain(str(certificate))
-    return context
-
-
-def handshake(server: TlsContext, client: ssl.SSLContext) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
-    """Both ends of a connection whose handshake is complete, done step by step without threads."""
-    near, far = socket.socketpair()
-    accepted = server.encrypted(near)
-    asked = client.wrap_socket(far, server_hostname="127.0.0.1", do_handshake_on_connect=False)
-    waiting = [accepted, asked]
-    for found in waiting:
-        found.setblocking(False)
-    for _ in range(20):
-        for found in list(waiting):
-            try:
-                found.do_handshake()
-                waiting.remove(found)
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                continue
-        if not waiting:
-            for found in (accepted, asked):
-                found.settimeout(10)
-            return accepted, asked
-    raise AssertionError("the handshake does not end")
 
 
 def name_of(connection: ssl.SSLSocket) -> str:

@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
 import ssl
 import struct
 import threading
-from collections.abc import Sequence
 from typing import Final, Protocol
 
-from stratalog import Transfer
 from stratalog.errors import StorageError
 from stratalog.spi import Clock
-from stratalog_gateway.handlers.dispatch import PRODUCE
+from stratalog_gateway.connection import Connection, Requests, shut
 from stratalog_gateway.handlers.request import Response
-from stratalog_gateway.run_lock import RunLock
+from stratalog_gateway.poller import Poller
 from stratalog_gateway.security.connection_quotas import ConnectionQuotas
 from stratalog_gateway.security.endpoints import Endpoint
-from stratalog_gateway.wire.fetch_codec import Piece
-from stratalog_gateway.wire.frames import Frames
 from stratalog_gateway.wire.primitives import MalformedRequestError
 
 _LOGGER: Final = logging.getLogger(__name__)
 _TIMEVAL: Final = struct.Struct("@ll")  # seconds, microseconds
-_MAX_PIECES: Final = 512  # of one sendmsg; the system's limit is 1024
-_TOGETHER: Final = 16  # responses to short requests in one send
-_RUN_LOCK: Final = RunLock()  # of the process, as Python's own lock
 _BACKLOG: Final = 1024
 _WARNING_NS: Final = 1_000_000_000
 _PAUSE_S: Final = 0.1  # after a connection that could not be accepted
-
-
-class Requests(Protocol):
-    """Answers the requests of one connection, for the thread of the connection."""
-
-    @property
-    def limit_bytes(self) -> int:
-        """Maximum size of the next request."""
-
-    def __call__(self, frame: memoryview) -> Response:
-        """Return the response to a request; may wait."""
 
 
 class Handshake(Protocol):
@@ -79,10 +60,12 @@ class Listener:
         self._open: dict[socket.socket, threading.Thread] = {}  # under _lock
         self._stopping = threading.Event()  # set under _lock
         self._next_warning_ns = 0
+        self._poller = Poller()
         self._thread = threading.Thread(target=self._accept_all, name="stratalog-gateway", daemon=True)
 
     def start(self) -> None:
         """Start the thread that accepts connections."""
+        self._poller.start()
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:
@@ -95,17 +78,18 @@ class Listener:
             self._stopping.set()
             threads = [self._thread, *self._open.values()]
             for found in (self._socket, *self._open):
-                _shut(found)
+                shut(found)
         for thread in threads:
             if thread.ident is not None:
                 thread.join(wait_s)
+        self._poller.stop(wait_s)
         self._socket.close()
 
     def drop_all(self) -> None:
         """Close all connections, and accept new ones."""
         with self._lock:
             for found in self._open:
-                _shut(found)
+                shut(found)
 
     def _accept_all(self) -> None:
         while True:
@@ -135,7 +119,7 @@ class Listener:
         with self._lock:
             self._open[connection] = thread
             if self._stopping.is_set():
-                _shut(connection)
+                shut(connection)
         try:
             thread.start()
         except RuntimeError:  # the system has no thread left
@@ -155,7 +139,7 @@ class Listener:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # notices a machine that is gone
             connection = self._secured(connection)
             requests = self._handshake.perform(connection, host)
-            self._answer_all(connection, requests)
+            self._answer_all(Connection(connection, requests))
         except (MalformedRequestError, StorageError) as error:
             _LOGGER.warning("a connection was closed: %s host=%s", error, host)
         except ssl.SSLError as error:
@@ -173,7 +157,7 @@ class Listener:
             found = self._handshake.secured(connection)
             self._open[found] = self._open.pop(connection)
             if self._stopping.is_set():
-                _shut(found)
+                shut(found)
         if isinstance(found, ssl.SSLSocket):
             found.settimeout(self._idle_ms / 1000)
             return found
@@ -188,80 +172,17 @@ class Listener:
         connection.close()
         self._quotas.closed(host)
 
-    def _answer_all(self, connection: socket.socket, requests: Requests) -> None:
+    def _answer_all(self, connection: Connection) -> None:
         """Answer requests until the client closes the connection."""
-        frames, response = Frames(requests.limit_bytes), Response(())
+        response = Response(())
         while not response.is_last:
-            if frames.next_api() is None:
-                count = connection.recv_into(frames.room())
-                if not count:
-                    return
-                frames.received(count)
+            if connection.has_request():
+                response = connection.answer()
+            elif response.is_short:  # the next one probably is, too
+                response = self._poller.answer(connection, self._idle_ms / 1000)
+            elif not connection.receive():
+                return
+            else:
                 continue
-            # if the last request of this client was short, the next one probably is, too
-            held = _RUN_LOCK.acquire() if response.is_short else None
-            try:
-                response = _answer(connection, requests, frames)
-            finally:
-                if held is not None:
-                    held.release()
-            frames.limit_bytes = requests.limit_bytes
             if response.throttle_ms:
                 self._clock.wait(self._stopping, min(response.throttle_ms, self._idle_ms))
-
-
-def _answer(connection: socket.socket, requests: Requests, frames: Frames) -> Response:
-    """Answer the next request, and with the same send all Produce requests that have arrived after it if they are short.
-
-    Returns:
-        The last response.
-    """
-    unsent, response = list[Piece](), Response(())
-    try:
-        for number in range(_TOGETHER):
-            if number and not (response.is_short and frames.next_api() == PRODUCE):
-                break
-            response = requests(frames.next())
-            unsent += response.pieces
-    finally:  # if a request fails, the responses before it are sent
-        try:
-            send_all(connection, unsent)
-        finally:
-            response.release()
-    return response
-
-
-def send_all(connection: socket.socket, pieces: Sequence[Piece]) -> None:
-    """Send all pieces, with one system call for those in memory if the socket's buffer has room for them."""
-    in_memory: list[bytes | bytearray | memoryview] = []
-    for piece in pieces:
-        if isinstance(piece, Transfer):
-            _send(connection, in_memory, socket.MSG_MORE)
-            in_memory = []
-            piece.send(connection)
-        else:
-            in_memory.append(piece)
-    _send(connection, in_memory, 0)
-
-
-def _send(connection: socket.socket, pieces: Sequence[bytes | bytearray | memoryview], flags: int) -> None:
-    if isinstance(connection, ssl.SSLSocket):
-        for piece in pieces:
-            connection.sendall(piece)
-        return
-    if len(pieces) == 1:
-        connection.sendall(pieces[0], flags)
-        return
-    for start in range(0, len(pieces), _MAX_PIECES):
-        part = pieces[start : start + _MAX_PIECES]
-        sent = connection.sendmsg(part, (), flags)
-        for piece in part:
-            if sent < len(piece):
-                connection.sendall(memoryview(piece)[sent:])
-            sent = max(sent - len(piece), 0)
-
-
-def _shut(connection: socket.socket) -> None:
-    """End a connection for the thread that reads from it. ``SSLSocket.shutdown`` would take its state away."""
-    with contextlib.suppress(OSError):
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)

@@ -1,0 +1,173 @@
+"""The connection of one client: it receives requests, answers them in order, and sends the responses."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from stratalog import Transfer
+from stratalog_gateway.handlers.dispatch import PRODUCE
+from stratalog_gateway.handlers.request import Response
+from stratalog_gateway.wire.fetch_codec import Piece
+from stratalog_gateway.wire.frames import Frames
+
+_MAX_PIECES: Final = 512  # of one sendmsg; the system's limit is 1024
+_TOGETHER: Final = 16  # responses to short requests in one send
+_LONG_S: Final = 0.002  # a request that took so long has waited, for a disk or for another thread
+
+
+class Requests(Protocol):
+    """Answers the requests of one connection, for one thread at a time."""
+
+    @property
+    def limit_bytes(self) -> int:
+        """Maximum size of the next request."""
+
+    def __call__(self, frame: memoryview) -> Response:
+        """Return the response to a request; may wait."""
+
+
+class Connection:
+    """The connection of one client. For one thread at a time.
+
+    Args:
+        connection: the socket.
+        requests: answers the requests.
+
+    Attributes:
+        socket: the socket.
+    """
+
+    def __init__(self, connection: socket.socket, requests: Requests) -> None:
+        self.socket, self._requests = connection, requests
+        self._frames = Frames(requests.limit_bytes)
+        self._unsent: list[Piece] = []
+
+    def receive(self) -> bool:
+        """Receive bytes; return False at the end of the connection."""
+        count = self.socket.recv_into(self._frames.room())
+        self._frames.received(count)
+        return count > 0
+
+    def has_request(self) -> bool:
+        """Return True if all bytes of the next request were received.
+
+        Raises:
+            MalformedRequestError: its size is above the limit, or too small for a request.
+        """
+        return self._frames.next_api() is not None
+
+    def answer(self) -> Response:
+        """Answer the next request, and with the same send all Produce requests that have arrived after it if they are short.
+
+        Returns:
+            The last response.
+        """
+        response = Response(())
+        try:
+            response = self._answer_together()
+        finally:  # if a request fails, the responses before it are sent
+            try:
+                self.flush()
+            finally:
+                response.release()
+        return response
+
+    def answer_at_once(self) -> Response | None:
+        """Receive bytes, and answer the Produce requests that are complete, without a wait for the client.
+
+        Needs a socket that does not block, and a client whose last request was short.
+
+        Returns:
+            None if the next request has not arrived yet, and may be short again. The connection needs a thread of its own
+            otherwise, and a call of ``flush`` before all others; the response is the last one, or one without pieces.
+        """
+        while True:
+            try:
+                if not self.receive():
+                    return Response(())
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return None
+            while (api := self._frames.next_api()) is not None:
+                if api != PRODUCE:
+                    return Response(())
+                try:
+                    response = self._answer_together()
+                finally:
+                    self._send_at_once()
+                if not response.is_short:
+                    return response
+                if self._unsent:
+                    return Response(())
+            if not (isinstance(self.socket, ssl.SSLSocket) and self.socket.pending()):
+                return None
+
+    def flush(self) -> None:
+        """Send the responses that are not sent yet."""
+        unsent, self._unsent = self._unsent, []
+        send_all(self.socket, unsent)
+
+    def _answer_together(self) -> Response:
+        """Answer the next request, and the short ones after it. Their responses are not sent yet."""
+        for _ in range(_TOGETHER):
+            started_s = time.perf_counter()
+            response = self._requests(self._frames.next())
+            self._unsent += response.pieces
+            self._frames.limit_bytes = self._requests.limit_bytes
+            if not response.is_short:
+                break
+            if time.perf_counter() - started_s > _LONG_S:
+                response = response._replace(is_short=False)
+                break
+            if self._frames.next_api() != PRODUCE:
+                break
+        return response
+
+    def _send_at_once(self) -> None:
+        """Send what the socket's buffer has room for."""
+        data = b"".join(piece for piece in self._unsent if not isinstance(piece, Transfer))
+        try:
+            sent = self.socket.send(data) if data else 0
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            sent = 0
+        self._unsent = [memoryview(data)[sent:]] if sent < len(data) else []
+
+
+def send_all(connection: socket.socket, pieces: Sequence[Piece]) -> None:
+    """Send all pieces, with one system call for those in memory if the socket's buffer has room for them."""
+    in_memory: list[bytes | bytearray | memoryview] = []
+    for piece in pieces:
+        if isinstance(piece, Transfer):
+            _send(connection, in_memory, socket.MSG_MORE)
+            in_memory = []
+            piece.send(connection)
+        else:
+            in_memory.append(piece)
+    _send(connection, in_memory, 0)
+
+
+def _send(connection: socket.socket, pieces: Sequence[bytes | bytearray | memoryview], flags: int) -> None:
+    if isinstance(connection, ssl.SSLSocket):
+        for piece in pieces:
+            connection.sendall(piece)
+        return
+    if len(pieces) == 1:
+        connection.sendall(pieces[0], flags)
+        return
+    for start in range(0, len(pieces), _MAX_PIECES):
+        part = pieces[start : start + _MAX_PIECES]
+        sent = connection.sendmsg(part, (), flags)
+        for piece in part:
+            if sent < len(piece):
+                connection.sendall(memoryview(piece)[sent:])
+            sent = max(sent - len(piece), 0)
+
+
+def shut(connection: socket.socket) -> None:
+    """End a connection for the thread that reads from it. ``SSLSocket.shutdown`` would take its state away."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)

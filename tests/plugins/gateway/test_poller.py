@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from certificates import Authority, handshake, trusting
+from stratalog.env.clock import SystemClock
+from stratalog_gateway import connection
+from stratalog_gateway.connection import Connection
+from stratalog_gateway.handlers.dispatch import FETCH, PRODUCE
+from stratalog_gateway.handlers.request import Response
+from stratalog_gateway.poller import Poller
+from stratalog_gateway.security.tls import TlsContext
+from stratalog_gateway.settings import GatewaySection
+from stratalog_gateway.wire.primitives import MalformedRequestError
+
+IDLE_S = 30.0
+LARGE = b"l" * (8 << 20)  # more than the buffers of two sockets
+
+
+def framed(text: bytes, api: int = PRODUCE) -> bytes:
+    """A request, as the tests' own handler reads it."""
+    return struct.pack(">ih", len(text) + 2, api) + text
+
+
+class Echo:
+    """Answers a request with its text; some texts have an effect."""
+
+    limit_bytes = 1000
+
+    def __init__(self) -> None:
+        self.threads = list[threading.Thread]()
+        self.before: Callable[[], object] = bool
+
+    def __call__(self, frame: memoryview) -> Response:
+        self.threads.append(threading.current_thread())
+        self.before()
+        text = bytes(frame[2:])
+        if text == b"wrong":
+            raise MalformedRequestError("wrong")
+        return Response([LARGE if text == b"large" else text], is_short=text != b"long")
+
+
+class Client:
+    """A client of the poller, and the thread of its connection."""
+
+    def __init__(self, poller: Poller, pair: tuple[socket.socket, socket.socket], idle_s: float) -> None:
+        server, self.socket = pair
+        self.echo = Echo()
+        self.connection = Connection(server, self.echo)
+        self._thread = ThreadPoolExecutor(1)
+        self.ended: Future[Response] = self._thread.submit(poller.answer, self.connection, idle_s)
+
+    def ask(self, text: bytes) -> bytes:
+        self.socket.sendall(framed(text))
+        return self.receive(len(text))
+
+    def receive(self, size: int) -> bytes:
+        return self.socket.recv(size, socket.MSG_WAITALL)
+
+    def close(self) -> None:
+        self.socket.close()
+        self._thread.shutdown()
+        self.connection.socket.close()
+
+
+Connect = Callable[..., Client]
+
+
+@pytest.fixture
+def poller() -> Iterator[Poller]:
+    made = Poller()
+    made.start()
+    yield made
+    made.stop(10)
+
+
+@pytest.fixture
+def connect(poller: Poller) -> Iterator[Connect]:
+    clients = list[Client]()
+
+    def connected(pair: tuple[socket.socket, socket.socket] | None = None, idle_s: float = IDLE_S) -> Client:
+        clients.append(Client(poller, pair or socket.socketpair(), idle_s))
+        return clients[-1]
+
+    yield connected
+    for client in clients:
+        client.close()
+
+
+def test_one_thread_answers_the_short_requests_of_all_connections(connect: Connect) -> None:
+    first, second = connect(), connect()
+    for text in (b"one", b"two"):
+        assert [client.ask(text) for client in (first, second)] == [text, text]
+    assert len({*first.echo.threads, *second.echo.threads}) == 1
+    assert not first.ended.done()
+
+
+def test_requests_that_arrive_together_or_in_parts_are_answered_in_order(connect: Connect) -> None:
+    client, texts = connect(), [b"%06d" % number for number in range(40)]
+    stream = b"".join(map(framed, texts))
+    client.socket.sendall(stream[:-3])
+    assert client.receive(39 * 6) == b"".join(texts[:39])
+    client.socket.sendall(stream[-3:])
+    assert client.receive(6) == texts[39]
+
+
+def test_a_request_of_another_api_is_left_to_the_thread_of_the_connection(connect: Connect) -> None:
+    client = connect()
+    client.socket.sendall(framed(b"short") + framed(b"other", FETCH))
+    assert client.ended.result(IDLE_S).is_short is False
+    assert client.receive(5) == b"short"
+    assert client.connection.has_request()
+    client.connection.answer()
+    assert client.receive(5) == b"other"
+
+
+def test_a_request_that_is_not_short_ends_the_polling(connect: Connect) -> None:
+    client = connect()
+    client.socket.sendall(framed(b"long") + framed(b"next"))
+    assert client.ended.result(IDLE_S) == Response([b"long"])
+    assert client.receive(4) == b"long"
+    assert client.connection.has_request()
+
+
+def test_a_slow_request_is_not_short(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_LONG_S", 0)
+    client = connect()
+    assert client.ask(b"slow") == b"slow"
+    assert client.ended.result(IDLE_S).is_short is False
+
+
+def test_a_client_that_does_not_read_delays_only_itself(connect: Connect) -> None:
+    greedy, other = connect(), connect()
+    greedy.socket.sendall(framed(b"large"))
+    assert other.ask(b"other") == b"other"
+    assert not greedy.ended.done()
+    assert greedy.receive(len(LARGE)) == LARGE
+    assert greedy.ended.result(IDLE_S) == Response(())
+
+
+def test_an_error_reaches_the_thread_of_the_connection_after_the_earlier_responses(connect: Connect) -> None:
+    client, other = connect(), connect()
+    client.socket.sendall(framed(b"right") + framed(b"wrong"))
+    assert client.receive(5) == b"right"
+    with pytest.raises(MalformedRequestError, match="wrong"):
+        client.ended.result(IDLE_S)
+    assert other.ask(b"other") == b"other"
+
+
+def test_the_end_of_a_connection_is_left_to_its_thread(connect: Connect) -> None:
+    client = connect()
+    client.socket.shutdown(socket.SHUT_WR)
+    assert client.ended.result(IDLE_S) == Response(())
+    assert not client.connection.receive()
+
+
+def test_a_silent_connection_is_shut(connect: Connect) -> None:
+    client = connect(idle_s=0.01)
+    assert client.receive(1) == b""
+    assert client.ended.result(IDLE_S) == Response(())
+
+
+def test_a_connection_is_not_shut_while_its_request_is_answered(connect: Connect) -> None:
+    client, reached, goes_on = connect(idle_s=0.01), threading.Event(), threading.Event()
+
+    def wait() -> None:
+        reached.set()
+        goes_on.wait(IDLE_S)
+
+    client.echo.before = wait
+    client.socket.sendall(framed(b"text"))
+    assert reached.wait(IDLE_S)
+    assert connect(idle_s=0.05).receive(1) == b""  # the first client was silent for longer now
+    goes_on.set()
+    assert client.receive(4) == b"text"
+
+
+@pytest.mark.parametrize("is_started", [True, False])
+def test_a_stopped_poller_returns_connections_at_once(*, is_started: bool) -> None:
+    poller = Poller()
+    if is_started:
+        poller.start()
+    client = Client(poller, socket.socketpair(), IDLE_S)
+    if is_started:
+        assert client.ask(b"text") == b"text"
+    for _ in range(2):
+        poller.stop(10)
+    assert client.ended.result(IDLE_S) == Response(())
+    assert poller.answer(client.connection, IDLE_S) == Response(())
+    assert client.connection.socket.gettimeout() is None
+    client.close()
+
+
+def test_encrypted_connections_are_polled(connect: Connect, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server = TlsContext(GatewaySection(keystore=str(authority.issue("server.pem", "localhost"))), "none", SystemClock())
+    client, other = connect(handshake(server, trusting(authority))), connect()
+    client.socket.sendall(b"".join(framed(b"%09d" % number) for number in range(4000)))
+    answered = b""
+    while len(answered) < 9 * 4000:
+        answered += client.socket.recv(9 * 4000)
+    assert answered == b"".join(b"%09d" % number for number in range(4000))
+    client.socket.sendall(framed(b"large"))
+    assert other.ask(b"other") == b"other"
+    assert not client.ended.done()
+    received = 0
+    while received < len(LARGE):
+        received += len(client.socket.recv(1 << 20))
+    assert client.ended.result(IDLE_S) == Response(())
