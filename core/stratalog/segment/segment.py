@@ -50,7 +50,6 @@ class Segment(ReadOn):
     """
 
     __slots__ = (
-        "_closed",
         "_given",
         "_largest",
         "_opened",
@@ -86,8 +85,7 @@ class Segment(ReadOn):
         self.names: Mapping[str, str] = dict(names) if names else _NONE
         self._given: Mapping[IndexRole, Buffer] = dict(index_entries) if index_entries else _NONE
         self._opened: tuple[IndexRole | IndexFile, ...] = ()  # each role before its file; a dict would take 250 bytes
-        self._token = object()  # names this segment in the cache, which lives longer
-        self._closed = False
+        self._token: object | None = object()  # names this segment in the cache, which lives longer; None if closed
         self.known_extras = _NO_EXTRAS
         self._largest: TimestampOffset | None = None
 
@@ -162,14 +160,16 @@ class Segment(ReadOn):
         if entries is not None:
             return entries
         found = self.components.index_cache.get_or_load((self._token, role), lambda: bytes(self._checked_entries(role)))
-        if self._closed:  # files may have been renamed meanwhile, and a missing file must not count as an empty index
+        if (
+            self._token is None
+        ):  # files may have been renamed meanwhile, and a missing file must not count as an empty index
             raise SegmentGoneError("the segment was closed while it was read", self.label)
         return found
 
     def extra_index(self, label: str) -> bytes:
         """Return an extra index of a closed segment by ``name@version``; ``b""`` if none fits, or it is empty."""
         found = self.components.index_cache.get_or_load((self._token, label), lambda: self._stored_extra(label))
-        if self._closed:
+        if self._token is None:
             raise SegmentGoneError("the segment was closed while it was read", self.label)
         return found
 
@@ -247,11 +247,11 @@ class Segment(ReadOn):
 
     def close(self) -> None:
         """Close all files. A second call does nothing."""
-        self._closed = True
+        self.forget_indexes()
+        self._token = None
         try:
             self._close_indexes()
         finally:
-            self.forget_indexes()
             self.log.close()
 
     def extras_made(self, labels: frozenset[str]) -> None:
@@ -268,7 +268,9 @@ class Segment(ReadOn):
     def _uncache(self) -> None:
         names = (*self.components.indexes, *self.components.extras.labels, *self.known_extras)
         self.components.index_cache.discard((self._token, name) for name in names)
-        self._token, self.known_extras = object(), _NO_EXTRAS  # entries under the old token are never used again
+        self.known_extras = _NO_EXTRAS
+        if self._token is not None:
+            self._token = object()  # entries under the old token are never used again
 
     def _close_indexes(self) -> None:
         try:

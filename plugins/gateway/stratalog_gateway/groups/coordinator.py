@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.groups.consumer_records import records_of
-from stratalog_gateway.groups.group import Answer, Group, GroupView, Joined, Member, Protocols, State, Synced
+from stratalog_gateway.groups.group import Answer, Group, GroupView, Joined, Member, Presence, Protocols, State, Synced
 from stratalog_gateway.groups.stored_groups import StoredGroups
 from stratalog_gateway.groups.transitions import advance, check_member, is_retry, next_deadline_ns, promise, remove
 from stratalog_gateway.node import Node
@@ -263,7 +263,7 @@ class GroupCoordinator:
             groups = list(self._groups.values())
         for group in groups:
             with group.lock:
-                is_due = group.is_loaded and next_deadline_ns(group) <= now_ns
+                is_due = group.presence is Presence.LOADED and next_deadline_ns(group) <= now_ns
             if is_due:
                 with self._held(group):
                     pass
@@ -292,14 +292,14 @@ class GroupCoordinator:
         with self.opened(name) as group:
             if not group.is_unused:
                 return Code.NON_EMPTY_GROUP
-            group.is_removed = True
+            group.presence = Presence.REMOVED
             return Code.NONE if self._node.engine.delete_group(name) else Code.GROUP_ID_NOT_FOUND
 
     def expire(self, name: str, retention_ms: int) -> None:
         """Delete the expired offsets of a group without members, and the group if nothing of it is left."""
         with self.opened(name) as group:
             if group.is_unused and self._node.engine.group_states().expire(name, retention_ms):
-                group.is_removed = True
+                group.presence = Presence.REMOVED
 
     def close(self) -> None:
         """Answer all requests that wait. The members stay: they continue after a restart."""
@@ -333,18 +333,20 @@ class GroupCoordinator:
         """Hold the lock of a group, and forget the group afterwards if it has nothing. False if it was forgotten before."""
         try:
             with group.lock:
-                if not group.is_loaded:
+                if group.presence is Presence.NEW:
                     self._load(group)
-                if not group.is_removed:
+                is_known = group.presence is Presence.LOADED
+                if is_known:
                     advance(group, self._node.now_ns())
                 try:
-                    yield not group.is_removed
+                    yield is_known
                 finally:
                     self._save(group)
                     is_kept = not group.is_new and len(self._groups) <= MAX_GROUPS
-                    group.is_removed = group.is_removed or (group.is_unused and not is_kept)
+                    if group.is_unused and not is_kept:
+                        group.presence = Presence.REMOVED
         finally:
-            if group.is_removed:
+            if group.presence is Presence.REMOVED:
                 with self._lock:
                     if self._groups.get(group.name) is group:
                         del self._groups[group.name]
@@ -355,25 +357,25 @@ class GroupCoordinator:
         Raises:
             StorageError: a change of a group of the consumer protocol could not be stored.
         """
-        if group.is_removed:
+        if group.presence is Presence.REMOVED:
             return
         if group.modern is None:
             if group.is_empty_and_not_stored:
                 self._stored.store(group, {})
         elif not group.modern.epoch:  # no member could join
-            group.is_removed = True
+            group.presence = Presence.REMOVED
         elif group.modern.is_changed():
-            group.is_removed = True
+            group.presence = Presence.REMOVED
             self._stored.store_modern(group.modern, records_of(group.modern))
-            group.is_removed = False
+            group.presence = Presence.LOADED
             group.modern.saved()
 
     def _load(self, group: Group) -> None:
         try:
             self._stored.load(group)
-            group.is_loaded = True
+            group.presence = Presence.LOADED
         except BaseException:
-            group.is_removed = True  # the next request tries again
+            group.presence = Presence.REMOVED  # the next request tries again
             raise
 
     def _wait(self, group: Group, answer: Answer[T], closed: T) -> T:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Final, Generic, TypeVar
 
 from stratalog.group_states import GroupKey, OffsetsRecord, OffsetsType
@@ -26,6 +26,14 @@ class State(StrEnum):
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
+
+
+class Presence(Enum):
+    """Whether the coordinator has a group: it is read at its first use, and forgotten if it has nothing."""
+
+    NEW = 0
+    LOADED = 1
+    REMOVED = 2
 
 
 class Answer(Generic[T]):
@@ -142,8 +150,7 @@ class Group:
     pending: dict[str, int] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
     modern: ConsumerGroup | None = None
-    is_loaded: bool = False
-    is_removed: bool = False
+    presence: Presence = Presence.NEW
 
     @property
     def is_empty_and_not_stored(self) -> bool:
