@@ -179,9 +179,13 @@ class Engine(EngineDuties):
 
         Raises:
             UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
-            StorageError: the settings cannot be stored; nothing was changed.
+            StorageError: the settings cannot be stored, and nothing was changed; or with ``record.version``, which begins
+                a segment in each log: they are stored, and apply to the logs before the one that failed.
         """
-        return self._logs.alter(name, config)
+        found = self._logs.alter(name, config)
+        if "record.version" in config:
+            self._duties.write_checkpoints()  # recovery begins after the batches of the earlier format
+        return found
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records, including those in the tier, and its committed offsets.

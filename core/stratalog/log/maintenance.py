@@ -73,9 +73,27 @@ class LogMaintenance:
             return True
 
     def configure(self, config: TopicConfig, components: Components, remote: RemoteLog | None = None) -> None:
-        """Apply new topic settings without reopening the log. They also apply to the active segment."""
-        with self._state.lock:
-            self._state.configure(LogSettings(config, components, remote))
+        """Apply new topic settings without reopening the log. They also apply to the active segment.
+
+        If the record format changes, a new segment begins, and all batches of the earlier format are made durable. If
+        the plugin of that format is removed later, recovery after a crash does not read these batches: it would take
+        them for damage.
+
+        Raises:
+            StorageError: the new segment cannot be created, or a sync failed; the settings do not apply then.
+        """
+        state = self._state
+        with state.lock:
+            begins_segment = (
+                config.record_version != state.settings.config.record_version
+                and state.health.is_good
+                and not state.health.closed
+            )
+            if begins_segment:
+                roll(state)
+            state.configure(LogSettings(config, components, remote))
+        if begins_segment:
+            flush(state)
 
     def abandon(self) -> None:
         """Close without making anything durable, because the log is about to be deleted. May be called twice."""

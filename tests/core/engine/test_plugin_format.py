@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -155,3 +156,25 @@ def test_without_its_format_a_log_is_not_opened_and_keeps_its_records(
             engine.log("t", 0)
     with open_engine(tmp_path, plugins=[Plugin()]) as engine:
         assert [record.offset for record in engine.log("t", 0).records()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("is_stopped_first", [True, False])
+def test_a_crash_after_a_format_was_given_up_and_its_plugin_removed_loses_no_record(
+    tmp_path: Path, *, is_stopped_first: bool
+) -> None:
+    """Recovery reads no batch of the earlier format: it would take such a batch for damage, and cut it off."""
+    folder, crashed = tmp_path / "data", tmp_path / "crashed"
+    fill(folder)
+    with open_engine(folder, plugins=[Plugin()]) as engine:
+        engine.alter_topic("t", {"record.version": 2})
+        if not is_stopped_first:
+            engine.log("t", 0).append(RECORDS)
+            shutil.copytree(folder, crashed)
+    if is_stopped_first:
+        with open_engine(folder) as engine:
+            engine.log("t", 0).append(RECORDS)
+            shutil.copytree(folder, crashed)
+    with open_engine(crashed) as engine:
+        assert [record.offset for record in engine.log("t", 0).records(3)] == [3, 4, 5]
+    with open_engine(crashed, plugins=[Plugin()]) as engine:
+        assert [record.offset for record in engine.log("t", 0).records()] == list(range(6))

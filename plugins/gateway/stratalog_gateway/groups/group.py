@@ -29,7 +29,7 @@ class State(StrEnum):
 
 
 class Presence(Enum):
-    """Whether the coordinator has a group: it is read at its first use, and forgotten if it has nothing."""
+    """Use of a group by the coordinator, which reads it at its first use, and forgets it if it has nothing."""
 
     NEW = 0
     LOADED = 1
