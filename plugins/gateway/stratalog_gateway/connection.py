@@ -18,6 +18,7 @@ from stratalog_gateway.wire.frames import Frames
 _MAX_PIECES: Final = 512  # of one sendmsg; the system's limit is 1024
 _TOGETHER: Final = 16  # responses to short requests in one send
 _LONG_S: Final = 0.002  # a request that took so long has waited, for a disk or for another thread
+_QUICK_AGAIN: Final = 1000  # requests after a long one, until the next ones count as quick
 
 
 class Requests(Protocol):
@@ -46,6 +47,12 @@ class Connection:
         self.socket, self._requests = connection, requests
         self._frames = Frames(requests.limit_bytes)
         self._unsent: list[Piece] = []
+        self._answered = self._quick_from = 0  # numbers of requests
+
+    @property
+    def is_quick(self) -> bool:
+        """True if no request took long lately: others may wait for the next one."""
+        return self._answered >= self._quick_from
 
     def receive(self) -> bool:
         """Receive bytes; return False at the end of the connection."""
@@ -118,9 +125,11 @@ class Connection:
             response = self._requests(self._frames.next())
             self._unsent += response.pieces
             self._frames.limit_bytes = self._requests.limit_bytes
+            self._answered += 1
             if not response.is_short:
                 break
             if time.perf_counter() - started_s > _LONG_S:
+                self._quick_from = self._answered + _QUICK_AGAIN
                 response = response._replace(is_short=False)
                 break
             if self._frames.next_api() != PRODUCE:

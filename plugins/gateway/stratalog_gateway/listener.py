@@ -178,7 +178,7 @@ class Listener:
         while not response.is_last:
             if connection.has_request():
                 response = connection.answer()
-            elif response.is_short:  # the next one probably is, too
+            elif response.is_short and connection.is_quick:  # the next one probably is, too
                 response = self._poller.answer(connection, self._idle_ms / 1000)
             elif not connection.receive():
                 return
