@@ -90,6 +90,7 @@ class LogMaintenance:
                 and not state.health.closed
             )
             if begins_segment:
+                state.durability.turns.write_queued()  # batches of the earlier format
                 roll(state)
             state.configure(LogSettings(config, components, remote))
         if begins_segment:

@@ -20,6 +20,9 @@ _TOGETHER: Final = 16  # responses to short requests in one send
 _LONG_S: Final = 0.002  # a request that took so long has waited, for a disk or for another thread
 _QUICK_AGAIN: Final = 1000  # requests after a long one, until the next ones count as quick
 
+# A TLS connection can want to read when it sends, and the other way round.
+_WOULD_BLOCK: Final = BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError
+
 
 class Requests(Protocol):
     """Answers the requests of one connection, for one thread at a time."""
@@ -97,7 +100,7 @@ class Connection:
             try:
                 if not self.receive():
                     return Response(())
-            except (BlockingIOError, ssl.SSLWantReadError):
+            except _WOULD_BLOCK:
                 return None
             while (api := self._frames.next_api()) is not None:
                 if api != PRODUCE:
@@ -141,7 +144,7 @@ class Connection:
         data = b"".join(piece for piece in self._unsent if not isinstance(piece, Transfer))
         try:
             sent = self.socket.send(data) if data else 0
-        except (BlockingIOError, ssl.SSLWantWriteError):
+        except _WOULD_BLOCK:
             sent = 0
         self._unsent = [memoryview(data)[sent:]] if sent < len(data) else []
 
