@@ -52,7 +52,7 @@ class KernelBuildHook(BuildHookInterface[Any]):
             if version == "editable":
                 target = (root / sources[module]).with_name(path.name)
                 shutil.copy2(path, target.with_suffix(".new"))
-                target.with_suffix(".new").replace(target)  # whoever runs the old one keeps it
+                target.with_suffix(".new").replace(target)  # a process that uses the old kernel keeps it
             else:
                 build_data["force_include"][str(path)] = str(Path(*module.split(".")[:-1]) / path.name)
         if version != "editable" and not os.environ.get(NO_JAR):
@@ -117,13 +117,13 @@ def build_jar(root: Path, scratch: Path) -> tuple[Path | None, str]:
 def compile_kernels(root: Path, sources: dict[str, str], scratch: Path) -> dict[str, Path]:
     """Return the compiled file of each kernel that did compile, by the name of its module."""
     from Cython.Build import cythonize  # noqa: PLC0415 - a wheel without kernels must build without Cython
-    from setuptools import Distribution, Extension  # noqa: PLC0415 - the same
+    from setuptools import Distribution, Extension  # noqa: PLC0415 - as the import above
 
     more = shlex.split(os.environ.get(FLAGS, ""))
     optimise = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0"]  # debug symbols take a third of the time
     processes = os.cpu_count() or 1
     before = Path.cwd()
-    os.chdir(root)  # Cython puts absolute sources at odd places under build_dir
+    os.chdir(root)  # with absolute paths, Cython writes to unexpected folders under build_dir
     try:
         extensions = cythonize(  # type: ignore[no-untyped-call]  # published without types
             [
