@@ -327,6 +327,8 @@ class EngineLogs:
             directory, [name for name in directory.folders if name not in self.open_logs.failed]
         )
         self.open_logs.failed.update(failed)
+        for name in (*duplicates, *failed):
+            _LOGGER.error("a log cannot be opened: log=%s error=%s", name, self.open_logs.failed[name])
         self.open_logs.publish((directory, log) for log in opened)
 
     def _create_in_tier(self, topic: str | None = None) -> None:

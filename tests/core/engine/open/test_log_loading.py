@@ -119,7 +119,9 @@ def test_progress_is_the_sum_over_all_logs(copy: Path, threads: int) -> None:
     assert 0 < done < total  # the torn batches are not good
 
 
-def test_a_log_that_cannot_be_loaded_holds_up_no_other(copy: Path) -> None:
+def test_a_log_that_cannot_be_loaded_is_logged_and_does_not_block_others(
+    copy: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (copy / "t-2" / "leader-epoch-checkpoint").write_bytes(b"not a number")
     with stratalog.open_engine(copy, config=settings(3)) as engine:
         for partition in range(LOGS):
@@ -128,6 +130,10 @@ def test_a_log_that_cannot_be_loaded_holds_up_no_other(copy: Path) -> None:
                     engine.log("t", partition)
             else:
                 assert engine.log("t", partition).offsets().log_end == 4 + partition
+    logged = [found.getMessage() for found in caplog.records if found.levelname == "ERROR"]
+    assert len(logged) == 1
+    assert "log=t-2" in logged[0]
+    assert "leader-epoch-checkpoint" in logged[0]
 
 
 class Strange(PosixVfs):
