@@ -152,8 +152,8 @@ _LOGS: Final[tuple[_Row[_OfLog], ...]] = (
     _of_log("failed", "1 if the log is out of service after an error.", lambda of: int(not of.log.healthy)),
     _of_log(
         "uncleanable",
-        "1 if the log is excluded from compaction, because a round failed or a cleanup policy is wrong.",
-        lambda of: int(bool(of.log.maintenance.cleaning.uncleanable)),
+        "1 if a part of the log is excluded from compaction, because a round failed or a cleanup policy is wrong.",
+        lambda of: int(bool(of.log.maintenance.cleaning.uncleanable or of.log.maintenance.cleaning.tier_uncleanable)),
         "uncleanable-partitions-count",
     ),
     _of_log(

@@ -295,6 +295,8 @@ def test_the_tiers_part_ends_for_a_policy_that_always_plans_the_same(tmp_path: P
         assert [result.part for result in results] == ["tier"] * len(results)
         assert [type(result.error) for result in results] == [type(None), type(None), PluginError]
         assert "LogSummary.tier_dirty_start" in log.maintenance.cleaning.tier_uncleanable
+        figures = {metric.name: value for metric, labels, value in engine.metrics() if labels == ("t", "0")}
+        assert figures["stratalog_log_uncleanable"] == 1
         assert engine.run_cleaner() == ()
 
 
