@@ -119,7 +119,7 @@ class TierCheck:
         if (self.budget.requests or self.budget.size_bytes) and self.state is None:
             raise click.UsageError("--budget needs --state FILE, which keeps the position for the next run")
         if self.directories and not self.repair:
-            raise click.UsageError("--dir and --repair need each other: give both or none")
+            raise click.UsageError("--dir needs --repair, because it names where the segments are restored from")
         state = _State(Path(self.state) if self.state else None, self.place.uri, self.deep)
         state.load()
         with ExitStack() as opened:

@@ -140,7 +140,7 @@ def test_a_budget_ends_a_run_and_the_next_runs_continue(
         (["--budget", "requests=1"], "needs --state"),
         (["--budget", "seconds=1", "--state", "s"], "requests=NUMBER"),
         (["--budget", "bytes=0", "--state", "s"], "requests=NUMBER"),
-        (["--dir", "."], "give both"),
+        (["--dir", "."], "--dir needs --repair"),
         (["--repair", "--dir", "missing"], "no such directory"),
     ],
 )
