@@ -16,8 +16,8 @@ from stratalog.model.prepared import PreparedBatches
 from stratalog.segment.control_batches import CONTROL_MAGIC, control_batch
 
 _CLIENT: Final = AppendOrigin.CLIENT  # looked up at each append
-_DURABLE: Final = Durability.DURABLE  # the same
-# Sizes of Kafka's fields, without the sign.
+_DURABLE: Final = Durability.DURABLE  # also looked up at each append
+# Number of bits of Kafka's fields, without the sign bit.
 _MARKER_BITS: Final = {"producer_id": 63, "producer_epoch": 15, "coordinator_epoch": 31}
 
 Sync: TypeAlias = Callable[[LogState, int], None]
@@ -31,7 +31,17 @@ def append(
     origin: AppendOrigin = _CLIENT,
     sync: Sync | None = None,
 ) -> AppendResult:
-    """Commit prepared batches; durable on return, if requested. Errors as ``commit`` and ``flush``."""
+    """Commit prepared batches, and wait until they are durable if ``durability`` or ``flush.messages`` requires it.
+
+    Raises the same errors as ``commit`` and ``flush``.
+
+    Args:
+        state: the log.
+        batches: the prepared batches.
+        durability: the requested durability.
+        origin: the encoder of the batches.
+        sync: called instead of the wait, with the log and the exclusive end offset of the batches; None to wait.
+    """
     if durability is _DURABLE and sync is None and _may_queue(state, batches):
         return _append_queued(state, batches)
     with state.lock:
@@ -48,7 +58,9 @@ def append(
 def append_marker(
     state: LogState, producer_id: int, producer_epoch: int, marker: EndMarker, durability: Durability
 ) -> AppendResult:
-    """Append an end marker, in magic 2 for any topic, because older magics have no markers. Errors as ``append``.
+    """Append the end marker of a transaction.
+
+    The marker has magic 2 in every topic, because older magics have no markers. Raises the same errors as ``append``.
 
     Source: apache/kafka MemoryRecords.withEndTransactionMarker, UnifiedLog.appendAsLeader with the origin COORDINATOR.
 
@@ -73,9 +85,10 @@ def append_marker(
 
 
 def _may_queue(state: LogState, batches: PreparedBatches) -> bool:
-    """Return True if the batches may share a write.
+    """Return True if the batches may be written together with batches of other threads.
 
-    Those of a producer may not, because they may be a retry. If an append may wait for room, all others would wait too.
+    Batches with a producer id are written alone, because they may be a retry. Batches of a tiered log with
+    ``local.hard.limit.bytes`` are written alone, because a wait for room would delay all appends in the same write.
     """
     if batches.has_producer or batches.is_control:
         return False

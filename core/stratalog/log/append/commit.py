@@ -1,7 +1,7 @@
-"""The one way into a log: assign offsets to prepared batches, write and index them, and publish the new log end.
+"""Commit of prepared batches: assign their offsets, write and index them, and publish the new log end.
 
-Appends of a leader and of a follower, of one thread and of many, differ only in how the batches are prepared, and in
-who assigns their offsets. All of this runs under the log's lock.
+All appends end here. Appends of a leader and of a follower differ only in the preparation of the batches, and in the
+replica that assigns their offsets. The caller holds the log's lock.
 
 Source: apache/kafka UnifiedLog.append.
 """
@@ -35,7 +35,8 @@ class AppendResult(NamedTuple):
     """Offsets of appended records: [base_offset, last_offset], both inclusive.
 
     ``duplicate`` is True for a retry that was recognised and not written again. ``append_time_ms`` is the time of the
-    log's clock. For a duplicate, it is the timestamp of the earlier append.
+    append by the log's clock (ms since 1970). For a duplicate, it is the largest timestamp in the last batch of the
+    earlier append.
     """
 
     base_offset: int
@@ -45,27 +46,29 @@ class AppendResult(NamedTuple):
 
 
 def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CLIENT) -> AppendResult:
-    """Append prepared batches as leader, with one write into one segment: all, or none.
+    """Append prepared batches as leader, with one write into one segment: either all batches, or none.
 
     As in Kafka, an append never spans segments: if it does not fit into the active segment, that segment is closed
-    first. If the process or the power fails during the write, the log may keep the first whole batches of the append,
-    and never other batches of it. While the process runs, it and its readers see all batches or none.
+    first. If the process or the power fails during the write, the log may keep the first batches of the append. It
+    never keeps a batch of the append without the batches before it. While the process runs, readers see either all
+    batches of the append or none.
 
     Args:
         state: the log.
-        batches: a failed commit may be repeated with the same value.
-        origin: the origin of the producers' sequence numbers. Only those of a client are checked.
+        batches: the prepared batches. After an error, the caller may pass the same value again.
+        origin: the encoder of the batches. Sequence numbers are checked only if it is a client.
 
     Raises:
         NotLeaderOrFollowerError: the log follows a leader.
         RecordBatchTooLargeError: the batches together have more bytes than ``segment.bytes``.
         OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError, TransactionCoordinatorFencedError: a
-            producer, or a coordinator, broke a rule.
+            sequence number, producer epoch, transaction state or coordinator epoch is not valid.
         OffsetsExhaustedError: offsets end at 2^63 - 2.
-        LocalLimitError: local disk holds as much of the log as it may, and tier.outage.policy refuses more.
+        LocalLimitError: the append exceeds ``local.hard.limit.bytes``, and ``tier.outage.policy`` refuses it.
         DiskFullError: no space; the log is unchanged and can still be read.
         LogDirOfflineError: writing failed; the log is out of service.
-        KeyboardInterrupt and other foreign exceptions: the log is out of service; the next opening recovers it.
+        KeyboardInterrupt and other exceptions that are not a StorageError: the log is out of service; the next opening
+            recovers it.
     """
     health, role, settings = state.health, state.role, state.settings
     if health.closed or health.failure or health.damage or not role.is_leader:
@@ -79,7 +82,7 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
     result = _duplicate(state, batches) if is_numbered else None
     if result is not None:
         return result
-    # Markers do not wait: an open transaction blocks the offload to the tier.
+    # Markers do not wait for room: an open transaction blocks the offload, and only its marker ends it.
     if (settings.remote is not None or state.tier.is_pressed) and not batches.is_control:
         has_waited = wait_for_room(state, batches.size_bytes)
         result = _duplicate(state, batches) if has_waited and is_numbered else None
@@ -103,7 +106,10 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
 def _admitted(
     state: LogState, batches: PreparedBatches, *, in_sequence: bool
 ) -> tuple[ProducerState, dict[int, AbortedTransaction]]:
-    """Check batches against the producers' state. Return a draft of that state after them, and aborted transactions."""
+    """Check batches; return a draft of the producers' state after them, and the transactions that they abort.
+
+    The transactions are listed by the offset of their marker. The log's own state does not change.
+    """
     draft, aborted = state.writes.producers.draft(), dict[int, AbortedTransaction]()
     for batch in batches.table:
         ended = admit(draft, batches.data, batch, state.settings.components, in_sequence=in_sequence)
@@ -113,7 +119,7 @@ def _admitted(
 
 
 def commit_fetched(state: LogState, batches: PreparedBatches) -> None:
-    """Append batches with the offsets and epochs of a leader, as a follower does, with one write into one segment."""
+    """Append batches that a follower fetched, with their offsets and leader epochs, with one write into one segment."""
     first, draft, aborted = batches.table[0], None, dict[int, AbortedTransaction]()
     if batches.has_producer:
         draft = state.writes.producers.draft()
@@ -137,10 +143,11 @@ def _write(
     Args:
         state: the log.
         batches: the batches.
-        base: an offset at or below all offsets of the batches: base offset of the segment, if one begins here.
+        base: an offset at or below all offsets of the batches. If the batches begin a new segment, it is the base
+            offset.
         epoch: leader epoch of all batches; None to use the epochs in the batches.
         draft: state of the producers after the batches; None if no batch has a producer id.
-        aborted: the transactions that abort markers among the batches end, by the marker's offset.
+        aborted: the transactions that the batches abort, by the offset of their marker.
     """
     writes, appender, published = state.writes, state.writes.appender, state.published
     size_bytes, last_offset, largest_ms = batches.size_bytes, batches.last_offset, batches.largest_ms
@@ -177,7 +184,11 @@ def _write(
 
 
 def _duplicate(state: LogState, batches: PreparedBatches) -> AppendResult | None:
-    """Return the earlier append if all batches are a retry of it. A repeat of only some batches is not a retry."""
+    """Return the result of the earlier append if all batches are a retry of it, otherwise None.
+
+    Raises:
+        InvalidRecordError: a producer has more batches in this append than a log remembers of one producer.
+    """
     ids = Counter(found for found in batches.table.producer_id if found > NO_PRODUCER)
     if max(ids.values()) > REMEMBERED_BATCHES:
         raise InvalidRecordError(f"an append holds at most {REMEMBERED_BATCHES} batches of an idempotent producer")

@@ -45,11 +45,12 @@ def append_as_follower(
 
     Raises:
         NotLeaderOrFollowerError: the log leads.
-        CorruptBatchError: framing or a CRC is wrong; file is "append". Nothing was written.
+        CorruptBatchError: framing or a CRC is wrong; the error's ``file`` is "append". Nothing was written.
         OffsetsOutOfOrderError: offsets do not ascend. Nothing was written.
         UnexpectedAppendOffsetError: the first batch begins below the log end. Nothing was written.
         OffsetsExhaustedError: the last offset is not below 2^63 - 1. Nothing was written.
-        DiskFullError, LogDirOfflineError: as ``commit``; segments that were full before stay written.
+        DiskFullError, LogDirOfflineError: as ``commit``. Batches in segments that were filled before the error stay
+            written.
     """
     batches = _checked(state, data)
     view = memoryview(data)
@@ -66,7 +67,9 @@ def append_as_follower(
         if batches:
             _check_begin(state, batches)
             if any(batch.magic < 2 for batch in batches):
-                store_epochs(state, EpochCache())  # their epochs are unknown: no epochs are better than wrong ones
+                store_epochs(
+                    state, EpochCache()
+                )  # batches of magic 0 and 1 have no epoch: no epochs are better than wrong ones
             for group in _groups(state, batches):
                 own = bytearray(view[group[0].position : group[-1].position + group[-1].size_bytes])
                 found = state.settings.components.formats.of(group[0].magic, "append", group[0].position)
@@ -81,7 +84,7 @@ def append_as_follower(
 
 
 def _checked(state: LogState, data: Buffer) -> list[RecordBatch]:
-    """Return the whole batches of ``data`` after checks; ignore a partial batch at the end, as fetches have."""
+    """Check ``data`` and return its complete batches; ignore a partial batch at the end, which a fetch may have."""
     batches = [batch for table in whole_batches(data, state.settings.components) for batch in table]
     after = -1
     for batch in batches:
@@ -115,8 +118,8 @@ def _check_begin(state: LogState, batches: Sequence[RecordBatch]) -> None:
 def _groups(state: LogState, batches: Sequence[RecordBatch]) -> Iterator[Sequence[RecordBatch]]:
     """Yield groups that are written together: batches of one magic that fit one segment.
 
-    Other reasons to roll are checked for each group. Control batches are separate groups: the transaction that they end
-    is known after the data before them is written.
+    Other reasons to roll a segment are checked when a group is written. Each control batch is a group of its own,
+    because the transaction that it ends is known only after the batches before it are written.
     """
     limit_bytes, size, group = state.settings.config.segment_bytes, 0, list[RecordBatch]()
     for batch in batches:
@@ -136,7 +139,7 @@ def _groups(state: LogState, batches: Sequence[RecordBatch]) -> Iterator[Sequenc
 
 
 def _may_follow(batch: RecordBatch, group: Sequence[RecordBatch]) -> bool:
-    """Return True if a batch may be written together with those before it, if there is room."""
+    """Return True if a batch may join the group of the batches before it, apart from the size of the group."""
     if batch.is_control or group[-1].is_control or batch.magic != group[0].magic:
         return False
     return batch.last_offset - group[0].base_offset <= MAX_RELATIVE_OFFSET

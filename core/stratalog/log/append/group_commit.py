@@ -25,7 +25,10 @@ _CREATE_TIME: Final = "CreateTime"
 
 
 class QueuedAppend(Waiter):
-    """Batches to write, with the thread that waits until they are durable. ``end`` is the outcome."""
+    """Batches to write, and the thread that waits until they are durable.
+
+    ``end`` is the exclusive end offset of the batches after they are written, or ``REFUSED`` after an error.
+    """
 
     __slots__ = ("batches", "error", "result")
 
@@ -45,7 +48,10 @@ class QueuedAppend(Waiter):
 
 
 def commit_queued(state: LogState) -> None:
-    """Write all queued batches, under the log's lock. The thread that waits for batches gets their error."""
+    """Write all queued batches. Each waiting thread gets the error of its own batches.
+
+    The caller holds the log's lock.
+    """
     while came := state.durability.turns.take_queued():
         try:
             _commit_all(state, cast(list[QueuedAppend], came))
@@ -65,7 +71,11 @@ def _commit_all(state: LogState, came: Sequence[QueuedAppend]) -> None:
 
 
 def _committed_together(state: LogState, came: Sequence[QueuedAppend]) -> bool:
-    """Write batches with one call if each of them fits the active segment. Otherwise return False and write nothing."""
+    """Write the batches of several appends with one commit, or return False and write nothing.
+
+    One commit is possible if the log has no tier and uses CreateTime, and if the batches have magic 2, have together at
+    most 1 MiB, and fit the active segment.
+    """
     pieces = [waiter.batches for waiter in came]
     size, base, settings = sum(piece.size_bytes for piece in pieces), state.log_end, state.settings
     end, largest_ms = base + sum(piece.span for piece in pieces), max(piece.largest_ms for piece in pieces)

@@ -1,4 +1,4 @@
-"""Removal of the oldest segments from local disk, and raises of the log start.
+"""Removal of the oldest segments from local disk, and increase of the log start.
 
 Source: apache/kafka UnifiedLog.deleteSegments, maybeIncrementLogStartOffset; lifecycle of ``.deleted`` files.
 """
@@ -18,7 +18,12 @@ from stratalog.segment.segment import Segment
 
 
 def check_may_delete(topic: str, config: TopicConfig) -> None:
-    """Raise an error unless records of a topic may be deleted by offset; errors as ``Log.delete_records``."""
+    """Raise an error unless records of a topic may be deleted by offset.
+
+    Raises:
+        InvalidTopicError: the topic is one of Kafka's internal topics.
+        PolicyViolationError: ``cleanup.policy`` is compact without delete.
+    """
     if topic in INTERNAL_TOPICS:
         raise InvalidTopicError(f"records of the internal topic {topic} cannot be deleted by offset")
     if "compact" in config.cleanup_policy and "delete" not in config.cleanup_policy:
@@ -27,9 +32,9 @@ def check_may_delete(topic: str, config: TopicConfig) -> None:
 
 
 def delete_records(state: LogState, before: int) -> int:
-    """Raise the log start on behalf of a user, and store it durably if there is space; errors as ``Log.delete_records``.
+    """Raise the log start on behalf of a user, store it durably if there is space, and return it.
 
-    ``before=-1`` means the high watermark.
+    ``before=-1`` means the high watermark. Raises the same errors as ``Log.delete_records``.
     """
     state.role.check_leads()
     check_may_delete(state.log.topic, state.settings.config)
@@ -80,7 +85,9 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         gone = [segment for segment in state.writes.segments[:-1] if segment.end_offset <= end]
         if not gone:
             return []
-        with state.health.guarded("a removal of segments"):  # a later removal would leave a gap, which hides records
+        with state.health.guarded(
+            "a removal of segments"
+        ):  # after a partial removal, a later one would leave a gap, which hides records
             state.writes.replace_segments(0, len(gone), ())
             state.publish()
             for segment in gone:
@@ -104,7 +111,7 @@ def retire_segment(state: LogState, segment: Segment, names: Collection[str] | N
 
 
 def delete_expired(state: LogState, *, all_now: bool = False) -> int:
-    """Delete the ``.deleted`` files whose delay is over, or all of them; return the number of deleted files."""
+    """Delete the ``.deleted`` files whose delay is over, or all if ``all_now``; return the number of deleted files."""
     with state.lock:
         pending = state.writes.pending_deletes
         due = pending.due(state.settings.components.env.clock.monotonic_ns(), all_now=all_now)

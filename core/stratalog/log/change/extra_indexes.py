@@ -33,7 +33,8 @@ class ExtrasResult:
         log: the log.
         segments: number of segments whose extra indexes were built.
         size_bytes: total size of the index files that were written.
-        removed: number of removed files, of segments that no longer exist or of indexes that the topic no longer names.
+        removed: number of extra index files that were removed because their segment no longer exists, or because the
+            topic no longer has extra indexes.
     """
 
     log: TopicPartition
@@ -43,7 +44,7 @@ class ExtrasResult:
 
 
 def make_extras(state: LogState) -> ExtrasResult:
-    """Build the extra indexes that closed local segments lack, and remove those that the topic no longer names.
+    """Build the extra indexes that closed local segments lack, and remove extra index files that are not needed.
 
     Appends continue while indexes are built, and wait while an index file is written. The file is not synced: a file
     that is incomplete after a power loss fails its checksums.
@@ -84,7 +85,10 @@ def packed_extras(segment: ReadableSegment, info: SegmentInfo, components: Compo
 
 
 def packed_extras_of(built: BuiltSegment, info: SegmentInfo, components: Components, config: TopicConfig) -> bytes:
-    """Return the extra indexes, as ``packed_extras`` does, for a segment that was written for a tier."""
+    """Return the extra indexes to upload with a segment that was written for a tier; ``b""`` if there are none.
+
+    If a builder fails or the segment is damaged, the segment is uploaded without extra indexes.
+    """
     if not components.extras.labels:
         return b""
     with contextlib.closing(built.reader()) as segment:
@@ -92,7 +96,10 @@ def packed_extras_of(built: BuiltSegment, info: SegmentInfo, components: Compone
 
 
 def found_extras(segment: Segment, info: SegmentInfo) -> bytes:
-    """Return the stored extra indexes of a segment, without building any, because another process may own it."""
+    """Return the extra indexes that are stored beside a segment, in their form for the tier; ``b""`` if there are none.
+
+    Missing indexes are not built, because another process may own the log's folder.
+    """
     found = stored_extras(segment, stored_labels(segment))
     return b"".join(pack_extras(Identity.in_tier(info), found)) if found else b""
 
@@ -140,7 +147,10 @@ def _write(segment: Segment, packed: list[Buffer]) -> int:
 
 
 def _remove_unwanted(state: LogState, labels: frozenset[str]) -> int:
-    """Remove EXTRA files of removed segments, which Kafka leaves behind; all of them if no label is wanted."""
+    """Remove the extra index files of segments that no longer exist; if ``labels`` is empty, remove all.
+
+    Return the number of removed files. Kafka does not know these files, and leaves them when it deletes a segment.
+    """
     with state.lock:
         state.health.check_writable()
         kept = {segment.base_offset for segment in state.writes.segments[:-1]} if labels else set[int]()

@@ -1,7 +1,7 @@
-"""Publication of finished segments in an open log: in place of others, or after the log end.
+"""Publication of finished segments in an open log: in place of existing segments, or at the log end.
 
-``swap_files`` documents the order of the renames and the effects of a crash. Readers with replaced segments in their view
-continue with the segments that they hold open. Otherwise they find the new segments.
+``swap_files`` documents the order of the renames and the effects of a crash. A reader that holds a replaced segment
+open continues with it. Other readers find the new segment.
 
 Source: apache/kafka LocalLog.replaceSegments, LogLoader.
 """
@@ -27,20 +27,21 @@ from stratalog.segment.segment import Segment
 
 
 class LocalPublisher:
-    """Publisher of segments of one log that an engine has open. Each method is for one thread at a time.
+    """Publisher of finished segments in one log that is open for writing. One thread at a time may use it.
 
     Args:
         state: state of the log.
 
     Attributes:
-        generation: value of ``CleaningState.generation`` at the beginning: ``replace`` refuses if it has changed since.
+        generation: value of ``CleaningState.generation`` when this publisher was made. If the value has changed since,
+            ``replace`` does nothing and returns False.
     """
 
     def __init__(self, state: LogState) -> None:
         self._state, self.generation = state, state.cleaning.generation
 
     def begin(self, base_offset: int) -> SegmentBuilder:
-        """Begin a segment in the log's folder; raises the same errors as ``Log.append``."""
+        """Return the builder of a new segment in the log's folder; raise an error if the log is not writable."""
         state = self._state
         state.health.check_writable()
         return SegmentBuilder(state.files, base_offset, state.settings.components, state.settings.config)
@@ -49,8 +50,9 @@ class LocalPublisher:
         """Replace consecutive closed segments with a finished one.
 
         Args:
-            built: the new segment, with the base offset of the first old segment. Its files are removed unless it is published.
-            old: the segments that it was made from, read after this publisher was made.
+            built: the new segment, with the base offset of the first old segment. Its files are removed unless it is
+                published.
+            old: the segments to replace. Their records were read after this publisher was made.
 
         Returns:
             True if the segments were replaced. False if the log has changed since this publisher was made.
@@ -69,7 +71,7 @@ class LocalPublisher:
                 return False
             try:
                 _replace(state, built, old)
-            except BaseException as error:  # a part of the names may be changed: only the next opening repairs that
+            except BaseException as error:  # some files may be renamed already: only the next opening can repair that
                 state.health.fail_after("a replacement of segments", error)
                 raise
             return True
@@ -81,14 +83,16 @@ class LocalPublisher:
         updated.
 
         Args:
-            built: new segments, ascending. The first begins at the log end, and each ends where the next begins. Their files
-                are removed unless they are published.
-            mark: the writer and the number of its round. The round is stored if the segments are added, even after a crash.
+            built: new segments, ascending. The first begins at the log end, and each ends where the next begins. Their
+                files are removed unless they are published.
+            mark: a writer's name and the number of its round (see ``write_rounds``); None for no round. The round is
+                stored if and only if the segments are added, even after a crash.
 
         Raises:
             OffsetsOutOfOrderError: the log ends at another offset; nothing was done.
             NotLeaderOrFollowerError: the log does not lead; nothing was done.
-            StorageError: the disk failed; the log is out of service. The next opening completes the change or undoes it.
+            StorageError: the disk failed; the log is out of service. The next opening completes the change or undoes
+                it.
         """
         if not built:
             raise ConfigError("add() takes at least one segment")
@@ -178,7 +182,7 @@ def _add(state: LogState, built: Sequence[BuiltSegment], mark: tuple[str, int] |
             begin_round(files, Pending(*mark, base_offset=base, end_offset=end))
     try:
         _take_in(state, built)
-    except StorageError as error:  # a part of the names may be changed: only the next opening repairs that
+    except StorageError as error:  # some files may be renamed already: only the next opening can repair that
         state.health.fail(error)
         raise
     if mark is not None:
@@ -218,7 +222,7 @@ def _take_in(state: LogState, built: Sequence[BuiltSegment]) -> None:
 
 
 def _opened(state: LogState, built: BuiltSegment) -> Segment:
-    """Open a segment that has its final names."""
+    """Open a published segment: its files have their final names."""
     log = state.files.open_segment(segment_file(built.base_offset, LOG_SUFFIX))
     segment = Segment(state.files, built.base_offset, built.end_offset, state.settings.components, log)
     segment.largest = built.largest

@@ -2,8 +2,8 @@
 
 At every step of a truncation, the files on disk are a prefix of the log. Order: first remove the snapshots above the
 new end; then remove whole segments, the last one first, each durably before the one before it; then truncate the last
-remaining segment; then the epochs. If a crash leaves the log longer than requested, it is truncated again. A log with a
-hole would not be detected.
+remaining segment; then the epochs. After a crash, the log may be longer than requested, and the caller can truncate it
+again. The order prevents a hole in the log, because nothing would detect it.
 
 Source: apache/kafka UnifiedLog.truncateTo, truncateFullyAndStartAt; LogSegment.truncateTo.
 """
@@ -34,11 +34,12 @@ from stratalog.segment.segment import Segment
 def truncate_to(state: LogState, offset: int) -> bool:
     """Drop the records from ``offset`` on. Return True if the log end was above ``offset``.
 
-    A batch that contains ``offset`` is dropped as a whole. The log still ends at ``offset``, also when it is opened
-    again: unlike in Kafka, a new segment begins there. Epochs that begin at ``offset`` or later are dropped, even
-    without records. The result is durable on return, including the bounds in the directory's checkpoints.
+    A batch that contains ``offset`` is dropped as a whole. The log then ends at ``offset``, also when it is opened
+    again. For this, a new segment begins at ``offset`` if ``offset`` is inside a batch or a gap. In Kafka, the log
+    would end after its last batch when it is opened again. Epochs that begin at ``offset`` or later are dropped, even
+    if they have no records. The result is durable on return, including the bounds in the directory's checkpoints.
 
-    A follower truncates to any offset. If a follower's local disk begins above ``offset``, the log ends at a
+    A follower may truncate to any offset. If a follower's first local offset is above ``offset``, the log ends at a
     segment boundary of the tier at or below ``offset``: the tier has the records below it, and fetching continues
     there.
 
@@ -77,15 +78,15 @@ def truncate_to(state: LogState, offset: int) -> bool:
 def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -> None:
     """Drop all local records and restart at any ``offset``; forget producers and epochs.
 
-    A follower that is too far behind its leader restarts this way. ``log_start`` means that a tier has the records from
-    there on; None means ``offset``. If the tier has the log from ``log_start`` up to ``offset``, the epochs and the
-    producers' state below ``offset`` are read from the tier. Durable as ``truncate_to``.
+    A follower that is too far behind its leader restarts this way. ``log_start`` is the first offset for readers if a
+    tier has the records from ``log_start`` on; None means ``offset``. If the tier has the log from ``log_start`` up to
+    ``offset``, the epochs and the producers' state below ``offset`` are read from the tier. The result is durable on
+    return.
 
     Raises:
         ConfigError: ``offset`` is negative or above 2^63 - 1, or ``log_start`` is not in [0, offset].
-        OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``: they would be
-        written a
-            second time.
+        OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``: new records
+            would get the same offsets.
         StoreError, CorruptBatchError: the producers' state cannot be read from the tier; nothing was truncated.
         StorageError: as ``truncate_to``.
     """
@@ -127,7 +128,7 @@ def _tier_end(state: LogState) -> int:
 
 @contextmanager
 def _no_offload(state: LogState) -> Iterator[None]:
-    """Wait for an offload in progress, and block others: it could commit records after their local truncation."""
+    """Wait for an offload in progress, and block new ones: an offload could commit records that are truncated."""
     if state.settings.remote is None:
         yield
         return
@@ -137,7 +138,10 @@ def _no_offload(state: LogState) -> Iterator[None]:
 
 @contextmanager
 def _in_service(state: LogState) -> Iterator[None]:
-    """Take the log out of service if the truncation fails: the disk is consistent, the state in memory may be wrong."""
+    """Take the log out of service if a truncation fails.
+
+    The log's files are then consistent, but its state in memory may be wrong.
+    """
     try:
         yield
     except BaseException as error:
@@ -146,9 +150,10 @@ def _in_service(state: LogState) -> Iterator[None]:
 
 
 def _store_bounds(state: LogState) -> None:
-    """Store the bounds before any later append can become durable; its sync waits for this.
+    """Store the log's bounds in the directory's checkpoints, before any later append can become durable.
 
-    Otherwise a stored log start above the log end, for example, would make the next opening drop all records.
+    The sync of a later append waits, because the caller holds ``DurabilityState.syncing``. Otherwise a stored log start
+    above the log end, for example, would make the next opening drop all records.
     """
     if state.store_bounds is not None:
         with _in_service(state):
@@ -205,7 +210,7 @@ def batches_end(segment: Segment, components: Components) -> int:
 
 
 class _Cut:
-    """Truncation of one segment: the segment that readers see during it, then the segment on disk.
+    """Truncation of one segment. Readers see ``shown`` during the truncation, and the result of ``made`` after it.
 
     The new segment has its own file handle and its own entry in the index cache. Readers of the old segment get a
     SegmentGoneError.
@@ -287,7 +292,9 @@ class _Known:
 
 
 def _known_at(state: LogState, offset: int, log_start: int) -> _Known:
-    """Return the tier's producers' state and epochs for a restart at ``offset``, empty if the tier lacks the log below.
+    """Return the producers' state and epochs at ``offset``, read from the tier.
+
+    They are empty if the tier does not have the records from ``log_start`` up to ``offset``.
 
     Source: KIP-405, building a follower's auxiliary state.
     """
@@ -301,11 +308,12 @@ def _known_at(state: LogState, offset: int, log_start: int) -> _Known:
 def _begin_again(state: LogState, offset: int, log_start: int, known: _Known) -> None:
     """Reduce the log to one empty segment at ``offset``.
 
-    All records are removed before that segment is created. Therefore the log never has a hole before it.
+    All records are removed before that segment is created. Therefore the log never has a hole before it. ``log_start``
+    is the new log start. ``known`` is the producers' state and the epochs below ``offset``.
     """
     state.writes.snapshots_changed()
     first = state.writes.segments[0]
-    is_bare = not first.size_bytes and first.end_offset == first.base_offset  # it may begin with a gap
+    is_bare = not first.size_bytes and first.end_offset == first.base_offset  # an empty segment may contain a gap
     if not is_bare or len(state.writes.segments) > 1:
         _cut_back(state, first.base_offset)
     old = state.writes.segments
