@@ -19,7 +19,7 @@ from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import LogOffsets
 
 _LOGGER: Final = logging.getLogger(__name__)
-_SYNCING: Final = 4  # logs that are synced at a time for callers that do not wait
+_SYNCING: Final = 4  # number of threads that sync logs for callers that do not wait
 _NO_LIMIT: Final = 0
 
 R = TypeVar("R")

@@ -3,9 +3,9 @@
 Appends that arrive while a sync runs share the next sync. Before that sync begins, its thread waits a short time,
 because the appenders that the last sync woke may append again.
 
-A sync holds ``DurabilityState.syncing`` throughout, and the log's own lock only before and after the disk work. While one
-thread syncs, others append and wait together for the next sync. Different logs sync in parallel, and the file system
-combines their requests.
+A sync holds ``DurabilityState.syncing`` throughout, and the log's own lock only before and after the disk work. While
+one thread syncs, other threads append and wait together for the next sync. Different logs sync in parallel, and the
+file system combines their requests.
 
 Source: apache/kafka UnifiedLog.flush.
 """
@@ -20,15 +20,16 @@ from stratalog.log.state.sync_turns import REFUSED, Waiter
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 
-_GATHERING: Final = 6  # wait for this fraction of the last sync's time: more appends share the sync than it delays
+_GATHERING: Final = 6  # wait up to a sixth of the last sync's duration: more appends then share the sync
 _LONGEST_GATHERING_NS: Final = 5_000_000
 
 
 def flush(state: LogState, *, with_queued: bool = True) -> int:
     """Make everything written durable, including indexes, and return the new recovery point.
 
-    If ``with_queued`` is True, write the queued batches first. Order: the segments' logs and indexes, then the folder that
-    names the files, then the recovery point. A sync that fails takes the log out of service and is not retried.
+    If ``with_queued`` is True, write the queued batches first. Then sync the segments' logs and indexes, and after them
+    the folder that names the files. Only then, the recovery point rises. A sync that fails takes the log out of service
+    and is not retried.
 
     Raises:
         ClosedError: the log is closed.
@@ -43,13 +44,18 @@ def flush(state: LogState, *, with_queued: bool = True) -> int:
 def sync_records(state: LogState, end: int) -> None:
     """Wait until the records below offset ``end`` are durable, by a sync of this thread or of another one.
 
-    Only ``flush`` syncs all indexes, because every read checks an index against the log. Errors as ``flush``.
+    Only transaction indexes are synced with the records. Other indexes may be lost in a crash, because every read
+    checks them against the log; ``flush`` syncs them. Raises the same errors as ``flush``.
     """
     wait_until_durable(state, Waiter(end))
 
 
 def wait_until_durable(state: LogState, waiter: Waiter) -> None:
-    """Wait as ``sync_records`` does, for a waiter with a queued batch: on return, the batch is written or refused."""
+    """Wait until the records below ``waiter.end`` are durable, by a sync of this thread or of another one.
+
+    If the waiter has queued batches, they are written and durable on return, or refused. Raises the same errors as
+    ``flush``.
+    """
     try:  # begins before take(): on Ctrl-C between take() and the sync, leave() must run, or others wait for ever
         while waiter.end != REFUSED and (state.durability.recovery_point < waiter.end or state.durability.folder_dirty):
             state.health.check_in_service()
@@ -111,7 +117,9 @@ def _sync_segment(state: LogState, segment: Segment, *, indexes: bool) -> None:
                 index.sync()
     except SegmentGoneError:
         with state.lock:
-            closed_since = segment is not state.writes.segments[-1]  # rolled or removed by retention; sealing syncs
+            closed_since = (
+                segment is not state.writes.segments[-1]
+            )  # rolled, or removed by retention; sealing syncs the indexes
         if not closed_since:
             raise
         if segment in state.writes.segments:

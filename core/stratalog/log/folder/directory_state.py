@@ -55,6 +55,7 @@ class DirectoryState:
     """Contents of the small files of a log directory, read once.
 
     ``clean`` is True if the last writer stopped cleanly. ``live`` is True if a writer has the directory open now.
+    ``dirty_starts`` has the first offset of each log that is not compacted yet.
     """
 
     clean: bool
@@ -94,7 +95,10 @@ def _is_marked_clean(store: SegmentStore) -> bool:
 
 
 def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:
-    """Return the folders of logs in a directory, without deleted, moving, stray and foreign folders."""
+    """Return the names of the folders of logs in a directory, sorted by log.
+
+    Folders of other programs are left out, and folders with Kafka's suffixes ``-delete``, ``-future`` and ``-stray``.
+    """
     found: dict[TopicPartition, str] = {}
     for name in store.logs():
         if name in IGNORED_FOLDERS or left_folder_fate(name):
@@ -130,8 +134,9 @@ def check_log_directory(store: SegmentStore) -> None:
 def check_may_become_log_directory(store: SegmentStore) -> None:
     """Raise LogDirNotFoundError if no logs may be created in a directory.
 
-    A log's folder cannot become a log directory. A directory of another program cannot become one either: it has
-    folders named like logs, and no log. A missing directory, or one without such folders, may become a log directory.
+    A log's folder cannot become a log directory. A directory whose folders are named like logs, but contain no log,
+    belongs to another program and cannot become a log directory either. A missing directory, or a directory without
+    such folders, may become a log directory.
     """
     try:
         folders = partition_folders(store)
@@ -150,7 +155,7 @@ def check_may_become_log_directory(store: SegmentStore) -> None:
 def _has(store: SegmentStore, name: str) -> bool:
     try:
         return store.read_small(name) is not None
-    except LogDirNotFoundError:  # a missing file is None: the path of the store is no directory
+    except LogDirNotFoundError:  # not raised for a missing file: the path of the store is not a directory
         raise LogDirNotFoundError("not a directory", store.path()) from None
     except (CorruptCheckpointError, NotAFileError):  # too large, or a folder: the name exists
         return True
@@ -175,7 +180,11 @@ def read_topic_id(files: LogFiles) -> TopicId | None:
 
 
 def parse_topic_id(data: bytes, path: str) -> TopicId:
-    """Return the topic id in the bytes of ``partition.metadata``; errors as ``read_topic_id``."""
+    """Return the topic id in the bytes of ``partition.metadata``; ``path`` is for errors.
+
+    Raises:
+        CorruptCheckpointError: the file is malformed.
+    """
     lines = data.decode("utf-8", "replace").splitlines()
     values = [line.split(": ", 1)[-1].strip() for line in lines[:2]]
     if len(values) < 2 or not values[0].isdigit():

@@ -45,17 +45,17 @@ def open_segments(
 ) -> list[Segment]:
     """Open the live segments of a folder, ascending, after completing or undoing an interrupted replacement.
 
-    Each segment ends where the next one begins; the last one's end is ``UNKNOWN_END``. ``opened`` closes the segments.
+    Each segment ends where the next one begins; the last one's end is ``UNKNOWN_END``.
 
     Args:
         files: the folder.
         components: the log's components.
-        opened: closes the segments if the caller fails.
+        opened: closes the segments, unless the caller takes over their closing.
         writable: if False, no file is renamed or removed; segments are read under their current names.
         names: the names of all files, if the caller has them already. The list is updated if files change.
 
     If a segment that replaces others is torn or damaged, it replaces only the offsets of its whole batches. Recovery
-    truncates it there, as any other segment.
+    truncates it after the last whole batch, as any other segment.
 
     Source: apache/kafka LogLoader.load, LogSegment.readNextOffset.
     """
@@ -110,7 +110,7 @@ def file_names(files: LogFiles) -> list[str]:
 
 
 def checked_file_names(files: LogFiles) -> list[str]:
-    """Return the file names as ``file_names`` does, with a check for a log that is about to be opened.
+    """Return the names of all files in a log's folder, and check them, because the log is about to be opened.
 
     Raises:
         NotAFileError: a folder, a FIFO or another entry that is not a file has the name of a segment's file. Without
@@ -128,7 +128,7 @@ def checked_file_names(files: LogFiles) -> list[str]:
 
 
 def _carry_out(plan: SwapPlan, files: LogFiles) -> None:
-    """Remove and rename in the plan's order, each part durable before the next: a crash leaves a repairable state."""
+    """Carry out a plan. Each step is durable before the next begins, so the next opening can repair a crash."""
     logs = [pair for pair in plan.renames if pair[1].endswith(LOG_SUFFIX)]
     indexes = [pair for pair in plan.renames if not pair[1].endswith(LOG_SUFFIX)]
     one_by_one = (((), [pair]) for pair in logs)  # live segments between two ``.swap`` logs would count as replaced
@@ -155,7 +155,8 @@ def set_aside(
 ) -> list[str]:
     """Rename a segment's files to ``.deleted``, the log first; return the new names, for a later removal.
 
-    ``names`` are the existing file names. Pass them to avoid a listing for each of many segments.
+    If ``keep_snapshot`` is True, the producer snapshot keeps its name. ``names`` are the existing file names. Pass them
+    to avoid a listing for each of many segments.
     """
     suffixes = [LOG_SUFFIX, *(found.suffix for found in segment.components.indexes.values())]
     suffixes += [] if keep_snapshot else [SNAPSHOT_SUFFIX]
@@ -163,7 +164,9 @@ def set_aside(
     renamed = []
     for suffix in suffixes:
         name = segment.file_name(suffix)
-        if name in there or suffix == LOG_SUFFIX:  # a log that the folder hides would remain, and hide tier segments
+        if (
+            name in there or suffix == LOG_SUFFIX
+        ):  # rename it even if unlisted: a remaining log would hide tier segments
             files.rename(name, name + DELETED_SUFFIX)
             renamed.append(name + DELETED_SUFFIX)
     for suffix in DESCRIBING_SUFFIXES:
@@ -197,11 +200,10 @@ def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: in
 
 
 def write_index_if_room(segment: Segment, role: IndexRole, entries: bytes, max_bytes: int) -> None:
-    """Write an index as ``write_index`` does, but without an error if the disk is full.
+    """Write an index with ``write_index``, but raise no error if the disk is full.
 
-    It serves a log that is being opened: reads, offload and eviction must work even on a full disk. An index without a
-    file is empty, and the next opening rebuilds it. A transaction index still raises the error, because readers rely on
-    it.
+    The loader calls it, because reads, offload and eviction must work even on a full disk. An index without a file is
+    empty, and the next opening rebuilds it. For a transaction index, the error is raised, because readers rely on it.
     """
     try:
         write_index(segment, role, entries, max_bytes)

@@ -1,12 +1,13 @@
 """Renames that publish finished segments: from ``.cleaned`` names to ``.swap``, then to their final names.
 
-The new files are durable under ``.cleaned`` names. All segments but the first are renamed to ``.swap``, durably, then the first
-one, durably: while a ``.cleaned`` file exists, the next opening of the log undoes the segments at and above its base offset.
-From the last rename on, the new segments count. Then the replaced files are renamed to ``.deleted``, the new logs to their final
-names, and last the new indexes. Each part is durable before the next, because a power loss may keep any subset of the names
-that were not synced. ``swap_recovery`` completes or undoes the renames when the log is opened.
+The new files are first made durable under ``.cleaned`` names. Then all new segments except the first are renamed to
+``.swap``, and after that the first one. While a ``.cleaned`` file exists, the next opening of the log undoes the new
+segments at and above the base offset of that file. After the first segment is renamed, the new segments are live. Then
+the replaced files are renamed to ``.deleted``, then the new logs to their final names, and last the new indexes. Each
+step is durable before the next begins, because a power loss may keep any subset of the names that were not synced.
+``swap_recovery`` completes or undoes the renames when the log is opened.
 
-Source: apache/kafka LocalLog.replaceSegments; unlike there, no two steps share a sync of the folder.
+Source: apache/kafka LocalLog.replaceSegments. Unlike Kafka, stratalog syncs the folder after each step.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def publish_files(
     Args:
         files: the log's folder.
         built: the new segments, ascending.
-        set_aside: called when the new segments count, with the segments under their present names. Renames the files of the
-            replaced segments to ``.deleted`` and returns the new names.
+        set_aside: called when the new segments are live, with these segments under their present names. It renames the
+            files of the replaced segments to ``.deleted`` and returns the new names.
 
     Returns:
         The names that ``set_aside`` returned.
@@ -47,7 +48,7 @@ def publish_files(
     files.sync()
     left = list(set_aside(swaps))
     files.sync()
-    for swap in swaps:  # one by one: live segments between two ``.swap`` logs count as replaced
+    for swap in swaps:  # sync each: live segments between two ``.swap`` logs would count as replaced
         files.rename(swap.names[LOG_SUFFIX], segment_file(swap.base_offset, LOG_SUFFIX))
         files.sync()
     for swap in swaps:
@@ -59,6 +60,6 @@ def publish_files(
 
 
 def _renamed(segment: BuiltSegment, state: str) -> BuiltSegment:
-    """Return a segment with the names of this state."""
+    """Return a segment with the file names of a state, such as ``.swap``. Renames no file."""
     names = {suffix: segment_file(segment.base_offset, suffix) + state for suffix in segment.names}
     return replace(segment, names=names)

@@ -1,4 +1,4 @@
-"""Recovery of interrupted replacements: it completes or undoes ``.deleted``, ``.cleaned`` and ``.swap`` files.
+"""Recovery of interrupted replacements of segments, by their ``.deleted``, ``.cleaned`` and ``.swap`` files.
 
 The commit point of a replacement is the rename of the last new segment to ``.swap``. Before it, the old segments are
 live; after it, the new ones are live.
@@ -24,7 +24,9 @@ from stratalog.model.names import (
 )
 
 INDEX_SUFFIXES: Final = frozenset(SEGMENT_SUFFIXES) - {LOG_SUFFIX}
-_DELETED_CHECKPOINT: Final = ".checkpoint.deleted"  # of a cluster metadata log; a log does not remove it
+_DELETED_CHECKPOINT: Final = (
+    ".checkpoint.deleted"  # in the folder of a cluster metadata log; recovery keeps such a file
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,9 @@ def plan_swap(
     Args:
         names: the names of all files.
         next_offset: returns the first offset after the records of a ``.log.swap`` file, given its name.
-        first_end: returns the first offset after the first batch of a ``.log`` file, given its name. The first piece of
-        a
-            split segment is named by the first offset in it, which may be above the segment's base offset; Kafka then
-            keeps both files.
+        first_end: returns the first offset after the first batch of a ``.log`` file, given its name. It finds a segment
+            that was split: the base offset of the first new segment is the first offset in it, which may be above the
+            base offset of the split segment. Kafka then keeps both segments; stratalog removes the split one.
     """
     parsed = {name: found for name in names if (found := parse_segment_file(name)) is not None}
     deleted = [name for name in names if name.endswith(DELETED_SUFFIX) and not name.endswith(_DELETED_CHECKPOINT)]

@@ -1,9 +1,9 @@
 """Tier note: a small file in a log's folder that describes the tier's contents.
 
 The note describes the tier's contents at the last commit that this engine made or saw. It is stored before the first
-segment is evicted from local disk, and is read when the log is opened. If the store is unavailable then, reads rely on
-the note: the log start does not change, and the records below the first local segment are in the tier. Nothing is
-evicted, uploaded or committed because of the note.
+segment is evicted from local disk, and is read when the log is opened. If the store is unavailable at that time, reads
+rely on the note: the log start does not change, and the records below the first local segment count as stored in the
+tier. Nothing is evicted, uploaded or committed because of the note.
 
 docs/formats/tier-note.md describes the file.
 """
@@ -57,7 +57,7 @@ class TierNote:
 
 
 def write_note(files: LogFiles, note: TierNote) -> None:
-    """Replace the note's file durably; errors as ``LogFiles.replace_small``."""
+    """Replace the note's file durably; raise the same errors as ``LogFiles.replace_small``."""
     body: dict[str, object] = {
         "version": FORMAT_VERSION,
         "manifest_version": note.version,
@@ -74,7 +74,7 @@ def write_note(files: LogFiles, note: TierNote) -> None:
 
 
 def read_note(files: LogFiles) -> TierNote | None:
-    """Return the stored note, None if there is none; errors as ``parse_note``."""
+    """Return the stored note, None if there is none; raise the same errors as ``parse_note``."""
     data = files.read_small(TIER_NOTE_FILE)
     return None if data is None else parse_note(data, files.path(TIER_NOTE_FILE))
 
@@ -118,7 +118,7 @@ def _whole(value: Any) -> int:  # Any: JSON
     return value
 
 
-def _text(value: Any) -> str:  # Any: the same
+def _text(value: Any) -> str:  # Any: JSON
     if type(value) is not str:
         raise TypeError(f"{value!r} is not text")
     return value

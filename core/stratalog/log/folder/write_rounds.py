@@ -1,8 +1,8 @@
 """Progress of writers that write in numbered rounds, in a small file in the log's folder.
 
-Each round is stored with its future offsets before it is written. The write is atomic: after a crash, it is either
-complete or undone. When the log is opened for writing, its log end shows if the round was written: then the log ends at
-or above the end of the round. Kafka ignores the file, as any plain file in a log's folder.
+Before a round is written, the file stores the round with the offsets that its records will have. The write is atomic:
+after a crash, it is either complete or undone. When the log is opened for writing, the round counts as written if the
+log ends at or above the round's end offset. Kafka ignores the file, as any plain file in a log's folder.
 
 docs/formats/marks.md describes the file.
 """
@@ -20,7 +20,7 @@ from stratalog.model.notes import readable
 from stratalog.spi.segment_store import LogFiles
 
 FORMAT_VERSION: Final = 1
-MAX_MARKS: Final = 64  # limit of stored writers; the one without a round for the longest time is removed first
+MAX_MARKS: Final = 64  # maximum number of stored writers; the writer with the oldest last round is removed first
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class Marks:
 
 
 def read_marks(files: LogFiles) -> Marks:
-    """Return the stored marks, empty if there is no file; errors as ``parse_marks``."""
+    """Return the stored rounds, empty if there is no file; raise the same errors as ``parse_marks``."""
     data = files.read_small(MARKS_FILE)
     return Marks() if data is None else parse_marks(data, files.path(MARKS_FILE))
 
 
 def parse_marks(data: bytes, path: str) -> Marks:
-    """Return the marks in the file's bytes; ``path`` is for errors.
+    """Return the rounds in the file's bytes; ``path`` is for errors.
 
     Raises:
         CorruptCheckpointError: the file is malformed, or a later release wrote it.
@@ -75,7 +75,10 @@ def begin_round(files: LogFiles, pending: Pending) -> None:
 
 
 def end_round(files: LogFiles, log_end: int) -> Marks:
-    """Store durably whether a begun round was written, as the log end shows. Does nothing without a begun round."""
+    """Store durably whether the begun round was written, and return the new contents of the file.
+
+    The round was written if ``log_end`` is at or above its end offset. Without a begun round, nothing is stored.
+    """
     found = read_marks(files)
     pending = found.pending
     if pending is None:

@@ -38,9 +38,10 @@ from stratalog.spi.formats import BatchHeader, RecordFormat
 
 @dataclass(slots=True)
 class _Set:
-    """Batches that are checked, and if necessary encoded again, together: one batch, or consecutive plain messages.
+    """Batches that are checked together: one batch, or consecutive uncompressed messages of magic 0 or 1.
 
-    ``position`` is the first batch's position in the input. Positions of ``table`` are positions in ``data``, a copy.
+    If necessary, the set is encoded again as a whole. ``data`` is a copy of its bytes, and positions in ``table`` are
+    positions in ``data``. ``position`` is the first batch's position in the input.
     """
 
     format: RecordFormat
@@ -61,12 +62,13 @@ def prepare_batches(
 ) -> list[PreparedBatches]:
     """Check encoded batches. Batches that fit the topic stay unchanged; others are encoded again.
 
-    Consecutive plain messages of magic 0 or 1 become one batch if the topic's magic has batches. A trailing partial
-    entry is ignored, as in Kafka. Unlike in Kafka, several batches and base offsets other than 0 are accepted; these
-    base offsets are ignored. Therefore batches fetched from another log can be appended unchanged.
+    Consecutive uncompressed messages of magic 0 or 1 become one batch if the topic's record format has batches. A
+    trailing partial entry is ignored, as in Kafka. Unlike in Kafka, several batches and base offsets other than 0 are
+    accepted; these base offsets are ignored. Therefore batches fetched from another log can be appended unchanged.
 
     Raises:
-        CorruptBatchError: framing or a CRC is wrong; file is "append", position is the position in ``data``.
+        CorruptBatchError: framing or a CRC is wrong; the error's ``file`` is "append", its ``position`` is that in
+            ``data``.
         RecordTooLargeError: a batch is above ``max.message.bytes``.
         InvalidRecordError: a batch or record breaks a rule of the topic, or cannot be written in its magic.
         UnsupportedCompressionError: the topic's magic does not have the codec.
@@ -81,10 +83,11 @@ def prepare_batches(
 
 
 def whole_batches(data: Buffer, components: Components) -> tuple[BatchTable, ...]:
-    """Return the whole batches of ``data``, with CRCs checked; a trailing partial entry is ignored.
+    """Check the CRCs of ``data``, and return its complete batches; a trailing partial entry is ignored.
 
     Raises:
-        CorruptBatchError: framing or a CRC is wrong; file is "append", position is the position in ``data``.
+        CorruptBatchError: framing or a CRC is wrong; the error's ``file`` is "append", its ``position`` is that in
+            ``data``.
     """
     found = scan(components.formats, data, 0, len(data), check_crc=True)
     partial = found.stop is ScanStop.PARTIAL and not _bad_size(data, found.stop_position)
@@ -119,7 +122,7 @@ def _check_batch(batch: RecordBatch, config: TopicConfig, origin: AppendOrigin) 
 
 
 def _together(table: BatchTable) -> Iterator[tuple[int, int]]:
-    """Yield the row ranges of the sets: runs of plain messages, and every other batch as a set of its own."""
+    """Yield the row range of each set: consecutive uncompressed messages of magic 0 or 1, or one other batch."""
     start = 0
     for row in range(1, len(table) + 1):
         plain = table.magic < 2 and table.record_count[start] == 1
@@ -157,10 +160,10 @@ def _prepared(given: _Set) -> list[PreparedBatches]:
 
 
 def _check_inside(given: _Set, columns: RecordColumns) -> list[int]:
-    """Check the messages in a wrapper, and return their offset fields.
+    """Check the messages inside a compressed message, and return their stored offsets.
 
-    The inner messages have their own CRCs and magic, which readers ignore. The arena of a wrapper's columns contains
-    the wrapper's entries.
+    The inner messages have their own CRCs and magic, which readers ignore. ``columns.arena`` contains the decompressed
+    inner messages.
     """
     arena = columns.arena
     inside = given.format.scan(arena, 0, memoryview(arena).nbytes, check_crc=True)
@@ -176,7 +179,10 @@ def _check_inside(given: _Set, columns: RecordColumns) -> list[int]:
 
 
 def _fits(given: _Set, offsets: list[int]) -> bool:
-    """Return True if a set needs changes of offsets and times only: right magic and codec, offsets 0, 1, 2, ..."""
+    """Return True if only the offsets and timestamps of a set must change before it is written.
+
+    The set then has the topic's magic and codec, and its relative ``offsets`` are 0, 1, 2, ...
+    """
     first, config = given.first, given.config
     if first.magic != given.components.formats.chosen(config.record_version).magic:
         return False
@@ -193,9 +199,10 @@ def _fits(given: _Set, offsets: list[int]) -> bool:
 
 
 def _restamped(given: _Set, columns: RecordColumns) -> BatchTable:
-    """Return the table with the record count, and with CreateTime and the largest timestamps of CreateTime batches.
+    """Return the table with the record count and, on a CreateTime topic, the timestamp type and largest timestamps.
 
-    ``RecordFormat.assign`` writes them to the headers. With LogAppendTime, it writes the append time.
+    ``RecordFormat.assign`` writes these values to the headers. On a LogAppendTime topic, ``assign`` writes the append
+    time.
     """
     table = counted(given.table, columns.count)
     if not is_create_time(given.config) or not table.magic:
@@ -213,7 +220,7 @@ def _restamped(given: _Set, columns: RecordColumns) -> BatchTable:
 
 
 def _rebuilt(given: _Set, columns: RecordColumns, now_ms: int) -> list[PreparedBatches]:
-    """Return the records encoded again, with the topic's magic, codec and level, for consecutive offsets."""
+    """Return the records, encoded again with the topic's magic, codec and level. Their offsets are consecutive."""
     first, config = given.first, given.config
     header = BatchHeader(
         timestamp_type=timestamp_type(config),

@@ -68,7 +68,7 @@ def prepare_records(records: Sequence[Record], config: TopicConfig, components: 
 
 
 def batch_limit_bytes(config: TopicConfig) -> int:
-    """Return the wanted size limit of a new batch before compression."""
+    """Return the size limit (bytes) of a new batch before compression."""
     return min(BATCH_BYTES_WANTED, config.max_message_bytes, config.segment_bytes)
 
 
@@ -82,7 +82,11 @@ def _groups(records: Sequence[Record], limit: int) -> Iterator[Survey]:
 
 
 def may_break_a_rule(least_ms: int, largest_ms: int, null_key: object, config: TopicConfig, now_ms: int) -> bool:
-    """Return True if each record must be checked against the topic's rules. ``null_key``: True if any key is null."""
+    """Return True if a record of a group may break a rule of the topic; the caller then checks each record.
+
+    ``least_ms`` and ``largest_ms`` are the least and the largest timestamp of the group. ``null_key`` is true if a key
+    is null.
+    """
     if null_key and COMPACT in config.cleanup_policy:
         return True
     is_early = least_ms < now_ms - config.message_timestamp_before_max_ms
@@ -93,7 +97,9 @@ def may_break_a_rule(least_ms: int, largest_ms: int, null_key: object, config: T
 def encoded(
     count: int, encode: Callable[[int, int], bytearray], found: RecordFormat, config: TopicConfig
 ) -> list[PreparedBatches]:
-    """Encode ``count`` records as batches no larger than ``max.message.bytes``; ``encode`` encodes [start, end).
+    """Encode ``count`` records as batches no larger than ``max.message.bytes``.
+
+    ``encode`` returns the bytes of the records with the indexes [start, end).
 
     Raises:
         RecordTooLargeError: one record alone is above ``max.message.bytes``.
@@ -143,8 +149,8 @@ def check_columns(
     """Check records that a client encoded, as ``check_records`` does, but accept negative timestamps.
 
     ``first_index`` is the index of the first record in its batch, and ``position`` is the batch's position in the
-    append; errors name both. As in Kafka, a LogAppendTime batch is refused unless that has no effect: on a CreateTime
-    topic, for records that have a timestamp.
+    append; errors name both. As in Kafka, a batch with the timestamp type LogAppendTime is refused, unless the topic
+    uses CreateTime and all records of the batch have a timestamp.
     """
     no_keys = (size < 0 for size in columns.key_size)
     stamped = (kind == TimestampType.LOG_APPEND_TIME for kind in columns.timestamp_type)

@@ -1,4 +1,4 @@
-"""Preparation of what a leader appends: checked batches, ready to be written. Runs outside the log's lock."""
+"""Preparation of a leader's appends: checks and encoding, up to batches that can be written. Needs no lock."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from stratalog.segment.components import Components
 class Preparer:
     """Maker of prepared batches with the settings of one topic. Immutable and thread-safe.
 
-    A record format prepares nearly all appends in one call. What needs a closer look is encoded or decoded, and each
-    record is checked.
+    The record format prepares nearly all appends in one call. If it declines an append, each record is encoded or
+    decoded, and checked separately.
 
     Attributes:
         format: the record format of the topic's ``record.version``.
@@ -54,7 +54,7 @@ class Preparer:
         )
 
     def records(self, records: Sequence[Record]) -> PreparedBatches:
-        """Encode records. Errors as ``prepare_records``."""
+        """Encode records. Raises the same errors as ``prepare_records``."""
         if self._is_direct:
             batches = self.format.prepare_records(records, self._rules, self.now_ms())
             if batches is not None:
@@ -62,10 +62,11 @@ class Preparer:
         return PreparedBatches.joined(prepare_records(records, self._config, self._components))
 
     def batches(self, data: Buffer, origin: AppendOrigin) -> PreparedBatches:
-        """Check encoded batches, and encode those again that do not fit the topic. Errors as ``prepare_batches``.
+        """Check encoded batches, and encode those again that do not fit the topic.
 
         Raises:
-            InvalidRecordError: there is no whole batch.
+            InvalidRecordError: the data contains no complete batch.
+            Others as ``prepare_batches``.
         """
         if self._is_direct:
             batches = self.format.prepare_batches(data, self._rules, self.now_ms())
