@@ -42,8 +42,10 @@ class LoadedLog:
 
     ``log_start`` is the checkpoint's value. It is 0 if there is no checkpoint; ``has_start`` is then False. Without a
     tier, the log starts at its first segment or later. ``segments`` is empty if a reader loads a folder without
-    segments. ``left`` names the ``.deleted`` files of segments that recovery dropped. ``producer_expiration_ms`` is the
-    request's. ``snapshot_offset`` is the offset of the newest producer snapshot, -1 if there is none.
+    segments. ``left`` has the names of the ``.deleted`` files of segments that recovery dropped. ``recovered_segments``
+    and ``truncated_bytes`` count the work of recovery. ``damage`` is the error beyond whose position the log cannot be
+    read; None if there is none. ``producer_expiration_ms`` is copied from the request. ``snapshot_offset`` is the
+    offset of the newest producer snapshot, -1 if there is none.
     """
 
     segments: list[Segment]

@@ -64,7 +64,7 @@ def load(
         CorruptCheckpointError: ``leader-epoch-checkpoint`` is malformed.
         NotAFileError: a directory entry that is not a file has the name of a log file.
         UnknownComponentError, PluginError: the topic names a record format that is not installed, or cannot be opened.
-            Recovery would take its records for damage, and truncate them.
+            Without the format, recovery would take the records for damage, and truncate them.
     """
     if request.writable and isinstance(config.record_version, str):
         components.formats.chosen(config.record_version)
@@ -100,7 +100,7 @@ def load(
 
 
 def _opened(request: LoadRequest, segments: list[Segment], epochs: EpochCache, left: Sequence[str] = ()) -> LoadedLog:
-    """Return the state of a log whose segments are open, before the passes."""
+    """Return the state of a log whose segments are open, before the loading passes have run."""
     return LoadedLog(
         segments=segments,
         producers=ProducerState(),
@@ -134,7 +134,7 @@ class _Loader:
         self.newest_snapshot = 0  # offset of the good snapshot that the producers' state was restored from
 
     def overflow(self) -> tuple[Segment, Sequence[OverflowRange]] | None:
-        """Run all passes. Return None on success, or a segment and the spans that it must be split into first."""
+        """Run all passes. Return None on success, or a segment and the ranges that it must first be split into."""
         try:
             self._run()
         except SegmentOverflow as found:
@@ -215,7 +215,7 @@ class _Loader:
             self._check_overflow(active, error)
             self.loaded.damage = error
         active.end_offset = self.loaded.log_end = end
-        active.forget_indexes()  # the log end was not known when they were checked
+        active.forget_indexes()  # the log end was not known when the indexes were checked
         return valid
 
     def _producers_up_to(self, end: int) -> None:
@@ -239,7 +239,7 @@ class _Loader:
         return self.components.env.clock.now_ms() - self.request.producer_expiration_ms
 
     def _write_missing_snapshots(self) -> None:
-        """Write snapshots at the last two base offsets and at the log end, where they are above the newest good one."""
+        """Write snapshots at the last two base offsets and the log end, if these are above the newest good snapshot."""
         wanted = {segment.base_offset for segment in self.loaded.segments[-2:]} | {self.loaded.log_end}
         for offset in sorted(offset for offset in wanted if offset > self.newest_snapshot):
             is_known = offset == self.loaded.log_end or not self.snapshots
@@ -269,7 +269,7 @@ class _Loader:
                 self._check_overflow(segment, found.damage)
             check_same_bytes(segment.log, found.valid_bytes)
             if found.damage is not None and found.end_offset > segment.end_offset:
-                # cut before a batch with offsets of the next segment
+                # truncate before the first batch that has offsets of the next segment
                 self._producers_up_to(segment.base_offset)
                 found = recovered(segment, self.components, self.config, self._replay, below=segment.end_offset)
             self.loaded.recovered_segments += 1

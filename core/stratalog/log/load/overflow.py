@@ -1,9 +1,9 @@
 """Segments with offsets more than 31 bits above their base offset, as Kafka before 2.0 wrote them.
 
 No index can store such offsets. When a log is opened for writing, each of these segments is split, with the protocol
-that replaces cleaned segments. Therefore the cleaner and the tier never meet such a segment. A reader sees the same
-pieces as parts of the one file, which does not change. Kafka splits a segment when recovery or the cleaner finds the
-overflow.
+that replaces cleaned segments. Therefore the cleaner and the tier never process such a segment. A reader of the folder
+does not change the file, and reads its parts as separate segments. Unlike stratalog, Kafka splits a segment when
+recovery or the cleaner finds the overflow.
 
 Source: apache/kafka LocalLog.splitOverflowedSegment, LogSegment.appendFromFile, LogLoader.retryOnOffsetOverflow.
 """
@@ -55,11 +55,11 @@ class SegmentOverflow(Exception):  # noqa: N818 - no error: loading restarts wit
         self.segment, self.spans = segment, spans
 
 
-# --- finding them ----------------------------------------------------------------------------------------------------
+# --- finding overflows -----------------------------------------------------------------------------------------------
 
 
 def closed_spans(segment: Segment, components: Components) -> list[OverflowRange]:
-    """Return the spans that a closed segment must be split into; empty if it needs no split.
+    """Return the ranges that a closed segment must be split into; empty if it needs no split.
 
     The file is read only if the segment's offset range allows an overflow, usually from the last index entry on.
     """
@@ -69,9 +69,10 @@ def closed_spans(segment: Segment, components: Components) -> list[OverflowRange
 
 
 def active_spans(segment: Segment, components: Components, known_end: int) -> list[OverflowRange]:
-    """Return the spans that the active segment must be split into; empty if none.
+    """Return the ranges that the active segment must be split into; empty if it needs no split.
 
-    The end of the active segment is always read. ``known_end`` is as in ``spans_at``.
+    The end of the active segment is always read. ``known_end`` is the exclusive end offset of the log that a checkpoint
+    proves.
     """
     return _spans(segment, components, below=None, known_end=known_end)
 
@@ -88,10 +89,10 @@ def _spans(segment: Segment, components: Components, *, below: int | None, known
 def spans_at(
     error: CorruptBatchError, segment: Segment, components: Components, *, below: int | None, known_end: int
 ) -> list[OverflowRange]:
-    """Return the spans that a segment must be split into because of ``error``; empty if ``error`` is real damage.
+    """Return the ranges that a segment must be split into because of ``error``; empty if ``error`` is real damage.
 
-    No CRC covers an offset. A far-ahead offset is trusted if another batch follows in order. If no good batch follows,
-    it is trusted if it is below ``known_end``.
+    The CRC of a batch does not cover its offset, so an offset that is too high may be damage. It is no damage if a good
+    batch follows whose offset is higher still. If no good batch follows, it is no damage if it is below ``known_end``.
 
     Args:
         error: the error that ended a walk through the segment; everything before its position is good.
@@ -162,11 +163,11 @@ def _good_at(segment: Segment, position: int, components: Components) -> tuple[C
     return chunk, chunk.tables[0].take(0, 1)
 
 
-# --- reading and splitting them --------------------------------------------------------------------------------------
+# --- reading and splitting -------------------------------------------------------------------------------------------
 
 
 def pieces_of(segment: Segment, spans: Sequence[OverflowRange], opened: ExitStack) -> list[Segment]:
-    """Return the pieces as segments over the one file; ``opened`` closes them."""
+    """Return the parts of an overflowed segment as segments that share its file; ``opened`` closes them."""
     name, ends = segment.file_name(LOG_SUFFIX), [*(span.base_offset for span in spans[1:]), segment.end_offset]
     pieces = list[Segment]()
     for span, end in zip(spans, ends, strict=True):
@@ -188,7 +189,7 @@ def pieces_of(segment: Segment, spans: Sequence[OverflowRange], opened: ExitStac
 def open_pieces(
     files: LogFiles, components: Components, opened: ExitStack, *, names: list[str] | None = None
 ) -> list[Segment]:
-    """Open the segments read-only, as ``open_segments`` does. Return each overflowed closed segment as its pieces."""
+    """Open the live segments of a folder read-only. Return the parts of an overflowed closed segment instead of it."""
     segments = list[Segment]()
     for segment in open_segments(files, components, opened, writable=False, names=names):
         spans = closed_spans(segment, components) if segment.end_offset != UNKNOWN_END else []
@@ -199,9 +200,10 @@ def open_pieces(
 
 
 def split_segment(segment: Segment, spans: Sequence[OverflowRange], config: TopicConfig) -> list[str]:
-    """Replace a segment with its pieces, indexes included, and close it. The change is atomic, even in a crash.
+    """Replace a segment with its parts, which get their own indexes, and close it.
 
-    The bytes of the log do not change. Damaged bytes at its end stay at the end of the last piece.
+    The replacement is atomic, even in a crash. The bytes of the log do not change. Damaged bytes at its end stay at the
+    end of the last piece.
 
     Returns:
         The ``.deleted`` files of the segment, to be removed later.
@@ -218,7 +220,7 @@ def split_segment(segment: Segment, spans: Sequence[OverflowRange], config: Topi
                 with SegmentBuilder(files, piece.base_offset, piece.components, config) as builder:
                     _copy(piece, builder, aborted or {})
                     built.append(builder.finish(piece.end_offset, modified_ms))
-                if aborted is None:  # the loader then rebuilds all indexes, with the producers' state
+                if aborted is None:  # no offset index makes the loader rebuild all indexes
                     files.remove(built[-1].names[piece.components.indexes[IndexRole.OFFSET].suffix])
     except BaseException:
         for one in built:

@@ -40,7 +40,7 @@ def read_marker(data: Buffer, batch: RecordBatch, components: Components) -> End
 
 
 def replay(state: ProducerState, data: Buffer, batch: RecordBatch, components: Components) -> AbortedTransaction | None:
-    """Update ``state`` with one batch; return the index entry of the transaction that it aborted, if any."""
+    """Update ``state`` with one batch; return the index entry of the transaction that it aborts, None if none."""
     if batch.producer_id <= NO_PRODUCER:
         state.end_offset = batch.next_offset
         return None
@@ -50,7 +50,9 @@ def replay(state: ProducerState, data: Buffer, batch: RecordBatch, components: C
 def admit(
     state: ProducerState, data: Buffer, batch: RecordBatch, components: Components, *, in_sequence: bool = True
 ) -> AbortedTransaction | None:
-    """Check one batch that a leader is about to write, and update ``state``, which is a draft, as ``replay`` does.
+    """Check one batch that a leader is about to write, then call ``replay`` and return its result.
+
+    ``state`` is a draft. Sequence numbers are checked only if ``in_sequence`` is True.
 
     Raises:
         InvalidRecordError: a producer's control batch has records but no end marker. An empty control batch is valid.
@@ -156,10 +158,10 @@ def snapshot_offsets(names: Iterable[str]) -> list[int]:
 
 
 def newest_snapshot(files: LogFiles, offsets: Iterable[int], at_most: int) -> ProducerState | None:
-    """Return the state of the newest good snapshot at or below ``at_most``; damaged snapshots are skipped."""
+    """Return the state of the newest good snapshot at or below offset ``at_most``; None if there is none."""
     for offset in sorted((offset for offset in offsets if offset <= at_most), reverse=True):
         name = segment_file(offset, SNAPSHOT_SUFFIX)
-        # Damaged, above limits.checkpoint.bytes, or no file.
+        # Skip a snapshot that is damaged, above limits.checkpoint.bytes, or not a file.
         with contextlib.suppress(CorruptSnapshotError, CorruptCheckpointError, NotAFileError):
             data = files.read_small(name)
             if data is not None:
@@ -177,10 +179,10 @@ def write_snapshot(files: LogFiles, offset: int, state: ProducerState) -> None:
 
 
 def write_snapshot_if_room(files: LogFiles, offset: int, state: ProducerState) -> bool:
-    """Store the producers' state if the disk has room; return True if it did.
+    """Store the producers' state below ``offset`` if the disk has room; return True if it was stored.
 
-    It serves a log that is being opened: reads, offload and eviction must work even on a full disk. Without the
-    snapshot, the next opening reads more batches.
+    The loader calls it, because reads, offload and eviction must work even on a full disk. Without the snapshot, the
+    next opening reads more batches.
     """
     try:
         write_snapshot(files, offset, state)

@@ -22,11 +22,12 @@ _LOGGER: Final = logging.getLogger(__name__)
 def tier_at_opening(remote: RemoteLog, files: LogFiles, loaded: LoadedLog) -> RemoteView:
     """Return the tier's view of a log that is being opened.
 
-    If the store fails and the log may open without its tier, return the view that local disk implies.
+    If the store fails and the log may open without its tier, return the view that local disk implies (see
+    ``assumed_view``).
 
     Raises:
-        TamperedManifestError: a key authenticates the tier of the log, and the tier is older than the note, or another
-        one.
+        TamperedManifestError: a key authenticates the tier of the log, and the tier is older than the note, or is not
+            the tier of the note.
         StoreError: the store failed, and the log may not open without its tier.
         CorruptCheckpointError: the store is unavailable, and the note is damaged.
         Others as ``RemoteLog.view``.
@@ -61,18 +62,19 @@ def warn_of_evicted(log: TopicPartition, files: LogFiles, loaded: LoadedLog) -> 
 
 
 def _evicted_offsets(note: TierNote, loaded: LoadedLog) -> range:
-    """Return the offsets of a log that are in the tier alone, as local disk implies; ``assumed_view`` explains why."""
+    """Return the offsets that only the tier has, as far as local disk shows; ``assumed_view`` explains the rule."""
     first = loaded.segments[0].base_offset if loaded.segments else loaded.log_end
     start = max(note.log_start, loaded.log_start)
     return range(start, first if note.segments > 0 or loaded.has_start else start)
 
 
 def assumed_view(note: TierNote | None, loaded: LoadedLog, why: Callable[[], StoreError]) -> RemoteView:
-    """Return the view of the tier that local disk implies.
+    """Return the view of an unavailable tier that local disk implies.
 
     A segment leaves local disk only after the tier has it. Therefore the tier holds all records between the log start
     and the first local segment, even those committed after the note. Without a note (earlier releases wrote none), a
-    checkpoint with a log start below the first segment has the same meaning.
+    checkpoint with a log start below the first segment has the same meaning. ``why`` returns the error that a read from
+    the tier raises.
     """
     known = note or TierNote()
     evicted = _evicted_offsets(known, loaded)

@@ -30,7 +30,7 @@ def producers_at(remote: RemoteView, offset: int, components: Components) -> Pro
     end. If a segment with a snapshot ends at ``offset``, only that snapshot is read.
 
     Raises:
-        CorruptBatchError: a bad entry after that snapshot.
+        CorruptBatchError: an entry after that snapshot is damaged.
         StoreError: the store failed or refused.
     """
     state, start = ProducerState(), remote.start_offset
@@ -44,7 +44,10 @@ def producers_at(remote: RemoteView, offset: int, components: Components) -> Pro
 
 
 def stable_end(remote: RemoteView, components: Components) -> int:
-    """Return the offset below which the tier alone knows the end of each transaction; errors as ``producers_at``."""
+    """Return the tier's last stable offset: the tier has the end of each transaction with records below it.
+
+    Raises the same errors as ``producers_at``.
+    """
     end = remote.end_offset
     unstable = producers_at(remote, end, components).first_unstable(end)
     return end if unstable is None else max(unstable, remote.log_start)

@@ -17,13 +17,16 @@ def local_bytes(state: LogState) -> int:
 
 
 def is_above_limit(state: LogState, more_bytes: int = 0) -> bool:
-    """Return True if a tiered log's local bytes plus ``more_bytes`` exceed local.hard.limit.bytes; under the lock."""
+    """Return True if a tiered log's local bytes plus ``more_bytes`` exceed ``local.hard.limit.bytes``.
+
+    The caller holds the log's lock.
+    """
     limit = state.settings.config.local_hard_limit_bytes
     return limit >= 0 and state.settings.remote is not None and local_bytes(state) + more_bytes > limit
 
 
 def wait_for_room(state: LogState, size_bytes: int) -> bool:
-    """Apply ``tier.outage.policy`` before an append of this size.
+    """Apply ``tier.outage.policy`` before an append of ``size_bytes``.
 
     The caller holds the log's lock; a wait releases the lock. Listeners are notified once each time a log exceeds its
     limit.

@@ -14,8 +14,8 @@ class CleaningState:
         uncleanable: the reason not to compact the log until it is opened again; "" if there is none.
         busy: lock held during a round and during an offload, because a segment must not change while it is uploaded.
         tier_busy: lock held while committed segments are rewritten.
-        tier_uncleanable: as ``uncleanable``, for the tier's part of the log.
-        tier_doubt: damage found at the last read from the tier. It may be a transfer error.
+        tier_uncleanable: the reason not to compact the tier's part of the log; "" if there is none.
+        tier_doubt: damage that the last read from the tier found, "" if none. It may be a transfer error.
     """
 
     __slots__ = ("busy", "dirty_start", "generation", "tier_busy", "tier_doubt", "tier_uncleanable", "uncleanable")
@@ -39,12 +39,18 @@ class CleaningState:
             self.dirty_start = min(self.dirty_start, end)
 
     def resume(self, dirty_start: int | None, log_end: int) -> None:
-        """Set the first dirty offset from a checkpoint. Ignore one above the log end: it is stale. Under the log's lock."""
+        """Set the first dirty offset from a checkpoint; ignore a checkpoint above the log end, because it is stale.
+
+        The caller holds the log's lock.
+        """
         is_valid = dirty_start is not None and 0 <= dirty_start <= log_end
         self.dirty_start = dirty_start if is_valid else None
 
     def cleaned_up_to(self, end: int, generation: int) -> None:
-        """Record that everything below ``end`` is compacted, unless the log has changed since. Under the log's lock."""
+        """Record that everything below ``end`` is compacted, if ``generation`` is still the current one.
+
+        The caller holds the log's lock.
+        """
         if generation == self.generation:
             self.dirty_start = end
 
@@ -60,6 +66,9 @@ class CleaningState:
         return reason != before
 
     def doubt_tier(self, damage: str) -> bool:
-        """Record the damage of the last read from the tier; "" if it was good. Return True if the read before had it."""
+        """Record the damage that a read from the tier found, "" if none.
+
+        Return True if the previous read found the same damage.
+        """
         before, self.tier_doubt = self.tier_doubt, damage
         return damage == before

@@ -15,7 +15,7 @@ class DurabilityState:
         synced_ns: end of the last sync (monotonic).
         sync_took_ns: duration of the last sync.
         turns: the syncing thread, the waiting threads, and the queue of batches.
-        syncing: lock held during a sync, and while bytes are removed.
+        syncing: lock held during a sync, a truncation, an addition of finished segments, and the closing of the log.
     """
 
     __slots__ = (

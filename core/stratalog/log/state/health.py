@@ -21,8 +21,10 @@ class Health:
 
     Attributes:
         log: the log.
-        damage: the log cannot be read beyond the position of this error; appends raise it.
-        failure: takes the log out of service: appends raise it, reads continue.
+        damage: damage in the log's files; None if there is none. The log can be read up to its position. Appends raise
+            it.
+        failure: the error that took the log out of service; None if the log is in service. Appends raise it; reads
+            continue.
         closed: True if the log is closed.
     """
 
@@ -80,8 +82,8 @@ class Health:
     def guarded(self, what: str) -> Iterator[None]:
         """Take the log out of service if the guarded block fails; ``what`` describes the block in errors.
 
-        The log stays in service if space or descriptors are missing, because such a call changes nothing. After Ctrl-C,
-        for example, files may contain bytes that the state does not count; recovery finds them.
+        The log stays in service if disk space or file descriptors are missing, because the failed call has changed
+        nothing. After Ctrl-C, for example, files may contain bytes that the state does not count; recovery finds them.
         """
         try:
             yield
@@ -95,7 +97,7 @@ class Health:
             self.fail_after(what, error)
 
     def fail_after(self, what: str, error: BaseException) -> None:
-        """Take the log out of service, because ``what`` ended with ``error`` and may have changed a part."""
+        """Take the log out of service, because ``what`` failed with ``error`` and may be half done."""
         if not isinstance(error, StorageError):
             reason = f"log {self.log} is out of service, because {what} failed ({type(error).__name__}): open it again"
             error = ClosedError(reason)

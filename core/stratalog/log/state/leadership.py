@@ -75,10 +75,10 @@ def store_epochs(state: LogState, epochs: EpochCache) -> None:
 
 
 def set_high_watermark(state: LogState, offset: int) -> int:
-    """Move the high watermark between log start and log end, and return it. A leader's high watermark never falls.
+    """Set the high watermark, limited to the log's bounds, and return it. A leader's high watermark never falls.
 
     Raises:
-        ConfigError: the log leads, and the engine moves it itself.
+        ConfigError: the log leads, and ``watermark`` is not ``external``: the engine moves the high watermark itself.
     """
     role = state.role
     with state.lock:
@@ -92,7 +92,9 @@ def set_high_watermark(state: LogState, offset: int) -> int:
 
 
 def rejoin_tier(state: LogState, leader_epoch: int) -> None:
-    """Follow the current tier after its head has been read. Readers see the tier even if this function raises.
+    """Use the tier again, after its head has been read. Readers see the tier even if this function raises.
+
+    A replica with fewer records than the tier no longer accepts leader appends.
 
     Args:
         state: state of a log that was opened without its tier.

@@ -27,9 +27,9 @@ _of: Final = tuple.__new__  # creates a named tuple from all its fields, with on
 class LogState:
     """State of one open log, in parts. Each part has one owner, and only the owner's methods change its fields.
 
-    Fields are changed under ``lock``, except those with another rule in their owner. Writers to the log also read
-    them under ``lock``. Without the lock, read single fields only; the value may be stale. Readers of records take no
-    lock: they load ``published``. ``LockRank`` states the order of the locks.
+    Fields are changed under ``lock``, except fields whose owner states another rule. Writers to the log also read them
+    under ``lock``. Without the lock, read single fields only; the value may be stale. Readers of records take no lock:
+    they load ``published``. ``LockRank`` states the order of the locks.
     """
 
     log: TopicPartition

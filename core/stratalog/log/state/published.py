@@ -24,7 +24,7 @@ class PublishedView:
     reads are rarer than appends.
 
     Attributes:
-        base: the last view that ``replace`` received. Only its offsets may be old.
+        base: the last view that ``replace`` received. Its offsets may be stale; its other fields are current.
     """
 
     __slots__ = ("_built", "_current", "_on_moved", "base")
@@ -57,7 +57,7 @@ class PublishedView:
             self._on_moved()
 
     def grow(self, end: int, recovery_point: int) -> None:
-        """Publish appends: the base view with another log end."""
+        """Publish an append: the base view with another log end and recovery point."""
         self._current = (self._current[0], end, recovery_point)
         if self._on_moved is not None:
             self._on_moved()
@@ -79,7 +79,7 @@ def make_view(
     remote: RemoteView | None,
     damage: CorruptBatchError | None,
 ) -> LogView:
-    """Return the view of a log that is not open for writing, or not yet."""
+    """Return the view of a log that is not open for writing, or is about to be opened."""
     return LogView(
         log,
         tuple(segments),
@@ -99,7 +99,7 @@ def limited_bounds(
     recovery_point: int,
     high_watermark: int,
 ) -> LogOffsets:
-    """Return the bounds of a log as one value, limited to their required order.
+    """Return the bounds of a log, limited so that log start <= last stable offset <= high watermark <= log end.
 
     If the tier has segments, the log starts at the tier's log start or later. Otherwise it starts at the first local
     segment, but not below the tier's log start: a log start offset never falls.

@@ -12,7 +12,7 @@ _WRITTEN: Final = Watermark.WRITTEN  # looked up at each append
 
 
 class Role:
-    """Role of one log, and its high watermark. The methods are called under the log's lock. Epochs never go back.
+    """Role of one log, and its high watermark. The methods are called under the log's lock. Epochs never decrease.
 
     Attributes:
         log: the log.
@@ -32,7 +32,7 @@ class Role:
 
     @property
     def is_replicated(self) -> bool:
-        """True if other replicas exist: the tier may be ahead of this log."""
+        """True if ``watermark`` is external: other replicas may exist, and the tier may be ahead of this log."""
         return self.watermark is Watermark.EXTERNAL
 
     def check_leads(self) -> None:
@@ -57,7 +57,10 @@ class Role:
         self.leader_epoch, self.is_leader = epoch, True
 
     def follow(self, epoch: int, high_watermark: int) -> None:
-        """Follow the leader of ``epoch``, which the caller has checked. A leader's ``high_watermark`` is kept."""
+        """Follow the leader of ``epoch``, which the caller has checked.
+
+        If this log was the leader, it keeps its ``high_watermark`` until the new leader sends one.
+        """
         if self.is_leader:
             self.given_watermark = high_watermark
         self.leader_epoch, self.is_leader = epoch, False
@@ -67,7 +70,7 @@ class Role:
         self.is_leader = False
 
     def set_watermark(self, offset: int) -> None:
-        """Set the high watermark of a caller or of the leader."""
+        """Store the high watermark that the caller set or the leader sent."""
         self.given_watermark = offset
 
     def high_watermark(self, log_end: int, recovery_point: int) -> int:

@@ -19,12 +19,12 @@ from stratalog.segment.segment import Segment
 def roll(state: LogState, first_offset: int = 0) -> int:
     """Begin a new active segment at the log end; return its base offset. An empty active segment there is kept.
 
-    If the next batch begins at ``first_offset`` above the log end, that offset becomes the base offset. The offsets in
-    between are in no segment. Otherwise the batch's offset relative to the log end might not fit into 32 bits.
+    If the next batch begins at ``first_offset`` above the log end, that offset becomes the base offset, because the
+    batch's offset relative to the log end might not fit into 32 bits. The offsets in between have no records.
 
     All new files are created before the old segment is closed: if the disk is full, the log does not change. The old
     segment's records are made durable before the new file exists. Otherwise a power loss could lose them and keep later
-    records. Kafka syncs after the roll, in the background.
+    records. Kafka syncs the old segment after the roll, in the background.
     """
     active = state.writes.segments[-1]
     base = max(state.log_end, first_offset)
@@ -71,9 +71,9 @@ def _begun(state: LogState, active: Segment, base: int) -> tuple[Segment, Append
 
 
 def next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:
-    """Create the empty files of the next segment.
+    """Create the empty files of the next segment; return the segment and its appender.
 
-    The caller adds the segment to the log, and closes it if that fails.
+    The caller adds the segment to the log, or closes it if this fails.
     """
     remove_leftovers(state, base)
     preallocate = state.settings.config.segment_bytes if state.settings.config.preallocate else 0

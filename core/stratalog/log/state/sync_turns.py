@@ -1,8 +1,8 @@
 """Turns of syncing threads: one thread syncs for all waiting threads, so appends share one sync.
 
-This is one half of group commit; the queue of batches is the other half. Each waiter has its own lock and
-is woken once: when its records are durable, or when it has the turn. A condition variable would wake all waiters at
-each sync, and all of them would then queue for its lock.
+``SyncTurns`` also has the queue of batches that group commit writes. Each waiter has its own lock and is woken once:
+when its records are durable, or when it has the turn. A condition variable would wake all waiters at each sync, and all
+of them would then queue for its lock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _nothing() -> None:
 class Waiter:
     """A thread that waits until everything below offset ``end`` is durable.
 
-    ``end`` is ``NOT_WRITTEN`` while it is not known, and ``REFUSED`` if there is nothing to wait for.
+    ``end`` is ``NOT_WRITTEN`` while the waiter's batches are not written, and ``REFUSED`` if they were refused.
     """
 
     __slots__ = ("end", "gate")
@@ -36,7 +36,7 @@ class Waiter:
 
 
 class SyncTurns:
-    """The turn, which at most one waiter has at a time, and the queue of batches to write. Thread-safe.
+    """The turn (right to sync), which at most one waiter has at a time, and the queue of batches to write. Thread-safe.
 
     Each caller of ``take`` must call ``leave`` at the end, even after an exception such as Ctrl-C. Otherwise the other
     waiters wait for ever.
@@ -75,9 +75,10 @@ class SyncTurns:
             return came
 
     def take(self, waiter: Waiter) -> bool:
-        """Return True if the caller has the turn.
+        """Return True if the caller now has the turn.
 
-        If it returns False, the caller waits at the ``gate``, checks for completion, and calls again.
+        If the result is False, the caller acquires the waiter's ``gate``, checks if its records are durable, and calls
+        ``take`` again if not.
         """
         with self._lock:
             if self._has_turn is None or self._has_turn is waiter:
@@ -88,11 +89,11 @@ class SyncTurns:
             self._waiting.append(waiter)
             if self._gathering and len(self._waiting) >= self._expected:
                 self._gathering = False
-                self._has_turn.gate.release()  # it waits for this in gather()
+                self._has_turn.gate.release()  # the waiter with the turn waits for this in gather()
             return False
 
     def gather(self, waiter: Waiter, at_most_s: float) -> None:
-        """Wait up to ``at_most_s`` for the waiters that shared the last turn, because they may return soon."""
+        """Wait up to ``at_most_s`` seconds, until as many waiters have arrived as shared the last sync."""
         with self._lock:
             if at_most_s <= 0 or len(self._waiting or ()) >= self._expected:
                 return
@@ -104,7 +105,10 @@ class SyncTurns:
                 self._gathering = False
 
     def leave(self, waiter: Waiter, done: int) -> None:
-        """Stop waiting. If the caller had the turn, wake the waiters with ``end`` <= ``done``, and pass the turn on."""
+        """Stop waiting. If the caller had the turn, give the turn to the next waiter.
+
+        The waiters with ``end`` <= ``done`` are woken too, because their records are durable.
+        """
         with self._lock:
             waiting = self._waiting or []
             if self._queued and waiter in self._queued:

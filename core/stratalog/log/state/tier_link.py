@@ -33,7 +33,7 @@ class TierLink:
     def __init__(self, files: LogFiles, health: Health, lock: threading.RLock) -> None:
         self._files, self._health = files, health
         self._compared: tuple[RemoteView, EpochCache, RemoteView] | None = (
-            None  # tier, our epochs, our part of the tier
+            None  # view of the tier, the log's epochs, the log's part of the tier
         )
         self.is_pressed, self.room = False, threading.Condition(lock)
         self.noting, self.noted_version = LockRank.TIER_NOTE.lock(), -1

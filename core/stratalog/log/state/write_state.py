@@ -53,7 +53,8 @@ class WriteState:
         epochs: leader epochs and their start offsets.
         log_start: the log start, before it is limited to the log's bounds.
         snapshot_offset: offset of the newest producer snapshot when the log was loaded; -1 if that one is obsolete.
-        extra_labels: the extra indexes that the log's files were last compared with; None before.
+        extra_labels: labels of the extra indexes that the log's files were last compared with; None before the first
+            comparison.
         pending_deletes: files of segments that the log no longer has.
     """
 
@@ -100,15 +101,18 @@ class WriteState:
         self.segments = self.segments[-count:]
 
     def store_epochs(self, epochs: EpochCache) -> None:
-        """Replace the epochs, durably. If that fails, the epochs do not change; errors as ``write_epochs``."""
+        """Replace the epochs, durably. If storing them fails, raise the error and keep the earlier epochs."""
         write_epochs(self._files, epochs)
         self.epochs = epochs
 
     def forget_epochs(self, left: EpochCache) -> None:
-        """Reduce the epochs to ``left``; errors as ``write_epochs``.
+        """Reduce the epochs to ``left``.
 
-        If there is no space to write the file, the old file stays. It only has more epochs than needed, and the next
-        loading removes them. Deleting must work on a full disk.
+        If there is no space to write the file, the old file stays, because a deletion of records must work on a full
+        disk. The old file only has more epochs than needed, and the next loading removes them.
+
+        Raises:
+            LogDirOfflineError: the disk failed.
         """
         if left != self.epochs:
             self.epochs = left
@@ -120,7 +124,7 @@ class WriteState:
         self.producers = producers
 
     def snapshots_changed(self) -> None:
-        """Record that the newest snapshot at loading may be gone."""
+        """Record that the newest snapshot found at loading may be removed."""
         self.snapshot_offset = -1
 
     def set_log_start(self, offset: int) -> None:
