@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
 ARROW_READS: Final = 4  # reads for each Arrow batch: the cost of a batch does not depend on its size
-_STORED_ROWS: Final = 1 << 16  # of one batch of a segment that is stored as columns
-_SPARED: Final = 8  # up to an eighth of the returned bytes may be extra records that stay in memory
+_STORED_ROWS: Final = 1 << 16  # maximum rows of a batch from a segment that is stored as columns
+_SPARED: Final = 8  # extra records, up to an eighth of the returned bytes, may stay in memory
 
 _T = TypeVar("_T")
 _Columns: TypeAlias = tuple[RecordColumns, int]
@@ -44,14 +44,15 @@ Stored: TypeAlias = Callable[
 def read_columns(
     views: ViewSource, components: Components, start: int, end: int | None, isolation: str, fields: Fields = Fields.ALL
 ) -> Iterator[RecordColumns]:
-    """Yield the data records with offsets in [start, end), up to the isolation's bound at the first step of iteration.
+    """Yield the data records with offsets in [start, end), as columns.
 
-    ``start`` 0 is the log start. Control records are omitted, and for read_committed also aborted records. CRCs are
-    checked. If retention removes a segment during the read, the read continues from the tier.
+    ``start`` 0 means the log start. The read ends at the upper bound of ``isolation``, as it is when iteration begins.
+    Control records are omitted, and for read_committed also aborted records. CRCs are checked. If retention removes a
+    segment during the read, the read continues from the tier.
 
     Raises:
         OffsetOutOfRangeError: ``start`` is below the log start (and not 0) or above the log end.
-        CorruptBatchError: a bad entry; all good records before it have been yielded.
+        CorruptBatchError: an entry is damaged; all records before it have been yielded.
     """
     fields |= Fields.OFFSET
 
@@ -78,7 +79,7 @@ def read_arrow(
     Batches of the log that are completely in the range are decoded directly to Arrow.
 
     Raises:
-        As ``read_columns``.
+        OffsetOutOfRangeError, CorruptBatchError: as ``read_columns``.
         ConfigError: there is no such column.
         PluginImportError: pyarrow is not installed; the text names the extra.
     """
@@ -94,7 +95,10 @@ def planned_arrow(
     partition: int,
     columns: Sequence[str] | None = None,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the batches of ``read_arrow`` for a part of a plan. Only the part at the plan's end raises damage there."""
+    """Yield the Arrow batches of ``read_arrow`` for ``span``, a part of a plan.
+
+    Damage at the log's end is raised only if ``span`` ends where the plan ends.
+    """
     read_bytes = ARROW_READS * components.limits.read_bytes
     decoded, stored = _arrow_decoder(components, partition, columns), partial(_stored_arrow, columns=columns)
     return _planned(plan, span, views, components, decoded, read_bytes, stored=stored)
@@ -109,7 +113,7 @@ def segment_arrow(
     partition: int,
     columns: Sequence[str] | None = None,
 ) -> Iterator[tuple[pyarrow.RecordBatch | None, int]]:
-    """Yield the records of one segment as ``read_arrow`` does, for a caller that planned the read.
+    """Yield the records of one segment as Arrow batches, for a caller that has planned the read.
 
     Args:
         segment: the segment of ``chunks``.
@@ -136,7 +140,10 @@ def _stored_arrow(
     hidden: Mapping[int, list[AbortedTransaction]],
     columns: Sequence[str] | None,
 ) -> Iterator[tuple[pyarrow.RecordBatch | None, int]] | None:
-    """Return the records of a segment that is stored as columns, as ``segment_arrow`` does; None if batches must be read."""
+    """Return the result of ``segment_arrow`` for a segment that is stored as columns; None if it is stored as batches.
+
+    The result is also None if aborted transactions must be omitted, because the columns include their records.
+    """
     if not isinstance(segment, StoresArrow):
         return None
     stop = min(span.stop, segment.end_offset)
@@ -192,7 +199,7 @@ def read_pieces(
     read_bytes: int,
     is_without: Callable[[ReadableSegment], bool] | None = None,
 ) -> Iterator[_T]:
-    """Yield the pieces that ``decoded`` makes of the batches with records in [start, end), ``read_bytes`` at a time.
+    """Yield the pieces that ``decoded`` returns for batches with records in [start, end), read by ``read_bytes`` bytes.
 
     Closed segments for which ``is_without`` returns True are skipped.
     """
@@ -210,7 +217,10 @@ def _planned(
     is_without: Callable[[ReadableSegment], bool] | None = None,
     stored: Stored[_T] | None = None,
 ) -> Iterator[_T]:
-    """Yield the pieces as ``read_pieces`` does, for a part of a plan; those of ``stored`` for segments that it reads."""
+    """Yield the pieces of ``span``, which is a part of a plan.
+
+    ``stored`` returns the pieces of segments that it can read, and ``decoded`` those of the other segments.
+    """
     hidden = _by_producer(plan.hidden)
 
     def read(part: ReadRange) -> Iterator[tuple[_T | None, int]]:
@@ -246,7 +256,10 @@ def _segment_pieces(
     hidden: Mapping[int, list[AbortedTransaction]],
     decoded: Decoded[_T],
 ) -> Iterator[tuple[_T | None, int]]:
-    """Yield pieces of the offsets of ``span`` in one segment, each with the offset at which to continue after it."""
+    """Yield the pieces of one segment with offsets in ``span``, each with the offset at which to continue after it.
+
+    A piece is None after each table, so that the position also moves past batches without records to show.
+    """
     for chunk in chunks:
         for table in chunk.tables:
             yield from decoded(chunk, _wanted(table, span.start, span.stop, hidden), segment, span)
@@ -260,9 +273,9 @@ def _segment_pieces(
 
 
 def _leaps(table: BatchTable, stop: int) -> bool:
-    """Return True if the last batch is the first one to reach ``stop``, and begins at or above ``stop``.
+    """Return True if ``stop`` is in a gap before the last batch of the table.
 
-    Compaction leaves such gaps. A damaged offset looks the same; the next batch is then out of order, and reading it
+    Compaction leaves such gaps. A damaged offset looks like a gap; then the next batch is out of order, and reading it
     raises an error.
     """
     row = bisect_left(table.last_offset, stop - 1)
@@ -277,15 +290,15 @@ def _by_producer(aborted: Sequence[AbortedTransaction]) -> dict[int, list[Aborte
 
 
 def _wanted(table: BatchTable, start: int, stop: int, hidden: Mapping[int, list[AbortedTransaction]]) -> BatchTable:
-    """Return the batches with records to show. ``hidden`` are aborted transactions, by producer id."""
+    """Return the batches with records to show in [start, stop). ``hidden`` are aborted transactions, by producer id."""
     is_v2 = table.magic == 2
-    # a wrapper of V0 or V1 stores only its last offset: its first record is after the entry before it
+    # a compressed message of magic 0 or 1 stores only its last offset: its first record follows the entry before it
     firsts = table.base_offset if is_v2 else [0, *(last + 1 for last in table.last_offset[:-1])]
     attributes = table.attributes
-    controls = is_v2 and any(attributes) and any(map(CONTROL_BIT.__and__, attributes))  # nearly always all are 0
+    controls = is_v2 and any(attributes) and any(map(CONTROL_BIT.__and__, attributes))  # nearly always, all are 0
     if not hidden and not controls:
         first, last = bisect_left(table.last_offset, start), bisect_left(firsts, stop)
-        return table if (first, last) == (0, len(table)) else table.take(first, max(first, last))  # nearly always
+        return table if (first, last) == (0, len(table)) else table.take(first, max(first, last))  # the usual case
     rows = zip(firsts, table.last_offset, table.attributes, table.producer_id, strict=True)
     return table.keep(
         [
@@ -316,7 +329,7 @@ def _parts_of(table: BatchTable, span: range) -> Iterator[tuple[BatchTable, bool
     other batches and then cut by a slice; their extra records stay in memory with the rest.
     """
     count = len(table)
-    if table.magic < 2:  # a wrapper stores only its last offset
+    if table.magic < 2:  # a compressed message stores only its last offset
         yield table, False
         return
     first = int(count > 0 and table.base_offset[0] < span.start)

@@ -39,11 +39,13 @@ def convert(
     first_offset: int = 0,
     limit_bytes: int,
 ) -> Converted:
-    """Return the set ``data`` with no batch above ``magic``. Other batches are copied; a truncated entry is left out.
+    """Convert the batches of ``data`` above ``magic`` to ``magic``, and copy the other batches unchanged.
 
-    A conversion to magic 1 loses headers, the fields of producers, transactional flags, leader epochs, control batches, and
-    the bounds of uncompressed batches. A conversion to magic 0 also loses timestamps and their type. Offsets with their gaps,
-    keys and values stay.
+    A truncated entry at the end is left out.
+
+    A conversion to magic 1 loses headers, the fields of producers, transactional flags, leader epochs, control batches,
+    and the boundaries of uncompressed batches. A conversion to magic 0 also loses timestamps and their type. Offsets
+    with their gaps, keys and values stay.
 
     Args:
         data: whole batches, as a fetch returns them.
@@ -51,11 +53,12 @@ def convert(
         codecs: codecs that the batches name.
         magic: the highest magic that the reader knows.
         first_offset: records below it are left out of uncompressed batches; compressed ones stay whole.
-        limit_bytes: the largest decompressed batch.
+        limit_bytes: maximum size (bytes) of a decompressed batch.
 
     Raises:
         UnsupportedCompressionError: a batch is compressed with zstd, which older magics do not have.
-        CorruptBatchError: an entry or its records are bad; ``position`` is in ``data``, ``file`` is "".
+        CorruptBatchError: an entry or its records are damaged; the error's ``position`` is in ``data``, its ``file`` is
+            "".
         DecompressedSizeError: a batch decompresses past ``limit_bytes``.
     """
     found = scan(formats, data, 0, len(data), check_crc=False)
@@ -80,7 +83,7 @@ def convert(
 def _columns(
     source: RecordFormat, data: Buffer, row: BatchTable, magic: int, first_offset: int, limit_bytes: int
 ) -> RecordColumns:
-    """Return the records of one batch for the reader, without headers if ``magic`` has none."""
+    """Return the records of one batch to convert, without headers if ``magic`` has none."""
     codec_id = row.attributes[0] & CODEC_MASK
     if magic < BATCH_MAGIC and codec_id == _ZSTD_ID:
         raise UnsupportedCompressionError(f"magic {magic} has no zstd position={row.position[0]}")
@@ -94,7 +97,10 @@ def _columns(
 
 
 def _encoded(columns: RecordColumns, batch: RecordBatch, target: RecordFormat, codecs: CodecTable) -> bytearray:
-    """Encode the records with the target's magic: as entries, or as one wrapper if they were compressed."""
+    """Encode the records with the target's magic.
+
+    The result is one compressed message if ``batch`` is compressed, otherwise one message for each record.
+    """
     is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     header = BatchHeader(
         base_offset=columns.offset[0],

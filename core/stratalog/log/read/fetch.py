@@ -44,9 +44,9 @@ class Fetched:
         slices: the bytes, in order; empty at the isolation's bound. The first batch may begin below the requested
             offset; a reader drops those records.
         next_offset: the next offset to fetch; the requested offset if nothing was returned.
-        offsets: all bounds of the log, of the same view.
-        diverging: the end of the replica's last epoch in this log, if the replica must truncate its log;
-            otherwise None.
+        offsets: all bounds of the log at the time of the fetch.
+        diverging: the end of the replica's last epoch in this log, if the replica must truncate its log; otherwise
+            None.
         aborted_transactions: for read_committed, the aborted transactions with data in the range; otherwise empty.
         offset: the requested offset.
         components: the log's components, which ``converted`` uses.
@@ -79,7 +79,8 @@ class Fetched:
 
         Raises:
             UnsupportedCompressionError: a batch is compressed with zstd, and ``magic`` is below 2.
-            CorruptBatchError: records do not fit their batch; position is into ``read()``, file is "".
+            CorruptBatchError: records do not fit their batch; the error's ``position`` is in ``read()``, its ``file``
+                is "".
             DecompressedSizeError: a batch decompresses past ``limits.decompressed.bytes``.
         """
         formats, codecs, limit_bytes = (
@@ -104,15 +105,16 @@ class Fetched:
 
 
 def fetch(views: ViewSource, components: Components, asked: FetchRequest, *, to_send: bool = False) -> Fetched:
-    """Return whole batches of one segment, from the batch with the offset, that end below the isolation's bound.
+    """Return whole batches of one segment, from the requested offset up to the isolation's bound.
 
-    With ``to_send``, only headers of a local segment are read, and the slice is for ``sendfile``, unless the range has at
-    most 64 KiB: reading the range once costs less.
+    If ``to_send`` is True and the request is for more than 64 KiB, only headers of a local segment are read, and the
+    slice is for ``sendfile``. A smaller range is read once, because that costs less.
 
     Raises:
-        OffsetOutOfRangeError: the offset is below the log start or above the log end, or the last epoch is not known.
-        StaleLeaderEpochError, UnknownLeaderEpochError: the leader epoch is not the log's.
-        CorruptBatchError: there is a bad entry where the first batch should be.
+        OffsetOutOfRangeError: the offset is below the log start or above the log end, or ``last_fetched_epoch`` is not
+            known here.
+        StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is not the log's.
+        CorruptBatchError: the entry where the first batch should be is damaged.
     """
     view, retry = views(), None
     while True:

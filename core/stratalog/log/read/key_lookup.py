@@ -37,7 +37,7 @@ class SegmentExtra(NamedTuple):
 def segment_extras(view: LogView, extras: ExtraTable, name: str) -> Iterator[SegmentExtra]:
     """Yield the extra index ``name`` of each segment of both tiers, oldest first.
 
-    Errors as ``LogReader.extra_index``.
+    Raises the same errors as ``LogReader.extra_index``.
     """
     labels = [label for label in extras.labels if label.rpartition("@")[0] == name]
     if not labels:
@@ -59,7 +59,10 @@ def records_with_key(
     isolation: str,
     partition: int,
 ) -> Iterator[Record]:
-    """Yield the records with this key and offsets in [start, end); errors as ``LogReader.records_with_key``."""
+    """Yield the records with this key and offsets in [start, end).
+
+    Raises the same errors as ``LogReader.records_with_key``.
+    """
     if not isinstance(key, bytes):  # another type would equal no key, and the result would be silently empty
         raise TypeError(f"the key must be bytes, not {type(key).__name__}")
 
@@ -83,7 +86,7 @@ def records_with_key(
 
 
 def _may_hold(segment: ReadableSegment, label: str, extras: ExtraTable, key: bytes) -> bool:
-    """Return False if an index proves that the segment lacks the key. Return True otherwise, and if the index fails."""
+    """Return False if an index proves that the segment lacks the key; return True otherwise, or if the index fails."""
     reader = _reader(segment, label, extras)
     if reader is None:
         return True
@@ -111,6 +114,6 @@ def _reader(segment: ReadableSegment, label: str, extras: ExtraTable) -> ExtraIn
             return guard.typed("reader", extras.of(label).reader(data), ExtraIndexReader)
     except (CorruptIndexError, PluginImportError):
         pass
-    except StorageError as error:  # as above
+    except StorageError as error:  # an error of a plugin must not stop a read of records
         extras.failed(label, "reader", segment.label, error)
     return None

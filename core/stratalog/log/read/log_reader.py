@@ -61,7 +61,7 @@ class LogReader(CheckedArguments, ABC):
         """Return the current state as one immutable value."""
 
     def offsets(self) -> LogOffsets:
-        """Return all bounds, of one view."""
+        """Return all bounds of the log, at one point in time."""
         return self.view().offsets
 
     @property
@@ -76,7 +76,10 @@ class LogReader(CheckedArguments, ABC):
         isolation: str = "read_uncommitted",
         fields: Fields = Fields.ALL,
     ) -> Iterator[RecordColumns]:
-        """Yield records as columns, about 1 MiB of log at a time; arguments and errors as ``records``."""
+        """Yield records as columns, about 1 MiB of log at a time.
+
+        ``fields`` are the columns to decode. The other arguments and the errors are those of ``records``.
+        """
         return read_columns(self.view, self.components, start, end, isolation, fields)
 
     def records(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> Iterator[Record]:
@@ -89,7 +92,7 @@ class LogReader(CheckedArguments, ABC):
 
         Raises:
             OffsetOutOfRangeError: ``start`` is not 0 and below the log start, or above the log end.
-            CorruptBatchError: a bad entry; all good records before it have been yielded.
+            CorruptBatchError: an entry is damaged; all records before it have been yielded.
         """
         partition = self.name.partition
         pieces = (columns.iter_records(partition) for columns in self.columns(start, end, isolation))
@@ -136,14 +139,14 @@ class LogReader(CheckedArguments, ABC):
     ) -> pyarrow.Table:
         """Return the same records as ``records``, as one Arrow table. Needs the extra ``arrow``.
 
-        Up to ``limits.arrow.threads`` threads, including the caller's, read a long range on local disk.
+        Up to ``limits.arrow.threads`` threads, including the caller's thread, read a long range on local disk.
 
         Args:
             start: first offset; 0 means the log start.
             end: exclusive end; None means the isolation's bound.
             isolation: upper bound of the read; see the class.
-            columns: names of the columns, in the order of the result; only these are decoded. None means all: partition,
-                offset, timestamp, timestamp_type, key, value, headers, leader_epoch.
+            columns: names of the columns, in the order of the result; only these are decoded. None means all:
+                partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch.
 
         Raises:
             StorageError: any error of ``records``.
@@ -202,7 +205,8 @@ class LogReader(CheckedArguments, ABC):
     ) -> Transfer:
         """Return the batches of ``fetch``, ready to be sent to a socket. Only the first and the last batches are read.
 
-        The size in bytes is known at once, for callers that must send it first. Arguments and errors as ``fetch``.
+        ``Transfer.size_bytes`` is known before the first byte is sent, for protocols that send the size first. The
+        arguments and errors are those of ``fetch``.
         """
         asked = FetchRequest(offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
         return transfer(self.view, self.components, asked)
@@ -248,19 +252,19 @@ class LogReader(CheckedArguments, ABC):
         return view.epoch_end(epoch)
 
     def offset_for_timestamp(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> int | None:
-        """Return the offset of the first record with a timestamp at or above ``timestamp_ms``, None without one."""
+        """Return the offset of the first record at or after ``timestamp_ms``; None if there is none."""
         found = self.first_since(timestamp_ms, isolation)
         return None if found is None else found.offset
 
     def first_since(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> TimestampOffset | None:
-        """Return timestamp and offset of the first record with a timestamp at or above ``timestamp_ms``, None without one."""
+        """Return timestamp and offset of the first record at or after ``timestamp_ms``; None if there is none."""
         fences = self._fences = self._fences or TimeFences()
         return offset_for_timestamp(self.view, self.components, timestamp_ms, isolation, fences)
 
     def largest_timestamp(self, isolation: str = "read_uncommitted") -> TimestampOffset | None:
         """Return the largest timestamp of the log, and the offset of the first record that has it.
 
-        None if no record has a timestamp, or if the isolation does not show that record.
+        The result is None if no record has a timestamp, or if ``isolation`` does not show that record.
 
         Source: apache/kafka ListOffsetsRequest.MAX_TIMESTAMP.
         """
@@ -273,7 +277,7 @@ class LogReader(CheckedArguments, ABC):
 
 
 def summaries(view: LogView) -> tuple[SegmentSummary, ...]:
-    """Return the segments of a view, for tables and for cleanup policies."""
+    """Return a summary of each segment of a view, oldest first. A segment in both tiers is listed once."""
     remote_end = view.remote.end_offset if view.remote is not None and view.remote.segments else -1
     local_start = view.segments[0].base_offset if view.segments else view.offsets.log_end
     listed = []

@@ -27,7 +27,8 @@ class ReadPlan(NamedTuple):
         view: the view at the start of the read.
         span: range of offsets.
         hidden: aborted transactions whose records are omitted.
-        meets_damage: True if the read reaches the damaged end of the log, if the log is damaged.
+        meets_damage: True if the read continues up to the isolation's bound, where the end of a damaged log raises its
+            error.
     """
 
     view: LogView
@@ -37,7 +38,7 @@ class ReadPlan(NamedTuple):
 
 
 def plan_read(view: LogView, components: Components, start: int, end: int | None, isolation: str) -> ReadPlan:
-    """Return the plan of a read of [start, end), up to the isolation's bound. ``start`` 0 is the log start.
+    """Return the plan of a read of [start, end), up to the isolation's bound. ``start`` 0 means the log start.
 
     Raises:
         OffsetOutOfRangeError: ``start`` is below the log start (and not 0) or above the log end.
@@ -65,7 +66,9 @@ def read_all(
     ranges: Ranges,
     read: Callable[[ReadRange], Iterator[tuple[_T | None, int]]],
 ) -> Iterator[_T]:
-    """Yield what ``read`` makes of the ranges from ``start`` on. If a segment moves, continue where it is now.
+    """Yield the pieces that ``read`` returns for each range from ``start`` on.
+
+    If a segment is removed or replaced during the read, continue with the newest view.
 
     Args:
         views: returns the newest view.

@@ -232,7 +232,9 @@ class RemoteLog(Protocol):
     """The tiered part of one log. Thread-safe."""
 
     def view(self) -> RemoteView:
-        """Return the last seen committed head. The first call reads from the store; later calls do no I/O.
+        """Return the contents of the head (newest root) as last read.
+
+        The first call reads from the store; later calls do no I/O.
 
         Raises:
             StoreError: the store failed or refused.
@@ -241,14 +243,17 @@ class RemoteLog(Protocol):
         """
 
     def refresh(self) -> RemoteView:
-        """Read the head from the store now. Errors as ``view``; after an error, ``view`` returns the previous head."""
+        """Read the head from the store now, and return its contents.
+
+        Raises the same errors as ``view``. After an error, ``view`` still returns the contents of the previous head.
+        """
 
     def expect(self, version: int, identity: str) -> None:
         """Set the root that the local tier note names; ``view`` raises an error if the head does not continue it."""
 
     @property
     def is_settled(self) -> bool:
-        """True if the result of ``view`` is certain. False while a commit with a lost reply may still take effect."""
+        """True if the result of ``view`` is certain; False while a commit with a lost reply may still take effect."""
 
     def may_open_without(self, error: StoreError) -> bool:
         """Return True if the log may be opened with ``assume`` after ``view`` raised ``error``."""

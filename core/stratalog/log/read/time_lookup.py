@@ -63,7 +63,7 @@ def offset_for_timestamp(
 ) -> TimestampOffset | None:
     """Return the first record with a timestamp at or above ``timestamp_ms``; None if the isolation shows none.
 
-    ``fences`` are the log's, for its local segments.
+    ``fences`` is the object of the log for its local segments.
     """
     view, retry = views(), None
     while True:

@@ -1,4 +1,4 @@
-"""Transfer of batches from a log's file to a socket, with ``sendfile`` if possible: then the process copies no bytes.
+"""Transfer of batches from a log's file to a socket. With ``sendfile``, the process copies no bytes.
 
 Source: apache/kafka FileRecords.writeTo, TransferableChannel.transferFrom.
 """
@@ -31,9 +31,9 @@ class Transfer:
         next_offset: the offset after these batches.
         size_bytes: total size of all batches.
         sent_bytes: number of bytes sent so far.
-        offsets: all bounds of the log, of the same view.
-        aborted_transactions: as ``Fetched``.
-        diverging: as ``Fetched``.
+        offsets: all bounds of the log at the time of the fetch.
+        aborted_transactions: see ``Fetched``.
+        diverging: see ``Fetched``.
     """
 
     def __init__(self, fetched: Fetched, files: Vfs) -> None:
@@ -122,9 +122,9 @@ class Transfer:
 
 
 def transfer(views: ViewSource, components: Components, asked: FetchRequest) -> Transfer:
-    """Return the batches of ``fetch``, ready to be sent; errors as ``fetch``.
+    """Return the batches of ``fetch``, ready to be sent; raise the same errors as ``fetch``.
 
-    Of a local file, only the headers of the first and the last batches are read if the request is for more than 64 KiB.
+    If the request is for more than 64 KiB, only the headers of the first and the last batches of a local file are read.
     """
     return Transfer(fetch(views, components, asked, to_send=True), components.env.files)
 

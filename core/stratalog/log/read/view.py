@@ -109,7 +109,7 @@ class LogView(NamedTuple):
         Args:
             start: first offset; offsets below the log start are in no range.
             stop: exclusive end.
-            segments: the segments to read, ascending; None is all.
+            segments: the segments to read, ascending; None means all.
         """
         start = max(start, self.offsets.log_start)
         active = self.segments[-1] if self.segments else None
