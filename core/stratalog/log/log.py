@@ -75,12 +75,12 @@ class Log(LogReader):
 
     @property
     def durability(self) -> Durability:
-        """Durability of an append that gives none: the engine's setting."""
+        """Default durability of appends: the engine's setting."""
         return self._durability
 
     @property
     def is_leader(self) -> bool:
-        """True if the log accepts leader appends: after it was opened, and after ``lead``."""
+        """True if the log accepts leader appends."""
         return self._state.role.is_leader
 
     @property
@@ -107,10 +107,12 @@ class Log(LogReader):
         """Append records as leader, in batches of at most ``max.message.bytes``: all of them, or none.
 
         One append writes into one segment. If the process or the power fails during an append, the log may keep the
-        first whole batches of the append when it is opened again, and never other batches of it.
+        first batches of the append when it is opened again. It never keeps a batch of the append without the batches
+        before it.
 
         Args:
-            records: offsets, epochs and partition are ignored; a timestamp of -1 becomes the clock's time.
+            records: at least one record. Offsets, epochs and partition are ignored; a timestamp of -1 becomes the
+                clock's time.
             durability: ``"written"`` or ``"durable"``; None is the engine's setting.
             wait: if False, write the records and return a future. The future is done when the records are as durable as
                 requested, or holds the error. Another thread completes the future. It cannot be cancelled, and it is
@@ -151,8 +153,9 @@ class Log(LogReader):
         numbers are not checked.
 
         Raises:
-            CorruptBatchError: framing or CRC is wrong.
-            OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError: see the idempotent producer.
+            CorruptBatchError: framing or a CRC is wrong; nothing was written.
+            OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError: a batch breaks the rules of
+                idempotent producers or of transactions; nothing was written.
             OffsetsExhaustedError: the log has no offsets left.
             StorageError: any error of ``append``.
         """
@@ -258,21 +261,23 @@ class Log(LogReader):
             log_start: first offset for readers, if a tier has the records below ``offset``. None means ``offset``.
 
         Raises:
-            OffsetInTierError: the log leads, and the tier has committed records above ``offset``.
+            OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``.
             StorageError: as ``truncate_to``.
         """
         truncate_fully(self._state, offset, log_start)
 
     def set_high_watermark(self, offset: int) -> int:
-        """Move the high watermark, if ``watermark`` is ``external``. It stays between the log start and the log end.
+        """Set the high watermark of a follower, or of a leader if ``watermark`` is ``external``.
 
-        A leader's high watermark never falls; a follower's may fall.
+        A value below the log start or above the log end is limited to that bound. A leader's high watermark never
+        falls; a follower's may fall.
 
         Returns:
             The new high watermark.
 
         Raises:
-            ConfigError: the log leads, and the engine moves it itself.
+            ConfigError: the log leads, and ``watermark`` is not ``external``: the engine moves the high watermark
+                itself.
         """
         return set_high_watermark(self._state, offset)
 
@@ -290,8 +295,8 @@ class Log(LogReader):
         """Hide the records below offset ``before``, and return the new log start offset.
 
         ``before=-1`` means the high watermark. Retention deletes files later, when whole segments are below the log
-        start. The new log start is durable on return; in Kafka it is durable after the next checkpoint. On a full disk,
-        it is also durable only after the next checkpoint, because deleting must work there.
+        start. The new log start is durable on return, unless the disk is full. In Kafka, and on a full disk in
+        stratalog, it is durable after the next checkpoint of the log starts.
 
         Source: apache/kafka Partition.deleteRecordsOnLeader.
 
@@ -307,8 +312,8 @@ class Log(LogReader):
     def subscribe(self, callback: Callable[[LogOffsets], object]) -> Callable[[], None]:
         """Call ``callback`` with the bounds after they have moved; return a function that unsubscribes it.
 
-        A thread of the engine calls it later, with no lock held. Moves that follow each other closely cause one call.
-        An exception of the callback is logged. A slow callback delays the other subscribers, but no append.
+        A thread of the engine calls ``callback`` later, with no lock held. Moves that follow each other closely cause
+        one call. An exception of the callback is logged. A slow callback delays the other subscribers, but no append.
         """
         with self._state.lock:
             if self._subscribers is None:

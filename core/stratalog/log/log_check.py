@@ -42,7 +42,10 @@ _OVERFLOWS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOffset:
-    """An offset of the log in a checkpoint of its directory: the path, a name such as "log start of t-0", the offset."""
+    """An offset of the log in a checkpoint of its directory.
+
+    ``place`` is the path of the checkpoint. ``name`` describes the offset, for example "log start of t-0".
+    """
 
     place: str
     name: str
@@ -177,7 +180,7 @@ class _SegmentsCheck:
 
 
 def _in_file(findings: Sequence[Finding], segment: Segment, label: str) -> Iterator[Finding]:
-    """Return the findings of a segment, or of a piece of one, with the place and the position of its file."""
+    """Return findings of a segment, or of a part of an overflowed one, with the path and the position in its file."""
     if not segment.start:
         return iter(findings)
     return (replace(finding, place=label, position=finding.position + segment.start) for finding in findings)
@@ -192,7 +195,10 @@ def _left_over(files: LogFiles) -> Iterator[Finding]:
 
 
 def _vanished(files: LogFiles, bases: Collection[int]) -> Iterator[Finding]:
-    """Yield indexes without a segment. Ignore those below the first segment: a crash during a deletion left them."""
+    """Yield a finding for each index without a segment.
+
+    Ignore an index below the first segment: a crash during a deletion left it.
+    """
     known = set(bases)
     for file in files.list():
         found = parse_segment_file(file.name)
@@ -237,6 +243,6 @@ def _damage(place: str, error: CorruptionError) -> Finding:
 
 
 def log_bytes(files: LogFiles) -> int:
-    """Return the size of all segments of a log, without indexes and other files."""
+    """Return the total size (bytes) of a log's ``.log`` files, without indexes and other files."""
     found = ((file, parse_segment_file(file.name)) for file in files.list())
     return sum(file.size_bytes for file, name in found if name and name.suffix == LOG_SUFFIX and not name.state)

@@ -45,7 +45,10 @@ class LogMaintenance:
         self._state.notify(event)
 
     def sync_if_due(self, interval_ms: int) -> bool:
-        """Flush if unsynced records have waited for ``interval_ms`` or ``flush.ms``. Return True if it flushed."""
+        """Flush if unsynced records have waited for the shorter of ``interval_ms`` and ``flush.ms``.
+
+        Return True if the log was flushed.
+        """
         due = is_sync_due(self._state, interval_ms)
         if due:
             flush(self._state)
@@ -114,7 +117,10 @@ class LogMaintenance:
 
     @contextlib.contextmanager
     def stopped_if_fenced(self) -> Iterator[None]:
-        """Stop acknowledging at once if work on the tier finds that another writer owns the log. Reads continue."""
+        """Take the log out of service if the guarded block raises FencedEpochError. Reads continue.
+
+        The error means that another writer owns the log, so no append may be acknowledged any more.
+        """
         try:
             yield
         except FencedEpochError as error:
@@ -126,7 +132,7 @@ class LogMaintenance:
             raise
 
     def raise_log_start(self, before: int) -> int:
-        """Raise the log start as ``Log.delete_records`` does, in either role and under any policy."""
+        """Raise the log start to ``before``, and return it; also on a follower, and with any ``cleanup.policy``."""
         return raise_log_start(self._state, before)
 
     def drop_local(self, end: int) -> list[Segment]:
@@ -149,11 +155,11 @@ class LogMaintenance:
             self.cleaning.cleaned_up_to(end, generation)
 
     def publisher(self) -> LocalPublisher:
-        """Return a publisher of new segments, which replaces segments only if the log does not change until then."""
+        """Return a publisher that replaces segments, unless the log changes below its end in the meantime."""
         return LocalPublisher(self._state)
 
     def new_spooled(self, base_offset: int) -> SegmentBuilder:
-        """Begin a segment that will be uploaded to a tier; raises the same errors as ``append``."""
+        """Return the builder of a segment for an upload to the tier; raise an error if the log is not writable."""
         state = self._state
         state.health.check_writable()
         return SegmentBuilder.for_upload(state.files, base_offset, state.settings.components, state.settings.config)
@@ -165,11 +171,14 @@ class LogMaintenance:
             CorruptCheckpointError: the progress file cannot be read.
         """
         with self._state.lock:
-            self._state.health.check_writable()  # the progress of a log that is out of service is known after the next opening
+            self._state.health.check_writable()  # if out of service, the next opening decides a begun round
             return end_round(self._state.files, self._state.log_end)
 
     def make_extra_indexes(self) -> ExtrasResult:
-        """Build the EXTRA indexes (``index.extra``) that closed local segments lack; errors as ``make_extras``."""
+        """Build the extra indexes (``index.extra``) that closed local segments lack.
+
+        Raises the same errors as ``make_extras``.
+        """
         return make_extras(self._state)
 
     def delete_expired(self) -> int:
@@ -189,7 +198,7 @@ class LogMaintenance:
             ]
 
     def settle_remote(self) -> bool:
-        """Return True if the tier's contents are certain. If a reply was lost, read the tier again first.
+        """Return True if the tier's contents are known. If the reply to a commit was lost, read the tier again first.
 
         Raises the same errors as ``RemoteLog.refresh``.
         """
@@ -203,13 +212,13 @@ class LogMaintenance:
         return remote.is_settled
 
     def refresh_remote(self) -> None:
-        """Publish the tier's latest commit to readers, and store it locally for openings while the store is away."""
+        """Publish the tier's latest commit to readers, and update the tier note on local disk."""
         with self._state.lock:
             self._state.publish()
         self._state.tier.save_note(self._state.settings.remote)
 
     def rejoin_remote(self, leader_epoch: int) -> None:
-        """Follow the tier again after its head was read.
+        """Use the tier again, after its head was read.
 
         Raises the same errors as ``rejoin_tier``. After FencedEpochError, the log refuses appends.
         """

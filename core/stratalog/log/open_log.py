@@ -59,7 +59,7 @@ class LogEnvironment:
 
     Attributes:
         notify: sends an event to the listeners.
-        durability: durability of an append that names none.
+        durability: default durability of appends.
         watermark: the rule that moves a leader's high watermark.
         on_offline: called when the whole directory has failed.
         store_bounds: writes the directory's checkpoints.
@@ -133,7 +133,10 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
 
 
 def end(state: LogState) -> bool:
-    """Stop the log cleanly, under its locks. Return True if the stop was clean. Files are closed in any case."""
+    """Stop the log; return True if the stop was clean. The files are closed in any case.
+
+    The caller holds ``DurabilityState.syncing`` and the log's lock.
+    """
     clean = state.health.is_good
     try:
         if clean:
