@@ -24,7 +24,7 @@ from stratalog.spi.segment_store import IndexFile
 
 
 def roll_after_ms(config: TopicConfig) -> int:
-    """Return how long records may go into one segment: ``segment.ms``, or less if compaction is due earlier.
+    """Return the age (ms) at which a segment is rolled: ``segment.ms``, or less if compaction is due earlier.
 
     Source: apache/kafka LogConfig.maxSegmentMs.
     """
@@ -34,7 +34,7 @@ def roll_after_ms(config: TopicConfig) -> int:
 
 
 def _batch_without_bytes(largest: TimestampOffset) -> PreparedBatches:
-    """Return a batch that only tells a TIME index builder the largest timestamp of the batches so far."""
+    """Return a batch without bytes, which gives a TIME index builder the largest timestamp of the earlier batches."""
     stamp, offset = largest
     row = (0, 0, offset, offset, stamp, stamp, NO_EPOCH, NO_PRODUCER, -1, -1, 1, 0, 0)
     return PreparedBatches(BatchTable.from_rows(2, [row], ScanStop.END, 0))
@@ -43,21 +43,20 @@ def _batch_without_bytes(largest: TimestampOffset) -> PreparedBatches:
 class Appender:
     """Writer of one active segment. Used only under the log's lock.
 
-    The index files of an empty segment are created at once, to report a lack of space before anything depends on them. The
-    index files of an existing segment are opened by the first append: of 10,000 logs that an engine opens, few are written
-    to soon.
+    The index files of an empty segment are created at once, so that a full disk fails early. The index files of an
+    existing segment are opened by the first append, because an engine may open 10,000 logs and write to few of them.
 
     Args:
-        segment: the active segment; borrowed.
+        segment: the active segment. The log closes it, not the appender.
         config: settings of the topic when the segment became active.
         jitter_ms: subtracted from ``segment.ms`` for this segment.
         is_idle: True if nothing will be appended: no index file is created.
 
     Attributes:
-        room_bytes: batches of at most this size need no ``should_roll`` if they also keep the next two limits; negative
-            if that is not known.
-        room_ms: largest timestamp of such batches.
-        room_offset: largest offset of such batches.
+        room_bytes: maximum size of batches that need no call of ``should_roll``, if they also keep the limits
+            ``room_ms`` and ``room_offset``; negative if the limit is not known.
+        room_ms: largest timestamp of batches that need no call of ``should_roll``.
+        room_offset: largest offset of batches that need no call of ``should_roll``.
     """
 
     __slots__ = (
@@ -91,10 +90,12 @@ class Appender:
         self._first_timestamp_ms: int | None = None
         self._largest_ms = -2  # at most the segment's largest timestamp, which is looked up when a batch is later
         self._latest_ms: int | None = None  # latest timestamp before a roll; None: decided by the clock, or not known
-        self._builders: tuple[IndexBuilder, ...] = ()  # one a role of ``components.indexes``; empty: no index is open
+        self._builders: tuple[
+            IndexBuilder, ...
+        ] = ()  # one for each role of ``components.indexes``; empty: no index is open
         self._growing: tuple[
             tuple[IndexBuilder, IndexFile], ...
-        ] = ()  # of the indexes that all batches may have entries in; empty: not known
+        ] = ()  # indexes that get entries of any batch, not only of markers; empty: not known
         self._is_full: bool | None = None  # True if an index accepts no further entry; None: an index may have changed
         self.room_bytes, self.room_ms, self.room_offset = -1, -1, segment.base_offset + MAX_RELATIVE_OFFSET
         if not segment.size_bytes and not is_idle:
@@ -156,16 +157,16 @@ class Appender:
             self._begins_at(self._first_timestamp_ms)
 
     def append(self, batches: PreparedBatches, aborted: Mapping[int, AbortedTransaction] = NONE_ABORTED) -> None:
-        """Write batches that have their offsets; all or none.
+        """Write batches that have their offsets: either all, or none.
 
-        A full index gets no further entry: a search then scans a little further.
+        A full index gets no further entry; a search then scans more bytes of the log.
 
         Args:
             batches: the batches.
-            aborted: transactions that end with abort markers among the batches, by the marker's offset.
+            aborted: transactions that the batches abort, by the offset of their marker.
 
         Raises:
-            DiskFullError: no space for the bytes or their index entries; nothing of them stays written.
+            DiskFullError: no space for the bytes or their index entries; the append was undone.
             LogDirOfflineError: writing failed.
         """
         if not self._builders:
@@ -199,7 +200,7 @@ class Appender:
                 self._write_index(role, builder.add(batches, start, aborted))
 
     def _grow(self) -> tuple[tuple[IndexBuilder, IndexFile], ...]:
-        """Return the indexes with their builders that batches without transactions have entries in; keep the result."""
+        """Return and store the builders and files of the open indexes, without the transaction index."""
         opened = self.segment.indexes()
         self._growing = tuple(
             (builder, opened[role])
@@ -211,8 +212,8 @@ class Appender:
     def finish(self) -> None:
         """Write the closing entries and seal the segment.
 
-        If nothing was appended since the segment was opened, its closing entries are already in the files. After a truncation
-        they are not: call ``prepare`` first.
+        If nothing was appended since the segment was opened, its closing entries are already in the files. After a
+        truncation, the closing entries are missing: call ``prepare`` first.
 
         Raises:
             OutOfResourcesError: no space or no descriptors for the closing entries; the segment is not sealed.
@@ -226,12 +227,13 @@ class Appender:
             raise ClosedError(f"closing a segment failed, {error.reason}: open the log again") from error
 
     def _take_back(self, start: int) -> None:
-        """Truncate the bytes of a failed append from ``start`` on, whose index entries were not written.
+        """Undo a failed append: truncate the ``.log`` file to ``start``, and remove the index entries of the append.
 
-        The builders have seen these batches, so new builders begin after the remaining entries.
+        The builders have received these batches, so new builders replace them and continue after the remaining entries.
 
         Raises:
-            ClosedError: no descriptors or no space for the truncation: the files hold more than the log counts.
+            ClosedError: no descriptors or no space for the truncation; the files contain bytes that the log does not
+                count.
         """
         try:
             self._cut_to(start)
@@ -255,9 +257,9 @@ class Appender:
         return zip(self._components.indexes, self._builders, strict=True)
 
     def _entries(self, role: IndexRole, found: IndexFormat[Any]) -> bytes:
-        """Return the entries to continue after; rebuild them if the last entry of a time index does not match the log.
+        """Return the stored entries of an index; rebuild them if the last entry of a time index contradicts the log.
 
-        Such an entry fits the segment's bounds and passes the usual check, but no later entry could follow it.
+        Such an entry fits the segment's bounds and passes the usual check, but no correct entry could follow it.
         """
         segment, largest = self.segment, self.segment.largest
         entries = bytes(segment.index_entries(role))
@@ -271,8 +273,8 @@ class Appender:
     def _begun(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> tuple[IndexBuilder, bytes]:
         """Return the builder that continues after ``entries``, and the entry bytes that must be written at once.
 
-        Entries may lack the segment's largest timestamp. A time index must have it before it gets an entry of a later batch,
-        which says that no earlier batch has a larger timestamp.
+        The entries of a time index may lack the segment's largest timestamp. The index must have that timestamp before
+        it gets an entry of a later batch, because each entry states that no earlier batch has a larger timestamp.
         """
         segment, largest = self.segment, self.segment.largest
         builder = found.builder(segment.base_offset, self._config, entries=entries)
@@ -289,7 +291,9 @@ class Appender:
     def _open_index(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> IndexFile:
         name = self.segment.file_name(found.suffix)
         limit = self._config.segment_index_bytes // found.entry_bytes * found.entry_bytes
-        reserve = role is not IndexRole.TRANSACTION  # it never omits an entry, and reserved zeros would be entries
+        reserve = (
+            role is not IndexRole.TRANSACTION
+        )  # a transaction index omits no entry, and reserved zeros would be entries
         index = self.segment.files.open_index(
             name, max_bytes=max(limit, len(entries)) if reserve else MAX_FILE_BYTES, writable=True, reserve=reserve
         )
@@ -312,7 +316,7 @@ class Appender:
         return max_timestamp_ms - first if first >= 0 else self._components.env.clock.now_ms() - self._created_ms
 
     def _begins_at(self, first_timestamp_ms: int) -> None:
-        """Note the timestamp of the segment's first batch, -1 if it has none."""
+        """Store the timestamp of the segment's first batch; -1 if the batch has none."""
         self._first_timestamp_ms, self.room_bytes = first_timestamp_ms, -1
         self._latest_ms = first_timestamp_ms + self._roll_ms() if first_timestamp_ms >= 0 else None
 

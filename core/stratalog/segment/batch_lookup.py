@@ -16,7 +16,7 @@ from stratalog.segment.readable import ReadableSegment, ReadOn
 from stratalog.segment.search import NEAR_BYTES, WINDOW_BYTES, agrees, batch_at, find_batch
 from stratalog.spi.indexes import IndexRole
 
-_LARGEST_BYTES: Final = (1 << 31) - 1  # of a segment
+_LARGEST_BYTES: Final = (1 << 31) - 1  # maximum size of a segment
 _HEAD_BYTES: Final = 64  # more than the header of any batch
 _FIRST_BYTES: Final = 4096  # read after the expected position of the first batch, if only headers are wanted
 _APART_BYTES: Final = 8 << 10  # entries further apart usually belong to large batches, one entry each
@@ -75,16 +75,16 @@ def find_batches(
         segment: local or in a tier.
         offset: the first wanted offset.
         components: the log's components.
-        max_bytes: maximal size of the range; it has at least one batch.
+        max_bytes: maximum size of the range. The first batch is in the range even if it is larger.
         bound: only batches that end below it are in the range.
         whole: True to read all bytes, with one read if the index is right. False to read only headers near both ends.
-        check_crc: True to compare each batch with its CRC; only if all bytes are read.
+        check_crc: True to compare each batch with its CRC; this needs ``whole``.
 
     Returns:
         The range; None if the segment ends below ``offset``.
 
     Raises:
-        CorruptBatchError: there is a bad entry where the first batch should be, or a batch reaches past its segment.
+        CorruptBatchError: the entry where the first batch should be is damaged, or a batch reaches past its segment.
     """
     asked = offset, max(0, min(max_bytes, _LARGEST_BYTES)), bound, whole, check_crc
     left, found = segment.left_at if isinstance(segment, ReadOn) else None, None
@@ -111,7 +111,10 @@ def find_batches(
 
 
 def _searched(segment: ReadableSegment, components: Components, asked: _Request) -> BatchRange | None:
-    """Return the first wanted batch by a search that checks the index; for ``whole`` also the batches after it."""
+    """Return the range with the first wanted batch, by a search that checks the index.
+
+    If all bytes are read, the range also has the batches after it.
+    """
     offset, max_bytes, bound, whole, _ = asked
     first = find_batch(segment, offset, components, read_bytes=0 if whole else NEAR_BYTES)
     if first is None:
@@ -128,7 +131,7 @@ def _searched(segment: ReadableSegment, components: Components, asked: _Request)
 
 
 def _read_at(segment: ReadableSegment, place: _Place, components: Components, asked: _Request) -> BatchRange | None:
-    """Read once at a place; return None if the read does not hold the batch, or the index entry is wrong."""
+    """Return the range by one read at ``place``; None if the read lacks the batch, or the index entry is wrong."""
     position, lead_bytes, batch_bytes, indexed_offset, is_guess = place
     offset, max_bytes, bound, whole, check_crc = asked
     if whole:
@@ -155,7 +158,7 @@ def _read_at(segment: ReadableSegment, place: _Place, components: Components, as
         return None
     start, end, last_offset = selected
     if start > lead_bytes or (is_guess and _BASE_OFFSET.unpack_from(data, start)[0] > offset):
-        return None  # this batch is after the wanted one
+        return None  # the batch at ``start`` is after the wanted one
     if whole:
         return _of(BatchRange, (position + start, position + end, last_offset, data[start:end], True))
     is_complete = start == end or end - start >= max_bytes or (not is_scanned and end + _HEAD_BYTES <= read_bytes)
@@ -165,7 +168,7 @@ def _read_at(segment: ReadableSegment, place: _Place, components: Components, as
 def _scanned(
     data: memoryview, base_offset: int, indexed_offset: int | None, components: Components, asked: _Request
 ) -> tuple[int, int, int] | None:
-    """Return the wanted batches that are whole in ``data`` as ``RecordFormat.select`` does, by a scan of all batches."""
+    """Return the same result as ``RecordFormat.select``, by a scan of all complete batches in ``data``."""
     offset, max_bytes, bound, _, check_crc = asked
     scanned = scan(components.formats, data, 0, len(data), check_crc=check_crc)
     tables, _, _ = ascending(scanned.tables, base_offset - 1, base_offset + MAX_RELATIVE_OFFSET + 1)
@@ -179,7 +182,11 @@ def _scanned(
 
 
 def _cut(tables: Sequence[BatchTable], number: int, row: int, max_bytes: int, bound: int) -> tuple[int, int, int]:
-    """Return start and end (bytes) and last offset of the batches that fit below ``bound``; the first one always fits."""
+    """Return start and end (bytes) and last offset of the batches from ``row`` on that fit and end below ``bound``.
+
+    Batches fit if they have at most ``max_bytes`` together; the first batch fits in any case. If it reaches the bound,
+    the range is empty, and the last offset is -1.
+    """
     start = end = tables[number].position[row]
     last_offset = -1
     for table in tables[number:]:
@@ -199,7 +206,7 @@ def _cut(tables: Sequence[BatchTable], number: int, row: int, max_bytes: int, bo
 
 
 def _places(segment: ReadableSegment, offset: int, components: Components) -> tuple[_Place, ...]:
-    """Return places to look for an offset, from the index; use the next place if the one before was wrong."""
+    """Return the places where the batch with ``offset`` may be, according to the index, in the order to try them."""
     base_offset = segment.base_offset
     if offset <= base_offset:
         return (_FIRST_BATCH,)
@@ -260,7 +267,7 @@ def _extended(segment: ReadableSegment, components: Components, asked: _Request,
 def _headers_at(
     segment: ReadableSegment, components: Components, position: int, limit: int, bound: int, indexed_offset: int | None
 ) -> BatchRange | None:
-    """Return the batches from a position on that one small read shows; None if a walk must find them."""
+    """Return the range of batches from ``position`` on, by one small read; None if a walk must find them."""
     data = segment.read(position, min(NEAR_BYTES, limit - position + _HEAD_BYTES))
     found = components.formats.get(data[FRAME_BYTES - 1]) if len(data) >= FRAME_BYTES else None
     if found is None:
@@ -281,7 +288,7 @@ def _headers_at(
 
 
 def _indexed_before(segment: ReadableSegment, components: Components, limit: int, bound: int) -> OffsetPosition | None:
-    """Return the index entry before the last one below ``limit`` and the bound; the last one if it is the first."""
+    """Return the second-last index entry below ``limit`` (bytes) and ``bound``; the last one if there is only one."""
     index, base_offset = components.indexes[IndexRole.OFFSET], segment.base_offset
     try:
         entries = segment.index_entries(IndexRole.OFFSET)
@@ -302,7 +309,10 @@ def _walked(
     bound: int,
     near: OffsetPosition | None,
 ) -> tuple[int, int]:
-    """Return the end and last offset of a range batch by batch: for formats without ``select``, and after an error."""
+    """Return the end position and last offset of a range, by a walk over its batches.
+
+    The walk is for formats without ``select``, and for damaged batches.
+    """
     end, last_offset = start, _ = begun
     if near is not None and near.position > end:
         batch = batch_at(segment, near.position, components)

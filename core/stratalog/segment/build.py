@@ -37,7 +37,7 @@ Transform: TypeAlias = Callable[[Chunk, BatchTable], Iterable[Buffer]]
 
 @dataclass(frozen=True, slots=True)
 class BuiltSegment:
-    """A finished segment that is not published yet. Its batches are a ``ByteSource``.
+    """A finished segment that is not published yet. It is a ``ByteSource`` of its batches.
 
     Attributes:
         files: the folder of its files.
@@ -76,7 +76,7 @@ class BuiltSegment:
     def reader(self) -> Segment:
         """Open the segment for reading, with the index entries in memory; the caller closes it."""
         log_name = self.names[LOG_SUFFIX]
-        names = {EXTRA_SUFFIX: log_name + EXTRA_SUFFIX, **self.names}  # the usual name is that of a replaced segment
+        names = {EXTRA_SUFFIX: log_name + EXTRA_SUFFIX, **self.names}  # the usual name may belong to a replaced segment
         log = self.files.open_segment(log_name)
         segment = Segment(
             self.files,
@@ -96,17 +96,18 @@ class BuiltSegment:
 
 
 class SegmentBuilder:
-    """Builder of one segment. A context manager that discards after an error. For one thread, without the log's lock.
+    """Builder of one segment. As a context manager, it removes the segment's files after an error.
 
-    Index entries are collected in memory, at most ``segment.index.bytes`` of each kind except for aborted transactions.
+    One thread at a time may use it, without the log's lock. Index entries are collected in memory, at most
+    ``segment.index.bytes`` of each kind except for aborted transactions.
 
     Args:
         files: folder for the files.
         base_offset: base offset of the segment.
         components: the log's components.
         config: settings of the topic.
-        names: names of the files to write, by suffix. None: the ``.cleaned`` names of the log and of all indexes. Indexes
-            without a name stay in memory.
+        names: names of the files to write, by suffix. None: the ``.cleaned`` names of the log and of all indexes.
+            Indexes without a name stay in memory.
         durable: True to make the finished files durable, with the modification time of the segment.
     """
 
@@ -143,10 +144,10 @@ class SegmentBuilder:
 
         Args:
             data: the batches.
-            aborted: the transactions that end with abort markers among the batches, by the marker's offset.
+            aborted: the transactions that the batches abort, by the offset of their marker.
 
         Raises:
-            DiskFullError: no space for them.
+            DiskFullError: no space for the batches.
             LogDirOfflineError: writing failed.
         """
         start = self._log.append(data)
@@ -154,7 +155,7 @@ class SegmentBuilder:
             self._entries.add(table, start, aborted)
 
     def append_damaged(self, data: Buffer) -> None:
-        """Write bytes that are no good batches, to preserve them for a later inspection; errors as ``append``."""
+        """Write damaged bytes, to preserve them for a later inspection; raise the same errors as ``append``."""
         self._log.append(data)
 
     def finish(self, end_offset: int, modified_ms: int) -> BuiltSegment:
@@ -219,14 +220,14 @@ class SegmentBuilder:
 
 
 class RollingBuilder:
-    """Builder of adjacent segments: each is finished before it would be too large. For one thread.
+    """Builder of adjacent segments: each is finished before it would be too large. One thread at a time may use it.
 
     Args:
-        begin: begins the segment with this base offset.
+        begin: returns the builder of a segment with the given base offset.
         done: receives each finished segment, and owns its files unless it raises an error.
-        clock: gives the modification time of a finished segment.
+        clock: returns the modification time of a finished segment.
         base_offset: base offset of the first segment.
-        limit_bytes: maximal size of a segment, unless a single write is larger.
+        limit_bytes: maximum size of a segment, unless a single write is larger.
 
     Attributes:
         next_offset: offset after the last batch.
@@ -249,8 +250,8 @@ class RollingBuilder:
         """Write whole batches with the offsets ``first`` to ``last``.
 
         Raises:
-            OffsetsOutOfOrderError: ``first`` is below the offsets before.
-            StorageError: a segment before was not finished, so its records are missing; see ``discard``.
+            OffsetsOutOfOrderError: ``first`` is below ``next_offset``.
+            StorageError: an earlier segment was not finished, so its records are missing; see ``discard``.
             Others: as ``SegmentBuilder.append``, and those of ``begin`` and ``done``.
         """
         self._check_complete()
@@ -267,9 +268,9 @@ class RollingBuilder:
         self.next_offset = last + 1
 
     def finish(self, end_offset: int | None = None) -> None:
-        """Finish the last segment, which ends at ``end_offset``; None: after the last batch.
+        """Finish the last segment, which ends at ``end_offset``; None means that it ends after the last batch.
 
-        There is no segment without offsets. Raises the errors of ``append``.
+        A segment without offsets is not created. Raises the same errors as ``append``.
         """
         self._check_complete()
         end = self.next_offset if end_offset is None else end_offset
@@ -279,7 +280,7 @@ class RollingBuilder:
             self._finish(end)
 
     def discard(self) -> None:
-        """Remove the segment that is not finished; the next batch may repeat its offsets."""
+        """Remove the unfinished segment. The next batch may have the same offsets again."""
         if self._builder is not None:
             self._builder.discard()
             self._builder = None

@@ -52,7 +52,12 @@ class FormatTable:
         return found if found is not None else self._looked_up(magic)
 
     def of(self, magic: int, file: str, position: int) -> RecordFormat:
-        """Return the format of this magic; raise CorruptBatchError if there is none, other errors as ``get``."""
+        """Return the format of this magic.
+
+        Raises:
+            CorruptBatchError: no format has this magic; ``file`` and ``position`` are those of the error.
+            Others as ``get``.
+        """
         found = self.opened.get(magic) or self.get(magic)
         if found is None:
             raise CorruptBatchError(f"unknown magic {magic}", file, position)

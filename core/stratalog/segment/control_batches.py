@@ -19,17 +19,17 @@ CONTROL_MAGIC: Final = 2  # magic of every control batch: older formats have no 
 
 
 def without_markers(table: BatchTable) -> BatchTable:
-    """Return the batches of a table that hold data; in older formats the control bit has no meaning."""
+    """Return the batches of a table without its control batches. Below magic 2, the control bit has no meaning."""
     if table.magic < CONTROL_MAGIC or not any(map(CONTROL_BIT.__and__, table.attributes)):
         return table
     return table.keep([not attributes & CONTROL_BIT for attributes in table.attributes])
 
 
 def read_control(data: Buffer, batch: RecordBatch, components: Components) -> ControlRecord | None:
-    """Return the first record of a control batch in ``data``; Kafka ignores later ones, too.
+    """Return the first record of a control batch in ``data``. As in Kafka, later records are ignored.
 
-    The result is None for a batch of data, an emptied batch, an unknown type, and a record that cannot be parsed. Kafka also
-    ignores such records when it replays a log.
+    The result is None for a data batch, an empty batch, an unknown type, and a record that cannot be parsed. Kafka also
+    ignores such batches when it replays a log.
     """
     found = components.formats.get(batch.magic)
     if not batch.is_control or batch.record_count <= 0 or found is None:
@@ -63,7 +63,7 @@ def control_batch(
         record: content of the record.
         timestamp_ms: timestamp of the record.
         base_offset: offset of the record.
-        leader_epoch: leader epoch of the log; needed if a quorum writes.
+        leader_epoch: leader epoch of the log; only needed in the log of a KRaft quorum.
         producer_id: id of the producer whose transaction ends.
         producer_epoch: epoch of that producer.
     """

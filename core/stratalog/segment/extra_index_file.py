@@ -1,8 +1,7 @@
 """Extra indexes of one segment: their creation and their bytes, which docs/formats/extra.md describes.
 
-The same bytes are stored in a file beside a closed segment and uploaded to a tier with it. No extra index is required:
-bytes
-that fail a check count as missing.
+The same bytes are stored in a file beside a closed segment and uploaded to a tier with it. Logs work without extra
+indexes: bytes that fail a check count as missing.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger(__name__)
 MAX_INDEX_BYTES: Final = 64 << 20
-_CHECKED_KEYS: Final = 256  # of a segment, in each index of a plugin
+_CHECKED_KEYS: Final = 256  # number of keys that each index of a plugin must not exclude
 _MAX_SECTIONS: Final = 255
 _MAGIC: Final = b"STLGEXT1"
 _SECTION: Final = struct.Struct("<QIB")  # size, CRC, length of the label
@@ -76,7 +75,7 @@ class IndexSection:
 
 @dataclass(frozen=True, slots=True)
 class PackedExtras:
-    """Directory at the end of the bytes: identity of the segment, and the sections of its indexes."""
+    """Directory of packed extra indexes: identity of the segment, and the section of each index by its label."""
 
     identity: Identity
     sections: Mapping[str, IndexSection]
@@ -91,7 +90,7 @@ class PackedExtras:
 
 
 def pack_extras(identity: Identity, indexes: Mapping[str, Buffer]) -> list[Buffer]:
-    """Return the bytes, in parts to be written one after the other."""
+    """Return extra indexes and their directory as packed bytes, in parts to be written in this order."""
     directory = b"".join(
         _SECTION.pack(memoryview(data).nbytes, crc32c(data), len(label)) + label.encode("ascii")
         for label, data in indexes.items()
@@ -101,7 +100,7 @@ def pack_extras(identity: Identity, indexes: Mapping[str, Buffer]) -> list[Buffe
 
 
 def unpack_extras(read: ReadBytes, size_bytes: int) -> PackedExtras | None:
-    """Read the directory at the end of such bytes; return None if there is none, or it is damaged."""
+    """Return the directory of packed extra indexes of ``size_bytes``; None if it is missing or damaged."""
     body_bytes = size_bytes - _TRAILER.size
     if body_bytes < 0:
         return None
@@ -137,18 +136,25 @@ def _trailer(directory_bytes: int, count: int, found: Identity, crc: int) -> byt
 
 
 def stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]:
-    """Return the present ones of these indexes from the file beside a closed segment; none if it is of other bytes."""
+    """Return the extra indexes of a closed segment from the file beside it, by label.
+
+    Missing and damaged indexes are left out. The result is empty if the file describes other bytes than the segment
+    has.
+    """
     try:
         with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
             packed = _of_now(segment, file)
             found = {} if packed is None else {label: packed.index(label, file.read) for label in labels}
-    except SegmentGoneError:  # there is no such file, or the segment was deleted, which its readers will notice
+    except SegmentGoneError:  # no such file, or the segment was deleted; then its readers get this error too
         return {}
     return {label: data for label, data in found.items() if data is not None}
 
 
 def stored_labels(segment: Segment) -> tuple[str, ...]:
-    """Return the labels in the file beside a closed segment, without reading indexes; none if it is of other bytes."""
+    """Return the labels in the extra index file of a closed segment, without reading the indexes.
+
+    The result is empty if the file describes other bytes than the segment has.
+    """
     try:
         with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
             packed = _of_now(segment, file)
@@ -171,9 +177,9 @@ def build_extras(
     """Build the indexes of a closed segment, by label, in one pass over its records.
 
     Raises:
-        CorruptBatchError: a batch is bad; no index is built.
-        PluginError: a builder raised an error that is no StorageError, returned no index, or made an index that excludes a
-            key of the segment.
+        CorruptBatchError: a batch is damaged; no index is built.
+        PluginError: a builder raised an error that is not a StorageError, returned no index, or returned an index that
+            excludes a key of the segment.
     """
     extras = {label: components.extras.of(label) for label in labels}
     guards = {label: components.extras.guard(label) for label in labels}

@@ -1,4 +1,4 @@
-"""The bytes of a segment's ``.log`` file from a segment store that may return wrong ones."""
+"""Reads of ``.log`` files, with checks for segment stores that do not come with stratalog."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stratalog.spi.segment_store import LogFiles, SegmentFile
 if TYPE_CHECKING:
     from stratalog.segment.segment import Segment
 
-_OTHER_STEP_BYTES: Final = 4093  # a prime, so that the pieces have other borders than those of any other reader
+_OTHER_STEP_BYTES: Final = 4093  # a prime number: these reads begin at other positions than any other reads
 
 
 def file_chunks(
@@ -26,11 +26,11 @@ def file_chunks(
 ) -> Iterator[Buffer]:
     """Yield the bytes of a segment from its start, in pieces of at most ``chunk_bytes``.
 
-    ``files`` is the folder of the segment. If the segment store does not come with stratalog, each batch must pass its CRC: the store may read other bytes than
-    it has, and after the upload the segment leaves local disk.
+    ``files`` is the folder of the segment. If the segment store does not come with stratalog, the CRC of each batch is
+    checked: such a store may return wrong bytes, and after the upload, the segment is deleted from local disk.
 
     Raises:
-        CorruptBatchError: a batch that such a store read is bad.
+        CorruptBatchError: a batch from a store that does not come with stratalog is damaged.
     """
     if guard_of(files) is None:
         for position in range(0, segment.size_bytes, chunk_bytes):
@@ -43,9 +43,9 @@ def file_chunks(
 
 
 def check_listed(files: LogFiles, names: Iterable[str]) -> None:
-    """Check that a folder does not list the index of a segment without its ``.log`` file, although the file can be opened.
+    """Raise an error if a folder lists the index of a segment, but not its ``.log`` file, which can be opened.
 
-    Without the file, records would be missing. A folder of a store that comes with stratalog is not checked.
+    Without the ``.log`` file, records would be missing. A folder of a store that comes with stratalog is not checked.
 
     Args:
         files: the folder.
@@ -68,7 +68,7 @@ def check_listed(files: LogFiles, names: Iterable[str]) -> None:
 
 
 def check_sizes(files: LogFiles, segments: Iterable[Segment]) -> None:
-    """Check that the opened files have the listed sizes, before recovery truncates a file.
+    """Raise an error if an opened ``.log`` file does not have its listed size, before recovery truncates a file.
 
     A folder of a store that comes with stratalog is not checked.
 
@@ -94,7 +94,7 @@ def _has_bytes(files: LogFiles, name: str) -> bool:
 
 
 def check_same_bytes(log: SegmentFile, position: int) -> None:
-    """Check that a file ends at its ``size_bytes``, and that reads with other borders return the same bytes.
+    """Raise an error if a file does not end at its ``size_bytes``, or if two different reads return different bytes.
 
     Recovery calls this before it truncates a file at ``position``. A file of a store that comes with stratalog is not
     read.
@@ -104,7 +104,7 @@ def check_same_bytes(log: SegmentFile, position: int) -> None:
         position: first byte to compare.
 
     Raises:
-        PluginError: two reads returned other bytes for the same positions, or the file has bytes after its end.
+        PluginError: two reads returned different bytes for the same positions, or the file has bytes after its end.
     """
     guard = guard_of(log)
     if guard is None:

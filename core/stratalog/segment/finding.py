@@ -29,20 +29,20 @@ class FindingKind(StrEnum):
     SIZE = "size"
     FILE = "file"
     LOG = "log"
-    ORPHAN = "orphan"  # no damage: the object waits for the collector
+    ORPHAN = "orphan"  # no damage: the collector will delete the object
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One problem.
+    """One problem that a check found.
 
     Attributes:
         kind: the kind of the problem.
         place: path of the file, or key of the object.
-        position: position in it (bytes).
+        position: position in the file or object (bytes).
         text: description.
-        segment: in a tier, the affected segment, if it is one.
-        log: in a tier, the affected log.
+        segment: the affected segment of a tier; None if the problem is not in one segment of a tier.
+        log: the affected log of a tier; None outside of a tier.
     """
 
     kind: FindingKind

@@ -1,4 +1,4 @@
-"""Framing of entries of any magic: the 17 bytes that all formats share, and walks over whole batches in large pieces.
+"""Framing of entries of any magic: the 17 bytes that all formats share, and walks over whole batches.
 
 Source: apache/kafka LogInputStream, FileLogInputStream.
 """
@@ -31,7 +31,11 @@ class OffsetOverflowError(CorruptBatchError):
 
 
 class MixedScan(NamedTuple):
-    """Tables of batches, one for each run of equal magic, and why and where (bytes into the buffer) the scan stopped."""
+    """Result of a scan: one table for each run of batches of equal magic.
+
+    ``stop`` is the reason for the end of the scan, ``stop_position`` its position in the buffer (bytes), and ``reason``
+    the description of damage.
+    """
 
     tables: tuple[BatchTable, ...]
     stop: ScanStop
@@ -40,7 +44,7 @@ class MixedScan(NamedTuple):
 
 
 def scan(formats: FormatTable, data: Buffer, start: int, end: int, *, check_crc: bool) -> MixedScan:
-    """Scan all whole batches in [start, end) of ``data``, of any magic. Bad bytes never raise an error."""
+    """Scan all whole batches of any magic in [start, end) of ``data``. Damaged bytes end the scan without an error."""
     tables: list[BatchTable] = []
     position = start
     while True:
@@ -63,7 +67,9 @@ def scan(formats: FormatTable, data: Buffer, start: int, end: int, *, check_crc:
 
 
 class EpochSetter:
-    """Converter that gives all batches of a file another leader epoch, which no CRC covers; the file comes in pieces.
+    """Converter that sets the leader epoch of all batches in a file that is read in pieces.
+
+    The CRCs stay valid, because no CRC covers the leader epoch.
 
     Batches of magic 0 and 1 have no epoch and stay as they are. All bytes after an invalid entry stay as well.
 
@@ -77,7 +83,7 @@ class EpochSetter:
         self._rest = bytearray()  # first bytes of the next batch's frame
 
     def feed(self, piece: Buffer) -> bytearray:
-        """Return the next converted bytes; only an incomplete frame is kept for the next call."""
+        """Return the converted bytes of the next piece. An incomplete frame at its end is kept for the next call."""
         data = self._rest + piece
         at = self._ahead
         while at + FRAME_BYTES <= len(data):
@@ -130,24 +136,25 @@ def walk(
 ) -> Iterator[Chunk]:
     """Yield the batches of a segment from ``position`` (the start of a batch) to its end.
 
-    Unlike Kafka, offsets must ascend from batch to batch, because no CRC covers them. Each read returns a whole batch, or the
-    next read asks for more bytes, or the walk raises an error. A walk therefore always ends, also if the file is too short.
+    Unlike in Kafka, offsets must ascend from batch to batch, because no CRC covers them. Each read returns a whole
+    batch, or the next read asks for more bytes, or the walk raises an error. A walk therefore always ends, also if the
+    file is too short.
 
     Args:
         segment: local or in a tier.
-        position: bytes.
+        position: start position (bytes).
         components: the log's components.
         check_crc: True to compare each batch with its CRC.
-        read_bytes: size of a read, 0 is ``limits.read.bytes``; only a larger batch is read with more.
+        read_bytes: size of a read; 0 means ``limits.read.bytes``. A batch that is larger needs a larger read.
         below: offset that no batch may reach; None for the active segment, whose end moves.
-        until: position that no read crosses before all batches up to it are yielded; a caller can stop there.
-        read: function that reads, from a position so many bytes; None is ``segment.read``.
-        relative_to: offset from which 31 bits must suffice; None is the segment's base offset.
+        until: position (bytes) that no read crosses before all batches up to it are yielded; the caller can stop there.
+        read: function of a position and a size that reads bytes; None means ``segment.read``.
+        relative_to: offset that the offsets may exceed by at most 2^31 - 1; None means the segment's base offset.
 
     Raises:
-        CorruptBatchError: an entry is bad or truncated, or the file is shorter than the segment; all good entries before
-            were yielded.
-        OffsetOverflowError: as CorruptBatchError, but only the distance from ``relative_to`` is wrong.
+        CorruptBatchError: an entry is damaged or truncated, or the file is shorter than the segment. All good entries
+            before it were yielded.
+        OffsetOverflowError: the entry is good, but its offset exceeds ``relative_to`` by too much.
     """
     end, after = segment.size_bytes, segment.base_offset - 1
     beyond = (segment.base_offset if relative_to is None else relative_to) + MAX_RELATIVE_OFFSET + 1
@@ -192,10 +199,11 @@ def _out_of_place(
 def ascending(
     tables: tuple[BatchTable, ...], after: int, beyond: int
 ) -> tuple[tuple[BatchTable, ...], RecordBatch | None, int]:
-    """Return the batches before the first misplaced one, the misplaced batch, and the offset that it had to be below.
+    """Return the batches before the first misplaced batch, that batch or None, and the offset that it had to be below.
 
-    Offsets must be above those of earlier batches and below ``beyond``. If two batches contradict each other, the second is
-    misplaced. If the second begins exactly where it would after a correct first batch, the first is misplaced.
+    Offsets must be above ``after``, above those of earlier batches, and below ``beyond``. If two batches contradict
+    each other, the second is misplaced. If the second begins exactly where it would after a correct first batch, the
+    first is misplaced.
     """
     for number, table in enumerate(tables):
         firsts, lasts = table.base_offset, table.last_offset
@@ -214,7 +222,11 @@ def ascending(
 
 
 def _entry_bytes(data: memoryview, segment: ReadableSegment, position: int, components: Components) -> int:
-    """Return the size of the entry at the start of ``data`` that did not fit; raise if the segment ends inside it."""
+    """Return the size of the entry at the start of ``data``, which has only a part of it.
+
+    Raises:
+        CorruptBatchError: the segment ends inside the entry, the entry is too large, or its format refuses it.
+    """
     left = segment.size_bytes - position
     if left < FRAME_BYTES or len(data) < FRAME_BYTES:
         raise CorruptBatchError(f"the last entry is cut off after {left} bytes", segment.label, position)

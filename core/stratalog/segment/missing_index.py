@@ -18,12 +18,12 @@ from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.spi.indexes import IndexBuilder, IndexFormat, IndexReader, IndexRole
 
-_TAG: Final = b"held"  # entries of another format, from a tier, begin differently
+_TAG: Final = b"held"  # entries in another format, from a tier, begin with other bytes
 _ENTRY: Final = Struct("<4sqqqq")
 
 
 class MissingIndex(IndexFormat[Any]):  # Any: entries of every kind
-    """An index format without files."""
+    """Base of the replacements: an index format without files."""
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
         """Return the size of all entries: nothing is truncated."""
@@ -113,7 +113,7 @@ class _TransactionBuilder(_Builder):
         )
 
 
-class _Reader(IndexReader[Any]):  # Any: as above
+class _Reader(IndexReader[Any]):  # Any: entries of every kind
     """A reader over aborted transactions, ascending by the offset of their markers."""
 
     def __init__(self, entries: tuple[AbortedTransaction, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Reused memory for reads: allocating fresh pages takes the system as much time as decoding what is read into them."""
+"""Reused memory for reads: the system needs as much time to allocate fresh pages as a decoder needs for their bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final, Self, TypeAlias
 from stratalog.env.forks import ends_with_fork
 from stratalog.segment.readable import ReadableSegment
 
-_MOST: Final = 4  # maximal number of buffers of one reader that are in use at once
+_MOST: Final = 4  # maximum number of buffers of one reader
 _LINE_BYTES: Final = 64  # of the processor's caches
 _MALLOC_BYTES: Final = 16  # between the start of a page and a large buffer
 
@@ -25,11 +25,11 @@ position on; in that memory if this saves a copy."""
 class ReusedReads:
     """Reads of segments into buffers that are used again when no view of them is left.
 
-    A caller that keeps a view of the bytes, or columns over them, keeps them unchanged. For one thread. A context manager that
-    leaves its buffers to the next reader.
+    A buffer is not reused while the caller keeps a view of its bytes, or columns over them. One thread at a time may
+    use this object. As a context manager, it passes its buffers to the next reader at the end.
 
     Args:
-        usual_bytes: size of a usual read; larger ones get their own memory.
+        usual_bytes: size of a usual read; a larger read gets its own memory.
         spare: buffers of readers that have ended. Several readers may share it, because its operations are atomic.
     """
 
@@ -86,7 +86,7 @@ class BufferPool:
     """A few buffers for readers of any thread, used again when no view of them is left. Thread-safe.
 
     Args:
-        usual_bytes: size of a usual read; larger ones get no buffer.
+        usual_bytes: size of a usual read; a larger read gets no buffer.
     """
 
     def __init__(self, usual_bytes: int) -> None:
@@ -111,7 +111,10 @@ class BufferPool:
 
 
 def is_free(buffer: bytearray) -> bool:
-    """Return True if no view of the buffer exists: only then can its size change, which this test tries and undoes."""
+    """Return True if no view of the buffer exists.
+
+    A buffer with a view cannot change its size. The test changes the size, and undoes the change.
+    """
     try:
         buffer.pop()
     except BufferError:

@@ -20,7 +20,7 @@ class StoresArrow(Protocol):
     def stored_arrow(self, start: int, end: int, columns: Sequence[str] | None) -> Iterator[pyarrow.RecordBatch] | None:
         """Return the data records with offsets in [start, end) as Arrow batches in ``arrow_schema(columns)``.
 
-        None if the segment is stored as batches. Records of aborted transactions are included.
+        The result is None if the segment is stored as batches. Records of aborted transactions are included.
         """
 
 

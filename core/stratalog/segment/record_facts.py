@@ -1,4 +1,4 @@
-"""Facts about the records of a closed segment that no batch header and no index of Kafka's holds."""
+"""Facts about the records of a closed segment that neither batch headers nor Kafka's indexes contain."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _LOGGER: Final = logging.getLogger(__name__)
 def with_record_facts(info: SegmentInfo, segment: ReadableSegment, components: Components) -> SegmentInfo:
     """Return ``info`` with the number of data records of the segment, and their least timestamp.
 
-    Records are decoded for this without keys and values, because a batch header has the timestamp of its first record, and
-    others may be older. If a batch is bad, both facts stay unknown.
+    Records are decoded without keys and values, because a batch header has only the timestamp of its first record, and
+    later records may be older. With LogAppendTime, the headers suffice. If a batch is damaged, both facts stay unknown.
 
     Raises:
         SegmentGoneError: the file is gone.
@@ -44,7 +44,7 @@ def with_record_facts(info: SegmentInfo, segment: ReadableSegment, components: C
 def _of_table(
     chunk: Chunk, table: BatchTable, segment: ReadableSegment, components: Components
 ) -> list[tuple[int, int]]:
-    """Return the number of data records and the least timestamp (ms) of parts of a table."""
+    """Return the number of data records and their least timestamp (ms), for each part of a table."""
     if table.magic < 2:
         shown = table
     elif any(map(CONTROL_BIT.__and__, table.attributes)):

@@ -28,7 +28,8 @@ Replay = Callable[[Chunk, BatchTable], Mapping[int, AbortedTransaction]]
 class Recovered:
     """Good part of a segment, as a scan found it.
 
-    ``damage`` is the error that stopped the scan, None if all is good. ``entries`` holds the contents of each index.
+    ``valid_bytes`` and ``end_offset`` are the end of the good part. ``damage`` is the error that stopped the scan; None
+    if the whole segment is good. ``entries`` has the contents of each index.
     """
 
     valid_bytes: int
@@ -47,10 +48,10 @@ def recovered(
     *,
     below: int | None = None,
 ) -> Recovered:
-    """Scan a segment once, with CRCs, up to the first entry that is bad or truncated. Writes nothing.
+    """Scan a segment once, with CRCs, up to the first entry that is damaged or truncated. Writes nothing.
 
-    ``on_bytes`` is called after each chunk. ``below`` is the offset that no batch may reach: the base offset of the next
-    segment.
+    ``replay`` receives the good batches. ``on_bytes`` is called with the size of each checked chunk. ``below`` is the
+    offset that no batch may reach: the base offset of the next segment.
     """
     entries = IndexEntries(components.indexes, segment.base_offset, config)
     valid_bytes, end_offset = 0, segment.base_offset

@@ -54,9 +54,9 @@ def transaction_index(segment: ReadableSegment, components: Components) -> Index
 
 
 def index_floor(segment: ReadableSegment, offset: int, components: Components) -> OffsetPosition | None:
-    """Return the last index entry at or below ``offset``; None if there is none after the segment's start, or it is wrong.
+    """Return the last index entry at or below ``offset``; None if there is none, or if the index is damaged.
 
-    If the index is right, a batch ends with the entry's offset.
+    An entry at position 0 is ignored. If the index is right, a batch ends with the entry's offset.
     """
     if offset <= segment.base_offset:
         return None
@@ -69,9 +69,10 @@ def index_floor(segment: ReadableSegment, offset: int, components: Components) -
 
 
 def agrees(tables: Sequence[BatchTable], indexed_offset: int) -> bool:
-    """Return True if batches begin where an index entry says, and one of them ends with the entry's offset.
+    """Return True if batches agree with the index entry whose position they were read from.
 
-    Kafka before 4.1 writes the last offset of an append, which may be that of a later batch.
+    One of the batches must end with ``indexed_offset``. It need not be the first one: Kafka before 4.1 indexes the last
+    offset of an append, which may be that of a later batch.
     """
     if not tables or tables[0].last_offset[0] > indexed_offset:
         return False
@@ -88,7 +89,7 @@ def checked_position(segment: ReadableSegment, position: int, offset: int, compo
 
 
 def last_indexed_position(segment: ReadableSegment, components: Components) -> int:
-    """Return the position (bytes) of the last batch that the offset index names correctly; 0 if there is none."""
+    """Return the position (bytes) in the last offset index entry if a batch begins there; otherwise 0."""
     reader = offset_index(segment, components)
     if not len(reader):
         return 0
@@ -119,10 +120,10 @@ def chunks_from(
     until: int | None = None,
     read: Callable[[int, int], memoryview] | None = None,
 ) -> Iterator[Chunk]:
-    """Yield batches of the segment from the one that holds ``offset``, or an earlier one; otherwise as ``walk``.
+    """Yield the chunks of a segment, from the batch that contains ``offset`` or an earlier batch on.
 
-    The first read shows if the index is right. If it is wrong, the walk begins at the segment's start: this costs time, but
-    never gives a wrong result.
+    The other arguments and the errors are those of ``walk``. The first read shows if the index is right. If it is
+    wrong, the walk begins at the segment's start: this costs time, but never gives a wrong result.
     """
     walked = partial(walk, segment, check_crc=check_crc, read_bytes=read_bytes, below=below, until=until, read=read)
     entry = index_floor(segment, offset, components)
@@ -141,9 +142,10 @@ def chunks_from(
 
 
 def byte_range(segment: ReadableSegment, start: int, stop: int, components: Components) -> tuple[int, int | None]:
-    """Return where the batches of offsets [start, stop) begin and end (bytes), as the index tells; check it before use.
+    """Return the positions (bytes) where the batches with offsets [start, stop) begin and end, according to the index.
 
-    The end is None if the index does not tell it. No index is read for a range of the whole segment.
+    The index may be wrong, so the caller must check the batches. The end is None if the index has no entry for it. No
+    index is read for a range of the whole segment.
     """
     floor, end = index_floor(segment, start, components), end_position(segment, stop, components)
     position = 0 if floor is None else floor.position
@@ -177,7 +179,7 @@ def find_batch(
 ) -> tuple[int, RecordBatch] | None:
     """Return position and header of the first batch whose last offset is at or above ``offset``; None if there is none.
 
-    ``read_bytes`` is the size of a read, 0 is ``limits.read.bytes``.
+    ``read_bytes`` is the size of a read; 0 means ``limits.read.bytes``.
     """
     for chunk in chunks_from(segment, offset, components, check_crc=False, read_bytes=read_bytes):
         for table in chunk.tables:
@@ -192,7 +194,8 @@ def find_timestamp(
 ) -> TimestampOffset | None:
     """Return the first record with a timestamp at or above ``timestamp_ms`` and an offset at or above ``min_offset``.
 
-    Control batches count, as in Kafka. ``below`` is as in ``walk``.
+    The result is None if there is none. As in Kafka, records of control batches count. ``below`` is the offset that no
+    batch may reach; None for the active segment.
     """
     entry = _time_floor(segment, timestamp_ms, components)
     if entry is not None and entry.offset > min_offset:
@@ -213,8 +216,8 @@ def _selected_record(
 ) -> TimestampOffset | None:
     """Return the first record at or above ``timestamp_ms``, with one read and without tables of the batches before it.
 
-    Returns None if this is not possible: the indexes disagree, the record is not near the index entry, or the bytes are
-    unusual or damaged.
+    The result is None if this is not possible: the indexes disagree, the record is not near the index entry, or the
+    bytes are damaged or have another format.
     """
     place = index_floor(segment, entry.offset, components)
     if place is None or place.offset != entry.offset:
@@ -248,7 +251,7 @@ def _first_late(
     components: Components,
     entry: TimestampOffset | None,
 ) -> tuple[bool, TimestampOffset | None]:
-    """Return True if the time index entry is right (or there is none), and the first record that is not too old."""
+    """Return True if the time index entry is right (or None), and the first record at or above ``timestamp_ms``."""
     is_checked = entry is None
     for chunk in chunks:
         for table in chunk.tables:
@@ -274,7 +277,10 @@ def _late_record(
     timestamp_ms: int,
     min_offset: int,
 ) -> TimestampOffset | None:
-    """Return the first such record of one batch; errors name the segment's file and the position in it."""
+    """Return the first record of one batch with at least this timestamp and offset; None if there is none.
+
+    Errors name the segment's file and the position in it.
+    """
     found = components.formats.get(table.magic) or components.formats.of(table.magic, segment.label, chunk.position)
     batch = table if len(table) == 1 else table.take(row, row + 1)
     limit_bytes = components.limits.decompressed_bytes
@@ -289,9 +295,10 @@ def _late_record(
 
 
 def _time_floor(segment: ReadableSegment, timestamp_ms: int, components: Components) -> TimestampOffset | None:
-    """Return the time index entry before whose offset every record is older than ``timestamp_ms``, if it is right.
+    """Return the last time index entry with a timestamp below ``timestamp_ms``; None if there is none.
 
-    An entry with exactly this timestamp is not used: if its offset were wrong, the search could miss an earlier record.
+    If the entry is right, all records before its offset are older than ``timestamp_ms``. An entry with exactly this
+    timestamp is not used: if its offset were wrong, the search could miss an earlier record.
     """
     try:
         entries = segment.index_entries(IndexRole.TIME)
@@ -334,7 +341,9 @@ def aborted_transactions(
 
     ``segments`` begins with the segment that holds ``start``.
 
-    Source: apache/kafka TransactionIndex.collectAbortedTxns; the stop rule rests on the stored last stable offset.
+    The search ends at an entry whose last stable offset is at or above ``end``: later entries have no data below it.
+
+    Source: apache/kafka TransactionIndex.collectAbortedTxns.
     """
     found: list[AbortedTransaction] = []
     for segment in segments:
@@ -349,7 +358,10 @@ def aborted_transactions(
 def decode(
     chunk: Chunk, table: BatchTable, segment: ReadableSegment, components: Components, fields: Fields
 ) -> Iterator[RecordColumns]:
-    """Yield the records of some rows of a chunk; errors name the segment's file and the position in it."""
+    """Yield the records of ``table``, which has batches of ``chunk``.
+
+    Errors name the segment's file and the position in it.
+    """
     if not len(table):
         return
     found = components.formats.get(table.magic) or components.formats.of(table.magic, segment.label, chunk.position)
@@ -367,7 +379,10 @@ def decode_arrow(
     partition: int,
     columns: Sequence[str] | None,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield these columns of some rows as Arrow batches, which carry this partition; errors as ``decode``."""
+    """Yield the records of ``table``, which has batches of ``chunk``, as Arrow batches with these columns.
+
+    ``partition`` is the value of the column ``partition``. Raises the same errors as ``decode``.
+    """
     if not len(table):
         return
     found, limit_bytes = (

@@ -23,7 +23,7 @@ from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segment_store import IndexFile, LogFiles, SegmentFile
 
 MAX_FILE_BYTES: Final = (1 << 31) - 1  # maximal size of an index file
-DOUBTED: Final = frozenset({"damaged"})  # not a label: an extra index that was present could not be read
+DOUBTED: Final = frozenset({"damaged"})  # not a label: marks a segment with a damaged extra index
 _NO_EXTRAS: Final = frozenset[str]()
 _NONE: Final[Mapping[Any, Any]] = MappingProxyType({})  # shared by the many segments with nothing to store here
 
@@ -36,7 +36,7 @@ class Segment(ReadOn):
 
     Args:
         files: the log's folder.
-        base_offset: names the files.
+        base_offset: offset in the names of the files.
         end_offset: the first offset after the segment.
         components: the log's components.
         log: the opened ``.log`` file; the segment owns it from now on.
@@ -46,7 +46,7 @@ class Segment(ReadOn):
         start: position (bytes) in the file where the segment begins; above 0 if another segment has the bytes before.
 
     Attributes:
-        known_extras: labels of the extra indexes that were found and fit; used to build the missing ones.
+        known_extras: labels of the extra indexes that are known to exist and to fit the segment.
     """
 
     __slots__ = (
@@ -94,7 +94,11 @@ class Segment(ReadOn):
 
     @property
     def label(self) -> str:
-        """Path of the ``.log`` file, with the byte where the segment begins unless that is 0, and a stranger's store."""
+        """Path of the ``.log`` file, for error texts.
+
+        The text includes the position where the segment begins if it is not 0, and the plugin whose store has the file
+        if the store does not come with stratalog.
+        """
         path = self.files.path(self.file_name(LOG_SUFFIX))
         return place_in(self.files, f"{path}[{self.start}:]" if self.start else path)
 
@@ -147,7 +151,7 @@ class Segment(ReadOn):
         return into[: self.log.read_into(self.start + position, wanted)]
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return the bytes from ``position``, pinned until released."""
+        """Return a slice of ``size_bytes`` from ``position``. Its bytes are pinned until the slice is released."""
         return self.log.slice(self.start + position, size_bytes)
 
     def index_entries(self, role: IndexRole) -> Buffer:
@@ -255,7 +259,7 @@ class Segment(ReadOn):
             self.log.close()
 
     def extras_made(self, labels: frozenset[str]) -> None:
-        """Note that the file of extra indexes was written with these labels."""
+        """Record that the file of extra indexes was written with these labels."""
         self.components.index_cache.discard((self._token, label) for label in labels)
         self.known_extras = labels
 

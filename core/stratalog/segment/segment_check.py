@@ -1,4 +1,4 @@
-"""Check of a segment against itself: every batch, the index entries about it, and its records. One pass, by chunks."""
+"""Check of a segment: every batch, its index entries, and its records. The segment is read once, by chunks."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ class StoredIndex:
 
 @dataclass(slots=True)
 class SegmentReport:
-    """Content of a segment up to the first bad entry, and the findings.
+    """Content of a segment up to the first damaged entry, and the findings.
 
     Attributes:
-        end_offset: exclusive end of the good batches.
-        valid_bytes: their size.
-        batches: their number.
-        largest_ms: their largest timestamp.
+        end_offset: exclusive end offset of the good batches.
+        valid_bytes: size of the good batches.
+        batches: number of good batches.
+        largest_ms: largest timestamp of the good batches.
         records: number of decoded records, if records were checked.
-        findings: of batches and indexes.
+        findings: findings about batches and indexes.
         bad_records: findings of batches whose records cannot be decoded.
     """
 
@@ -100,12 +100,12 @@ def check_segment(
     """Check a segment of a log folder or of a tier: framing, CRCs, ascending offsets, indexes and records.
 
     Args:
-        segment: its ``end_offset`` bounds its offsets unless it is the last.
+        segment: the segment. Unless ``is_last``, no batch may reach its ``end_offset``.
         components: the log's components.
         indexes: the indexes to compare with the batches.
         records: True to decompress and decode every record.
-        replay: receives the good batches, as in recovery, and returns what the transaction index must hold. None if the
-            state of the producers is unknown; then no transaction counts as missing in the index.
+        replay: receives the good batches, as in recovery, and returns the entries that the transaction index must have.
+            None if the state of the producers is unknown; then no transaction counts as missing in the index.
         is_last: True for the log's last segment, where a truncated entry may be a torn write.
         on_bytes: called with the number of bytes that were checked.
     """
@@ -142,7 +142,10 @@ def check_segment(
 
 
 def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, components: Components) -> int | None:
-    """Return the start of the next good batch after a bad entry, with a good CRC and possible offsets; otherwise None."""
+    """Return the position of the next good batch after a damaged entry; None if there is none.
+
+    A good batch has a good CRC, and offsets from ``end_offset`` on that are possible in the segment.
+    """
     low, high = end_offset, segment.base_offset + MAX_RELATIVE_OFFSET
     # offsets at both ends of the range begin with the same bytes, which narrow the search
     ends = [offset.to_bytes(8, "big") for offset in (low, high)]
@@ -178,9 +181,10 @@ def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, c
 
 
 def _check_records(chunk: Chunk, table: BatchTable, label: str, components: Components) -> tuple[int, list[Finding]]:
-    """Decode batches whose framing and CRC are good; return the number of good records, and a finding for each bad batch.
+    """Decode batches whose framing and CRC are good; return the number of good records, and the findings.
 
-    A batch is bad if its producer wrote it that way, or if a codec is missing. ``label`` names the file of the chunk.
+    The records of a batch can be bad although its CRC is good: the producer wrote them that way, or the codec is
+    missing. ``label`` names the file of the chunk.
     """
     records, findings = 0, list[Finding]()
     for row, batch in enumerate(table):
@@ -239,7 +243,7 @@ class _IndexCheck(ABC):
         """Compare entries with the next batches; ``aborted`` are the transactions that abort markers end, by row."""
 
     def wrong(self, text: str) -> None:
-        """Note that the current entry is wrong."""
+        """Record that the current entry is wrong, with the problem ``text``. Only the first problem is kept."""
         self.problem = self.problem or text
 
     def finished(self, report: SegmentReport) -> Iterator[Finding]:
@@ -315,7 +319,7 @@ class _TimeCheck(_IndexCheck):
         self._top = max(self._top, *table.max_timestamp_ms)
 
     def finished(self, report: SegmentReport) -> Iterator[Finding]:
-        """Check also that the last entry has the segment's largest timestamp, as after an orderly close."""
+        """Check also that the last entry has the segment's largest timestamp, as after a clean close."""
         if self.next == len(self.reader):
             last = self.reader[-1] if self.next else TimestampOffset(NO_TIMESTAMP, self.base_offset)
             if isinstance(last, TimestampOffset) and last.timestamp_ms < self._top:
@@ -334,7 +338,7 @@ class _TransactionCheck(_IndexCheck):
         self._expected: list[AbortedTransaction] = []
 
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
-        """Note the abort markers."""
+        """Store the abort markers in the table."""
         self._expected.extend(aborted.values())
         if table.magic < 2:
             return

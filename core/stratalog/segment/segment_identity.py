@@ -1,4 +1,4 @@
-"""Identity of a closed segment's bytes, for files beside it that describe it."""
+"""Identity of a closed segment's bytes, which is stored in files that describe the segment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TAIL_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Identity of a segment's bytes without reading them all: two states of one segment always differ in one field."""
+    """Identity of a segment's bytes, found without reading them all. Two states of one segment differ in a field."""
 
     base_offset: int
     end_offset: int
@@ -33,7 +33,7 @@ class Identity:
 
     @classmethod
     def of(cls, segment: Segment) -> Identity:
-        """Return the identity of a closed segment as it is now; SegmentGoneError if it was deleted meanwhile."""
+        """Return the identity of a closed segment as it is now; raise SegmentGoneError if the segment was deleted."""
         size_bytes = segment.size_bytes
         start = max(size_bytes - _TAIL_BYTES, 0)
         tail_crc = crc32c(segment.read(start, size_bytes - start))
