@@ -15,7 +15,7 @@ from stratalog.model.notes import readable
 from stratalog.model.offsets import EpochEntry
 
 VERSION: Final = 0
-_HEAD_LINES: Final = 2  # version and count
+_HEAD_LINES: Final = 2  # number of lines before the entries: version and count
 _INTEGER: Final = re.compile(rb"[+-]?[0-9]+\Z")
 _MAX_DIGITS: Final = 20
 _INT_BITS: Final = 32
@@ -35,7 +35,7 @@ def parse_lines(data: bytes, words: int, file: str) -> list[CheckpointLine]:
     An empty file, or a file with only a version, has no entries. ``file`` is for error texts.
 
     Raises:
-        CorruptCheckpointError: bad version, count or line; the position is the line's (bytes).
+        CorruptCheckpointError: the version, the count or a line is malformed; ``position`` is that of the line (bytes).
     """
     lines = list(_lines(data))
     if not lines:
@@ -59,7 +59,7 @@ def parse_lines(data: bytes, words: int, file: str) -> list[CheckpointLine]:
 def parse_offsets(data: bytes, file: str) -> dict[TopicPartition, int]:
     """Return the offsets in a log directory's checkpoint, which has topic, partition and offset on each line.
 
-    If a log is listed twice, the last line counts. Errors as ``parse_lines``.
+    If a log is listed twice, the last line counts. Raises the same errors as ``parse_lines``.
     """
     offsets = {}
     for (topic, partition, offset), position in parse_lines(data, 3, file):
@@ -86,7 +86,7 @@ def check_offsets(data: bytes, before: bytes, file: str) -> None:
 def parse_epochs(data: bytes, file: str) -> list[EpochEntry]:
     """Return the entries of ``leader-epoch-checkpoint``: epoch and start offset on each line, neither negative.
 
-    Errors as ``parse_lines``.
+    Raises the same errors as ``parse_lines``.
     """
     entries = []
     for (epoch, start), position in parse_lines(data, 2, file):

@@ -53,7 +53,7 @@ class EpochCache:
         return _cache(tuple(entry for entry in self.entries if entry.start_offset < offset))
 
     def truncate_from_start(self, offset: int) -> EpochCache:
-        """Return a cache for the offsets from ``offset`` on; the epoch at ``offset`` begins there."""
+        """Return a cache for the offsets from ``offset`` on. In it, the epoch at ``offset`` begins at ``offset``."""
         below = [entry for entry in self.entries if entry.start_offset <= offset]
         above = tuple(entry for entry in self.entries if entry.start_offset > offset)
         return _cache((EpochEntry(below[-1].epoch, offset), *above) if below else above)
@@ -85,7 +85,10 @@ class EpochCache:
         return EpochEnd(floor, higher.start_offset)
 
     def after(self, earlier: Iterable[EpochEntry]) -> EpochCache:
-        """Return this cache, preceded by the entries of ``earlier``, a tier's epochs, that are before its first one."""
+        """Return this cache with the entries of ``earlier`` before it, as far as these are before its first entry.
+
+        ``earlier`` are the epochs of the log's tier.
+        """
         if not self.entries:
             return EpochCache(earlier)
         first = self.entries[0]

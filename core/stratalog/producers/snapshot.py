@@ -43,7 +43,7 @@ def decode_snapshot(data: bytes, file: str) -> list[ProducerEntry]:
     """Return the entries of a snapshot file.
 
     Raises:
-        CorruptSnapshotError: another version, a size that does not fit the count, or a bad CRC.
+        CorruptSnapshotError: the version is unknown, the size does not fit the count, or the CRC is wrong.
     """
     if len(data) < _HEAD.size:
         raise CorruptSnapshotError(

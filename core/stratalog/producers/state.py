@@ -73,7 +73,7 @@ class ProducerHistory:
         return replace(self, batches=self.batches.copy())
 
     def check(self, batch: RecordBatch, marker: EndMarker | None, *, in_sequence: bool) -> None:
-        """Check a batch of this producer; errors as ``ProducerState.check``."""
+        """Check a batch of this producer; raise the same errors as ``ProducerState.check``."""
         who = f"producer_id={self.producer_id} producer_epoch={batch.producer_epoch}"
         if batch.producer_epoch < self.epoch:
             raise InvalidProducerEpochError(f"a newer epoch, {self.epoch}, has already written {who}")
@@ -121,7 +121,9 @@ class ProducerState:
         self.end_offset = 0
         self._beneath: Mapping[int, ProducerHistory] = {}  # in a draft: the producers that it was made from
         self.open_transactions: dict[int, int] = {}
-        self._unreplicated: dict[int, int] = {}  # first offset of an ended transaction: marker at or above the HW
+        self._unreplicated: dict[
+            int, int
+        ] = {}  # marker offsets of ended transactions, at or above the HW, by first offset
 
     # --- drafts ------------------------------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class ProducerState:
 
     @classmethod
     def restored(cls, entries: Iterable[ProducerEntry], end_offset: int) -> ProducerState:
-        """Return the state in a snapshot."""
+        """Return the state that a snapshot stores. The snapshot is for the offsets below ``end_offset``."""
         state = cls()
         state.end_offset = end_offset
         for entry in entries:
@@ -197,14 +199,20 @@ class ProducerState:
     # --- transactions ------------------------------------------------------------------------------------------------
 
     def first_unstable(self, high_watermark: int) -> int | None:
-        """Return the first offset of any transaction that is open or has a marker at or above the high watermark."""
+        """Return the least first offset of all transactions that are not final; None if there is none.
+
+        A transaction is final when its marker is below the high watermark.
+        """
         if not self.open_transactions and not self._unreplicated:
             return None
         self._unreplicated = {first: marker for first, marker in self._unreplicated.items() if marker >= high_watermark}
         return min([*islice(self.open_transactions, 1), *self._unreplicated], default=None)
 
     def last_stable_at(self, ended: CompletedTransaction) -> int:
-        """Return the last stable offset for the index entry of an aborted transaction."""
+        """Return the last stable offset for the index entry of the aborted transaction ``ended``.
+
+        It is the first offset of the oldest other open transaction, or the offset after the marker if there is none.
+        """
         others = (first for first, producer_id in self.open_transactions.items() if producer_id != ended.producer_id)
         return next(others, ended.last_offset + 1)
 
@@ -219,7 +227,7 @@ class ProducerState:
     # --- appends -----------------------------------------------------------------------------------------------------
 
     def duplicate_of(self, batch: RecordBatch) -> SeenBatch | None:
-        """Return the remembered batch with the same epoch and sequences, or None. If found, the batch is a retry."""
+        """Return the earlier batch with the same epoch and sequences, of which ``batch`` is a retry; None if none."""
         producer = self.producers.get(batch.producer_id)
         if producer is None or batch.producer_epoch != producer.epoch or batch.base_sequence < 0:
             return None
@@ -230,16 +238,16 @@ class ProducerState:
         return None
 
     def check(self, batch: RecordBatch, marker: EndMarker | None = None, *, in_sequence: bool = True) -> None:
-        """Raise an error if a batch must not follow in a leader's append; ``marker`` is the control batch's content.
+        """Raise an error if a leader must not append a batch next; ``marker`` is the content of a control batch.
 
-        Sequences are not checked if ``in_sequence`` is False or if the data has none, as a coordinator's. An unknown
-        producer, which is new or was silent for too long, may begin at any sequence.
+        Sequences are not checked if ``in_sequence`` is False or if the batch has none, for example from a coordinator.
+        An unknown producer, which is new or was silent for too long, may begin at any sequence.
 
         Raises:
             InvalidProducerEpochError: a newer epoch has written.
             TransactionCoordinatorFencedError: a newer coordinator has ended a transaction of the producer.
             OutOfOrderSequenceError: the sequence does not continue.
-            InvalidTxnStateError: a plain batch inside an open transaction.
+            InvalidTxnStateError: the batch is not transactional, and the producer has an open transaction.
         """
         producer = self._find(batch.producer_id) if batch.producer_id > NO_PRODUCER else None
         if producer is not None:
@@ -249,7 +257,7 @@ class ProducerState:
         """Update the state with a written or replayed batch; ``marker`` is the content of a control batch.
 
         Returns:
-            The transaction that it ended, if any.
+            The transaction that the batch ended; None if it ended none.
         """
         ended = None
         if batch.producer_id > NO_PRODUCER:
