@@ -35,7 +35,7 @@ class TopicPartitions:
 
 @structure
 class Subscription:
-    """A member's subscribed topics and owned partitions. Later versions added partitions, generation and rack."""
+    """A member's subscribed topics and owned partitions. Fields that a version does not store have their defaults."""
 
     topics: tuple[str, ...] = stored(array_of(STRING))
     user_data: bytes | None = stored(NULLABLE_BYTES, default=None)

@@ -1,4 +1,4 @@
-"""Control records, which a transaction coordinator or a quorum writes into a partition.
+"""Control records, which a transaction coordinator or a KRaft quorum writes into a partition.
 
 Source: apache/kafka ControlRecordType, EndTransactionMarker, ControlRecordUtils; the schemas LeaderChangeMessage,
 SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord, VotersRecord.
@@ -23,7 +23,7 @@ NO_DIRECTORY: Final = uuid.UUID(int=0)
 
 
 class ControlType(IntEnum):
-    """Kinds of control records. Persistent: the numbers are Kafka's."""
+    """Kinds of control records. The numbers are Kafka's, and are stored: never change them."""
 
     ABORT = 0
     COMMIT = 1
@@ -54,13 +54,13 @@ class QuorumVoter:
     directory_id: uuid.UUID = NO_DIRECTORY
 
     def encoded(self, version: int) -> bytes:
-        """Return the voter as an element of the schema's arrays."""
+        """Return the bytes of one element of the schema's arrays, in this version."""
         return int32(self.voter_id) + (self.directory_id.bytes if version else b"") + NO_TAGS
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange:
-    """A new leader of a quorum, the voters, and the voters that voted for it."""
+    """A new leader of a quorum, all voters, and the voters that voted for the leader (``granting_voters``)."""
 
     kind: ClassVar[ControlType] = ControlType.LEADER_CHANGE
 
@@ -255,7 +255,7 @@ def _kraft_voters(value: bytes, kind: ControlType) -> KraftVoters:
 
 
 def _version(reader: SchemaReader, kind: ControlType, known: int = 1) -> int:
-    """Read the version at the start of a value; InvalidRecordError unless it is below ``known``."""
+    """Read the version at the start of a value; raise InvalidRecordError unless it is in [0, ``known``)."""
     version = reader.int16()
     if not 0 <= version < known:
         raise InvalidRecordError(f"{kind.name} has the unknown version {version}")

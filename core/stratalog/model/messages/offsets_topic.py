@@ -34,7 +34,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class OffsetsType(IntEnum):
-    """The type of a record. Persistent: the numbers are Kafka's."""
+    """The type of a record. The numbers are Kafka's, and are stored: never change them."""
 
     OLD_OFFSET_COMMIT = 0
     OFFSET_COMMIT = 1
@@ -69,14 +69,14 @@ class CommitKey:
 
 @structure
 class GroupKey:
-    """A group."""
+    """The key of a record about a group."""
 
     group: str = stored(STRING)
 
 
 @structure
 class MemberKey:
-    """A member of a group."""
+    """The key of a record about a member of a group."""
 
     group: str = stored(STRING)
     member: str = stored(STRING)
@@ -84,7 +84,7 @@ class MemberKey:
 
 @structure
 class RegularExpressionKey:
-    """A regular expression that members of a group subscribe to."""
+    """The key of a regular expression that members of a group subscribe to."""
 
     group: str = stored(STRING)
     regular_expression: str = stored(STRING)
@@ -135,7 +135,7 @@ class GroupMetadata:
 
 @structure
 class ConsumerGroupMetadata:
-    """The epoch of a group of the newer protocol and, since Kafka 4.1, a hash of its subscribed topics."""
+    """The epoch of a group of the consumer protocol (KIP-848) and, since Kafka 4.1, a hash of its subscribed topics."""
 
     epoch: int = stored(INT32)
     metadata_hash: int = stored(INT64, tag=0, default=0)
@@ -176,7 +176,7 @@ class ClassicProtocol:
 
 @structure
 class ClassicMember:
-    """A member that uses the classic protocol in a group of the newer protocol."""
+    """A member that uses the classic protocol in a group of the consumer protocol (KIP-848)."""
 
     session_timeout_ms: int = stored(INT32)
     protocols: tuple[ClassicProtocol, ...] = stored(array_of(nested(ClassicProtocol)))
@@ -184,7 +184,7 @@ class ClassicMember:
 
 @structure
 class ConsumerGroupMember:
-    """A member of a group of the newer protocol."""
+    """A member of a group of the consumer protocol (KIP-848)."""
 
     instance: str | None = stored(NULLABLE_STRING)
     rack: str | None = stored(NULLABLE_STRING)
@@ -257,7 +257,7 @@ OffsetsValue: TypeAlias = (
 
 
 def _value(declared: type[Any], name: str) -> Schema[Any]:
-    """Return the schema of a value of the newer protocol, which has only version 0."""
+    """Return the schema of a value of the consumer protocol (KIP-848), which has only version 0."""
     return Schema(declared, name, range(1), 0)
 
 
@@ -301,13 +301,14 @@ _KEYS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRecord:
-    """One record.
+    """One record of ``__consumer_offsets``.
 
     Attributes:
         kind: type of the record.
         key: the key, with the structure of this type.
-        value: None for a tombstone; bytes including the version if the schema may still change (share groups).
-        value_version: None for a tombstone.
+        value: the value; None for a tombstone. For share groups, whose schema may still change, it is the encoded value
+            with its version.
+        value_version: version of the value's schema; None for a tombstone.
     """
 
     kind: OffsetsType
@@ -344,7 +345,7 @@ def parse_offsets_record(key: bytes | None, value: bytes | None) -> OffsetsRecor
 
 
 def offsets_key(kind: OffsetsType, key: OffsetsKey) -> bytes:
-    """Return the key of a record.
+    """Return the encoded key of a record.
 
     Raises:
         InvalidRecordError: ``key`` does not belong to this type, or does not fit its fields.
@@ -355,7 +356,7 @@ def offsets_key(kind: OffsetsType, key: OffsetsKey) -> bytes:
 
 
 def offsets_value(kind: OffsetsType, value: OffsetsValue, version: int) -> bytes:
-    """Return the value of a record, in a version of its schema.
+    """Return the encoded value of a record, in this version of its schema.
 
     Raises:
         InvalidRecordError: ``value`` does not belong to this type or fit its fields, or the version is unknown.

@@ -29,7 +29,8 @@ NO_TAGS: Final = b"\0"
 class SchemaReader:
     """A cursor over the bytes of one structure.
 
-    It never reads past their end. A large count alone does not make it allocate memory.
+    The cursor never reads past the end of the bytes. It allocates memory only for elements that are in the bytes, not
+    for a large count alone.
 
     Args:
         data: the structure; bytes after it are ignored.
@@ -67,7 +68,7 @@ class SchemaReader:
         return uuid.UUID(bytes=self.take(_UUID_BYTES))
 
     def uvarint(self) -> int:
-        """Read an unsigned varint; bits above the 32nd are dropped, as in Kafka."""
+        """Read an unsigned varint. As in Kafka, bits above the 32nd are dropped."""
         value = shift = 0
         while True:
             byte = self.take(1)[0]

@@ -26,7 +26,7 @@ _LAST_VERSION: Final = (1 << 15) - 1
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The encoding of one version: its number, and True if it is flexible."""
+    """The encoding of one version of a structure: its number, and True if it is flexible (KIP-482)."""
 
     version: int
     flexible: bool
@@ -52,7 +52,7 @@ UUID: Final = _fixed(SchemaReader.uuid, lambda value: value.bytes)
 
 
 def _size(reader: SchemaReader, form: Form, plain: Callable[[SchemaReader], int]) -> int:
-    """Read a size or count; below 0 is null."""
+    """Read a size or a count; a negative result means null."""
     return reader.uvarint() - 1 if form.flexible else plain(reader)
 
 
@@ -96,7 +96,7 @@ BYTES: Final[FieldKind[bytes]] = FieldKind(_not_null(_read_bytes, "a field of by
 
 
 def nullable_array_of(item: FieldKind[T]) -> FieldKind[tuple[T, ...] | None]:
-    """Return the kind of an array that may be null. Items are read one by one, without memory for a mere count."""
+    """Return the kind of an array that may be null. Items are read one by one, so a wrong count allocates no memory."""
 
     def read(reader: SchemaReader, form: Form) -> tuple[T, ...] | None:
         count = _size(reader, form, SchemaReader.int32)
@@ -206,19 +206,19 @@ class _Plan(Generic[T]):
 
 
 def _plans(declared: type[T]) -> Callable[[Form], _Plan[T]]:
-    """Return a function that returns the plan of a version of a structure; each plan is made once."""
+    """Return a function that returns the plan for the form of a version; each plan is made once."""
     return cache(lambda form: _Plan(declared, form))
 
 
 class Schema(Generic[T]):
-    """A structure after its version (int16), as Kafka stores it in keys and values of records.
+    """A structure with its version (int16) before it, as Kafka stores it in keys and values of records.
 
     Args:
         declared: a ``structure``.
         name: name of the structure, for errors.
-        versions: the known versions.
+        versions: range of the known versions.
         flexible_from: the first flexible version; above the last one if none is flexible.
-        later_as_last: True to read a later version as the last known one, which consumers' protocols allow.
+        later_as_last: True to read a later version as the last known version, which the consumer protocol allows.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 class TransactionStatus(IntEnum):
-    """The status of a transaction. Persistent: the numbers are Kafka's."""
+    """The status of a transaction. The numbers are Kafka's, and are stored: never change them."""
 
     EMPTY = 0
     ONGOING = 1
@@ -65,7 +65,7 @@ class TransactionState:
     Attributes:
         status: a ``TransactionStatus``, or a number of a later release.
         partitions: None if no transaction has begun.
-        start_timestamp_ms: start of the transaction, -1 before the first one.
+        start_timestamp_ms: start of the transaction; -1 before the first transaction.
     """
 
     producer_id: int = stored(INT64)
@@ -86,7 +86,7 @@ TRANSACTION_STATE: Final = Schema(TransactionState, "a value of __transaction_st
 
 @dataclass(frozen=True, slots=True)
 class TransactionRecord:
-    """One record; ``value`` and its version are None for a tombstone."""
+    """One record of ``__transaction_state``; ``value`` and ``value_version`` are None for a tombstone."""
 
     key: TransactionKey
     value: TransactionState | None
@@ -109,7 +109,7 @@ def parse_transaction_record(key: bytes | None, value: bytes | None) -> Transact
 
 
 def transaction_key(transactional_id: str) -> bytes:
-    """Return the key of a record.
+    """Return the encoded key of a record.
 
     Raises:
         InvalidRecordError: the id does not fit its field.
@@ -118,7 +118,7 @@ def transaction_key(transactional_id: str) -> bytes:
 
 
 def transaction_value(state: TransactionState, version: int) -> bytes:
-    """Return the value of a record, in a version of its schema.
+    """Return the encoded value of a record, in this version of its schema.
 
     Raises:
         InvalidRecordError: ``state`` does not fit its fields, or the version is unknown.
