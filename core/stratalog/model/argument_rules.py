@@ -1,4 +1,4 @@
-"""Rules for arguments: the values that a type annotation accepts, and the error for other values."""
+"""Rules for arguments: the values that a type annotation accepts, and the errors for other values."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ class Rule(NamedTuple):
     """The check that belongs to one annotation.
 
     Attributes:
-        sure: source of an expression that is true only for values that need no further check; ``{0}`` is the argument.
-        check: function of the argument's description and value. It returns the value in its exact type, or raises.
+        sure: Python source of an expression that is true only for values that need no further check. ``{0}`` stands for
+            the argument.
+        check: function of the argument's description and value. It returns the value in its exact type, or raises an
+            error.
         words: the annotation in words, for error texts.
     """
 
@@ -142,7 +144,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _path(name: str, value: Any) -> str:
-    """Check a path; its bytes need not be Unicode text."""
+    """Return a path if it is valid; otherwise raise an error. Its bytes need not be Unicode text."""
     if not isinstance(value, str):
         raise wrong_type(name, "text", value)
     try:
@@ -155,7 +157,7 @@ def _path(name: str, value: Any) -> str:
 
 
 def _is_callback(kind: Any) -> bool:
-    """Return True for a protocol of functions, such as ``Progress``."""
+    """Return True if an annotation is a protocol of functions, such as ``Progress``."""
     return getattr(kind, "_is_protocol", False) and "__call__" in vars(kind)
 
 
@@ -255,7 +257,10 @@ def _list_rule(origin: type[Any], element: Any) -> Rule:
 
 
 def _element_rule(kind: Any) -> Rule | None:
-    """Return the rule for elements, None unless they are plain values: checks of many other objects would be slow."""
+    """Return the rule for the elements of a collection; None if they are not plain values.
+
+    Checks of many other objects would be slow.
+    """
     is_class = isinstance(kind, type) and typing.get_origin(kind) is None
     if is_class and kind not in {int, str, bytes, bool} and not issubclass(kind, tuple | enum.Enum):
         return None

@@ -1,12 +1,12 @@
 """Checks of public arguments: the annotations of a function declare the allowed types and ranges.
 
 A checked function refuses an argument of another type with ``WrongTypeError`` and a number out of range with
-``ConfigError``, before its own code runs. Every value that supports ``operator.index``, such as a NumPy integer, is an
-integer. A bool and a float such as 15.0 are not.
+``ConfigError``, before its own code runs. Every value that supports ``operator.index``, such as a NumPy integer, counts
+as an integer. A bool does not, and neither does a float such as 15.0.
 
-``Annotated[int, Between(1, 10)]`` declares a range; without one, an integer must fit 64 bits. Items of mappings and
-lists are checked if they are plain values; the encoder checks records. ``object`` and protocols, except those of
-functions, accept any value.
+``Annotated[int, Between(1, 10)]`` declares a range; without a range, an integer must fit 64 bits. Items of mappings and
+lists are checked if they are plain values; the encoder checks records. ``object`` accepts any value, and so does a
+protocol that is not a protocol of functions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Positive: TypeAlias = Annotated[int, Between(1, LONG_MAX)]
 
 
 class CheckedArguments:
-    """Base of classes whose public methods, including those of subclasses, check their arguments."""
+    """Base class that makes all public methods, including those of subclasses, check their arguments."""
 
     __slots__: ClassVar[tuple[str, ...]] = ()
 
@@ -112,12 +112,12 @@ def _compiled(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         names[f"_rule_{number}"] = functools.partial(rule.check, f"{parameter.name} of {name}()")
         lines.append(_checking(parameter, number, rule))
     text = f"def _checked({', '.join(head)}):\n{''.join(lines)}    return _function({', '.join(call)})\n"
-    exec(compile(text, f"<checks of {name}>", "exec"), names)  # noqa: S102 - only of names and rules, as in dataclasses
+    exec(compile(text, f"<checks of {name}>", "exec"), names)  # noqa: S102 - the source has only names and rules, as in dataclasses
     return functools.wraps(function)(names["_checked"])
 
 
 def _spelt(parameter: inspect.Parameter, number: int) -> tuple[str, str]:
-    """Return the source of a parameter in a function's signature, and in the call that passes it on."""
+    """Return the source text of a parameter in a signature, and in the call that passes the argument on."""
     name = parameter.name
     if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
         stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _MAX_ARROW_MS: Final = ((1 << 63) - 1) // 1000
 _LIMIT: Final = (1 << 31) - 1  # Arrow's offsets have 32 bits
-_LEAST_SHARED_ROWS, _SHARED_ROWS = 1 << 12, 1 << 17  # bounds of the rows of a buffer that is kept
+_LEAST_SHARED_ROWS, _SHARED_ROWS = 1 << 12, 1 << 17  # bounds of the number of rows of a shared buffer
 _SOURCES: Final = {
     "partition": Fields(0),
     "offset": Fields.OFFSET,
@@ -43,10 +43,11 @@ Batches = Callable[[RecordColumns, int, int, Any], Iterator[Any]]
 
 
 def arrow_schema(columns: Sequence[str] | None = None) -> pyarrow.Schema:
-    """Return the schema of every Arrow table of records, or of some of its columns. Headers are never null.
+    """Return the schema of every Arrow table of records, or of some of its columns. The headers column is never null.
 
     A timestamp is null if the record has none, or if microseconds in 64 bits cannot hold it (beyond the year 294,246).
-    Such a timestamp appears if a producer sends nanoseconds as milliseconds; ``Record`` has the number.
+    Such a timestamp appears if a producer sends nanoseconds as milliseconds; ``Record.timestamp_ms`` still has the
+    number.
 
     Args:
         columns: names of the columns, in the order of the result; None means all of them.
@@ -60,7 +61,7 @@ def arrow_schema(columns: Sequence[str] | None = None) -> pyarrow.Schema:
 
 
 def chosen_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of chosen columns of ``arrow_schema()``; all of them for None.
+    """Check names of columns of ``arrow_schema()``, and return them as a tuple; return all names for None.
 
     Raises:
         ConfigError: there is no such column, one is named twice, or ``columns`` is one string.
@@ -81,7 +82,7 @@ def chosen_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def arrow_fields(columns: Sequence[str] | None) -> Fields:
-    """Return the fields that a decoder fills for these columns; errors as ``chosen_columns``."""
+    """Return the fields that a decoder must fill for these columns; raise the same errors as ``chosen_columns``."""
     fields = Fields(0)
     for name in chosen_columns(columns):
         fields |= _SOURCES[name]
@@ -96,7 +97,7 @@ def to_arrow(chunks: Iterable[RecordColumns], partition: int, columns: Sequence[
 
     Raises:
         PluginImportError: pyarrow is not installed; the text names the extra to install.
-        ConfigError: a column is absent; the text names it. Or errors of ``arrow_schema``.
+        ConfigError: a needed column is absent from a chunk; the text names the column. Also as ``arrow_schema``.
         IndexError, TypeError, ValueError: the columns break the rules of ``RecordColumns``.
         OverflowError: one record needs more than 2 GiB in one column (only possible with overlapping columns).
     """
@@ -106,12 +107,10 @@ def to_arrow(chunks: Iterable[RecordColumns], partition: int, columns: Sequence[
 def arrow_batches(
     chunk: RecordColumns, partition: int, columns: Sequence[str] | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield columns as batches in ``arrow_schema(columns)``: no batch without records, several if one would exceed 2 GiB.
+    """Yield the records of a chunk as batches in ``arrow_schema(columns)``.
 
-    Fields that ``columns`` does not need may be absent.
-
-    Raises:
-        As ``to_arrow``.
+    No batch is yielded if there are no records, and several if a column of one batch would exceed 2 GiB. Fields that
+    ``columns`` does not need may be absent. Raises the same errors as ``to_arrow``.
     """
     names = chosen_columns(columns)
     schema = _schema(_pyarrow(), names)
@@ -133,7 +132,7 @@ def arrow_table(batches: Iterable[pyarrow.RecordBatch], columns: Sequence[str] |
 
 
 def _only(chunk: RecordColumns, fields: Fields) -> RecordColumns:
-    """Return the chunk with neutral columns in the place of those that no field of ``fields`` needs."""
+    """Return the chunk, with constant columns in place of the columns that ``fields`` does not include."""
     count, neutral = chunk.count, dict[str, Any]()
     if not fields & Fields.OFFSET:
         neutral |= {"offset": _same("q", 0, count), "leader_epoch": _same("i", 0, count)}
@@ -157,8 +156,9 @@ class ArrowBuffers(NamedTuple):
     """The buffers of one batch of records, for kernels that fill Arrow's memory themselves.
 
     The buffers are from ``allocator`` or ``repeated``, in the layout of Arrow's columnar format. A nullable column is a
-    pair: the number of its nulls, and its buffers with the validity bitmap first (None without nulls). If
-    ``header_rows`` is 0, ``names`` and ``contents`` are not used. The buffers of columns that ``batch`` leaves out are not used.
+    pair: the number of its nulls, and its buffers. The first buffer is the validity bitmap, which is None if there are
+    no nulls. If ``header_rows`` is 0, ``names`` and ``contents`` are not used. The buffers of columns that ``batch``
+    leaves out are not used.
     """
 
     rows: int
@@ -186,7 +186,7 @@ class ArrowBuffers(NamedTuple):
 
     @staticmethod
     def needed_fields(columns: Sequence[str] | None) -> Fields:
-        """Return the fields of records that the columns of a batch are made of.
+        """Return the fields of records that these columns of a batch need.
 
         Raises:
             ConfigError: as ``arrow_schema``.
@@ -195,12 +195,12 @@ class ArrowBuffers(NamedTuple):
 
     @staticmethod
     def schema(columns: Sequence[str] | None = None) -> pyarrow.Schema:
-        """Return the schema of a batch with these columns; as ``arrow_schema``."""
+        """Return the schema of a batch with these columns: the result of ``arrow_schema``."""
         return arrow_schema(columns)
 
     @staticmethod
     def repeated(number: int, rows: int) -> Any:
-        """Return a buffer with the same int32 ``rows`` times, for the many columns with one number.
+        """Return a buffer that repeats one int32 ``rows`` times, for columns whose rows all have the same number.
 
         Other batches may share the buffer.
 
@@ -214,7 +214,7 @@ class ArrowBuffers(NamedTuple):
         return _shared(pa, number, max(_LEAST_SHARED_ROWS, 1 << (rows - 1).bit_length())).slice(0, 4 * rows)
 
     def batch(self, columns: Sequence[str] | None = None) -> pyarrow.RecordBatch:
-        """Return the batch in ``arrow_schema(columns)`` with these buffers; nothing is copied or checked.
+        """Return the batch in ``arrow_schema(columns)`` with these buffers. The buffers are neither copied nor checked.
 
         Raises:
             ConfigError: as ``arrow_schema``.
@@ -231,7 +231,7 @@ def _repeated(pa: Any, number: int, rows: int) -> Any:
 
 @lru_cache(maxsize=16)
 def _shared(pa: Any, number: int, rows: int) -> Any:
-    """Return a shared buffer. At most 8 MiB of them in total stay in memory."""
+    """Return a shared buffer of ``rows`` times ``number``. At most 8 MiB of shared buffers stay in memory."""
     return _repeated(pa, number, rows)
 
 
@@ -239,7 +239,7 @@ def _shared(pa: Any, number: int, rows: int) -> Any:
 
 
 def packed_batches(kernel: ModuleType) -> Batches:
-    """Return the function that converts columns with the compiled twin, which fills Arrow's buffers."""
+    """Return the function that converts columns with the compiled code of ``arrow_c``, which fills Arrow's buffers."""
 
     def batches(chunk: RecordColumns, partition: int, limit: int, schema: Any) -> Iterator[Any]:
         pa, start = _pyarrow(), 0
@@ -252,19 +252,19 @@ def packed_batches(kernel: ModuleType) -> Batches:
 
 
 def _batch(pa: Any, rows: int, arrays: list[Any], schema: Any) -> Any:
-    """Return a batch; without columns it has the number of rows alone."""
+    """Return a batch of arrays; without arrays, an empty batch that has only the number of rows."""
     if not arrays:
         return pa.record_batch([pa.nulls(rows)], names=["rows"]).select([])
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _wrapped(pa: Any, packed: ArrowBuffers, schema: Any) -> list[Any]:
-    """Return the columns of the schema."""
+    """Return the Arrow arrays of the columns of a schema, without copies."""
     return [_WRAPPED[name](pa, packed) for name in schema.names]
 
 
 def _number(index: int, kind: str) -> Callable[[Any, ArrowBuffers], Any]:
-    """Return the function that makes column ``index`` of ``ArrowBuffers.fixed`` an array of this type."""
+    """Return a function that wraps buffer ``index`` of ``ArrowBuffers.fixed`` as an Arrow array of type ``kind``."""
     return lambda pa, packed: pa.Array.from_buffers(getattr(pa, kind)(), packed.rows, [None, packed.fixed[index]])
 
 
@@ -297,7 +297,7 @@ _WRAPPED: Final[dict[str, Callable[[Any, ArrowBuffers], Any]]] = {
 
 @cache
 def _types(pa: Any) -> dict[str, Any]:
-    """Return the type of each column."""
+    """Return the Arrow type of each column, by name."""
     schema = _schema(pa, ARROW_COLUMNS)
     return dict(zip(schema.names, schema.types, strict=True))
 
@@ -359,7 +359,7 @@ def _copied(pa: Any, kind: Any, column: memoryview) -> Any:
 
 def _timestamps(pa: Any, timestamp_ms: memoryview) -> Any:
     """Return timestamps in microseconds, null if there is no timestamp or 64 bits cannot hold it."""
-    pc = import_module("pyarrow.compute")  # part of the extra
+    pc = import_module("pyarrow.compute")  # part of the extra ``arrow``
     ms = _copied(pa, pa.int64(), timestamp_ms)
     fits = pc.and_(pc.greater_equal(ms, -_MAX_ARROW_MS), pc.less_equal(ms, _MAX_ARROW_MS))
     return pc.multiply(pc.if_else(pc.and_(fits, pc.not_equal(ms, NO_TIMESTAMP)), ms, None), 1000)

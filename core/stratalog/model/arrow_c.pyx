@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Conversion of columns to Arrow's buffers: the compiled twin of a part of ``arrow``, which wraps the buffers.
+"""Conversion of columns to Arrow's buffers, as compiled code. ``arrow`` wraps the buffers.
 
 There are two passes, both without the GIL. The first pass computes sizes; the second one copies bytes into buffers of
 exactly these sizes. The second pass repeats the checks, because another thread may write to columns or arena between
@@ -28,7 +28,7 @@ cdef int64_t LAST_MS = ((1 << 63) - 1) // 1000  # microseconds have 64 bits too
 
 
 cdef int check(Fault fault, const Source* source, int64_t i, int64_t n) except -1:
-    """Raise the error of record ``i`` or of its header ``n``, if ``fault`` is one."""
+    """If ``fault`` is an error of record ``i`` or of header ``n``, raise it."""
     if fault == OUTSIDE_HEADERS:
         outside_headers(source.header_first[i], source.header_count[i], source.headers)
     if fault == TOO_LARGE:
@@ -53,7 +53,7 @@ cdef enum:
     SHORT_BYTES = 256
 
 
-cdef struct Binary:  # one Arrow column of variable width, being filled
+cdef struct Binary:  # one Arrow column of variable width, while it is filled
     int32_t* offsets
     uint8_t* data
     uint8_t* validity  # NULL: no nulls
@@ -66,7 +66,7 @@ cdef inline void clear_bit(uint8_t* bitmap, int64_t i) noexcept nogil:
 
 
 cdef inline int put(Binary* into, int64_t i, const Source* source, int32_t position, int32_t size) noexcept nogil:
-    """Write field ``i`` of the column; return -1 if the columns changed after the first pass."""
+    """Write field ``i`` of the column, and return 0; return -1 if the columns changed after the first pass."""
     if size > 0:
         if not inside(position, size, source.arena_bytes) or size > into.room - into.used:
             return -1
@@ -202,7 +202,7 @@ cdef list open_binary(Binary* into, object allocate, int64_t rows, int64_t size,
 
 
 def pack(columns, int64_t start, int32_t partition, int64_t limit_bytes, allocate):
-    """Return Arrow's buffers with the records from ``start`` on, as many as fit.
+    """Return Arrow's buffers with as many records from ``start`` on as fit ``limit_bytes``.
 
     Args:
         columns: RecordColumns with every field.

@@ -22,7 +22,7 @@ NO_PRODUCER: Final = -1
 
 
 class TimestampType(IntEnum):
-    """The origin of a record's timestamp. The numbers are Kafka's; persistent: never renumber."""
+    """The origin of a record's timestamp. The numbers are Kafka's, and are stored: never change them."""
 
     NONE = -1
     CREATE_TIME = 0
@@ -52,9 +52,9 @@ class ScanStop(StrEnum):
 class RecordBatch:
     """The header of one batch, as one row of a BatchTable.
 
-    ``position`` and ``size_bytes`` are its place in the scanned buffer or file. For V0 and V1, a batch is one entry:
-    ``base_offset`` equals ``last_offset``, and epochs, producer fields and sequence are -1. If the entry is a
-    compressed wrapper, ``record_count`` is -1, because only the decompressed contents have the count.
+    ``position`` and ``size_bytes`` are the batch's place in the scanned buffer or file. In magic 0 and 1, a batch is
+    one message: ``base_offset`` equals ``last_offset``, and epochs, producer fields and sequence are -1. If the message
+    is compressed, ``record_count`` is -1, because only the decompressed contents have the count.
     """
 
     magic: int
@@ -79,7 +79,7 @@ class RecordBatch:
 
     @property
     def codec_id(self) -> int:
-        """Bits 0 to 2 of the attributes."""
+        """Id of the compression codec; 0 means no compression. These are bits 0 to 2 of the attributes."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -96,12 +96,12 @@ class RecordBatch:
 
     @property
     def is_control(self) -> bool:
-        """True if the batch holds control records, which readers never see."""
+        """True if the batch contains control records, which are never returned to readers."""
         return self.magic == 2 and bool(self.attributes & CONTROL_BIT)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """The time (ms) from which compaction may drop tombstones or markers of this batch, None if it set no time."""
+        """The time (ms) from which compaction may drop tombstones or markers of this batch; None if no time is set."""
         if self.magic == 2 and self.attributes & DELETE_HORIZON_BIT:
             return self.base_timestamp_ms
         return None
@@ -125,7 +125,7 @@ BATCH_COLUMNS: Final = (
 
 
 class BatchTable:
-    """The batches of one magic that a scan found, as columns of int64, and why and where the scan stopped.
+    """The batches of one magic that a scan found, as columns of int64, and the reason and place of the scan's end.
 
     Each of ``BATCH_COLUMNS`` is an attribute: a ``memoryview`` of format ``q``.
 
@@ -135,7 +135,7 @@ class BatchTable:
             length.
         stop: reason for the end of the scan.
         stop_position: position (bytes) of the end of the last whole batch, at which the scan stopped.
-        reason: description of the damage there if ``stop`` is CORRUPT, else "".
+        reason: description of the damage at ``stop_position`` if ``stop`` is CORRUPT, otherwise "".
         ascends: value of the property ``ascends``, if it is already known.
     """
 
@@ -199,7 +199,7 @@ class BatchTable:
             yield RecordBatch(self.magic, *row)
 
     def take(self, start: int, end: int) -> BatchTable:
-        """Return the rows [start, end), with shared memory. The stop is still that of the whole scan."""
+        """Return the rows [start, end), with shared memory. ``stop`` and ``stop_position`` stay those of the scan."""
         rows = slice(start, end)
         columns = [column[rows] for column in self.columns]
         ascends = self._ascends or None  # a part may ascend even if the whole table does not

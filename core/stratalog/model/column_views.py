@@ -1,4 +1,4 @@
-"""The columns of records: checked views, the errors for wrong columns, and the rows at which they are cut to a size."""
+"""The columns of records: checked views, the errors for wrong columns, and splits of columns by size."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def views_of(columns: RecordColumns) -> list[memoryview]:
 
     Raises:
         ConfigError: a column is absent, because it was not requested when decoding.
-        TypeError: a column is not of its format.
-        ValueError: a column has another length than the others.
+        TypeError: a column does not have its format.
+        ValueError: the columns differ in length.
     """
     views = [typed_view(getattr(columns, name), code, name) for name, code in _COLUMNS.items()]
     lengths = [columns.count] * len(ROW_COLUMNS) + [len(columns.header_key_position)] * len(FLAT_COLUMNS)
@@ -53,7 +53,7 @@ def views_of(columns: RecordColumns) -> list[memoryview]:
 
 
 def typed_view(column: Buffer, code: str, name: str) -> memoryview:
-    """Return a view of one column; TypeError if it is not of this format."""
+    """Return a view of one column; raise TypeError if the column does not have the format ``code``."""
     view = memoryview(column)
     if view.format != code or view.ndim != 1 or not view.c_contiguous:
         raise TypeError(f"the column {name} is a memoryview of format {code}, not {view.format}")
@@ -76,9 +76,9 @@ def null_name() -> Never:
 
 
 def cuts(chunk: RecordColumns, limit: int) -> Iterator[int]:
-    """Yield the end rows of the parts into which a chunk is split, so that no column of a part has more bytes than ``limit``.
+    """Yield the end row of each part of a chunk. In no column, a part has more than ``limit`` bytes.
 
-    A part may be smaller than the limit allows. Names of headers count three bytes for one.
+    A part may be smaller than the limit allows, because each byte of a header's name counts as three bytes.
 
     Raises:
         OverflowError: one record is larger than the limit.
@@ -107,7 +107,7 @@ def cuts(chunk: RecordColumns, limit: int) -> Iterator[int]:
 
 
 def _largest(chunk: RecordColumns) -> int:
-    """Return an upper bound of the largest column of the chunk."""
+    """Return an upper bound of the size (bytes) of the largest column of the chunk."""
     header_rows = sum(chunk.header_count)
     return max(
         chunk.count * max(chunk.key_size),
@@ -123,7 +123,7 @@ def _positive(sizes: memoryview) -> list[int]:
 
 
 def _sums(chunk: RecordColumns, sizes: list[int]) -> list[int]:
-    """Return the total size of the headers of each record."""
+    """Return, for each record, the sum of ``sizes`` over the record's headers."""
     before = [0, *accumulate(sizes)]
     total = len(sizes)
     result = []

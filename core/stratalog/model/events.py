@@ -1,4 +1,4 @@
-"""Events for listeners, sent after the fact. Each event is one frozen value, because fields may be added later."""
+"""Events for listeners, which are notified after the change. An event is one value, so fields can be added later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ class LogOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecovered:
-    """A log that was not closed cleanly was checked, and ``truncated_bytes`` were truncated at its end."""
+    """A log that was not closed cleanly was recovered, and ``truncated_bytes`` were truncated at its end.
+
+    ``segments`` is the number of segments that were checked.
+    """
 
     log: TopicPartition
     segments: int
@@ -28,7 +31,7 @@ class LogRecovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRolled:
-    """The active segment was closed at ``base_offset`` of the new one."""
+    """The active segment was closed. ``base_offset`` is the base offset of the new active segment."""
 
     log: TopicPartition
     base_offset: int
@@ -36,7 +39,7 @@ class SegmentRolled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentOffloaded:
-    """A closed segment is in the tier, and a manifest root names it."""
+    """A closed segment was uploaded to the tier, and a committed manifest root names it."""
 
     log: TopicPartition
     base_offset: int
@@ -46,7 +49,7 @@ class SegmentOffloaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentEvicted:
-    """A local segment was deleted; the tier has it."""
+    """A segment was removed from local disk; the tier still has it."""
 
     log: TopicPartition
     base_offset: int
@@ -112,7 +115,7 @@ class LogDirOffline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backpressure:
-    """Appends are delayed or refused, because of ``reason``."""
+    """An append would exceed ``local.hard.limit.bytes``. ``tier.outage.policy`` decides what happens to appends."""
 
     log: TopicPartition
     reason: str
@@ -129,9 +132,10 @@ class TinySegments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierUnavailable:
-    """The engine continues without its tier: the store was unavailable when it was opened, or is no longer trusted.
+    """The engine continues without its tier: the store was unavailable when the engine opened, or is no longer trusted.
 
-    A store that comes back is tested again. It is not trusted if it declares atomic creates but fails the test.
+    A store that becomes available again is tested again. It is not trusted if it declares atomic creates but fails the
+    test.
     """
 
     uri: str

@@ -1,4 +1,4 @@
-"""Search for records by key or timestamp. ``matching_c`` is the compiled twin."""
+"""Search for records by key or timestamp. ``matching_c`` has the same functions as compiled code."""
 
 from __future__ import annotations
 

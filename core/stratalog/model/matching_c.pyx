@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Search for records by key or timestamp: the compiled twin of ``matching``, which documents it."""
+"""Search for records by key or timestamp, as compiled code. ``matching`` documents the functions."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -23,7 +23,10 @@ cdef int64_t compare_all(
     int64_t key_bytes,
     uint8_t* into,
 ) noexcept nogil:
-    """Write one byte per row to ``into``. Return -1, or the first row whose key is not inside the arena."""
+    """Write one byte for each row to ``into``: 1 if the row has the key.
+
+    Return -1, or the first row whose key is not inside the arena.
+    """
     cdef int64_t row
     for row in range(count):
         if size[row] >= 0 and not inside(position[row], size[row], arena_bytes):

@@ -26,8 +26,8 @@ class Metric:
     Attributes:
         name: ``stratalog_``, the measured quantity and the unit; a counter's name ends with ``_total``.
         kind: gauge, counter or histogram.
-        doc: one sentence.
-        labels: names of the labels that distinguish its samples.
+        doc: description in one sentence.
+        labels: names of the labels that distinguish the samples of this metric.
         kafka: Kafka's name of the same metric, "" if Kafka has none.
     """
 
@@ -49,8 +49,8 @@ class Sample(NamedTuple):
 class HistogramSample(NamedTuple):
     """The observations of a histogram, with the values of the metric's labels in their order.
 
-    ``buckets`` has the cumulative number of observations by the bucket's upper bound, the last of which is infinite;
-    bounds and ``sum`` are in the unit of the metric.
+    ``buckets`` has pairs of an upper bound and the cumulative number of observations up to that bound. The last bound
+    is infinite. The bounds and ``sum``, the sum of all observations, are in the unit of the metric.
     """
 
     metric: Metric

@@ -16,14 +16,14 @@ from typing import Final, NamedTuple
 
 from stratalog.errors import ConfigError, InvalidTopicError, UnknownTopicError
 
-_NAMED: Final = 10  # topics or partitions that the text of an error names
+_NAMED: Final = 10  # maximum number of topics or partitions in an error text
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 DIGEST_SUFFIX: Final = ".digest"  # compaction's digest of a segment; Kafka ignores it
-EXTRA_SUFFIX: Final = ".extra"  # Extra indexes of a closed segment; Kafka ignores it
+EXTRA_SUFFIX: Final = ".extra"  # extra indexes of a closed segment; Kafka ignores it
 DESCRIBING_SUFFIXES: Final = (DIGEST_SUFFIX, EXTRA_SUFFIX)  # files that are valid for one state of a closed segment
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 DELETED_SUFFIX: Final = ".deleted"
@@ -65,7 +65,7 @@ _SEGMENT_FILE: Final = re.compile(r"(?P<base>[0-9]{20})(?P<suffix>\.[a-z]+)(?P<s
 _SEGMENT_KEY: Final = re.compile(
     r"(?P<base>[0-9]{20})-(?P<epoch>0|[1-9][0-9]{0,9})-(?P<unique>[0-9a-f]{32})\.(?P<suffix>[a-z]+)\Z"
 )
-_UPLOAD_VERSION: Final = 7  # of the UUID
+_UPLOAD_VERSION: Final = 7  # version of the UUID
 _UPLOAD_RANDOM_BITS: Final = 80
 _UPLOAD_TIME_MASK: Final = (1 << 48) - 1
 _UPLOAD_KIND_MASK: Final = 0xF << 76 | 0b11 << 62  # version and variant
@@ -165,7 +165,7 @@ def check_topic(topic: str) -> str:
 
 
 def unknown_topic(wanted: str | TopicPartition, known: Iterable[str | TopicPartition], place: str) -> UnknownTopicError:
-    """Return the error for a topic or partition that ``place`` does not have; its text names what is meant perhaps.
+    """Return the error for a topic or partition that ``place`` does not have. Its text suggests similar names.
 
     Args:
         wanted: name of the topic, or the partition.
@@ -212,19 +212,19 @@ def parse_partition_folder(name: str) -> TopicPartition | None:
 
 
 def left_folder_fate(name: str) -> str | None:
-    """Return ``delete``, ``future`` or ``stray`` if Kafka renamed the folder with such a suffix, else None."""
+    """Return ``delete``, ``future`` or ``stray`` if the folder's name has this suffix of Kafka, otherwise None."""
     found = _LEFT_FOLDER.match(name)
     return found["fate"] if found else None
 
 
 def future_folder(log: TopicPartition, unique: uuid.UUID) -> str:
-    """Return the name of a folder for a copy of a log from another directory; at most 255 characters."""
+    """Return the name of a folder for a copy of a log from another directory; shortened to 255 characters."""
     suffix = f"-{log.partition}.{unique.hex}-future"
     return log.topic[: 255 - len(suffix)] + suffix
 
 
 def deleted_folder(log: TopicPartition, unique: uuid.UUID) -> str:
-    """Return the folder's name while its log is deleted; at most 255 characters. A long topic name is cut."""
+    """Return the name of a log's folder while the log is deleted; shortened to 255 characters."""
     suffix = f"-{log.partition}.{unique.hex}-delete"
     return log.topic[: 255 - len(suffix)] + suffix
 
@@ -243,7 +243,7 @@ class SegmentFileName(NamedTuple):
 
 
 def parse_segment_file(name: str) -> SegmentFileName | None:
-    """Parse a segment file's name; return None for any other file, and if the 20 digits are above an int64."""
+    """Parse the name of a segment's file; return None for any other name, or if the offset is above 2^63 - 1."""
     found = _SEGMENT_FILE.match(name)
     if not found or int(found["base"]) >= _LONG_END:
         return None
@@ -255,12 +255,12 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 
 @lru_cache(maxsize=64)  # the entries of a manifest are of one log
 def log_prefix(log: TopicPartition, topic_id: TopicId) -> str:
-    """Return the prefix of all keys of one log in a tier; ends with a slash."""
+    """Return the prefix of all keys of one log in a tier. The prefix ends with a slash."""
     return f"{check_topic(log.topic)}-{topic_id}/{log.partition}/"
 
 
 def parse_log_prefix(key: str) -> tuple[TopicPartition, TopicId] | None:
-    """Return the log whose prefix ``key`` starts with, else None. The prefix must be one that ``log_prefix`` builds."""
+    """Return the log in whose prefix ``key`` is; None if ``key`` does not start with a result of ``log_prefix``."""
     parts = key.split("/", 2)
     found = _TOPIC_FOLDER_KEY.match(parts[0])
     if len(parts) < 3 or not found:
@@ -290,14 +290,14 @@ def upload_id(now_ms: int, random_bits: int) -> uuid.UUID:
 
 
 def upload_time_ms(key: str) -> int | None:
-    """Return the start time of a segment object's upload, by its writer's clock; None for keys without a time."""
+    """Return the start time (ms) of a segment object's upload, by the writer's clock; None for keys without a time."""
     found = _SEGMENT_KEY.match(key[key.rfind("/") + 1 :])
     unique = uuid.UUID(hex=found["unique"]) if found else None
     return unique.int >> _UPLOAD_RANDOM_BITS if unique is not None and unique.version == _UPLOAD_VERSION else None
 
 
 def segments_prefix(prefix: str) -> str:
-    """Return the prefix of a log's segment objects; ends with a slash."""
+    """Return the prefix of a log's segment objects. The prefix ends with a slash."""
     return f"{prefix}segments/"
 
 
@@ -327,7 +327,7 @@ def is_segment_key(prefix: str, key: str) -> bool:
 
 
 def manifest_prefix(prefix: str) -> str:
-    """Return the prefix of a log's manifest roots; ends with a slash."""
+    """Return the prefix of a log's manifest roots. The prefix ends with a slash."""
     return f"{prefix}manifest/"
 
 
@@ -346,12 +346,12 @@ def parse_manifest_key(prefix: str, key: str) -> int | None:
 
 
 def pages_prefix(prefix: str) -> str:
-    """Return the prefix of the pages of a log's manifest; ends with a slash."""
+    """Return the prefix of the pages of a log's manifest. The prefix ends with a slash."""
     return f"{prefix}pages/"
 
 
 def page_key(prefix: str, base_offset: int, leader_epoch: int, sha256: str) -> str:
-    """Return the key of a page. It contains the hash of the page: writing the same page again changes nothing."""
+    """Return the key of a page. The key contains the hash of the page: writing the same page again changes nothing."""
     return f"{pages_prefix(prefix)}{base_offset:020d}-{leader_epoch}-{sha256[:32]}{PAGE_SUFFIX}"
 
 

@@ -16,7 +16,7 @@ def readable(data: bytes, parse: Callable[[bytes, str], object], place: str) -> 
         place: path or key, for errors.
 
     Raises:
-        StorageError: the parser refused the note. It must not be stored: the log could no longer be opened.
+        StorageError: the parser refused the note. The note must not be stored, because its readers would then fail.
     """
     try:
         parse(data, place)

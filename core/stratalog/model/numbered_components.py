@@ -23,7 +23,7 @@ class Opened(Generic[C]):
     Attributes:
         by_name: the components that could be opened and have a number of their own, by name.
         by_number: the same components, by number.
-        failures: errors of the components in quarantine, by name.
+        failures: errors of the components in quarantine, by the component's name.
         clashes: the error for each number that several components have.
     """
 
@@ -33,7 +33,7 @@ class Opened(Generic[C]):
     clashes: Mapping[int, StorageError] = field(default_factory=dict)
 
     def check(self, name: str) -> None:
-        """Raise the component's error if the component with this name is in quarantine."""
+        """Raise the error of the component with this name if the component is in quarantine."""
         if name in self.failures:
             raise self.failures[name].with_traceback(None)
 
@@ -45,8 +45,8 @@ class Opened(Generic[C]):
 class NumberedComponents(Generic[C]):
     """Components of one kind, opened when the first one is needed. Thread-safe.
 
-    A component that cannot be opened, or has a wrong number, is put in quarantine: its use raises the error, and all
-    other components work.
+    A component that cannot be opened, or has a wrong number, is put in quarantine. The use of that component raises its
+    error; all other components work.
 
     Args:
         title: name of the kind, for texts.

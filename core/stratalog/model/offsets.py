@@ -21,7 +21,7 @@ class Isolation(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> Isolation:
-        """Return the isolation named ``value``; ConfigError if there is none."""
+        """Return the isolation named ``value``; raise ConfigError if there is none."""
         found = _ISOLATIONS.get(value)
         if found is None:
             raise ConfigError(f"isolation {value!r} is not one of {', '.join(cls)}")
@@ -39,7 +39,7 @@ class Durability(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> Durability:
-        """Return the durability named ``value``; ConfigError if there is none."""
+        """Return the durability named ``value``; raise ConfigError if there is none."""
         try:
             return cls(value)
         except ValueError:
@@ -59,7 +59,7 @@ class AppendOrigin(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> AppendOrigin:
-        """Return the origin named ``value``; ConfigError if there is none."""
+        """Return the origin named ``value``; raise ConfigError if there is none."""
         try:
             return cls(value)
         except ValueError:
@@ -82,7 +82,7 @@ class OffsetPosition(NamedTuple):
 
 
 class TimestampOffset(NamedTuple):
-    """A timestamp (ms) and an offset that belongs to it."""
+    """A timestamp (ms), and the offset of a record or batch that has it."""
 
     timestamp_ms: int
     offset: int
@@ -96,14 +96,14 @@ class EpochEntry(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The end of a leader epoch in one log: the first offset after the epoch. (-1, -1) if it is not known."""
+    """The end of a leader epoch in one log: the first offset after the epoch. An unknown end is (-1, -1)."""
 
     epoch: int
     end_offset: int
 
 
 def next_epoch(epoch: int, log: object) -> int:
-    """Return the leader epoch after ``epoch`` of the log called ``log``.
+    """Return the leader epoch after ``epoch``. ``log`` is the name of the log, for errors.
 
     Raises:
         EpochsExhaustedError: ``epoch`` is the largest one.

@@ -1,4 +1,4 @@
-"""Batches that are ready to be written: the compiled class if it is available, else its twin in pure Python."""
+"""Batches that are ready to be written: the compiled class if it is available, otherwise the class in pure Python."""
 
 from __future__ import annotations
 

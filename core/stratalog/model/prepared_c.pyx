@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Batches that are ready to be written, compiled; the twin of ``prepared_py``, which documents the class.
+"""Batches that are ready to be written, as compiled code. ``prepared_py`` documents the class.
 
-Header fields are rows in C: most batches are prepared, assigned, written and indexed without a table.
+Header fields are rows in C: most batches are prepared, written and indexed, and get their offsets, without a table.
 """
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBuffer_Release, PyObject_GetBuffer
@@ -23,7 +23,7 @@ cdef inline int64_t span_of(int magic, const BatchRow* row) noexcept:
 
 
 cdef class Rules:
-    """Topic rules in C, which a kernel checks without a call."""
+    """Rules of a topic in C, which compiled code checks without a Python call."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ cdef class Rules:
     cdef bint allow(
         self, int64_t batch_bytes, int64_t least_ms, int64_t largest_ms, bint has_null_key, int64_t now_ms
     ) noexcept:
-        """Return True if batches of at most ``batch_bytes`` keep the rules. ``now_ms`` is not negative."""
+        """Return True if batches of at most ``batch_bytes`` each keep the rules. ``now_ms`` is not negative."""
         if batch_bytes > self.max_batch_bytes or (has_null_key and self.needs_keys):
             return False
         if not self.keeps_times:
@@ -77,7 +77,7 @@ cdef class PreparedBatches:
         self.sum_up()
 
     cdef int use(self, table) except -1:
-        """Copy the header fields of as many batches as there are."""
+        """Copy the header fields of all batches of ``table``, which must have ``batch_count`` rows."""
         cdef int64_t i, j, count = self.batch_count
         cdef int64_t* at = <int64_t*>self.rows()
         cdef Py_buffer view  # a typed memoryview would add its 20,000 lines of C to this module
@@ -100,7 +100,7 @@ cdef class PreparedBatches:
         return &self.only if self.several is None else <BatchRow*>PyByteArray_AS_STRING(self.several)
 
     cdef void sum_up(self) noexcept:
-        """Set the attributes that follow from the rows."""
+        """Set the attributes that are computed from the rows."""
         cdef BatchRow* row = self.rows()
         cdef int64_t i
         self.span, self.has_producer = 0, False

@@ -1,4 +1,4 @@
-"""Batches that are ready to be written, in pure Python; ``prepared_c`` is the compiled twin."""
+"""Batches that are ready to be written, in pure Python. ``prepared_c`` has the same class as compiled code."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Rules:
 
     Attributes:
         max_batch_bytes: ``max.message.bytes``.
-        before_ms: oldest allowed timestamp, as a distance from the clock.
-        after_ms: newest allowed timestamp, as a distance from the clock.
+        before_ms: maximum distance (ms) of a timestamp before the clock's time.
+        after_ms: maximum distance (ms) of a timestamp after the clock's time.
         needs_keys: True if every record needs a key.
         keeps_times: True if records keep the producer's timestamps (CreateTime). Otherwise no timestamp breaks a rule.
-        limit_bytes: size limit of a new batch before compression: keys, values and headers, plus ``overhead_bytes``
-            for each record. A single record may be larger.
+        limit_bytes: size limit of a new batch before compression: keys, values and headers, plus ``overhead_bytes`` for
+            each record. A single record may be larger.
         overhead_bytes: size added for each record.
     """
 
@@ -41,11 +41,12 @@ class Rules:
 class PreparedBatches:
     """One or more batches of one magic, as a log writes and indexes them: bytes, header fields, and sums of these.
 
-    A record format makes it, ``RecordFormat.assign`` gives it offsets, and a log writes it. Not thread-safe.
+    A record format prepares the batches, ``RecordFormat.assign`` sets their offsets, and a log writes them. Not
+    thread-safe.
 
     Args:
         table: a scan of the batches, at least one.
-        data: the bytes of the batches, from the first one's first byte on. The log may change them. None if the
+        data: the bytes of the batches, without bytes before the first batch. The log may change them. None if the
             batches are stored already, and are only indexed.
 
     Attributes:
@@ -56,7 +57,7 @@ class PreparedBatches:
         span: number of offsets that the batches take. Messages of magic 0 and 1 take one offset for each record.
         last_offset: last offset of the last batch.
         largest_ms: the largest timestamp of the batches.
-        largest_offset: last offset of the first batch that has this timestamp.
+        largest_offset: last offset of the first batch that has the timestamp ``largest_ms``.
         has_producer: True if any batch has a producer id.
         is_control: True if the first batch is a control batch.
         table: the header fields. Positions count from the first byte that was scanned.
@@ -84,7 +85,10 @@ class PreparedBatches:
         self._use(table)
 
     def replace_table(self, table: BatchTable) -> None:
-        """Use a scan of ``data`` after its headers were changed. Record counts that a scan cannot know are kept."""
+        """Replace ``table`` by a new scan of ``data``, whose headers were changed.
+
+        The record count of a compressed message is kept, because a scan does not know it.
+        """
         known = self.table.record_count
         if len(table) != len(known):
             raise ValueError(f"{len(table)} batches in the place of {len(known)}")
@@ -105,7 +109,7 @@ class PreparedBatches:
 
     @staticmethod
     def joined(pieces: Sequence[PreparedBatches]) -> PreparedBatches:
-        """Return the batches of all pieces as one value, without a scan. The first batch gets offset 0.
+        """Return the batches of all ``pieces`` as one value, without a scan. The first batch gets offset 0.
 
         The bytes are copied, unless there is only one piece.
 

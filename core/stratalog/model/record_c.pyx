@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Records as objects: the compiled twin of ``record_py``, which documents each function.
+"""Records as objects: ``record_py`` as compiled code. ``record_py`` documents each function.
 
-Positions and sizes are untrusted. The code checks them itself, therefore the compiler's bounds checks are off.
+Positions and sizes are untrusted. This code checks them itself, therefore the compiler's bounds checks are off.
 """
 
 cimport cython
@@ -56,13 +56,13 @@ cdef class Record:
 
     Attributes:
         offset: int64; assigned by the log when written, -1 before.
-        timestamp_ms: int64; -1 is "no timestamp": an append then uses the time of its own clock.
-        timestamp_type: NONE for V0, else CREATE_TIME or LOG_APPEND_TIME; ignored when written.
-        key: None and empty are different.
-        value: None is a tombstone in a compacted topic.
+        timestamp_ms: int64; -1 means "no timestamp": an append then uses the time of the log's clock.
+        timestamp_type: NONE for magic 0, otherwise CREATE_TIME or LOG_APPEND_TIME; ignored when written.
+        key: bytes, or None for no key. An empty key is a key.
+        value: bytes, or None. In a compacted topic, None marks a tombstone.
         headers: pairs of name and value, in order; a name may repeat. A list is converted to a tuple.
-        leader_epoch: int32; epoch of the batch, -1 if the format has none (V0, V1).
-        partition: int32; partition of the log it was read from, -1 before.
+        leader_epoch: int32; epoch of the batch, -1 if the format has none (magic 0 and 1).
+        partition: int32; partition of the log that the record was read from, -1 before.
 
     Raises:
         TypeError: a field is of another type.
@@ -201,7 +201,7 @@ cdef inline object equal(Record a, Record b):
 
 
 cdef Record fill(Record into, offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch, partition):
-    """Set the fields of a new record, or raise the error that names the wrong field."""
+    """Set the fields of a new record, or raise an error that names the wrong field."""
     cdef long long numbers[4]
     cdef int overflow[4]
     if not (
@@ -237,7 +237,7 @@ cdef Record fill(Record into, offset, timestamp_ms, timestamp_type, key, value, 
 
 
 cdef inline bytes item(Cursor arena, int64_t arena_bytes, int32_t position, int32_t size):
-    """Return one field as bytes; IndexError if it is not inside the arena."""
+    """Return one field as bytes; raise IndexError if the field is not inside the arena."""
     if size < 0:
         return None
     if not inside(position, size, arena_bytes):
@@ -277,7 +277,7 @@ cdef tuple headers_at(const Source* source, int32_t first, int32_t count):
 
 
 cdef inline int fill_row(Record record, const Source* source, int64_t i, int32_t partition) except -1:
-    """Set ``record`` to row ``i``. It must have no other reference. Its key and value are None or made by ``made``."""
+    """Set ``record``, which must have no other reference, to row ``i``. Its key and value are None or made by ``made``."""
     cdef int32_t kind = source.timestamp_type[i]
     cdef int32_t key_position = source.key_position[i], key_size = source.key_size[i]
     cdef int32_t value_position = source.value_position[i], value_size = source.value_size[i]
@@ -320,8 +320,8 @@ cdef class RecordIterator:
     """An iterator over the records of columns. Each record is made when it is requested.
 
     A record that the caller has not kept is reused for the next row, as Python's ``zip`` does with tuples. A loop
-    variable still refers to the last record when the next one is requested. Therefore the record before the last is
-    reused too.
+    variable still refers to the last record when the next one is requested. Therefore, the record before the last one
+    is kept too, and is reused.
     """
 
     cdef Source source

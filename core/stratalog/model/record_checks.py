@@ -1,4 +1,4 @@
-"""Checks of the fields of records, for both twins of ``Record``. The error names the field and its fault."""
+"""Checks of the fields of records, for both classes ``Record``: in Python and compiled. Errors name the wrong field."""
 
 from __future__ import annotations
 
@@ -40,7 +40,12 @@ def checked_fields(
 
 
 def integer(name: str, value: Any, bits: int) -> int:
-    """Return a number that fits ``bits`` bits as an exact int, not as a subclass."""
+    """Return ``value`` as an exact int, not as a subclass.
+
+    Raises:
+        WrongTypeError: the value is not an integer.
+        InvalidRecordError: the value does not fit ``bits`` bits.
+    """
     if isinstance(value, bool):
         raise _wrong_type(name, "an int", value)
     try:
@@ -80,7 +85,7 @@ def _wrong_type(name: str, wanted: str, value: object) -> WrongTypeError:
 
 
 def name_bytes(name: str, index: int) -> bytes:
-    """Return the bytes of a header's name; ``index`` is the number of the record, for the error."""
+    """Return the UTF-8 bytes of a header's name. ``index`` is the index of the record, for the error."""
     try:
         return name.encode()
     except UnicodeEncodeError as error:
@@ -89,7 +94,7 @@ def name_bytes(name: str, index: int) -> bytes:
 
 
 def too_large(index: int) -> InvalidRecordError:
-    """Return the error for the record ``index``, with which one arena would be too large."""
+    """Return the error for the record at ``index``, which does not fit into one arena of 2 GiB."""
     text = "keys, values and headers need more than 2 GiB"
     return InvalidRecordError(text, ((index, text),))
 

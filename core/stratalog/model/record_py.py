@@ -1,6 +1,6 @@
 """Records as objects, in pure Python: the class, and the conversion of columns to objects and back.
 
-All of this module has a compiled twin in ``record_c``; ``records`` selects one of them. Both twins use
+``record_c`` has the same class and functions as compiled code; ``records`` selects one of the two modules. Both use
 ``record_checks`` to refuse wrong objects, and ``column_views`` to refuse wrong columns.
 """
 
@@ -57,13 +57,13 @@ class Record(_RecordFields):
 
     Attributes:
         offset: int64; assigned by the log when written, -1 before.
-        timestamp_ms: int64; -1 is "no timestamp": an append then uses the time of its own clock.
-        timestamp_type: NONE for V0, else CREATE_TIME or LOG_APPEND_TIME; ignored when written.
-        key: None and empty are different.
-        value: None is a tombstone in a compacted topic.
+        timestamp_ms: int64; -1 means "no timestamp": an append then uses the time of the log's clock.
+        timestamp_type: NONE for magic 0, otherwise CREATE_TIME or LOG_APPEND_TIME; ignored when written.
+        key: bytes, or None for no key. An empty key is a key.
+        value: bytes, or None. In a compacted topic, None marks a tombstone.
         headers: pairs of name and value, in order; a name may repeat. A list is converted to a tuple.
-        leader_epoch: int32; epoch of the batch, -1 if the format has none (V0, V1).
-        partition: int32; partition of the log it was read from, -1 before.
+        leader_epoch: int32; epoch of the batch, -1 if the format has none (magic 0 and 1).
+        partition: int32; partition of the log that the record was read from, -1 before.
 
     Raises:
         TypeError: a field is of another type.
@@ -125,7 +125,7 @@ class Record(_RecordFields):
 
 
 def restore_record(*fields: Any) -> object:  # Any: unpickled
-    """Return a record from its pickled fields, of the twin that this process uses."""
+    """Return a record from its pickled fields, as the class ``Record`` that this process uses."""
     from stratalog.model.records import Record as Chosen  # noqa: PLC0415 - that module imports this one
 
     return Chosen(*fields)
@@ -146,7 +146,7 @@ def text_of(raw: bytes) -> str:
 
 
 def records_of(columns: RecordColumns, partition: int) -> list[Record]:
-    """Return all records of columns as objects; the columns must have every field.
+    """Return all records of columns as objects. The columns must have every field of ``Fields.ALL``.
 
     Raises:
         IndexError: a field is not inside the arena, or a header not inside the flat columns.
@@ -172,10 +172,11 @@ def records_of(columns: RecordColumns, partition: int) -> list[Record]:
 
 
 def iterator_of(columns: RecordColumns, partition: int) -> Iterator[Record]:
-    """Return an iterator over the records of columns, which makes some records at a time. Every field is necessary.
+    """Return an iterator over the records of columns. The columns must have every field of ``Fields.ALL``.
 
     Raises:
-        IndexError, ValueError: as ``records_of``, when the iteration reaches the record or one that is made with it.
+        IndexError, ValueError: as ``records_of``, when the iteration reaches the record or a record at most 1,023 rows
+            before it.
         ConfigError, TypeError, ValueError: as ``views_of``, at the call.
     """
     views_of(columns)
@@ -186,7 +187,12 @@ def iterator_of(columns: RecordColumns, partition: int) -> Iterator[Record]:
 
 
 def items_of(arena: Buffer, positions: memoryview, sizes: memoryview) -> list[bytes | None]:
-    """Return the fields at these positions, None for negative sizes; IndexError if one is not inside the arena."""
+    """Return the fields at these positions, None for negative sizes.
+
+    Raises:
+        IndexError: a field is not inside the arena.
+        TypeError, ValueError: a column does not have its format, or the columns differ in length.
+    """
     raw = _as_bytes(arena)
     starts, counts = typed_view(positions, "i", "position").tolist(), typed_view(sizes, "i", "size").tolist()
     if starts and len(starts) == len(counts):  # fast paths for columns with only nulls and without nulls
@@ -203,7 +209,7 @@ def items_of(arena: Buffer, positions: memoryview, sizes: memoryview) -> list[by
 
 
 def headers_of(columns: RecordColumns) -> list[Headers]:
-    """Return the headers of each record; IndexError as ``records_of``."""
+    """Return the headers of each record; raise the same IndexError as ``records_of``."""
     names = ("header_first", "header_count", *FLAT_COLUMNS)
     views = [typed_view(getattr(columns, name), "i", name) for name in names]
     return _headers(_as_bytes(columns.arena), *views)
@@ -253,9 +259,11 @@ def _headers(
 
 
 class Survey(NamedTuple):
-    """Result of a scan of records; times are those of the records before ``end``, in ms.
+    """Result of a scan of records.
 
-    ``end`` is the index of the first record that would pass the limit, their number if none does.
+    ``end`` is the index of the first record that would exceed the limit, or the number of records if none does.
+    ``least_ms`` and ``largest_ms`` are the smallest and the largest timestamp of the records before ``end``.
+    ``null_key`` is True if one of these records has no key.
     """
 
     end: int
@@ -265,16 +273,16 @@ class Survey(NamedTuple):
 
 
 def survey(records: Sequence[Record], start: int, limit_bytes: int, overhead_bytes: int) -> Survey:
-    """Scan records from ``start`` on, up to about ``limit_bytes`` of them, but at least one.
+    """Scan records from ``start`` on, up to about ``limit_bytes`` bytes, but at least one record.
 
     Args:
-        records: all of them.
+        records: all records.
         start: index of the first record to check; it exists.
-        limit_bytes: of keys, values and headers, with what a format needs beside them.
-        overhead_bytes: what that is for each record.
+        limit_bytes: size limit for keys, values, headers and overhead.
+        overhead_bytes: bytes of the format for each record, in addition to its key, value and headers.
 
     Raises:
-        TypeError: one is no Record.
+        TypeError: an item is not a Record.
         IndexError: ``start`` is negative.
     """
     if start < 0:
@@ -299,11 +307,13 @@ def survey(records: Sequence[Record], start: int, limit_bytes: int, overhead_byt
 
 
 def columns_of(records: Iterable[Record]) -> tuple[bytes, int, Iterator[memoryview]]:
-    """Arena, count and columns of records, the columns in the order of ``ROW_COLUMNS`` and ``FLAT_COLUMNS``.
+    """Return the arena, the count and the columns of records.
+
+    The columns are in the order of ``ROW_COLUMNS`` and ``FLAT_COLUMNS``.
 
     Raises:
-        TypeError: something is no Record.
-        InvalidRecordError: a header's name is no text; more than 2 GiB of keys, values and headers.
+        TypeError: an item is not a Record.
+        InvalidRecordError: a header's name is not Unicode text, or keys, values and headers need more than 2 GiB.
     """
     columns = {name: array(code) for name, code in (ROW_COLUMNS | FLAT_COLUMNS).items()}
     parts, used, count = list[bytes](), 0, 0

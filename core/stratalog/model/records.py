@@ -54,12 +54,12 @@ class Fields(Flag):
 
 
 def int64_column(values: Iterable[int] = ()) -> memoryview:
-    """Return a column of int64."""
+    """Return a column (memoryview of format ``q``) of these int64 values."""
     return memoryview(array("q", values))
 
 
 def int32_column(values: Iterable[int] = ()) -> memoryview:
-    """Return a column of int32."""
+    """Return a column (memoryview of format ``i``) of these int32 values."""
     return memoryview(array("i", values))
 
 
@@ -69,16 +69,16 @@ _NO_INTS: Final = int32_column()
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """A number of records (``count``) as columns over one ``arena`` of bytes.
+    """Records as columns over one ``arena`` of bytes. ``count`` is the number of records.
 
     Every column is a contiguous ``memoryview`` of native numbers: ``offset`` and ``timestamp_ms`` of format ``q``
     (int64), all others of format ``i`` (int32). Record columns have ``count`` rows. ``Fields.OFFSET`` fills ``offset``
     and ``leader_epoch``; ``Fields.TIMESTAMP`` fills ``timestamp_ms`` and ``timestamp_type``. A column that was not
-    requested has 0 rows. ``key_position`` and ``key_size`` address the arena, and a size below 0 means null; the value
-    columns do the same. ``header_first`` and ``header_count`` address the flat header columns, which have one row per
-    header.
+    requested has 0 rows. ``key_position`` and ``key_size`` are the place of a key in the arena; a size below 0 means
+    null. The place of a value is stored in the same way. ``header_first`` and ``header_count`` are rows of the flat
+    header columns, which have one row for each header.
 
-    Columns of a plugin may be wrong. Therefore every position is checked before it is used.
+    Columns from a plugin may be wrong. Therefore every position is checked before it is used.
 
     Raises (every method that reads the arena):
         IndexError: a field is not inside the arena, or a header not inside the flat columns.
@@ -105,7 +105,7 @@ class RecordColumns:
 
     @classmethod
     def from_records(cls, records: Iterable[Record]) -> Self:
-        """Return columns of every field, with a new arena without gaps. The partition is left out.
+        """Return columns of every field, with a new arena without gaps. The partition of the records is left out.
 
         Raises:
             TypeError: an item is not a Record.
@@ -115,7 +115,7 @@ class RecordColumns:
         return cls(arena, count, *columns)
 
     def take(self, start: int, end: int) -> RecordColumns:
-        """Return the records [start, end), with the bounds of a slice. The arena and flat header columns are shared."""
+        """Return the records [start, end), limited as in a slice. The arena and the flat header columns are shared."""
         return RecordColumns(
             self.arena,
             len(range(self.count)[start:end]),
@@ -144,14 +144,14 @@ class RecordColumns:
         return _items_of(self.arena, self.value_position, self.value_size)
 
     def headers(self) -> list[Headers]:
-        """Return the headers of each record, () if headers were not requested.
+        """Return the headers of each record; an empty tuple for each record if headers were not requested.
 
         In a name that is not valid UTF-8, U+FFFD replaces the invalid bytes as in Kafka.
         """
         return _headers_of(self) if len(self.header_count) else [()] * self.count
 
     def to_records(self, partition: int = -1) -> list[Record]:
-        """Return all records as objects; needs every field.
+        """Return all records as objects. The columns must have every field.
 
         Raises:
             ConfigError: a column is absent; the text names it.

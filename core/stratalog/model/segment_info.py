@@ -14,7 +14,7 @@ from stratalog.model.offsets import EpochEntry
 
 
 class FileKind(StrEnum):
-    """The kinds of files that are stored with a segment. Persistent: manifests use these words."""
+    """The kinds of files that are stored with a segment. The values are stored in manifests: never change them."""
 
     LOG = "log"
     OFFSET_INDEX = "index"
@@ -29,11 +29,12 @@ class FileKind(StrEnum):
 class SegmentInfo:
     """A segment's description, known without opening it. Offsets are [base_offset, end_offset).
 
-    ``max_timestamp_ms`` is -1 if no record has a timestamp; retention then uses ``modified_ms``.
-    ``leader_epochs`` are the (epoch, start offset) pairs of the epochs in which the segment has offsets. ``records`` is the
-    number of data records, those of aborted transactions included, and ``min_timestamp_ms`` their smallest timestamp: -1 if
-    one of them has none, or if there are none. Both are None if they are unknown. ``original_bytes`` is the size of the
-    log before its compressed batches were uncompressed for a layout that stores records; None if its bytes are unchanged.
+    ``max_timestamp_ms`` is -1 if no record has a timestamp; retention then uses ``modified_ms``. ``leader_epochs`` are
+    the (epoch, start offset) pairs of the epochs in which the segment has offsets. ``records`` is the number of data
+    records, including those of aborted transactions; None if it is unknown. ``min_timestamp_ms`` is the smallest
+    timestamp of these records; -1 if a record has no timestamp or if there are no records, None if it is unknown.
+    ``original_bytes`` is the size of the ``.log`` file before its compressed batches were uncompressed for a layout
+    that stores records; None if its bytes are unchanged.
     """
 
     log: TopicPartition
@@ -73,17 +74,17 @@ class AbortedTransaction:
 
 
 class FileSlice:
-    """Bytes of a segment, pinned until released: until then, ``data`` stays valid and the file stays open.
+    """Bytes of a segment. ``data`` stays valid, and the file stays open, until the slice is released.
 
-    ``fileno()`` and ``position`` are for ``os.sendfile``; fileno is None if the bytes are in memory.
-    A context manager; ``release`` may be called twice. For one thread at a time.
+    ``fileno()`` and ``position`` are for ``os.sendfile``; ``fileno()`` is None if the bytes are in memory. A slice is a
+    context manager that releases it at the end. ``release`` may be called twice. One thread at a time may use a slice.
 
     Args:
         data: the bytes, or a function that reads them when ``data`` is first used.
         position: position of the first byte in the file.
         descriptor: descriptor of the file; None if there is none.
         on_release: called once by ``release``.
-        size_bytes: number of bytes; None is the size of ``data``.
+        size_bytes: number of bytes; None means the size of ``data``.
     """
 
     __slots__ = ("_data", "_descriptor", "_on_release", "position", "size_bytes")
@@ -116,7 +117,7 @@ class FileSlice:
         return self._data
 
     def fileno(self) -> int | None:
-        """Return the descriptor of the file, or None."""
+        """Return the descriptor of the file; None if the bytes are in memory."""
         return self._descriptor
 
     def release(self) -> None:
@@ -135,9 +136,10 @@ class FileSlice:
 
 
 def share_bytes(size_bytes: int, base_offset: int, end_offset: int, start: int, end: int) -> int:
-    """Return an estimate of the bytes of a segment for the offsets [start, end), in proportion to its own offsets.
+    """Return an estimate of a segment's bytes in the offsets [start, end): a share in proportion to its own offsets.
 
-    If local disk and tier have the same offsets in segments with different borders, this counts each offset once.
+    It is used if local disk and tier have the same offsets in segments with different bounds, to count each offset
+    once.
     """
     inside = min(end, end_offset) - max(start, base_offset)
     if inside <= 0 or end_offset <= base_offset:

@@ -12,7 +12,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def unix_ms(moment: datetime) -> int:
-    """Return a time in milliseconds since 1970, rounded down. A time without a zone is UTC.
+    """Return a time in milliseconds since 1970, rounded down. A time without a time zone counts as UTC.
 
     ``timestamp()`` is not used, because it is a float: for 6 of 1,000 whole milliseconds, the result is one too low.
     """
@@ -20,7 +20,7 @@ def unix_ms(moment: datetime) -> int:
 
 
 def from_unix_ms(timestamp_ms: int) -> datetime:
-    """Return the time in UTC of a number of milliseconds since 1970.
+    """Return the UTC time that is ``timestamp_ms`` milliseconds after the start of 1970.
 
     Raises:
         ConfigError: the time is after the year 9999.

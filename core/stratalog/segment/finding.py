@@ -10,7 +10,7 @@ from stratalog.spi.layouts import StoredSegment
 
 
 class FindingKind(StrEnum):
-    """Kind of a finding. Its value is stored in notes, and printed as JSON."""
+    """Kind of a finding. Its value is stored in quarantine notes of a tier, and printed as JSON."""
 
     # in the folder of a log
     DAMAGE = "damage"
