@@ -70,7 +70,7 @@ class EpochCache:
         """Return the end of ``epoch`` in a log that ends at ``log_end``.
 
         Returns:
-            ``UNDEFINED_END`` for epoch -1, and for an epoch above all known ones. For the latest epoch, the log end.
+            ``UNDEFINED_END`` for epoch -1, and for an epoch above all known epochs. For the latest epoch, the log end.
             Otherwise the largest epoch at or below ``epoch`` (or ``epoch`` itself, if all known epochs are above it),
             with the start offset of the next epoch.
         """

@@ -113,7 +113,7 @@ class Log(LogReader):
         Args:
             records: at least one record. Offsets, epochs and partition are ignored; a timestamp of -1 becomes the
                 clock's time.
-            durability: ``"written"`` or ``"durable"``; None is the engine's setting.
+            durability: ``"written"`` or ``"durable"``; None means the engine's setting.
             wait: if False, write the records and return a future. The future is done when the records are as durable as
                 requested, or holds the error. Another thread completes the future. It cannot be cancelled, and it is
                 done before the engine closes.
@@ -179,7 +179,7 @@ class Log(LogReader):
             data: batches, from the log end on. Gaps are allowed. A partial batch at the end is ignored.
             leader_high_watermark: this log's high watermark becomes the lower of this value and the log end.
             leader_log_start_offset: this log's start offset rises to this value, but not above the high watermark.
-            durability: ``"written"`` or ``"durable"``; None is the engine's setting.
+            durability: ``"written"`` or ``"durable"``; None means the engine's setting.
 
         Returns:
             All bounds after the append. ``log_end`` is the next offset to fetch.
@@ -204,12 +204,13 @@ class Log(LogReader):
         """Append the marker that commits or aborts a producer's transaction. A transaction coordinator calls it.
 
         The marker is written even if the producer has no open transaction: the marker's producer epoch fences older
-        ones.
+        epochs.
 
         Raises:
             ConfigError: a number does not fit Kafka's fields; nothing was written.
             InvalidProducerEpochError: a newer epoch of the producer has already written.
-            TransactionCoordinatorFencedError: a coordinator of a newer epoch has already written a marker for it.
+            TransactionCoordinatorFencedError: a coordinator of a newer epoch has already written a marker for the
+                producer.
             DiskFullError: no space; the log can still be read.
         """
         marker = EndMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
@@ -226,10 +227,10 @@ class Log(LogReader):
             return self._state.writes.producers.entries()
 
     def lead(self, epoch: int) -> None:
-        """Lead in ``epoch`` from now on. The epoch begins at the log end and is stored durably. Epochs never go back.
+        """Lead in ``epoch`` from now on. The epoch begins at the log end and is stored durably. Epochs never decrease.
 
         Raises:
-            StaleLeaderEpochError: the log has seen a later epoch, or follows another leader in this one.
+            StaleLeaderEpochError: the log has seen a later epoch, or follows another leader in this epoch.
         """
         lead(self._state, epoch)
 

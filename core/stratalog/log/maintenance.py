@@ -218,7 +218,7 @@ class LogMaintenance:
         self._state.tier.save_note(self._state.settings.remote)
 
     def rejoin_remote(self, leader_epoch: int) -> None:
-        """Use the tier again, after its head was read.
+        """Use the tier again after an outage of its store. The caller has read the tier's head.
 
         Raises the same errors as ``rejoin_tier``. After FencedEpochError, the log refuses appends.
         """

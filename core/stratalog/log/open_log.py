@@ -63,7 +63,7 @@ class LogEnvironment:
         watermark: the rule that moves a leader's high watermark.
         on_offline: called when the whole directory has failed.
         store_bounds: writes the directory's checkpoints.
-        background: threads for callers that do not wait; None means threads of the log's own.
+        background: threads for callers that do not wait; None means that the log starts its own threads.
     """
 
     notify: Callable[[Event], None]

@@ -317,7 +317,10 @@ def _pairs(pa: Any, kind: Any, parts: list[Any]) -> Any:
 
 
 def converted_batches(chunk: RecordColumns, partition: int, limit: int, schema: Any) -> Iterator[Any]:
-    """Yield Arrow batches without compiled code: pyarrow converts lists. Any: pyarrow is optional."""
+    """Yield Arrow batches without compiled code: pyarrow converts lists of Python objects.
+
+    Types of pyarrow are Any, because pyarrow is optional.
+    """
     pa, start = _pyarrow(), 0
     views_of(chunk)
     if not chunk.count:

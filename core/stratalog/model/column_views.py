@@ -76,9 +76,10 @@ def null_name() -> Never:
 
 
 def cuts(chunk: RecordColumns, limit: int) -> Iterator[int]:
-    """Yield the end row of each part of a chunk. In no column, a part has more than ``limit`` bytes.
+    """Yield the end row of each part into which a chunk is split.
 
-    A part may be smaller than the limit allows, because each byte of a header's name counts as three bytes.
+    No column of a part has more than ``limit`` bytes. A part may be smaller than the limit allows, because each byte of
+    a header's name counts as three bytes.
 
     Raises:
         OverflowError: one record is larger than the limit.

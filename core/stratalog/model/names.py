@@ -260,7 +260,10 @@ def log_prefix(log: TopicPartition, topic_id: TopicId) -> str:
 
 
 def parse_log_prefix(key: str) -> tuple[TopicPartition, TopicId] | None:
-    """Return the log in whose prefix ``key`` is; None if ``key`` does not start with a result of ``log_prefix``."""
+    """Return the log and the topic id from the prefix of a key; None if the key does not begin with a log's prefix.
+
+    The prefix must be a result of ``log_prefix``.
+    """
     parts = key.split("/", 2)
     found = _TOPIC_FOLDER_KEY.match(parts[0])
     if len(parts) < 3 or not found:

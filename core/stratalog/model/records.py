@@ -163,7 +163,7 @@ class RecordColumns:
         """Yield the records one by one. This is faster if the caller keeps no record, because memory is reused.
 
         Raises:
-            StorageError: any error of ``to_records``, when the iteration reaches the record.
+            ConfigError, ValueError: as ``to_records``, at the latest when the iteration reaches the record.
         """
         return _iterator_of(self, partition)
 

@@ -199,7 +199,7 @@ class ProducerState:
     # --- transactions ------------------------------------------------------------------------------------------------
 
     def first_unstable(self, high_watermark: int) -> int | None:
-        """Return the least first offset of all transactions that are not final; None if there is none.
+        """Return the smallest first offset of all transactions that are not final; None if there is none.
 
         A transaction is final when its marker is below the high watermark.
         """

@@ -41,7 +41,7 @@ def _batch_without_bytes(largest: TimestampOffset) -> PreparedBatches:
 
 
 class Appender:
-    """Writer of one active segment. Used only under the log's lock.
+    """Writer of one active segment. It is used only under the log's lock.
 
     The index files of an empty segment are created at once, so that a full disk fails early. The index files of an
     existing segment are opened by the first append, because an engine may open 10,000 logs and write to few of them.

@@ -72,7 +72,7 @@ def find_batches(
     """Return the range of batches from the first one whose last offset is at or above ``offset``.
 
     Args:
-        segment: local or in a tier.
+        segment: the segment, local or in a tier.
         offset: the first wanted offset.
         components: the log's components.
         max_bytes: maximum size of the range. The first batch is in the range even if it is larger.
@@ -240,7 +240,7 @@ def _places(segment: ReadableSegment, offset: int, components: Components) -> tu
 
 
 def _extended(segment: ReadableSegment, components: Components, asked: _Request, begun: BatchRange) -> BatchRange:
-    """Return the range from ``begun`` to the last batch that fits."""
+    """Return the range from ``begun`` to the last batch that fits the maximum size and ends below the bound."""
     _, max_bytes, bound, _, _ = asked
     limit = min(segment.size_bytes, begun.position + max_bytes)
     end, last_offset = begun.end_position, begun.last_offset

@@ -67,7 +67,7 @@ class BuiltSegment:
             yield from file_chunks(segment, self.files, self.components, chunk_bytes)
 
     def sha256(self) -> str:
-        """Return the SHA-256 of the batches, hex."""
+        """Return the SHA-256 of the batches, as hex digits."""
         found = hashlib.sha256()
         for piece in self.chunks(_HASHED_BYTES):
             found.update(piece)
@@ -106,7 +106,7 @@ class SegmentBuilder:
         base_offset: base offset of the segment.
         components: the log's components.
         config: settings of the topic.
-        names: names of the files to write, by suffix. None: the ``.cleaned`` names of the log and of all indexes.
+        names: names of the files to write, by suffix. None means the ``.cleaned`` names of the log and of all indexes.
             Indexes without a name stay in memory.
         durable: True to make the finished files durable, with the modification time of the segment.
     """
@@ -130,7 +130,7 @@ class SegmentBuilder:
 
     @classmethod
     def for_upload(cls, files: LogFiles, base_offset: int, components: Components, config: TopicConfig) -> Self:
-        """Begin a segment for a tier: a temporary file with the batches; the indexes stay in memory."""
+        """Return the builder of a segment for a tier: batches go into a temporary file, and indexes stay in memory."""
         names = {LOG_SUFFIX: segment_file(base_offset, LOG_SUFFIX) + SPOOL_SUFFIX}
         return cls(files, base_offset, components, config, names=names, durable=False)
 
@@ -204,7 +204,7 @@ class SegmentBuilder:
             index.close()
 
     def discard(self) -> None:
-        """Remove what was written, if the disk allows it; otherwise the next opening of the log removes it."""
+        """Remove the written files, if the disk allows it; otherwise the next opening of the log removes them."""
         with contextlib.suppress(StorageError):
             self._log.close()
         _remove(self._files, self._names)
@@ -319,7 +319,7 @@ def _remove(files: LogFiles, names: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CopyCounts:
-    """Bytes that were read, and the records in their batches as the batch headers count them."""
+    """Number of bytes that were read, and number of records in them according to the batch headers."""
 
     bytes_read: int
     records: int

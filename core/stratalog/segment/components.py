@@ -1,4 +1,4 @@
-"""The components that a log works with, frozen when the log is opened."""
+"""The components that a log works with: formats, codecs, indexes, limits and caches."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class HasExtras(Protocol):
 
 
 def extra_index(segment: ReadableSegment, label: str) -> bytes:
-    """Return an extra index of a closed segment; see ``HasExtras``."""
+    """Return an extra index of a closed segment; ``b""`` if the segment has none."""
     return segment.extra_index(label) if isinstance(segment, HasExtras) else b""
 
 

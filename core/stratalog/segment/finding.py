@@ -1,4 +1,4 @@
-"""Findings of checks, and repairs of them: one vocabulary for segments, log folders and tiers."""
+"""Findings of checks, and results of repairs, for segments, log folders and tiers."""
 
 from __future__ import annotations
 

@@ -24,9 +24,10 @@ MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1  # largest distance of an offset from
 
 
 class OffsetOverflowError(CorruptBatchError):
-    """The batch at ``position`` is good, but its offset exceeds its segment's base offset by more than 31 bits.
+    """The batch at ``position`` is good, except that its offset is too far above the base offset of its segment.
 
-    Either the offset is damaged, or Kafka before 2.0 wrote the segment: its cleaner and followers made such segments.
+    The distance is above 2^31 - 1. Either the offset is damaged, or Kafka before 2.0 wrote the segment: its cleaner and
+    followers made such segments.
     """
 
 
@@ -141,7 +142,7 @@ def walk(
     file is too short.
 
     Args:
-        segment: local or in a tier.
+        segment: the segment, local or in a tier.
         position: start position (bytes).
         components: the log's components.
         check_crc: True to compare each batch with its CRC.
@@ -154,7 +155,7 @@ def walk(
     Raises:
         CorruptBatchError: an entry is damaged or truncated, or the file is shorter than the segment. All good entries
             before it were yielded.
-        OffsetOverflowError: the entry is good, but its offset exceeds ``relative_to`` by too much.
+        OffsetOverflowError: the entry is good, except that its offset exceeds ``relative_to`` by more than 2^31 - 1.
     """
     end, after = segment.size_bytes, segment.base_offset - 1
     beyond = (segment.base_offset if relative_to is None else relative_to) + MAX_RELATIVE_OFFSET + 1

@@ -40,7 +40,7 @@ class _NoEntries(MissingIndex):
         return _Builder()
 
     def reader(self, entries: Buffer, base_offset: int) -> IndexReader[Any]:
-        """Return a reader without entries; stored ones are ignored."""
+        """Return a reader without entries; stored entries are ignored."""
         del entries, base_offset
         return _Reader(())
 

@@ -39,7 +39,7 @@ class ReusedReads:
         self._buffers: list[bytearray] = []
 
     def of(self, segment: ReadableSegment) -> Callable[[int, int], memoryview]:
-        """Return a function that reads this segment, like its ``read``."""
+        """Return a function that reads this segment, with the arguments of ``ReadableSegment.read``."""
         over: ReadOver | None = getattr(segment, "read_over", None)  # isinstance of a protocol takes microseconds
         return segment.read if over is None else partial(self._read, segment, over)
 

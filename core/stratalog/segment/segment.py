@@ -40,7 +40,7 @@ class Segment(ReadOn):
         end_offset: the first offset after the segment.
         components: the log's components.
         log: the opened ``.log`` file; the segment owns it from now on.
-        size_bytes: size of the used part; None: all, including later appends.
+        size_bytes: size of the used part; None means all bytes, including those of later appends.
         names: file names to use instead of the usual ones, by suffix (for a swap that was not finished).
         index_entries: entries to use instead of the index files, which are then not opened (for a reader's recovery).
         start: position (bytes) in the file where the segment begins; above 0 if another segment has the bytes before.
@@ -200,7 +200,7 @@ class Segment(ReadOn):
         return True
 
     def limited(self, size_bytes: int, entries: Mapping[IndexRole, Buffer]) -> Segment:
-        """Return this segment limited to ``size_bytes``, with these index entries; the new one owns the file."""
+        """Return a segment that is this one limited to ``size_bytes``, with these index entries. It owns the file."""
         return Segment(
             self.files,
             self.base_offset,

@@ -38,7 +38,7 @@ class StoredIndex:
 
     Attributes:
         place: path of the file, or key of the object.
-        entries: its entries.
+        entries: the stored entries.
         problem: the reason why the entries cannot be compared; "" if they can be.
         name: start of the text of a finding, for an object that holds several indexes.
     """

@@ -96,7 +96,7 @@ def _may_queue(state: LogState, batches: PreparedBatches) -> bool:
 
 
 def _append_queued(state: LogState, batches: PreparedBatches) -> AppendResult:
-    """Commit batches, possibly together with those of other threads, and return when they are durable."""
+    """Commit batches, possibly together with batches of other threads, and return when they are durable."""
     waiter = QueuedAppend(batches)
     turns = state.durability.turns
     try:

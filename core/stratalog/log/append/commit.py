@@ -63,7 +63,7 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
         RecordBatchTooLargeError: the batches together have more bytes than ``segment.bytes``.
         OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError, TransactionCoordinatorFencedError: a
             sequence number, producer epoch, transaction state or coordinator epoch is not valid.
-        OffsetsExhaustedError: offsets end at 2^63 - 2.
+        OffsetsExhaustedError: the append needs offsets above 2^63 - 2, the last possible offset.
         LocalLimitError: the append exceeds ``local.hard.limit.bytes``, and ``tier.outage.policy`` refuses it.
         DiskFullError: no space; the log is unchanged and can still be read.
         LogDirOfflineError: writing failed; the log is out of service.

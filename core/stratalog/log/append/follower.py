@@ -32,10 +32,10 @@ def append_as_follower(
 ) -> LogOffsets:
     """Append batches unchanged from the leader's log, then adopt its high watermark and log start.
 
-    Batches may leave gaps, for example after compaction. A batch of a later epoch than the followed one is ignored,
-    with all batches after it: the leader of that epoch sends them again. Producers' sequences are not checked, because
-    the leader checked them. Unlike in Kafka, a fetch or even a batch above ``segment.bytes`` is accepted, because a
-    retry would not be smaller.
+    Batches may leave gaps, for example after compaction. A batch of a later epoch than the log follows is ignored, and
+    so are all batches after it: the leader of that epoch sends them again. Producers' sequences are not checked,
+    because the leader checked them. Unlike in Kafka, a fetch or even a batch above ``segment.bytes`` is accepted,
+    because a retry would not be smaller.
 
     If the log is empty and its end is inside the first batch, the log restarts at that batch: the leader's log start
     may be inside a batch.

@@ -1,4 +1,4 @@
-"""Builds of extra indexes for closed segments, on local disk or for an upload to a tier."""
+"""Building of extra indexes for closed segments, on local disk or for an upload to a tier."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Truncation of a log, and restart of a log at another offset.
 
-At every step of a truncation, the files on disk are a prefix of the log. Order: first remove the snapshots above the
-new end; then remove whole segments, the last one first, each durably before the one before it; then truncate the last
-remaining segment; then the epochs. After a crash, the log may be longer than requested, and the caller can truncate it
-again. The order prevents a hole in the log, because nothing would detect it.
+At every step of a truncation, the files on disk are a prefix of the log. A truncation first removes the snapshots above
+the new end. Then it removes whole segments, the last one first, each durably before the one before it. Then it
+truncates the last remaining segment, and finally the epochs. After a crash, the log may be longer than requested, and
+the caller can truncate it again. The order prevents a hole in the log, because nothing would detect it.
 
 Source: apache/kafka UnifiedLog.truncateTo, truncateFullyAndStartAt; LogSegment.truncateTo.
 """
@@ -285,7 +285,7 @@ def _producers_at(state: LogState, end: int) -> ProducerState:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Producers' state and epochs from the records below the first local one."""
+    """Producers' state and epochs of the records below the first local offset."""
 
     producers: ProducerState = field(default_factory=ProducerState)
     epochs: EpochCache = field(default_factory=EpochCache)

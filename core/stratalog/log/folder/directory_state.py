@@ -67,7 +67,10 @@ class DirectoryState:
 
 
 def read_directory(store: SegmentStore, *, live: bool) -> DirectoryState:
-    """Read the checkpoints. A damaged checkpoint counts as empty, as in Kafka: recovery then starts earlier."""
+    """Return the state of a log directory, from its checkpoints and the clean-shutdown file.
+
+    As in Kafka, a damaged checkpoint counts as empty: recovery then starts earlier.
+    """
     return DirectoryState(
         clean=_is_marked_clean(store) and not live,
         live=live,

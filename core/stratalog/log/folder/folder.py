@@ -128,7 +128,7 @@ def checked_file_names(files: LogFiles) -> list[str]:
 
 
 def _carry_out(plan: SwapPlan, files: LogFiles) -> None:
-    """Carry out a plan. Each step is durable before the next begins, so the next opening can repair a crash."""
+    """Carry out a plan. Each step is durable before the next begins, so the next opening can continue after a crash."""
     logs = [pair for pair in plan.renames if pair[1].endswith(LOG_SUFFIX)]
     indexes = [pair for pair in plan.renames if not pair[1].endswith(LOG_SUFFIX)]
     one_by_one = (((), [pair]) for pair in logs)  # live segments between two ``.swap`` logs would count as replaced

@@ -1,6 +1,6 @@
 """Tier note: a small file in a log's folder that describes the tier's contents.
 
-The note describes the tier's contents at the last commit that this engine made or saw. It is stored before the first
+The note describes the tier's contents at the last commit that this engine made or read. It is stored before the first
 segment is evicted from local disk, and is read when the log is opened. If the store is unavailable at that time, reads
 rely on the note: the log start does not change, and the records below the first local segment count as stored in the
 tier. Nothing is evicted, uploaded or committed because of the note.

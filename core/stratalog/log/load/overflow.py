@@ -1,4 +1,4 @@
-"""Segments with offsets more than 31 bits above their base offset, as Kafka before 2.0 wrote them.
+"""Segments with offsets that exceed the base offset by more than 2^31 - 1, as Kafka before 2.0 wrote them.
 
 No index can store such offsets. When a log is opened for writing, each of these segments is split, with the protocol
 that replaces cleaned segments. Therefore the cleaner and the tier never process such a segment. A reader of the folder
@@ -134,7 +134,7 @@ def _is_believed(segment: Segment, position: int, components: Components, below:
 def _first_offset(segment: Segment, position: int, components: Components) -> int:
     """Return the offset of the first record of the good batch at ``position``.
 
-    For a compressed message of V0 or V1, it is the offset of the first inner message.
+    For a compressed message of magic 0 or 1, it is the offset of the first inner message.
     """
     found = _good_at(segment, position, components)
     assert found is not None  # the caller's walk has passed this batch

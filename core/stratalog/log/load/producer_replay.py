@@ -96,8 +96,8 @@ def replay_table(
 ) -> dict[int, AbortedTransaction]:
     """Update ``state`` with all batches of a table, which is not empty; return the aborted transactions by row.
 
-    Data batches that later batches push out of the state are skipped. The result is the same as ``replay`` of every
-    row.
+    A data batch is skipped if later batches of the table replace its effect on the state. The result is the same as
+    ``replay`` of every row.
     """
     aborted = {}
     for row in _telling_rows(table):

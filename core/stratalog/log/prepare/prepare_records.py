@@ -1,4 +1,4 @@
-"""Checks and encoding of records by a leader, before they get offsets. Runs outside the log's lock.
+"""Checks and encoding of records by a leader, before they get offsets. The log's lock is not held.
 
 Source: apache/kafka LogValidator.
 """
@@ -33,7 +33,8 @@ def prepare_records(records: Sequence[Record], config: TopicConfig, components: 
     A record without a timestamp gets the time of the clock.
 
     Raises:
-        InvalidRecordError: there are no records, or a record breaks a rule; the indexes are in ``record_errors``.
+        InvalidRecordError: there are no records, or a record breaks a rule; the error's ``record_errors`` has the
+            indexes.
         RecordTooLargeError: one record alone is above ``max.message.bytes``.
     """
     if not records:

@@ -345,7 +345,7 @@ def _parts_of(table: BatchTable, span: range) -> Iterator[tuple[BatchTable, bool
 def _cut_batch(batch: pyarrow.RecordBatch, span: range) -> _ArrowBatch:
     """Return the records in the range, and the offset after them.
 
-    A log's batch that is in the range has no record outside of it, unless its offsets are wrong.
+    A batch of the log that is completely in the range is not cut, unless its offsets are wrong.
     """
     offsets = _offsets(batch)
     if offsets[0] >= span.start and offsets[-1] < span.stop:

@@ -24,7 +24,7 @@ _INT32_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A set after conversion; ``records_converted`` counts the records of batches that were not copied unchanged."""
+    """A record set after conversion; ``records_converted`` is the number of records that were encoded again."""
 
     data: bytes
     records_converted: int
@@ -50,7 +50,7 @@ def convert(
     Args:
         data: whole batches, as a fetch returns them.
         formats: formats of all magics in ``data``, and of ``magic``.
-        codecs: codecs that the batches name.
+        codecs: codecs of the batches.
         magic: the highest magic that the reader knows.
         first_offset: records below it are left out of uncompressed batches; compressed ones stay whole.
         limit_bytes: maximum size (bytes) of a decompressed batch.

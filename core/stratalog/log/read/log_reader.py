@@ -36,7 +36,7 @@ class LogReader(CheckedArguments, ABC):
     """One log over both tiers, for reading. Thread-safe. A read holds no lock that appends wait for.
 
     Isolation is ``"read_uncommitted"`` (up to the high watermark), ``"read_committed"`` (up to the last stable offset,
-    without aborted transactions) or ``"log_end"``.
+    without aborted transactions) or ``"log_end"`` (up to the log end).
 
     Attributes:
         name: topic and partition.
@@ -203,7 +203,9 @@ class LogReader(CheckedArguments, ABC):
         current_leader_epoch: int | None = None,
         last_fetched_epoch: int | None = None,
     ) -> Transfer:
-        """Return the batches of ``fetch``, ready to be sent to a socket. Only the first and the last batches are read.
+        """Return the batches of ``fetch``, ready to be sent to a socket.
+
+        If ``max_bytes`` is above 64 KiB, only the headers of the first and the last batches are read from a local file.
 
         ``Transfer.size_bytes`` is known before the first byte is sent, for protocols that send the size first. The
         arguments and errors are those of ``fetch``.
@@ -214,7 +216,7 @@ class LogReader(CheckedArguments, ABC):
     def send_to(
         self, to: socket.socket, offset: int, max_bytes: int = 1 << 20, isolation: str = "read_uncommitted"
     ) -> Transfer:
-        """Send batches to a socket, with ``sendfile`` if they are in a local file and the socket is a plain one.
+        """Send batches to a socket, with ``sendfile`` if they are in a local file and ``to`` is a plain socket.
 
         Returns:
             The transfer. If the socket is non-blocking, some bytes may be unsent; send them with ``Transfer.send``.

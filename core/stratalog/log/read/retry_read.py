@@ -1,4 +1,4 @@
-"""Retries of a read after its segment was removed, or came damaged from a tier."""
+"""Retries of a read after its segment was removed, or was read with damage from a tier."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class _SegmentsUpTo(RemoteSegments):
 
     @property
     def start_offset(self) -> int | None:
-        """Start offset of the whole list; None if no segment remains. May read from the store."""
+        """Base offset of the first segment; None if there is none. May read from the store."""
         return None if self.end_offset is None else self._all.start_offset
 
     @property
@@ -164,7 +164,7 @@ class _SegmentsUpTo(RemoteSegments):
         return None if end == self._all.start_offset else end
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """Return the segments of the whole list from ``offset``, up to ``end``."""
+        """Return the segments that end above ``offset``, and at or below the list's end, ascending."""
         found = self._all.from_offset(offset, since_ms=since_ms)
         return takewhile(lambda segment: segment.end_offset <= self._end, found)
 
@@ -249,7 +249,10 @@ class RemoteLog(Protocol):
         """
 
     def expect(self, version: int, identity: str) -> None:
-        """Set the root that the local tier note names; ``view`` raises an error if the head does not continue it."""
+        """Set the root that the local tier note names.
+
+        ``view`` raises an error unless the head is this root or one of its successors.
+        """
 
     @property
     def is_settled(self) -> bool:

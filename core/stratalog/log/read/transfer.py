@@ -80,7 +80,7 @@ class Transfer:
         return self.sent_bytes - before
 
     def read(self) -> memoryview:
-        """Return all bytes, in memory, instead of sending them. Valid until ``release``.
+        """Return all bytes in memory, instead of sending them. The bytes are valid until ``release``.
 
         Raises:
             SegmentGoneError: the log was truncated in the meantime.

@@ -42,10 +42,10 @@ class ReadRange(NamedTuple):
 class LogView(NamedTuple):
     """State of one log, as readers see it.
 
-    ``segments`` are the local ones, ascending, the last one active. ``remote`` is the view of the tier, None without a
-    tier. ``damage`` is the error at the log's end, if the log is truncated or damaged there; readers that reach it
-    raise it. ``leader_epoch`` is the epoch that the log leads or follows; -1 for a log that is only read and has no
-    epochs.
+    ``segments`` are the local segments, ascending; the last one is active. ``remote`` is the view of the tier, None
+    without a tier. ``damage`` is the error at the log's end, if the log is truncated or damaged there; readers that
+    reach it raise it. ``leader_epoch`` is the epoch that the log leads or follows; -1 for a log that is only read and
+    has no epochs.
     """
 
     log: TopicPartition
@@ -60,7 +60,7 @@ class LogView(NamedTuple):
     def grown_to(self, end: int, recovery_point: int) -> LogView:
         """Return this view after appends to its last segment, without other changes.
 
-        It is valid only if the high watermark is the log end.
+        The result is right only if the high watermark is the log end.
 
         Args:
             end: the current log end.

@@ -29,8 +29,8 @@ class CleaningState:
     def void(self, end: int | None = None) -> None:
         """Invalidate a compaction round that is in progress. The caller holds the log's lock.
 
-        Every change of the log below its end calls it. A truncation passes the new ``end`` offset: nothing above it is
-        compacted.
+        Every change of the log below its end calls this method. A truncation passes the new ``end`` offset: nothing
+        above it is compacted.
 
         Source: apache/kafka LogManager.truncateTo (abortAndPauseCleaning, maybeTruncateCleanerCheckpoint...).
         """

@@ -23,7 +23,7 @@ def lead(state: LogState, epoch: int) -> None:
     """Accept leader appends in ``epoch`` from now on.
 
     The epoch begins at the log end and is stored durably, even if nothing is ever appended in it. A follower with
-    records of an earlier epoch above that offset uses it to truncate them.
+    records of an earlier epoch above that offset uses the stored epoch to truncate them.
 
     Raises:
         StaleLeaderEpochError: the epoch is below the log's, or another replica leads in it.
@@ -92,9 +92,9 @@ def set_high_watermark(state: LogState, offset: int) -> int:
 
 
 def rejoin_tier(state: LogState, leader_epoch: int) -> None:
-    """Use the tier again, after its head has been read. Readers see the tier even if this function raises.
+    """Use the tier again after an outage of its store. Readers see the tier even if this function raises.
 
-    A replica with fewer records than the tier no longer accepts leader appends.
+    The caller has read the tier's head. A replica with fewer records than the tier no longer accepts leader appends.
 
     Args:
         state: state of a log that was opened without its tier.

@@ -46,13 +46,14 @@ class WriteState:
     """Contents of one log. The methods are called under the log's lock.
 
     Attributes:
-        segments: ascending; the last one is the active one.
-        appender: of the active segment.
+        segments: local segments, ascending; the last one is the active one.
+        appender: appender of the active segment.
         producers: idempotent and transactional producers.
         producer_expiration_ms: producers silent for that long are not restored from a snapshot.
         epochs: leader epochs and their start offsets.
         log_start: the log start, before it is limited to the log's bounds.
-        snapshot_offset: offset of the newest producer snapshot when the log was loaded; -1 if that one is obsolete.
+        snapshot_offset: offset of the newest producer snapshot when the log was loaded; -1 if that snapshot is
+            obsolete.
         extra_labels: labels of the extra indexes that the log's files were last compared with; None before the first
             comparison.
         pending_deletes: files of segments that the log no longer has.
